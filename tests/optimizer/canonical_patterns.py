@@ -1,4 +1,4 @@
-"""Patterns of the rules that bring operators to one spelling."""
+"""Patterns of the rules that canonicalize operators."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Concat(axis), *parts)
 
 
-def _aligned(x: Value, axis: int) -> tuple[int, ...]:
-    """The extents from an axis on, with ones before them."""
+def _align(x: Value, axis: int) -> tuple[int, ...]:
+    """The extents from an axis on, with unit axes before them."""
     own = x.type.static_shape[axis:]
     return (1,) * (x.rank - len(own)) + own
 
@@ -90,13 +90,13 @@ def _aligned(x: Value, axis: int) -> tuple[int, ...]:
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(1, 2, 3, -1)
     scale = [d.constant(*x.type.static_shape[axis:])] if d.often() else []
-    return d.pair(Add(), d.add(LayerNorm(axis, 1e-3), x, *scale), d.constant(*_aligned(x, axis)))
+    return d.pair(Add(), d.add(LayerNorm(axis, 1e-3), x, *scale), d.constant(*_align(x, axis)))
 
 
 @pattern("fold_scale_into_layer_norm")
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(1, 2, 3, -1)
-    return d.pair(Mul(), d.add(LayerNorm(axis, 1e-3), x), d.constant(*_aligned(x, axis)))
+    return d.pair(Mul(), d.add(LayerNorm(axis, 1e-3), x), d.constant(*_align(x, axis)))
 
 
 @pattern("hoist_unary_chain_above_reshape")
@@ -276,7 +276,7 @@ def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(1, 2, 3, -1)
     extents = x.type.static_shape[axis:]
     scale = [d.constant(*extents)] if d.often() else []
-    return d.pair(Mul(), d.add(RmsNorm(axis, 1e-3), x, *scale), d.constant(*d.one_of(_aligned(x, axis), (1, 1, 1, 1))))
+    return d.pair(Mul(), d.add(RmsNorm(axis, 1e-3), x, *scale), d.constant(*d.one_of(_align(x, axis), (1, 1, 1, 1))))
 
 
 @pattern("replace_sqrt_of_square_by_abs")

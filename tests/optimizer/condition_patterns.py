@@ -1,4 +1,4 @@
-"""Patterns of the rules about conditions, choices and copies."""
+"""Patterns of the rules for comparisons, selections and tiles."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _(d: Draw, x: Value) -> Value:
 
 
 def _once(d: Draw, x: Value) -> tuple[Value, tuple[int, ...]]:
-    """X cut to one element along some axes, and how often that repeats."""
+    """Slice x to extent 1 along some axes. Also return the repetitions of a tile that undoes it."""
     cut = [d.often() for _ in range(x.rank)]
     cut[int(d.rng.integers(x.rank))] = True
     shape = x.type.static_shape

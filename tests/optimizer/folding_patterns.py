@@ -55,8 +55,8 @@ def _(d: Draw, x: Value) -> Value:
 
 @pattern("fold_scale_into_conv_before_pad", IMAGE)
 def _(d: Draw, x: Value) -> Value:
-    border = Pad(Scalar.f32(d.one_of(0, 1, -0.5)), (0, 0, 0, 0, 1, 0, 2, 1))
-    y = d.add(border, d.conv(x, 3))
+    pad = Pad(Scalar.f32(d.one_of(0, 1, -0.5)), (0, 0, 0, 0, 1, 0, 2, 1))
+    y = d.add(pad, d.conv(x, 3))
     return d.add(d.one_of(Muls, Divs, Adds, Rsubs)(Scalar.f32(d.number())), y)
 
 
@@ -82,9 +82,9 @@ def _(d: Draw, x: Value) -> Value:
 @pattern("fold_scale_into_conv_after_pad", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     factor, shift = d.number(), d.number()
-    op, border = d.one_of((Muls, d.one_of(0.0, 1.0)), (Adds, shift), (Adds, 0.0), (Subs, 2.0))
+    op, pad_value = d.one_of((Muls, d.one_of(0.0, 1.0)), (Adds, shift), (Adds, 0.0), (Subs, 2.0))
     scaled = d.add(op(Scalar.f32(factor if op is Muls else shift)), x)
-    return d.conv(d.add(Pad(Scalar.f32(border), (0, 0, 0, 0, 1, 1, 0, 2)), scaled), 3, padded=False)
+    return d.conv(d.add(Pad(Scalar.f32(pad_value), (0, 0, 0, 0, 1, 1, 0, 2)), scaled), 3, padded=False)
 
 
 @pattern("fuse_dilated_conv", (1, 3, 8, 8))

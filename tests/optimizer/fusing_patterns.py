@@ -1,4 +1,4 @@
-"""Patterns of the rules that make one operator of several."""
+"""Patterns of the rules that fuse several operators."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def _(d: Draw, x: Value) -> Value:
     )()
 
 
-def _masked(d: Draw, scores: Value, x: Value) -> Value:
-    """A mask as a sum or a choice, constant or computed from x; no row is hidden as a whole."""
+def _add_mask(d: Draw, scores: Value, x: Value) -> Value:
+    """Add a mask or select by it. It is constant or computed from x, and hides no whole row."""
     low = d.g.constant(np.full(1, d.one_of(-np.inf, np.finfo(np.float32).min), np.float32), "low")
     visible = np.triu(np.ones((4, 4), np.float32))[None, None]
     if d.often(0.3):
@@ -173,8 +173,8 @@ def _(d: Draw, x: Value) -> Value:
     if d.often():
         scores = d.pair(Add(), scores, d.constant(*d.one_of((1, 1, 4, 4), (2, 1, 1, 4))))
     if d.often():
-        return d.add(BatchMatmul(), _guarded_weights(d, _masked(d, scores, x)), value)
-    return d.add(BatchMatmul(), _weights(d, _masked(d, scores, x)), value)
+        return d.add(BatchMatmul(), _guarded_weights(d, _add_mask(d, scores, x)), value)
+    return d.add(BatchMatmul(), _weights(d, _add_mask(d, scores, x)), value)
 
 
 @pattern("replace_div_by_sqrt_by_rsqrt")

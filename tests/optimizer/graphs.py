@@ -1,4 +1,4 @@
-"""Small graphs for the tests of rules: build one twice, optimize one of them, compare what both compute."""
+"""Small graphs for the tests of rules: build a graph twice, optimize one, and compare the results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,13 +47,13 @@ def assert_same(first: dict[str, Array], second: dict[str, Array], rtol: float) 
         np.testing.assert_allclose(second[name], want, rtol=0, atol=rtol * span, err_msg=name)
 
 
-def optimized(
+def optimize_checked(
     build: Build, *shapes: tuple[int, ...], rtol: float = 1e-6, disabled: tuple[str, ...] = ()
 ) -> tuple[Graph, Trace]:
-    """The optimized graph, after checking that it computes the same, is valid, and has come to rest.
+    """The optimized graph, after checking that it computes the same, is valid, and that a second run changes nothing.
 
-    ``rtol``: what rounding to binary32 in another order may cost; 0 where elements are only moved. ``disabled``: rules
-    that would come before the one in question.
+    ``rtol``: tolerance for another order of float32 rounding; 0 for data movement. ``disabled``: rules that would fire
+    before the tested one.
     """
     before, after = graph_of(build, *shapes), graph_of(build, *shapes)
     trace = optimize(after, disabled=disabled)
@@ -88,6 +88,6 @@ def conv(
     return graph.add(Conv(**op), *inputs, name=name)
 
 
-def annotated(value: Value, quant: QuantParams = Q) -> Value:
+def annotate(value: Value, quant: QuantParams = Q) -> Value:
     value.quant = quant
     return value

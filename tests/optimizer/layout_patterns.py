@@ -1,4 +1,4 @@
-"""Patterns of the rules that move, join and drop transposes and reshapes."""
+"""Patterns of the rules that sink, merge and remove permutes and reshapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import F32, Scalar
 
 
-def _permuted(d: Draw, x: Value) -> Value:
+def _permute(d: Draw, x: Value) -> Value:
     return d.add(Permute(d.order(x.rank)), x)
 
 
@@ -30,15 +30,15 @@ def _(d: Draw, x: Value) -> Value:
 
 @pattern("merge_permutes", moves=True)
 def _(d: Draw, x: Value) -> Value:
-    return _permuted(d, _permuted(d, x))
+    return _permute(d, _permute(d, x))
 
 
 @pattern("sink_permute_through_axis_op", moves=True)
 def _(d: Draw, x: Value) -> Value:
-    y = _permuted(d, x)
+    y = _permute(d, x)
     kind = d.one_of("cut", "pad", "tile", "softmax")
     if kind == "cut":
-        return d.cut(y)
+        return d.slice(y)
     if kind == "pad":
         return d.add(Pad(Scalar(x.dtype, 1), tuple(int(n) for n in d.rng.integers(0, 2, 8))), y)
     if kind == "softmax" and x.dtype is F32:
@@ -69,7 +69,7 @@ def _(d: Draw, x: Value) -> Value:
 @pattern("sink_permute_through_reduce")
 def _(d: Draw, x: Value) -> Value:
     axes = d.one_of((1,), (2, 3), (0, 3), (-1,))
-    return d.add(Reduce(axes, ReduceMethodType(int(d.rng.integers(4))), keep_dims=d.often()), _permuted(d, x))
+    return d.add(Reduce(axes, ReduceMethodType(int(d.rng.integers(4))), keep_dims=d.often()), _permute(d, x))
 
 
 @pattern("sink_permute_through_split", moves=True)
@@ -84,7 +84,7 @@ def _(d: Draw, x: Value) -> Value:
 
 @pattern("sink_permute_through_unary")
 def _(d: Draw, x: Value) -> Value:
-    y = _permuted(d, x)
+    y = _permute(d, x)
     for _ in range(int(d.rng.integers(1, 3))):
         y = d.unary(y)
     return y

@@ -1,6 +1,6 @@
-"""How the patterns of rules are drawn at random, and the list of those patterns.
+"""Random parts of patterns, and the registry of the patterns.
 
-The patterns themselves are in ``rule_patterns``.
+The patterns are in the files ``*_patterns.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tpuconvert.schema.types import Array, Scalar
 
 
 class Draw:
-    """A graph and where its random parts come from."""
+    """A graph and the source of its random parts."""
 
     def __init__(self, graph: Graph, rng: np.random.Generator) -> None:
         self.g = graph
@@ -57,7 +57,7 @@ class Draw:
         return self.g.add(op, *inputs)
 
     def pair(self, op: Op, x: Value, y: Value) -> Value:
-        """A sum or product with the operands in either order."""
+        """An add or mul with the operands in either order."""
         return self.add(op, x, y) if self.often() else self.add(op, y, x)
 
     def conv(
@@ -83,7 +83,7 @@ class Draw:
         return self.add(MatrixMul(), x, w, *([self.constant(1, outputs)] if self.often() else []))
 
     def affine(self, x: Value, shifts: bool = True) -> Value:
-        """A factor, a shift or both per channel, in one of their spellings."""
+        """A per-channel scale, a bias or both, in one of the equivalent forms."""
         channels = int(x.shape[1])
         shape = (1, channels, *(1,) * (x.rank - 2))
         kinds = [Mul(), Muls(Scalar.f32(self.number())), Divs(Scalar.f32(self.number())), Div()]
@@ -106,7 +106,7 @@ class Draw:
         )
         return self.add(op, x)
 
-    def cut(self, x: Value) -> Value:
+    def slice(self, x: Value) -> Value:
         start, end, step = [], [], []
         for extent in x.type.static_shape:
             first = int(self.rng.integers(extent)) if self.often() else 0
@@ -116,7 +116,7 @@ class Draw:
         return self.add(Extract(tuple(start), tuple(end), tuple(step)), x)
 
     def reshape(self, x: Value) -> Value:
-        """The prime factors of the extents, grouped anew."""
+        """A reshape that groups the prime factors of the extents differently."""
         factors = []
         rest = math.prod(x.type.static_shape)
         for prime in (2, 3, 5, 7, 11, 13):
@@ -139,7 +139,7 @@ class Draw:
         if kind == "permute":
             return self.add(Permute(self.order(x.rank)), x)
         if kind == "cut":
-            return self.cut(x)
+            return self.slice(x)
         if kind == "shuffle" and 2 <= x.rank < 8:
             groups = [k for k in range(1, int(x.shape[1]) + 1) if int(x.shape[1]) % k == 0]
             return self.add(ChannelShuffle(self.one_of(*groups)), x)

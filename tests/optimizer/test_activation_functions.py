@@ -1,10 +1,10 @@
-"""Activations that the source spells out."""
+"""Recognition of decomposed activations."""
 
 import math
 
 import numpy as np
 import pytest
-from optimizer.graphs import Q, annotated, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import Q, annotate, graph_of, ops, optimize_checked, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops import formulas as f
@@ -21,7 +21,7 @@ ROOT = math.sqrt(0.5)
 
 
 def erf_of_tflite(g, x):
-    """With the operands of its products the other way round, and the square of the magnitude."""
+    """erf with the operands of its multiplies reversed, and the square of the absolute value."""
     a = f.absolute(g, x)
     t = g.add(Rdivs(Scalar.f32(1)), f.adds(g, f.muls(g, a, 0.3275911), 1))
     p = f.muls(g, t, 1.061405429)
@@ -92,16 +92,16 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_fires(form):
     build, wanted = FORMS[form]
-    graph, _ = optimized(build, SHAPE, rtol=2e-6)
+    graph, _ = optimize_checked(build, SHAPE, rtol=2e-6)
     assert [node.op for node in graph.nodes] == [wanted]
 
 
-def test_fires_behind_a_convolution_and_other_functions():
+def test_fires_after_a_conv_and_other_activations():
     def build(g, x):
         y = f.tanh(g, f.muls(g, g.add(Conv(), x, random_constant(g, 4, 3, 1, 1)), 2))
         return f.mul(g, y, f.sigmoid(g, y))
 
-    assert ops(optimized(build, SHAPE, rtol=2e-6)[0]) == ["conv", "active", "silu"]
+    assert ops(optimize_checked(build, SHAPE, rtol=2e-6)[0]) == ["conv", "active", "silu"]
 
 
 @pytest.mark.parametrize(
@@ -114,42 +114,42 @@ def test_fires_behind_a_convolution_and_other_functions():
     ],
 )
 def test_declines(build, reason):
-    _, trace = optimized(build, SHAPE)
+    _, trace = optimize_checked(build, SHAPE)
     assert reasons(trace, RULE) == {reason}
     assert not trace.fired[RULE]
 
 
-def test_two_values_are_no_function_of_one():
-    graph, trace = optimized(lambda g, x, y: f.mul(g, x, f.sigmoid(g, y)), SHAPE, SHAPE)
+def test_declines_a_function_of_two_values():
+    graph, trace = optimize_checked(lambda g, x, y: f.mul(g, x, f.sigmoid(g, y)), SHAPE, SHAPE)
     assert ops(graph) == ["active", "mul"]
     assert not trace.fired[RULE]
 
 
-def test_a_factor_per_channel_is_no_function_of_elements():
+def test_declines_a_per_channel_scale():
     def build(g, x):
         return f.mul(g, x, f.sigmoid(g, g.add(Mul(), x, random_constant(g, 1, 3, 1, 1))))
 
-    assert ops(optimized(build, SHAPE)[0]) == ["mul", "active", "mul"]
+    assert ops(optimize_checked(build, SHAPE)[0]) == ["mul", "active", "mul"]
 
 
-def test_a_gate_of_another_shape_stays():
+def test_declines_a_gate_of_another_shape():
     def build(g, x, y):
         return g.add(Mul(), x, g.add(Active(ActiveType.ACTIVE_SIGMOID), y))
 
-    assert ops(optimized(build, SHAPE, (2, 3, 1, 1))[0]) == ["active", "mul"]
+    assert ops(optimize_checked(build, SHAPE, (2, 3, 1, 1))[0]) == ["active", "mul"]
 
 
-def test_a_grid_between_stays():
-    graph = graph_of(lambda g, x: f.mul(g, x, annotated(f.sigmoid(g, x))), SHAPE)
+def test_declines_a_quantized_inner_value():
+    graph = graph_of(lambda g, x: f.mul(g, x, annotate(f.sigmoid(g, x))), SHAPE)
     trace = optimize(graph)
     assert ops(graph) == ["active", "mul"]
     assert reasons(trace, RULE) == {"the source file quantizes an inner value"}
 
 
-def test_annotations_around_it_are_kept():
+def test_keeps_annotations_of_operand_and_result():
     def build(g, x):
         x.quant = Q
-        return annotated(f.mul(g, x, f.sigmoid(g, x)))
+        return annotate(f.mul(g, x, f.sigmoid(g, x)))
 
     graph = graph_of(build, SHAPE)
     optimize(graph)
@@ -158,7 +158,7 @@ def test_annotations_around_it_are_kept():
     assert graph.inputs[0].quant == Q
 
 
-def test_sources_of_the_whole_cone_are_kept():
+def test_keeps_the_sources_of_all_nodes():
     from tpuconvert.schema.graph import Source
 
     def build(g, x):
@@ -172,11 +172,11 @@ def test_sources_of_the_whole_cone_are_kept():
     assert [source.node for source in graph.nodes[0].sources] == ["s", "m"]
 
 
-def test_a_long_sum_of_functions_of_one_value_comes_to_an_end():
+def test_terminates_on_a_long_sum_of_functions_of_one_value():
     def build(g, x):
         y = x
         for number in range(60):
             y = g.add(Add() if number % 2 else Div(), f.tanh(g, y), f.adds(g, f.square(g, y), 1.5))
         return y
 
-    optimized(build, (4, 4), rtol=1e-4)
+    optimize_checked(build, (4, 4), rtol=1e-4)

@@ -1,4 +1,4 @@
-"""Attention in pieces, and taken apart again for quantization."""
+"""Recognition of decomposed attention, and its decomposition for quantization."""
 
 from collections import Counter
 
@@ -8,11 +8,11 @@ from optimizer.graphs import (
     EXP,
     TANH,
     Q,
-    annotated,
+    annotate,
     assert_same,
     graph_of,
     ops,
-    optimized,
+    optimize_checked,
     random_constant,
     reasons,
     run,
@@ -61,16 +61,16 @@ HALF = Muls(Scalar.f32(0.5))
         (lambda g, q, k, v: pieces(g, q, g.add(Permute((0, 1, 3, 2)), k), v, product=BatchMatmul()), 1),
     ],
 )
-def test_spellings(build, scale):
-    graph, _ = optimized(build, SHAPE, SHAPE, SHAPE)
+def test_recognizes_equivalent_forms(build, scale):
+    graph, _ = optimize_checked(build, SHAPE, SHAPE, SHAPE)
     assert [node.op for node in graph.nodes] == [Attention(scale)]
 
 
-def test_a_constant_mask():
+def test_recognizes_a_constant_mask():
     def build(g, q, k, v):
         return pieces(g, q, k, v, HALF, random_constant(g, 1, 1, 4, 4))
 
-    graph, _ = optimized(build, SHAPE, SHAPE, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE, SHAPE, SHAPE)
     assert ops(graph) == ["attention"] and graph.nodes[0].inputs[3].shape == (1, 1, 4, 4)
 
 
@@ -84,7 +84,7 @@ def number(g, value):
 
 
 def seen(g, x, shape=COLUMNS):
-    """1 where a column may be looked at, else 0: the first one always may."""
+    """1 if a column is visible, otherwise 0. The first column is always visible."""
     first = np.zeros(shape, np.float32)
     first[..., 0] = 1
     return g.add(Max(), g.add(Gts(Scalar.f32(0)), x), g.constant(first))
@@ -96,7 +96,7 @@ def of_bert(g, x):
 
 
 def expanded_first(g, x):
-    """As current exporters write it: expanded, taken from 1, filled where that is not 0."""
+    """Mask as current exporters write it: broadcast, subtracted from 1, filled where it is not 0."""
     inverted = g.add(Rsubs(Scalar.f32(1)), g.add(Tile((1, 1, 4, 1)), seen(g, x)))
     filled = g.add(Nes(Scalar.f32(0)), inverted)
     return g.add(ConditionSelect(), filled, number(g, LOWEST), inverted)
@@ -107,8 +107,8 @@ def of_numbers(g, x):
 
 
 @pytest.mark.parametrize("mask", [of_bert, expanded_first, of_numbers])
-def test_a_mask_that_is_computed(mask):
-    graph, _ = optimized(lambda g, q, k, v, x: pieces(g, q, k, v, HALF, mask(g, x)), *[SHAPE] * 3, COLUMNS)
+def test_recognizes_a_computed_mask(mask):
+    graph, _ = optimize_checked(lambda g, q, k, v, x: pieces(g, q, k, v, HALF, mask(g, x)), *[SHAPE] * 3, COLUMNS)
     (node,) = (node for node in graph.nodes if node.op == Attention(0.5))
     assert node.inputs[3].shape == COLUMNS, "as large as what it is computed from"
     assert len(graph) <= 5 and not {"softmax", "batch_matmul", "tile"} & set(ops(graph))
@@ -116,7 +116,7 @@ def test_a_mask_that_is_computed(mask):
 
 @pytest.mark.parametrize("low", [INFINITE, LOWEST])
 @pytest.mark.parametrize("where_it_holds", [False, True])
-def test_a_choice_is_a_mask(low, where_it_holds):
+def test_recognizes_a_select_as_mask(low, where_it_holds):
     def build(g, q, k, v, x):
         scores, hidden = g.add(HALF, g.add(KEYS, q, k)), number(g, low)
         condition = seen(g, x)
@@ -126,26 +126,26 @@ def test_a_choice_is_a_mask(low, where_it_holds):
         chosen = g.add(ConditionSelect(), g.add(WIDE, condition), *choices)
         return g.add(BatchMatmul(), g.add(Softmax(3), chosen), v)
 
-    graph, _ = optimized(build, *[SHAPE] * 3, COLUMNS)
+    graph, _ = optimize_checked(build, *[SHAPE] * 3, COLUMNS)
     assert ops(graph)[-2:] == ["condition_select", "attention"] and "tile" not in ops(graph)
 
 
-def test_two_masks_are_added_first():
-    """A triangle of the model and the padding of the sample."""
+def test_adds_two_masks_first():
+    """A causal mask of the model and a padding mask of the sample."""
 
     def build(g, q, k, v, x):
         triangle = g.constant(np.broadcast_to(np.tril(np.ones((4, 4), np.float32)), (2, 3, 4, 4)).copy())
         scores = g.add(ConditionSelect(), triangle, g.add(KEYS, q, k), number(g, LOWEST))
         return g.add(BatchMatmul(), g.add(Softmax(3), g.add(Add(), scores, of_bert(g, x))), v)
 
-    graph, _ = optimized(build, *[SHAPE] * 3, COLUMNS)
+    graph, _ = optimize_checked(build, *[SHAPE] * 3, COLUMNS)
     attention = graph.nodes[-1]
     assert attention.op == Attention(1) and attention.inputs[3].producer.op == Add()
     assert {value.shape for value in attention.inputs[3].producer.inputs} == {COLUMNS, (1, 1, 4, 4)}
 
 
 @pytest.mark.parametrize("mask", [of_bert, of_numbers])
-def test_a_softmax_with_a_guard(mask):
+def test_recognizes_a_guarded_softmax(mask):
     def build(g, q, k, v, x):
         scores = g.add(Add(), g.add(KEYS, q, k), mask(g, x))
         largest = g.add(Maxs(Scalar.f32(LOWEST)), g.add(Reduce((3,), ReduceMethodType.REDUCE_MAX), scores))
@@ -154,18 +154,18 @@ def test_a_softmax_with_a_guard(mask):
         weights = g.add(Div(), powers, g.add(Add(), sums, g.add(Eqs(Scalar.f32(0)), sums)))
         return g.add(BatchMatmul(), weights, v)
 
-    graph, _ = optimized(build, *[SHAPE] * 3, COLUMNS)
+    graph, _ = optimize_checked(build, *[SHAPE] * 3, COLUMNS)
     assert ops(graph)[-1] == "attention" and "softmax" not in ops(graph) and "div" not in ops(graph)
 
 
 def heads(g, x):
-    """[2, 4, 3 * 6] as [2, 3, 4, 6]."""
+    """Reshape [2, 4, 3 * 6] to [2, 3, 4, 6]."""
     return g.add(Permute((0, 2, 1, 3)), g.add(Reshape((2, 4, 3, 6)), x))
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])
-def test_as_pytorch_exports_it(is_guarded):
-    """Queries and keys each take the root of the scale, the keys are permuted twice, no number becomes 0."""
+def test_recognizes_the_export_of_pytorch(is_guarded):
+    """Queries and keys are each scaled by the root of the scale, the keys are permuted twice, and NaN becomes 0."""
 
     def build(g, q, k, v, x):
         query, value = g.add(HALF, heads(g, q)), heads(g, v)
@@ -176,14 +176,14 @@ def test_as_pytorch_exports_it(is_guarded):
             weights = g.add(ConditionSelect(), g.add(Ne(), weights, weights), number(g, 0), weights)
         return g.add(BatchMatmul(), weights, value)
 
-    graph, _ = optimized(build, (2, 4, 18), (2, 4, 18), (2, 4, 18), COLUMNS)
+    graph, _ = optimize_checked(build, (2, 4, 18), (2, 4, 18), (2, 4, 18), COLUMNS)
     assert graph.nodes[-1].op == Attention(0.25)
     assert Counter(ops(graph)) == Counter(["reshape", "permute"] * 3 + ["gts", "max", "condition_select", "attention"])
 
 
 @pytest.mark.parametrize("seen_value", [0, 1])
-def test_columns_of_keys_that_others_read_stay(seen_value):
-    """Without the permute or the factor between, the keys are not known as rows: here both have the same shape."""
+def test_keeps_transposed_keys_with_other_users(seen_value):
+    """Without the permute or scale in between, the keys are not known to be transposed: both shapes are equal here."""
 
     def build(g, q, k, v):
         columns = g.add(Permute((0, 1, 3, 2)), g.add(TANH, g.add(Permute((0, 2, 1, 3)), k)))
@@ -192,16 +192,16 @@ def test_columns_of_keys_that_others_read_stay(seen_value):
         return mixed, (columns, scaled)[seen_value]
 
     square = (2, 4, 4, 4)
-    optimized(build, square, square, square)
+    optimize_checked(build, square, square, square)
 
 
-def test_another_number_for_what_is_none_stays():
+def test_declines_another_replacement_of_nan():
     def build(g, q, k, v, x):
         weights = g.add(Softmax(3), g.add(Add(), g.add(KEYS, q, k), of_numbers(g, x)))
         chosen = g.add(ConditionSelect(), g.add(Ne(), weights, weights), number(g, 1), weights)
         return g.add(BatchMatmul(), chosen, v)
 
-    trace = optimized(build, *[SHAPE] * 3, COLUMNS)[1]
+    trace = optimize_checked(build, *[SHAPE] * 3, COLUMNS)[1]
     assert reasons(trace, "recognize_attention") == {"the replacement of NaN is not 0"}
 
 
@@ -209,8 +209,10 @@ DIAGONAL_ONLY = np.where(np.eye(4), 0, -np.inf).astype(np.float32)[None, None]
 ROW_HIDDEN = np.array([[0, 0, 0, 0], [-np.inf] * 4, [0, 0, 0, 0], [0, 0, 0, 0]], np.float32)[None, None]
 
 
-def test_a_constant_mask_of_infinities():
-    graph, _ = optimized(lambda g, q, k, v: pieces(g, q, k, v, mask=g.constant(DIAGONAL_ONLY)), SHAPE, SHAPE, SHAPE)
+def test_declines_a_constant_mask_with_infinite_rows():
+    graph, _ = optimize_checked(
+        lambda g, q, k, v: pieces(g, q, k, v, mask=g.constant(DIAGONAL_ONLY)), SHAPE, SHAPE, SHAPE
+    )
     assert ops(graph) == ["attention"]
 
 
@@ -219,8 +221,8 @@ def with_mask(g, q, k, v, mask):
 
 
 @pytest.mark.parametrize("rows", [(), (1,), (0, 2)], ids=str)
-def test_rows_that_a_computed_mask_hides_are_zeros(rows):
-    """The source has no numbers there. All other rows are the source's."""
+def test_fully_masked_rows_are_zeros(rows):
+    """These rows are NaN in the source. All other rows equal those of the source."""
     shapes = (*[SHAPE] * 3, (1, 1, 4, 4))
     before, after, kept = (graph_of(with_mask, *shapes) for _ in range(3))
     optimize(after)
@@ -278,18 +280,18 @@ def test_declines(build, reason):
     assert reasons(trace, "recognize_attention") == {reason}
 
 
-def test_weights_that_are_read_elsewhere_stay():
+def test_declines_weights_with_other_users():
     def build(g, q, k, v):
         weights = g.add(Softmax(3), g.add(KEYS, q, k))
         return g.add(BatchMatmul(), weights, v), weights
 
-    _, trace = optimized(build, SHAPE, SHAPE, SHAPE)
+    _, trace = optimize_checked(build, SHAPE, SHAPE, SHAPE)
     assert reasons(trace, "recognize_attention") == {"softmax has other users"}
 
 
-def test_a_grid_between_stays():
+def test_declines_a_quantized_inner_value():
     def build(g, q, k, v):
-        return g.add(BatchMatmul(), g.add(Softmax(3), annotated(g.add(KEYS, q, k), Q)), v)
+        return g.add(BatchMatmul(), g.add(Softmax(3), annotate(g.add(KEYS, q, k), Q)), v)
 
     trace = optimize(graph_of(build, SHAPE, SHAPE, SHAPE))
     assert reasons(trace, "recognize_attention") == {"the source file quantizes an inner value"}
@@ -297,7 +299,7 @@ def test_a_grid_between_stays():
 
 @pytest.mark.parametrize("scale", [None, 0.5, 1.0])
 @pytest.mark.parametrize("masked", [False, True])
-def test_quantization_takes_it_apart(scale, masked):
+def test_quantization_decomposes_attention(scale, masked):
     def build(g, q, k, v):
         return g.add(Attention(scale), q, k, v, *([random_constant(g, 1, 1, 4, 4)] if masked else []))
 
@@ -310,7 +312,7 @@ def test_quantization_takes_it_apart(scale, masked):
 
 
 def hidden_rows(rows):
-    """A mask that hides some rows as a whole, and of the others the last column."""
+    """A mask that hides some rows completely, and the last column of the others."""
     mask = np.zeros((1, 1, 4, 4), np.float32)
     mask[..., 3] = -np.inf
     mask[:, :, rows] = -np.inf
@@ -319,8 +321,8 @@ def hidden_rows(rows):
 
 @pytest.mark.parametrize("rows", [[], [1], [0, 1, 2, 3]])
 @pytest.mark.parametrize("is_computed", [False, True])
-def test_taken_apart_hidden_rows_are_zeros(rows, is_computed):
-    """As the composite has it; a constant that hides none needs no guard."""
+def test_decomposed_attention_gives_zeros_for_masked_rows(rows, is_computed):
+    """Like the composite operator. A constant mask that hides no row needs no guard."""
 
     def build(g, q, k, v, *x):
         mask = g.constant(hidden_rows(rows))
@@ -336,14 +338,14 @@ def test_taken_apart_hidden_rows_are_zeros(rows, is_computed):
     assert ("gts" in ops(after)) == is_guarded
 
 
-def test_a_computed_mask_of_numbers_needs_no_guard():
+def test_a_finite_computed_mask_needs_no_guard():
     after = graph_of(lambda g, q, k, v, x: g.add(Attention(), q, k, v, of_bert(g, x)), *[SHAPE] * 3, COLUMNS)
     prepare(after)
     pieces_of_it = ["batch_matmul", "muls", "add", "softmax", "batch_matmul"]
     assert Counter(ops(after)) == Counter(["gts", "max", "rsubs", "muls", *pieces_of_it])
 
 
-def test_a_rectifier_with_slopes_is_taken_apart():
+def test_quantization_decomposes_prelu():
     def build(g, x):
         slopes = g.constant(np.array([0.25, -1, 1], np.float32).reshape(1, 3, 1, 1))
         return g.add(Max(), x, g.add(Mul(), x, slopes))

@@ -1,4 +1,4 @@
-"""What nodes say about the numbers that they give."""
+"""Bounds and properties of values."""
 
 import math
 
@@ -87,7 +87,7 @@ FINITE = {
         lambda g: g.add(Adds(s(LOWEST)), g.add(Muls(s(LOWEST)), value(g, "mask"))),
         False,
     ),
-    "a choice of minus infinity": (
+    "selection of minus infinity": (
         lambda g: g.add(ConditionSelect(), value(g, "mask"), number(g, 0), number(g, -np.inf)),
         False,
     ),
@@ -113,7 +113,7 @@ SIGNS = {
         False,
     ),
     "max(relu, x)": (lambda g: g.add(Max(), g.add(RELU, value(g, "x")), value(g, "x")), False),
-    "a truth": (lambda g: g.add(Nes(s(0)), value(g, "x")), True),
+    "Boolean value": (lambda g: g.add(Nes(s(0)), value(g, "x")), True),
     "a difference": (lambda g: g.add(Sub(), g.add(RELU, value(g, "x")), g.add(RELU, value(g, "x"))), False),
 }
 
@@ -136,6 +136,6 @@ TRUTHS = {
 
 
 @pytest.mark.parametrize("form", TRUTHS)
-def test_truths(form, g):
+def test_boolean_values(form, g):
     build, expected = TRUTHS[form]
     assert is_boolean(g, build(g)) == expected

@@ -1,4 +1,4 @@
-"""Casts after casts."""
+"""Merging and removal of casts."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_pairs(source, first, second, expected):
 
 @pytest.mark.parametrize("narrow", [I8, U8, I16])
 @pytest.mark.parametrize("wide", [I8, U8, I16, I32, F16, F32])
-def test_keeps_all_is_what_numbers_say(narrow, wide):
+def test_lossless_casts_match_enumerated_values(narrow, wide):
     numbers = np.arange(narrow.min, narrow.max + 1)
     with np.errstate(all="ignore"):
         kept = np.array_equal(numbers.astype(wide.numpy).astype(np.int64), numbers)

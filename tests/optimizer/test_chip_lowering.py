@@ -1,8 +1,8 @@
-"""Operators that a chip lacks in float, said with others."""
+"""Lowering of float operators that a chip does not support."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import RELU, Q, annotated, assert_same, graph_of, ops, random_constant, run
+from optimizer.graphs import RELU, Q, annotate, assert_same, graph_of, ops, random_constant, run
 
 from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip
 from tpuconvert.runtime.session import Session
@@ -83,7 +83,7 @@ def test_computes_the_same_and_is_legal(name):
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("chip", [Chip.BM1684, Chip.BM1686])
-def test_what_the_chip_has_stays(name, chip):
+def test_keeps_supported_operators(name, chip):
     graph = graph_of(FORMS[name][0], X)
     legal = not problems(graph, chip)
     names = ops(graph)
@@ -93,15 +93,15 @@ def test_what_the_chip_has_stays(name, chip):
     assert legal == (chip is Chip.BM1686 or "interpolate" not in names)
 
 
-def test_a_resize_by_hand():
-    """Half-pixel bilinear from 2 to 4 columns: weights 0, 1/4, 3/4, 1 between the two."""
+def test_resize_matches_hand_computed_values():
+    """Half-pixel bilinear from 2 to 4 columns: the weights are 0, 1/4, 3/4, 1."""
     graph = graph_of(resize(1, 4, BILINEAR, **CENTRES), (1, 1, 1, 2))
     fit_to_chip(graph, Chip.BM1684)
     (y,) = Session(graph).run({"x0": np.array([[[[0, 8]]]], np.float32)}).values()
     assert y.tolist() == [[[[0, 2, 6, 8]]]]
 
 
-def test_platforms_that_no_chip_takes_have_a_form():
+def test_lowers_platforms_that_no_chip_supports():
     graph = graph_of(resize(7, 9, BILINEAR, PlatForm.PYTORCH), X)
     assert problems(graph, Chip.BM1686)
     fit_to_chip(graph, Chip.BM1686)
@@ -109,13 +109,13 @@ def test_platforms_that_no_chip_takes_have_a_form():
 
 
 def test_annotations_stay_on_the_result():
-    graph = graph_of(lambda g, x: annotated(g.add(Softmax(1), x, name="y")), X)
+    graph = graph_of(lambda g, x: annotate(g.add(Softmax(1), x, name="y")), X)
     fit_to_chip(graph, Chip.BM1682)
     assert graph.outputs[0].quant == Q
     assert [value.quant for value in graph.values if value.quant] == [Q]
 
 
-def test_declines_in_words():
+def test_reports_why_it_declines():
     graph = Graph()
     x = graph.input("x", TensorType(F32, ("N", 3, 4, 5)))
     graph.output(resize(8, 8, BILINEAR)(graph, x))
@@ -131,8 +131,8 @@ def test_declines_in_words():
     assert len(problems(graph, Chip.BM1682)) == 2, "the check names what is left"
 
 
-def test_movement_between_expansions_is_put_together():
-    """Batched products are taken apart matrix by matrix; neighbours that join and cut the same parts do neither."""
+def test_merges_data_movement_between_expansions():
+    """Batch matmuls are decomposed into one matmul per matrix. A concat and a split of the same parts cancel."""
 
     def build(g, x):
         y = g.add(BatchMatmul(), x, g.add(RELU, x))

@@ -1,9 +1,9 @@
-"""Rules about operators that limit their operand."""
+"""Merging of operators that clamp their operand."""
 
 import math
 
 import pytest
-from optimizer.graphs import EXP, OTHER_Q, RELU, TANH, Q, annotated, graph_of, optimized, reasons
+from optimizer.graphs import EXP, OTHER_Q, RELU, TANH, Q, annotate, graph_of, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -46,7 +46,7 @@ def test_fires(chain, result):
             x = g.add(op, x)
         return x
 
-    graph, _ = optimized(build, (2, 50), rtol=0)
+    graph, _ = optimize_checked(build, (2, 50), rtol=0)
     assert [node.op for node in graph.nodes] == [result]
 
 
@@ -56,23 +56,25 @@ def test_fires(chain, result):
         (lambda g, x: g.add(mins(-1), g.add(RELU, x)), "the intervals are disjoint"),
         (lambda g, x: (g.add(mins(1), y := g.add(RELU, x)), g.add(EXP, y)), "inner has other users"),
         (
-            lambda g, x: annotated(g.add(mins(1), annotated(g.add(RELU, x))), OTHER_Q),
+            lambda g, x: annotate(g.add(mins(1), annotate(g.add(RELU, x))), OTHER_Q),
             "the source file quantizes the result of inner",
         ),
     ],
 )
 def test_declines(build, reason):
-    graph, trace = optimized(build, (2, 50), rtol=0)
+    graph, trace = optimize_checked(build, (2, 50), rtol=0)
     assert len(graph) >= 2
     assert reasons(trace, "merge_clamps") == {reason}
 
 
-def test_one_grid_rounds_once():
-    graph = graph_of(lambda g, x: annotated(g.add(mins(1), annotated(g.add(RELU, x)))), (2, 5))
+def test_merges_clamps_of_one_scale():
+    graph = graph_of(lambda g, x: annotate(g.add(mins(1), annotate(g.add(RELU, x)))), (2, 5))
     optimize(graph)
     assert [node.op for node in graph.nodes] == [clamp(0, 1)] and graph.outputs[0].quant == Q
 
 
-def test_other_activations_are_no_limits():
-    graph, _ = optimized(lambda g, x: g.add(RELU, g.add(TANH, g.add(Active(ActiveType.ACTIVE_SQUARE), x))), (2, 5))
+def test_declines_other_activations():
+    graph, _ = optimize_checked(
+        lambda g, x: g.add(RELU, g.add(TANH, g.add(Active(ActiveType.ACTIVE_SQUARE), x))), (2, 5)
+    )
     assert len(graph) == 3

@@ -1,8 +1,8 @@
-"""Conditions, what is compared with 0, and choices."""
+"""Comparisons with 0 and selections."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import TANH, Q, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import TANH, Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.runtime.session import Session
@@ -50,23 +50,23 @@ FIRES = {
 @pytest.mark.parametrize("form", FIRES)
 def test_fires(form):
     build, expected = FIRES[form]
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == expected
 
 
 @pytest.mark.parametrize("kind", [Eqs, Nes])
-def test_a_choice_of_what_is_zero_is_a_choice_of_0(kind):
+def test_replaces_a_branch_that_is_zero(kind):
     def build(g, x):
         rounded = g.add(Round(), x)
         choices = (number(g, -1e4), rounded) if kind is Nes else (rounded, number(g, -1e4))
         return g.add(CHOOSE, g.add(kind(ZERO), rounded), *choices)
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert ops(graph)[-1] == "condition_select" and all(value.is_constant for value in graph.nodes[-1].inputs[1:])
 
 
-def test_an_input_of_booleans_is_a_truth():
-    """What is true or false is 0 or 1 here; the model's own input says that it is."""
+def test_boolean_inputs_are_boolean_values():
+    """A Boolean input of the model contains 0 and 1 only."""
     graph = Graph("test")
     mask = graph.input("mask", TensorType(F32, SHAPE), Port("mask", "bool", SHAPE))
     graph.output(graph.add(CHOOSE, graph.add(IS_ZERO, mask), number(graph, 1), number(graph, -1)), None)
@@ -78,8 +78,8 @@ def test_an_input_of_booleans_is_a_truth():
         np.testing.assert_array_equal(found, want[name])
 
 
-def test_what_is_not_a_number_is_not_equal():
-    """For every one of the rules, beside infinities and zeros of both signs."""
+def test_nan_is_not_equal():
+    """Checked for all rules, together with infinities and zeros of both signs."""
 
     def build(g, x):
         inverted = g.add(Rsubs(ONE), x)
@@ -112,7 +112,7 @@ DECLINES = {
         "the number is not finite",
     ),
     "replace_select_branch_by_zero": (
-        lambda g, x: g.add(CHOOSE, annotated(g.add(IS_NOT_ZERO, x), Q), number(g, 1), x),
+        lambda g, x: g.add(CHOOSE, annotate(g.add(IS_NOT_ZERO, x), Q), number(g, 1), x),
         "the source file quantizes the result of test",
     ),
     "fold_negation_into_comparison": (
@@ -129,7 +129,7 @@ def test_declines(rule):
     assert reason in reasons(optimize(graph), rule)
 
 
-def test_order_comparisons_are_not_turned_round():
-    """Not (x >= y) is not x < y where one of them is no number."""
-    graph, _ = optimized(lambda g, x: g.add(IS_ZERO, g.add(Ge(), x, g.add(TANH, x))), SHAPE, rtol=0)
+def test_keeps_negated_order_comparisons():
+    """not (x >= y) differs from x < y if one of them is NaN."""
+    graph, _ = optimize_checked(lambda g, x: g.add(IS_ZERO, g.add(Ge(), x, g.add(TANH, x))), SHAPE, rtol=0)
     assert ops(graph) == ["active", "ge", "eqs"]

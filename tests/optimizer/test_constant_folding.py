@@ -1,8 +1,8 @@
-"""Nodes of constants become constants."""
+"""Constant folding."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, Q, annotated, graph_of, ops, optimized, random_constant
+from optimizer.graphs import OTHER_Q, RELU, Q, annotate, graph_of, ops, optimize_checked, random_constant
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
@@ -23,7 +23,7 @@ def test_a_chain_is_folded_and_keeps_its_names():
         c = g.add(Add(), c, g.constant(np.full((1, 1), 2, np.float32)), name="moved")
         return g.add(Mul(), x, c)
 
-    graph, trace = optimized(build, SHAPE)
+    graph, trace = optimize_checked(build, SHAPE)
     assert ops(graph) == ["mul"] and trace.fired["fold_constants"] == 2
     assert [value.name for value in graph.values if value.is_constant] == ["moved"]
 
@@ -33,18 +33,18 @@ def test_several_results():
         first, second = g.add_all(Split(0, 2), random_constant(g, 6, 4), names=("a", "b"))
         return g.add(Add(), g.add(Mul(), x, first), second)
 
-    graph, _ = optimized(build, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE)
     assert ops(graph) == ["mul", "add"] and {"a", "b"} <= {value.name for value in graph.values}
 
 
-def test_the_cap_is_told():
+def test_reports_the_size_limit():
     graph = graph_of(lambda g, x: g.add(Mul(), x, g.add(RELU, random_constant(g, *SHAPE), name="big")), SHAPE)
     folded, left = fold_constants(graph, most_bytes=47)
     assert (folded, left) == (0, ["'big' would be a constant of 48 bytes, the cap is 47"])
     assert fold_constants(graph, most_bytes=48) == (1, [])
 
 
-def test_the_cap_is_in_the_trace(monkeypatch):
+def test_size_limit_is_in_the_trace(monkeypatch):
     import tpuconvert.optimizer.pipeline as pipeline
 
     monkeypatch.setattr(pipeline, "fold_constants", lambda graph, chip: fold_constants(graph, most_bytes=47))
@@ -54,13 +54,13 @@ def test_the_cap_is_in_the_trace(monkeypatch):
     assert lines == ["fold_constants: skipped 1: 'big' would be a constant of 48 bytes, the cap is 47"]
 
 
-def test_outputs_stay_nodes():
+def test_keeps_nodes_of_graph_outputs():
     graph = graph_of(lambda g, x: (g.add(RELU, random_constant(g, *SHAPE)), g.add(RELU, x)), SHAPE)
     optimize(graph)
     assert ops(graph) == ["active", "active"]
 
 
-def test_what_cannot_be_evaluated_is_left_and_told():
+def test_keeps_and_reports_nodes_that_cannot_be_evaluated():
     def build(g, x):
         picked = g.add(IndexSelect(0), random_constant(g, *SHAPE), g.constant(np.array([0, 1, 7], np.int32)), name="p")
         return g.add(Mul(), x, picked)
@@ -73,7 +73,7 @@ PER_ROW = QuantParams((0.5, 0.25, 2.0), (0, 1, 2), I8, axis=0)
 STORED = np.arange(12, dtype=np.int8).reshape(SHAPE)
 
 
-def moved(g, op, params=PER_ROW, result=None):
+def move_constant(g, op, params=PER_ROW, result=None):
     c = g.constant(params.dequantize(STORED), "c", params, STORED)
     y = g.add(op, c, name="y")
     y.quant = result
@@ -93,12 +93,12 @@ def moved(g, op, params=PER_ROW, result=None):
     ids=str,
 )
 @pytest.mark.parametrize("stated", [True, False], ids=["result annotated", "result bare"])
-def test_integers_move_with_the_numbers(op, axis, stated):
+def test_moves_stored_integers_with_the_values(op, axis, stated):
     expected = QuantParams(PER_ROW.scale, PER_ROW.zero_point, I8, axis)
     graph = graph_of(
         lambda g, x: (
             g.add(Add(), g.add(Reshape((1,) * y.rank), x), y)
-            if (y := moved(g, op, result=expected if stated else None))
+            if (y := move_constant(g, op, result=expected if stated else None))
             else None
         ),
         (1, 1),
@@ -113,31 +113,33 @@ def test_integers_move_with_the_numbers(op, axis, stated):
     ("build", "line"),
     [
         (
-            lambda g, x: g.add(Mul(), x, g.add(RELU, moved(g, Copy()), name="y2")),
+            lambda g, x: g.add(Mul(), x, g.add(RELU, move_constant(g, Copy()), name="y2")),
             "'y2' (active) would lose the quantization of its operand or result",
         ),
         (
-            lambda g, x: g.add(Mul(), x, annotated(g.add(RELU, random_constant(g, *SHAPE), name="y"))),
+            lambda g, x: g.add(Mul(), x, annotate(g.add(RELU, random_constant(g, *SHAPE), name="y"))),
             "'y' (active) would lose the quantization of its operand or result",
         ),
         (
-            lambda g, x: g.add(Mul(), x, moved(g, Copy(), Q, OTHER_Q)),
+            lambda g, x: g.add(Mul(), x, move_constant(g, Copy(), Q, OTHER_Q)),
             "'y' changes the quantization of its operand",
         ),
         (
-            lambda g, x: g.add(Mul(), g.add(Reshape((2, 6)), x), moved(g, Reshape((2, 6)))),
+            lambda g, x: g.add(Mul(), g.add(Reshape((2, 6)), x), move_constant(g, Reshape((2, 6)))),
             "'y' (reshape) mixes the axis that has one scale per index",
         ),
     ],
 )
-def test_annotated_constants_are_not_touched(build, line):
+def test_keeps_annotated_constants(build, line):
     graph = graph_of(build, SHAPE)
     _, left = fold_constants(graph)
     assert left == [line] and len(graph) >= 2
 
 
 def test_squeezed_integers():
-    graph = graph_of(lambda g, x: g.add(Add(), x, g.add(Squeeze((0,)), g.add(ExpandDims(0), moved(g, Copy())))), SHAPE)
+    graph = graph_of(
+        lambda g, x: g.add(Add(), x, g.add(Squeeze((0,)), g.add(ExpandDims(0), move_constant(g, Copy())))), SHAPE
+    )
     assert fold_constants(graph)[0] == 3
     (constant,) = [value for value in graph.values if value.is_constant]
     assert constant.quant == PER_ROW and np.array_equal(constant.stored, STORED)

@@ -1,4 +1,4 @@
-"""Constants at operands that take none: refused by the legality check, folded or made tensors by the conversion."""
+"""Constants at operands that do not accept them: rejected by the legality check, folded or converted to tensors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
         lambda g, x: g.add(ConditionSelect(), constant(g, (2, 3)), x, one(g)),
         "tensor_cond must not be constant",
     ),
-    "choice of several elements": (
+    "selection with several elements": (
         lambda g, x: g.add(ConditionSelect(), x, constant(g, (2, 3)), one(g)),
         "a constant tensor_sel0 must have one element, found [2, 3]",
     ),
@@ -80,14 +80,14 @@ REFUSED: dict[str, tuple[Build, str]] = {
 
 
 @pytest.mark.parametrize(("build", "reason"), REFUSED.values(), ids=REFUSED)
-def test_the_legality_check_refuses_constants_where_tensors_belong(build: Build, reason: str) -> None:
+def test_legality_check_rejects_constants_at_tensor_operands(build: Build, reason: str) -> None:
     assert refusals(graph_of(build, (2, 3))) == [reason]
 
 
 @pytest.mark.parametrize("backend", ["reference", "native"])
 @pytest.mark.parametrize(("build", "reason"), REFUSED.values(), ids=REFUSED)
 def test_constants_are_provided_as_tensors(build: Build, reason: str, backend: Any) -> None:
-    """The graph becomes legal, and computes the same bytes."""
+    """The graph becomes legal and computes the same bytes."""
     if backend == "native" and extension() is None:
         pytest.skip("the native engine was not built")
     feeds = {"x": np.array([[1, -1, 0], [0, 2, -3]], np.float32)}
@@ -108,7 +108,7 @@ def test_constants_are_provided_as_tensors(build: Build, reason: str, backend: A
     assert any(name.endswith(":tensor") for name in seen), "an observer sees the tensors too"
 
 
-def test_one_tensor_serves_all_readers() -> None:
+def test_one_tensor_serves_all_users() -> None:
     def build(g: Graph, x: Value) -> Value:
         table = constant(g, (4, 3))
         first = g.add(Concat(0), x, table)
@@ -120,7 +120,7 @@ def test_one_tensor_serves_all_readers() -> None:
     assert "add" not in ops(graph)
 
 
-def test_nothing_is_folded_where_that_is_switched_off() -> None:
+def test_disabled_folding_folds_nothing() -> None:
     graph = graph_of(lambda g, x: g.add(Add(), x, g.add(Permute((1, 0)), constant(g, (3, 2)))), (2, 3))
     assert provide_tensors(graph, Chip.BM1686, disabled=("fold_constants",)) == 1
     assert ops(graph) == ["constdata", "permute", "add"]
@@ -138,7 +138,7 @@ def test_nothing_is_folded_where_that_is_switched_off() -> None:
     ],
     ids=str,
 )
-def test_types_that_constdata_lacks_are_cast(chip: Chip, dtype: Any, wanted: list[str]) -> None:
+def test_casts_types_that_constdata_does_not_support(chip: Chip, dtype: Any, wanted: list[str]) -> None:
     graph = graph_of(lambda g, x: g.add(Concat(0), x, constant(g, (4, 3), dtype.numpy)), (2, 3), dtype)
     assert provide_tensors(graph, chip) == 1
     assert ops(graph) == wanted
@@ -149,8 +149,8 @@ def test_types_that_constdata_lacks_are_cast(chip: Chip, dtype: Any, wanted: lis
     assert found.tobytes() == x.tobytes() + np.arange(12).astype(dtype.numpy).tobytes()
 
 
-def test_integers_that_no_operator_of_the_chip_can_carry_are_refused() -> None:
-    """BM1682 makes tensors of FLOAT32 only, and FLOAT32 has no 2^24 + 1."""
+def test_rejects_integers_without_constdata_or_cast() -> None:
+    """BM1682 has tensors from FLOAT32 constants only, and FLOAT32 cannot represent 2^24 + 1."""
 
     def build(g: Graph, x: Value) -> Value:
         return g.add(Concat(0), x, g.constant(np.array([2**24 + 1], np.int32)))
@@ -162,7 +162,7 @@ def test_integers_that_no_operator_of_the_chip_can_carry_are_refused() -> None:
     assert provide_tensors(graph, Chip.BM1686) == 0
 
 
-def test_a_tensor_made_of_a_constant_splits_no_group() -> None:
+def test_a_tensor_from_a_constant_splits_no_group() -> None:
     """``constdata`` is free and global: the five nodes around it share on-chip memory as before."""
     relu = Active(ActiveType.ACTIVE_RELU)
 
@@ -178,7 +178,7 @@ def test_a_tensor_made_of_a_constant_splits_no_group() -> None:
 
 
 def test_quantized_integers_are_folded_after_legalization() -> None:
-    """Values hold their integers then; the result keeps its scale."""
+    """Values contain their integers then; the result keeps its scale."""
     params = QuantParams.per_tensor(0.5, 3, I8)
     graph = Graph("integers")
     x = graph.input("x", TensorType(I8, (1, 2)), quant=params)

@@ -1,8 +1,8 @@
-"""Equal constants and equal nodes."""
+"""Merging of equal constants and equal nodes."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, optimized, random_constant
+from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, graph_of, ops, optimize_checked, random_constant
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
@@ -28,15 +28,15 @@ def constants(graph):
     return [value.name for value in graph.values if value.is_constant]
 
 
-def test_equal_constants_are_one():
+def test_merges_equal_constants():
     def build(g, x):
         return g.add(Max(), x, random_constant(g, *SHAPE)), g.add(Max(), g.add(TANH, x), random_constant(g, *SHAPE))
 
-    graph, trace = optimized(build, SHAPE, rtol=0)
+    graph, trace = optimize_checked(build, SHAPE, rtol=0)
     assert constants(graph) == ["w"] and trace.fired["share_constants"] == 1
 
 
-def test_bytes_count_not_numbers():
+def test_compares_bytes_not_values():
     negative = np.array([[-0.0, 1, 2, 3]], np.float32)
     graph = graph_of(
         lambda g, x: (
@@ -48,7 +48,7 @@ def test_bytes_count_not_numbers():
     assert share_constants(graph) == 0
 
 
-def test_constants_that_differ_late_are_two():
+def test_keeps_constants_that_differ_late():
     first = np.zeros((100, 100), np.float32)
     second = first.copy()
     second[77, 77] = 1
@@ -58,14 +58,14 @@ def test_constants_that_differ_late_are_two():
     assert share_constants(graph) == 0
 
 
-def test_annotations_and_readers_keep_constants_apart():
+def test_keeps_constants_with_different_annotations_or_users():
     data = np.ones((4, 4), np.float32)
 
-    def quantized(g, x):
+    def quantize_operands(g, x):
         pair = [g.constant(data, quant=quant, stored=quant.quantize(data)) for quant in (Q, OTHER_Q)]
         return g.add(Max(), x, pair[0]), g.add(Max(), g.add(TANH, x), pair[1])
 
-    assert share_constants(graph_of(quantized, (4, 4))) == 0
+    assert share_constants(graph_of(quantize_operands, (4, 4))) == 0
 
     def other_readers(g, x):
         return g.add(Max(), x, g.constant(data)), g.add(MatrixMul(), x, g.constant(data))
@@ -73,7 +73,7 @@ def test_annotations_and_readers_keep_constants_apart():
     assert share_constants(graph_of(other_readers, (4, 4))) == 0
 
 
-def test_equal_nodes_are_one_with_both_sources():
+def test_merges_equal_nodes_with_both_sources():
     def build(g, x):
         results = []
         for name in ("a", "b"):
@@ -81,22 +81,22 @@ def test_equal_nodes_are_one_with_both_sources():
                 results.append(g.add(RELU, x))
         return g.add(Mul(), results[0], g.add(TANH, results[1]))
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert ops(graph) == ["active", "active", "mul"]
     assert [source.node for source in graph.nodes[0].sources] == ["a", "b"]
 
 
 @pytest.mark.parametrize("op", [Add(), Eq(), Mul(), Ne()], ids=str)
-def test_operands_of_sums_and_their_like_have_no_order(op):
+def test_ignores_operand_order_of_commutative_operators(op):
     def build(g, x, y):
         return g.add(Sub(), g.add(TANH, g.add(op, x, y)), g.add(RELU, g.add(op, y, x)))
 
-    graph, trace = optimized(build, SHAPE, SHAPE, rtol=0)
+    graph, trace = optimize_checked(build, SHAPE, SHAPE, rtol=0)
     assert ops(graph).count(op.name) == 1 and trace.fired["share_nodes"] == 1
 
 
 @pytest.mark.parametrize("op", [BitAnd(), BitOr(), BitXor(), Add(), Max(), Min(), Mul()], ids=str)
-def test_operands_of_integers_have_no_order(op):
+def test_ignores_operand_order_of_integer_extrema(op):
     graph = Graph("test")
     x, y = (graph.input(name, TensorType(U8, SHAPE)) for name in "xy")
     joined = graph.add(Gt(), graph.add(op, x, y), graph.add(op, y, x))
@@ -105,7 +105,7 @@ def test_operands_of_integers_have_no_order(op):
 
 
 @pytest.mark.parametrize("op", [Max(), Min()], ids=str)
-def test_the_order_of_float_extrema_decides_the_sign_of_zero(op):
+def test_keeps_operand_order_of_float_extrema(op):
     graphs = [graph_of(lambda g, x, y: (g.add(op, x, y), g.add(RSQRT, g.add(op, y, x))), (1,), (1,)) for _ in range(2)]
     assert share_nodes(graphs[1]) == 0
     optimize(graphs[1])
@@ -115,13 +115,13 @@ def test_the_order_of_float_extrema_decides_the_sign_of_zero(op):
 
 
 @pytest.mark.parametrize("op", [Sub(), Div(), Gt()], ids=str)
-def test_operands_of_differences_and_their_like_have(op):
+def test_keeps_operand_order_of_other_operators(op):
     graph = graph_of(lambda g, x, y: g.add(Max(), g.add(op, x, y), g.add(op, y, x)), SHAPE, SHAPE)
     assert share_nodes(graph) == 0
 
 
-def test_an_order_that_decides_the_type_stays():
-    """A sum of integers has the type of its first operand where nothing else is said."""
+def test_keeps_an_operand_order_that_decides_the_type():
+    """By default, an integer add has the type of its first operand."""
     graph = Graph("test")
     x, y = graph.input("x", TensorType(I8, SHAPE)), graph.input("y", TensorType(U8, SHAPE))
     sums = [graph.add(Add(), *pair) for pair in ((x, y), (y, x))]
@@ -129,43 +129,45 @@ def test_an_order_that_decides_the_type_stays():
     assert share_nodes(graph) == 0
 
 
-def test_equal_chains_are_one():
+def test_merges_equal_chains():
     def build(g, x):
         return g.add(Add(), *(g.add(TANH, g.add(RELU, x)) for _ in range(2)))
 
-    assert ops(optimized(build, SHAPE, rtol=0)[0]) == ["active", "active", "muls"], "the sum of equals is twice one"
+    assert ops(optimize_checked(build, SHAPE, rtol=0)[0]) == ["active", "active", "muls"], (
+        "the sum of equals is twice one"
+    )
 
 
-def test_several_results_are_shared():
+def test_merges_nodes_with_several_results():
     def build(g, x):
         first, second = (g.add_all(Split(1, 2), x) for _ in range(2))
         return g.add(Add(), first[0], second[1]), g.add(Mul(), second[0], first[1])
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert ops(graph).count("split") == 1
 
 
-def test_outputs_and_annotations_stay():
+def test_keeps_outputs_and_annotations():
     graph = graph_of(lambda g, x: (g.add(RELU, x, name="a"), g.add(RELU, x, name="b")), SHAPE)
     assert share_nodes(graph) == 0
 
-    def rescaled(g, x):
-        return g.add(Add(), annotated(g.add(RELU, x)), annotated(g.add(RELU, x), OTHER_Q))
+    def requantize(g, x):
+        return g.add(Add(), annotate(g.add(RELU, x)), annotate(g.add(RELU, x), OTHER_Q))
 
-    graph = graph_of(rescaled, SHAPE)
+    graph = graph_of(requantize, SHAPE)
     optimize(graph)
     assert len(graph) == 3
 
 
-def test_what_is_not_of_the_set_is_not_shared(monkeypatch):
-    """A custom operator may do more than compute."""
+def test_does_not_merge_custom_operators(monkeypatch):
+    """A custom operator may have side effects."""
     monkeypatch.setattr(type(RELU), "kind", OpKind.CUSTOM)
     graph = graph_of(lambda g, x: g.add(Add(), g.add(RELU, x), g.add(RELU, x)), SHAPE)
     assert share_nodes(graph) == 0
 
 
-def test_what_is_not_pure_is_neither_shared_nor_folded(monkeypatch):
-    """``customed_ops`` is of the set, but calls a function of the user."""
+def test_impure_operators_are_neither_merged_nor_folded(monkeypatch):
+    """``customed_ops`` is a TPU operator, but it calls a function of the user."""
     monkeypatch.setattr(type(RELU), "is_pure", False)
     graph = graph_of(lambda g, x: g.add(Add(), g.add(RELU, x), g.add(RELU, x)), SHAPE)
     assert share_nodes(graph) == 0

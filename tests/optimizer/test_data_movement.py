@@ -1,10 +1,10 @@
-"""Chains of moving operators, and the views that they are compared by."""
+"""Chains of data movement operators, and the views by which they are compared."""
 
 import math
 
 import numpy as np
 import pytest
-from optimizer.graphs import Q, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import Q, annotate, graph_of, ops, optimize_checked, reasons
 from optimizer.rule_patterns import Draw
 
 from tpuconvert.optimizer import optimize
@@ -33,67 +33,67 @@ def half(g, x, which):
     return g.add(Reshape((n, c // 2, h, w)), part)
 
 
-def test_a_channel_shuffle_is_recognized():
-    graph, _ = optimized(shuffle, SHAPE, rtol=0)
+def test_recognizes_a_channel_shuffle():
+    graph, _ = optimize_checked(shuffle, SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == [ChannelShuffle(2)]
 
 
-def test_every_other_channel_is_a_slice():
-    graph, _ = optimized(lambda g, x: (half(g, x, 0), half(g, x, 1)), SHAPE, rtol=0)
+def test_recognizes_every_other_channel_as_slice():
+    graph, _ = optimize_checked(lambda g, x: (half(g, x, 0), half(g, x, 1)), SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == [
         Extract((0, which, 0, 0), (1, 5 + which, 4, 5), (1, 2, 1, 1)) for which in (0, 1)
     ]
 
 
-def test_slices_of_slices_are_one():
+def test_merges_nested_slices():
     def build(g, x):
         first = g.add(Extract((0, 1, 0, 1), (1, 6, 4, 5), (1, 2, 1, 1)), x)
         return g.add(Extract((0, 1, 1, 1), (1, 3, 4, 4), (1, 1, 2, 1)), first)
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == [Extract((0, 3, 1, 2), (1, 6, 4, 5), (1, 2, 2, 1))]
 
 
-def test_a_permute_between_reshapes_that_moves_nothing_is_a_reshape():
+def test_merges_a_permute_that_moves_nothing_into_reshapes():
     def build(g, x):
         y = g.add(Permute((0, 2, 1, 3)), g.add(Reshape((6, 1, 20, 1)), x))
         return g.add(Reshape((2, 3, 20)), y)
 
-    assert ops(optimized(build, SHAPE, rtol=0)[0]) == ["reshape"]
+    assert ops(optimize_checked(build, SHAPE, rtol=0)[0]) == ["reshape"]
 
 
-def test_a_chain_that_undoes_itself_is_nothing():
+def test_removes_a_chain_that_cancels():
     def build(g, x):
         return shuffle(g, shuffle(g, x, 2), 3)
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert graph.outputs == graph.inputs
 
 
-def test_what_is_read_elsewhere_stays():
+def test_keeps_nodes_with_other_users():
     def build(g, x):
         y = g.add(Permute((0, 2, 3, 1)), x)
         return g.add(Reshape((20, 6)), y), y
 
-    graph, trace = optimized(build, SHAPE, rtol=0)
+    graph, trace = optimize_checked(build, SHAPE, rtol=0)
     assert ops(graph) == ["permute", "reshape"]
     assert reasons(trace, RULE) == {"no cheaper form is known"}
 
 
-def test_a_value_on_a_grid_of_its_own_stays():
+def test_keeps_a_value_with_its_own_scale():
     def build(g, x):
-        return g.add(Permute((0, 3, 1, 2)), annotated(g.add(Reshape((1, 4, 5, 6)), x)))
+        return g.add(Permute((0, 3, 1, 2)), annotate(g.add(Reshape((1, 4, 5, 6)), x)))
 
     graph = graph_of(build, SHAPE)
     optimize(graph)
     assert ops(graph) == ["reshape", "permute"]
 
 
-def test_annotated_moves_keep_their_grid():
+def test_annotated_data_movement_keeps_its_scale():
     def build(g, x):
-        annotated(x)
-        split = annotated(g.add(Reshape((1, 2, 3, 4, 5)), x))
-        return annotated(g.add(Reshape(SHAPE), annotated(g.add(Permute((0, 2, 1, 3, 4)), split))))
+        annotate(x)
+        split = annotate(g.add(Reshape((1, 2, 3, 4, 5)), x))
+        return annotate(g.add(Reshape(SHAPE), annotate(g.add(Permute((0, 2, 1, 3, 4)), split))))
 
     graph = graph_of(build, SHAPE)
     optimize(graph)
@@ -111,7 +111,7 @@ def positions(view: View) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_a_view_says_where_every_element_comes_from(seed):
+def test_view_gives_the_position_of_every_element(seed):
     draw = Draw(Graph(), np.random.default_rng(seed))
     shape = tuple(draw.one_of(1, 2, 3, 4, 6) for _ in range(draw.one_of(1, 2, 3, 4)))
     value = draw.g.input("x", TensorType(F32, shape))

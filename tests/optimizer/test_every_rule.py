@@ -1,8 +1,8 @@
-"""Every rule on random graphs that hold its pattern: the same numbers, a valid graph, nothing left to do.
+"""Every rule on random graphs that contain its pattern: equal results, a valid graph, and nothing left to do.
 
-Around the pattern stand other operators; values inside it may have other readers or leave the graph, and the pattern
-may stand there twice. Integers must be identical, floats within 1e-5 of an output's largest. ``slow`` runs 200 graphs
-per rule, the ordinary run a few.
+There are other operators around the pattern, values inside it may have other users or be outputs, and it may occur
+twice. Integers must be identical, floats within 1e-5 of the largest value of an output. ``slow`` runs 200 graphs per
+rule, the default run a few.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOLERANCE = 1e-5
 
 
 def random_graph(rule: str, number: int, dtype=F32) -> Graph:
-    """The graph of a rule with this number; its seed is the number and the rule's name."""
+    """The random graph of a rule with this number. The seed is derived from the number and the name of the rule."""
     rng = np.random.default_rng([zlib.crc32(rule.encode()), number])
     shape, build = PATTERNS[rule]
     graph = Graph(f"{rule} {number}")
@@ -89,7 +89,7 @@ def assert_same(first: list[Array], second: list[Array], tolerance: float, what:
 
 
 def check(rule: str, number: int) -> int:
-    """One random graph; returns how often the rule fired on it alone."""
+    """Check one random graph. Return how often the rule fired when run alone."""
     graph = random_graph(rule, number)
     what = f"{graph.name}: {[str(node.op) for node in graph.nodes]}"
     tolerance = 0.0 if rule in MOVES and not any("softmax" in node.op.name for node in graph.nodes) else TOLERANCE
@@ -109,7 +109,7 @@ def check(rule: str, number: int) -> int:
 
 
 def check_measure(rule: str, number: int) -> None:
-    """Every firing lowers the measure that the rule is said to lower."""
+    """Check that every firing decreases the measure of the rule."""
     graph = random_graph(rule, number)
     measure = measure_of(rule)
     before = measure(graph)
@@ -120,7 +120,7 @@ def check_measure(rule: str, number: int) -> None:
 
 
 def check_integers(rule: str, number: int) -> None:
-    """Integers of several widths, and reals on the grid of a scale, which become integers."""
+    """Check integers of several widths, and floats that are quantized and become integers."""
     for dtype in (I32, I8):
         graph = random_graph(rule, number, dtype)
         after = copy_graph(graph)

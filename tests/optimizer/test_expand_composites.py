@@ -1,4 +1,4 @@
-"""Composite operators become operators of the set; the graph around them stays as it is."""
+"""Expansion of composite operators into TPU operators."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ SOURCES = (Source("m.onnx", "block/gelu", "Gelu"),)
 
 
 def encoder():
-    """Normalization, attention, a residual sum's worth of composites, two outputs of one node at the end."""
+    """A normalization, attention, a residual add and further composites, with a node of two results at the end."""
     rng = np.random.default_rng(3)
     g = Graph("encoder", "m.onnx")
     x = g.input("x", TensorType(F32, (2, 3, 4)))
@@ -60,7 +60,7 @@ def composites(graph):
     return [node.op.name for node in graph.nodes if node.op.kind is OpKind.COMPOSITE]
 
 
-def test_everything_is_replaced_and_computes_the_same():
+def test_expands_all_composites_with_equal_results():
     graph = encoder()
     expected = results(graph)
     count = len(composites(graph))
@@ -75,7 +75,7 @@ def test_everything_is_replaced_and_computes_the_same():
     assert expand_composites(graph) == 0
 
 
-def test_names_and_sources_and_annotations_are_kept():
+def test_keeps_names_sources_and_annotations():
     graph = encoder()
     graph.find("gelu").quant = QuantParams.per_tensor(0.1, 0, I8)
     expand_composites(graph)
@@ -88,14 +88,14 @@ def test_names_and_sources_and_annotations_are_kept():
     assert all(node.name.startswith("norm:") for node in graph.nodes[: graph.nodes.index(graph.find("norm").producer)])
 
 
-def test_only_what_is_asked_for():
+def test_expands_only_selected_nodes():
     graph = encoder()
     assert expand_composites(graph, lambda node: node.op.name == "gelu") == 1
     assert "gelu" not in composites(graph)
     assert len(composites(graph)) == 6
 
 
-def test_expanded_where_the_chip_lacks_something():
+def test_expands_where_the_chip_lacks_the_operator():
     graph = encoder()
     assert expand_where_illegal(graph, Chip.BM1684) == 0
     assert expand_where_illegal(graph, Chip.BM1682) == 1
@@ -103,7 +103,7 @@ def test_expanded_where_the_chip_lacks_something():
     assert graph.find("attended").producer.op.name != "attention"
 
 
-def test_symbolic_extents_that_have_to_be_known():
+def test_rejects_symbolic_extents_that_an_expansion_needs():
     graph = Graph("g")
     x = graph.input("x", TensorType(F32, ("N", 2, 2)))
     graph.output(graph.add(BatchMatmul(), x, x))

@@ -1,4 +1,4 @@
-"""Folding a node of constants gives the bytes that the node gives at run time, with the arithmetic of each chip."""
+"""Folding a constant node gives the bytes that the node gives at run time, with the arithmetic of each chip."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEYOND_FLOAT = np.array([2**24 + 1, -(2**24) - 3, 2**31 - 1, -(2**31), 2**30 + 1
 
 
 def with_large_integers(use: Use) -> Use:
-    """The same with other INT32 operands: those of the list, over and over."""
+    """The same use with other INT32 operands, repeated from the list."""
     arrays = [a if a is None or a.dtype != np.int32 else np.resize(BEYOND_FLOAT, a.shape) for a in use.inputs]
     return Use(use.op, arrays, f"{use.name}, large integers")
 
@@ -39,8 +39,8 @@ FOLDABLE = [
 LARGE = [with_large_integers(use) for use in FOLDABLE if any(a is not None and a.dtype == np.int32 for a in use.inputs)]
 
 
-def folded(use: Use, chip: Chip) -> list[Array] | None:
-    """The constants that a node of constants becomes; None where it is not folded, as its extents depend on data."""
+def fold_node(use: Use, chip: Chip) -> list[Array] | None:
+    """Fold a node of constants. Return None if it is not folded because its extents depend on data."""
     graph = Graph("constants")
     results = graph.add_all(use.op, *(None if a is None else graph.constant(a) for a in use.inputs))
     copies = [graph.add(Copy(), value) for value in results]
@@ -50,7 +50,7 @@ def folded(use: Use, chip: Chip) -> list[Array] | None:
     return [value.producer.inputs[0].array for value in copies] if count else None  # type: ignore[union-attr]
 
 
-def executed(use: Use, chip: Chip, backend: str) -> list[Array]:
+def run_node(use: Use, chip: Chip, backend: str) -> list[Array]:
     """Result of the node at run time."""
     graph = Graph("tensors")
     values = [None if a is None else graph.input(f"x{i}", type_of(a)) for i, a in enumerate(use.inputs)]
@@ -65,10 +65,10 @@ def executed(use: Use, chip: Chip, backend: str) -> list[Array]:
 @pytest.mark.parametrize("use", [*FOLDABLE, *LARGE], ids=str)
 def test_folding_computes_what_the_chip_computes(use: Use, chip: Chip) -> None:
     try:
-        wanted = executed(use, chip, "reference")
+        wanted = run_node(use, chip, "reference")
     except TpuConvertError:
         pytest.skip("the operator does not take these integers")
-    found = folded(use, chip)
+    found = fold_node(use, chip)
     if found is None:
         assert any("?" in str(value) for value in use.op.infer(*(a if a is None else type_of(a) for a in use.inputs)))
         return
@@ -78,12 +78,12 @@ def test_folding_computes_what_the_chip_computes(use: Use, chip: Chip) -> None:
         assert equal_bits(left, right), f"folded {left}, at run time {right}"
     # Float results of the engine may be rounded otherwise, within the contract's tolerance; integers may not.
     if extension() is not None and all(a is None or a.dtype.kind != "f" for a in (*wanted, *use.inputs)):
-        for left, right in zip(found, executed(use, chip, "native"), strict=True):
+        for left, right in zip(found, run_node(use, chip, "native"), strict=True):
             assert equal_bits(left, right), f"folded {left}, by the engine {right}"
 
 
-def test_operators_that_differ_between_chips_take_the_chip() -> None:
-    """The tables of types state which integers are computed in binary32, and on which chips."""
+def test_chip_dependent_operators_use_the_target_chip() -> None:
+    """The dtype tables state which integers are computed in float32 on which chips."""
     for definition in all_ops().values():
         computed = {
             (dtype, case.compute)
@@ -105,8 +105,8 @@ def int32_sum_and_maximum(g: Graph, x: Value) -> Value:
 @pytest.mark.parametrize(
     ("chip", "wanted"), [(Chip.BM1682, 16777216), (Chip.BM1684, 16777216), (Chip.BM1686, 16777218)], ids=str
 )
-def test_a_sum_of_constants_is_that_of_the_chip(chip: Chip, wanted: int) -> None:
-    """(2^24 + 1) + 1: binary32 rounds the first operand to 2^24, and the sum 2^24 + 1 again."""
+def test_adds_constants_with_the_arithmetic_of_the_chip(chip: Chip, wanted: int) -> None:
+    """(2^24 + 1) + 1: float32 rounds the first operand to 2^24, and the sum 2^24 + 1 again."""
     graph = Graph("sum")
     graph.output(int32_sum_and_maximum(graph, graph.input("x", TensorType(I32, (1,)))))
     optimize(graph, chip=chip)
@@ -119,7 +119,7 @@ def test_a_sum_of_constants_is_that_of_the_chip(chip: Chip, wanted: int) -> None
 @pytest.mark.parametrize("chip", list(Chip), ids=lambda chip: chip.value)
 @pytest.mark.parametrize("op", [Adds(Scalar(I32, 0)), Subs(Scalar(I32, 0)), Muls(Scalar(I32, 1))], ids=str)
 def test_neutral_scalars_round_as_the_chip_does(op: Op, chip: Chip) -> None:
-    """x + 0 is not x where INT32 is computed in binary32, so that the node stays."""
+    """x + 0 differs from x if INT32 is computed in float32, so that the node stays."""
     results = []
     for is_optimized in (False, True):
         graph = Graph("neutral")
@@ -137,7 +137,7 @@ NUMBERS = (0, 1, -1, 2, 2**24 + 1, -(2**31), 2**31 - 1)
 
 
 def random_integers(seed: int) -> Graph:
-    """A graph of INT32 arithmetic, in which operands, numbers and results repeat."""
+    """A graph of INT32 arithmetic in which operands, scalars and results repeat."""
     rng = np.random.default_rng(seed)
     graph = Graph(f"seed {seed}")
     values = [graph.input("x", TensorType(I32, BEYOND_FLOAT.shape)), graph.constant(BEYOND_FLOAT[::-1].copy())]
@@ -158,7 +158,7 @@ def random_integers(seed: int) -> Graph:
 
 @pytest.mark.parametrize("chip", list(Chip), ids=lambda chip: chip.value)
 def test_rules_keep_the_integer_arithmetic_of_the_chip(chip: Chip) -> None:
-    """All rules, folding and sharing on graphs of INT32: the same bytes as without them."""
+    """All rules, folding and merging on INT32 graphs: the same bytes as without them."""
     for seed in range(200):
         results = []
         for is_optimized in (False, True):
@@ -171,7 +171,7 @@ def test_rules_keep_the_integer_arithmetic_of_the_chip(chip: Chip) -> None:
             assert equal_bits(left, right), f"seed {seed}: {left} without, {right} with the optimizer"
 
 
-def test_neutral_scalars_of_floats_go() -> None:
+def test_removes_neutral_float_scalars() -> None:
     graph = Graph("neutral")
     x = graph.input("x", TensorType(F32, (2,)))
     graph.output(graph.add(Copy(), graph.add(Divs(Scalar(F32, 1)), x)))
@@ -181,7 +181,7 @@ def test_neutral_scalars_of_floats_go() -> None:
 
 @pytest.mark.parametrize("chip", ["bm1682", "bm1684", "bm1686"])
 def test_a_converted_model_computes_the_same_with_and_without_folding(chip: str, tmp_path) -> None:
-    """The product is folded by the optimizer; the source's own arithmetic on shapes is not meant."""
+    """The matmul is folded by the optimizer; shape arithmetic of the source is folded by the frontend."""
     nodes = [
         helper.make_node("Mul", ["a", "b"], ["product"]),
         helper.make_node("Max", ["x", "product"], ["y"]),

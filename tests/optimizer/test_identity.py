@@ -1,8 +1,8 @@
-"""Rules about nodes that change nothing."""
+"""Removal of no-ops."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.graph import Graph
@@ -43,14 +43,14 @@ def scalar(value):
     ids=str,
 )
 def test_fires(rule, op):
-    graph, trace = optimized(lambda g, x: g.add(RELU, g.add(op, x), name="y"), SHAPE, rtol=0)
+    graph, trace = optimize_checked(lambda g, x: g.add(RELU, g.add(op, x), name="y"), SHAPE, rtol=0)
     assert ops(graph) == ["active"] and graph.outputs[0].name == "y"
     assert trace.fired[rule] == 1
 
 
 @pytest.mark.parametrize("op", [Copy(), Adds(scalar(0)), Reshape(SHAPE), Concat(0), Tile((1, 1, 1))], ids=str)
-def test_declines_to_drop_a_rescale(op):
-    graph = graph_of(lambda g, x: annotated(g.add(op, annotated(g.add(TANH, x))), OTHER_Q), SHAPE)
+def test_declines_to_remove_a_requantization(op):
+    graph = graph_of(lambda g, x: annotate(g.add(op, annotate(g.add(TANH, x))), OTHER_Q), SHAPE)
     trace = optimize(graph)
     assert len(graph) == 2
     assert {reason for _, reason in trace.skipped} == {"it changes the quantization"}
@@ -68,8 +68,8 @@ def test_declines_to_drop_a_rescale(op):
     ],
     ids=str,
 )
-def test_leaves_nodes_that_do_something(op):
-    graph, trace = optimized(lambda g, x: g.add(op, x), SHAPE, rtol=0)
+def test_keeps_nodes_that_have_an_effect(op):
+    graph, trace = optimize_checked(lambda g, x: g.add(op, x), SHAPE, rtol=0)
     assert ops(graph) == [op.name]
     assert not any(trace.fired.values())
 
@@ -89,23 +89,23 @@ def test_shape_changes_cancel(chain, shape):
             x = g.add(op, x)
         return g.add(RELU, x)
 
-    assert ops(optimized(build, shape, rtol=0)[0]) == ["active"]
+    assert ops(optimize_checked(build, shape, rtol=0)[0]) == ["active"]
 
 
-def test_several_shape_changes_are_one_reshape():
+def test_merges_several_shape_changes():
     def build(g, x):
         return g.add(Reshape((3, 8)), g.add(Squeeze((0,)), g.add(ExpandDims(0), x)))
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == [Reshape((3, 8))]
 
 
-def test_a_permute_of_ones_is_a_reshape():
-    graph, _ = optimized(lambda g, x: g.add(Permute((0, 2, 3, 1)), x), (2, 5, 1, 1), rtol=0)
+def test_converts_a_permute_of_unit_axes_to_reshape():
+    graph, _ = optimize_checked(lambda g, x: g.add(Permute((0, 2, 3, 1)), x), (2, 5, 1, 1), rtol=0)
     assert [node.op for node in graph.nodes] == [Reshape((2, 1, 1, 5))]
 
 
-def test_one_open_extent_is_copied_or_inferred():
+def test_copies_or_infers_one_symbolic_extent():
     graph = Graph()
     x = graph.input("x", TensorType(F32, (1, "N", 4)))
     graph.output(graph.add(RELU, graph.add(Reshape((-1, 2, 2)), graph.add(Squeeze((0,)), x))))
@@ -115,7 +115,7 @@ def test_one_open_extent_is_copied_or_inferred():
     assert [value.shape for value in graph.outputs] == [("N", 2, 2), (1, 1, "N", 4)]
 
 
-def test_shapes_that_a_reshape_cannot_say_are_left():
+def test_keeps_shapes_that_a_reshape_cannot_express():
     graph = Graph()
     x = graph.input("x", TensorType(F32, (1, "H", "W")))
     graph.output(graph.add(Squeeze((0,)), x))
@@ -124,7 +124,7 @@ def test_shapes_that_a_reshape_cannot_say_are_left():
     assert "its shape is dynamic" in reasons(trace, "convert_squeeze_to_reshape")
 
 
-def test_empty_tensors_keep_their_spelling():
+def test_keeps_shape_changes_of_empty_tensors():
     graph = graph_of(lambda g, x: g.add(RELU, g.add(ExpandDims(1), x)), (0, 3))
     trace = optimize(graph)
     assert reasons(trace, "convert_squeeze_to_reshape") == {"it has no elements"}
@@ -135,15 +135,15 @@ def test_two_outputs_may_be_one_tensor():
         y = g.add(RELU, x, name="y")
         return y, g.add(Copy(), y, name="z")
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert [port.name for port in graph.output_ports] == ["y", "z"]
     assert graph.outputs[0] is graph.outputs[1]
 
 
-def test_annotations_that_agree_are_kept():
+def test_keeps_equal_annotations():
     def build(g, x):
-        y = annotated(g.add(TANH, x, name="y"))
-        return annotated(g.add(Copy(), y, name="z"))
+        y = annotate(g.add(TANH, x, name="y"))
+        return annotate(g.add(Copy(), y, name="z"))
 
     graph = graph_of(build, SHAPE)
     optimize(graph)

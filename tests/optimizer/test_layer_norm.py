@@ -1,8 +1,8 @@
-"""Layer normalization that the source spells out."""
+"""Recognition of decomposed layer normalization."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import annotated, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import annotate, graph_of, ops, optimize_checked, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops import formulas as f
@@ -13,7 +13,7 @@ SHAPE = (2, 5, 8)
 EPSILON = float(np.float32(1e-3))
 
 
-def standardized(g, x, axes=(2,), other=None, quotient="rsqrt", square="square"):
+def standardize(g, x, axes=(2,), other=None, quotient="rsqrt", square="square"):
     c = f.sub(g, x, f.mean(g, x, axes))
     squares = f.square(g, c) if square == "square" else f.mul(g, c, c)
     shifted = f.adds(g, f.mean(g, squares, other or axes), 1e-3)
@@ -26,7 +26,7 @@ def standardized(g, x, axes=(2,), other=None, quotient="rsqrt", square="square")
 @pytest.mark.parametrize("square", ["square", "product"])
 @pytest.mark.parametrize("quotient", ["rsqrt", "rsqrt first", "sqrt"])
 def test_fires(quotient, square):
-    graph, _ = optimized(lambda g, x: standardized(g, x, quotient=quotient, square=square), SHAPE)
+    graph, _ = optimize_checked(lambda g, x: standardize(g, x, quotient=quotient, square=square), SHAPE)
     assert [node.op for node in graph.nodes] == [LayerNorm(2, EPSILON)]
 
 
@@ -39,8 +39,8 @@ FACTORS = {
 
 
 @pytest.mark.parametrize("form", FACTORS)
-def test_factors_join_it(form):
-    graph, _ = optimized(lambda g, x: FACTORS[form](g, standardized(g, x)), SHAPE)
+def test_folds_scales(form):
+    graph, _ = optimize_checked(lambda g, x: FACTORS[form](g, standardize(g, x)), SHAPE)
     assert ops(graph) == ["layer_norm"]
     scale, bias = (*graph.nodes[0].inputs, None)[1:3]
     assert (scale is not None, bias is not None) == (form != "bias", form != "scale")
@@ -49,9 +49,9 @@ def test_factors_join_it(form):
 
 def test_several_axes():
     def build(g, x):
-        return f.mul(g, standardized(g, x, (1, 2)), random_constant(g, 1, 5, 8))
+        return f.mul(g, standardize(g, x, (1, 2)), random_constant(g, 1, 5, 8))
 
-    graph, _ = optimized(build, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE)
     assert [node.op for node in graph.nodes] == [LayerNorm(1, EPSILON)]
     assert graph.nodes[0].inputs[1].shape == (5, 8)
 
@@ -64,50 +64,50 @@ OTHERS = ("recognize_rms_norm", "recognize_instance_norm")
     ("build", "rule", "reason"),
     [
         (
-            lambda g, x: standardized(g, x, (1,)),
+            lambda g, x: standardize(g, x, (1,)),
             "recognize_layer_norm",
             "it does not normalize the last axes",
         ),
         (
-            lambda g, x: standardized(g, x, (2,), (1, 2)),
+            lambda g, x: standardize(g, x, (2,), (1, 2)),
             "recognize_layer_norm",
             "mean and variance are taken over different axes",
         ),
         (
-            lambda g, x: (standardized(g, x), f.square(g, f.sub(g, x, f.mean(g, x, (2,))))),
+            lambda g, x: (standardize(g, x), f.square(g, f.sub(g, x, f.mean(g, x, (2,))))),
             "recognize_layer_norm",
             "centred has other users",
         ),
         (
-            lambda g, x: f.mul(g, standardized(g, x), random_constant(g, 1, 5, 1)),
+            lambda g, x: f.mul(g, standardize(g, x), random_constant(g, 1, 5, 1)),
             "fold_scale_into_layer_norm",
             "the constant does not vary along the normalized axes alone",
         ),
         (
-            lambda g, x: f.add(g, standardized(g, x), random_constant(g, 2, 5, 8)),
+            lambda g, x: f.add(g, standardize(g, x), random_constant(g, 2, 5, 8)),
             "fold_bias_into_layer_norm",
             "the constant does not vary along the normalized axes alone",
         ),
     ],
 )
 def test_declines(build, rule, reason):
-    _, trace = optimized(build, SHAPE, disabled=OTHERS)
+    _, trace = optimize_checked(build, SHAPE, disabled=OTHERS)
     assert reasons(trace, rule) == {reason}
 
 
-def test_a_centred_value_that_leaves_the_graph_stays():
+def test_declines_a_centered_value_that_is_a_graph_output():
     def build(g, x):
         c = f.sub(g, x, f.mean(g, x, (2,)))
         return f.mul(g, c, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, c), (2,)), 1e-3))), c
 
-    graph, trace = optimized(build, SHAPE, disabled=OTHERS)
+    graph, trace = optimize_checked(build, SHAPE, disabled=OTHERS)
     assert reasons(trace, "recognize_layer_norm") == {"centred has other users"}
     assert "layer_norm" not in ops(graph)
 
 
-def test_a_grid_between_stays():
+def test_declines_a_quantized_inner_value():
     def build(g, x):
-        c = annotated(f.sub(g, x, f.mean(g, x, (2,))))
+        c = annotate(f.sub(g, x, f.mean(g, x, (2,))))
         return f.mul(g, c, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, c), (2,)), 1e-3)))
 
     trace = optimize(graph_of(build, SHAPE), disabled=OTHERS)

@@ -1,8 +1,8 @@
-"""Leaky rectifiers that the source spells out."""
+"""Fusion of decomposed leaky ReLU and PReLU."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import RELU, TANH, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import RELU, TANH, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
@@ -31,17 +31,17 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_fires(form):
-    graph, _ = optimized(FORMS[form], SHAPE, rtol=0)
+    graph, _ = optimize_checked(FORMS[form], SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == [ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (0.25,))]
 
 
 @pytest.mark.parametrize("slopes", [(0.25, -0.5, 1), (0.25, 0, 1), (0.25, 0.5, 2)], ids=str)
-def test_a_slope_per_channel_is_a_maximum_of_two(slopes):
+def test_fuses_per_channel_slopes_as_maximum(slopes):
     def build(g, x):
         factors = g.constant(np.array(slopes, np.float32).reshape(1, 3, 1))
         return g.add(Add(), g.add(RELU, x), g.add(Mul(), g.add(Mins(ZERO), x), factors))
 
-    graph, trace = optimized(build, SHAPE, rtol=0)
+    graph, trace = optimize_checked(build, SHAPE, rtol=0)
     if all(slope and slope <= 1 for slope in slopes):
         assert ops(graph) == ["mul", "max"]
     else:
@@ -49,8 +49,8 @@ def test_a_slope_per_channel_is_a_maximum_of_two(slopes):
         assert reasons(trace, "fuse_prelu_as_max") == {"a slope is 0 or larger than 1"}
 
 
-def test_two_operands_are_no_rectifier():
-    graph, _ = optimized(lambda g, x, y: g.add(Add(), g.add(RELU, x), negative(g, y)), SHAPE, SHAPE)
+def test_declines_two_different_operands():
+    graph, _ = optimize_checked(lambda g, x, y: g.add(Add(), g.add(RELU, x), negative(g, y)), SHAPE, SHAPE)
     assert len(graph) == 4
 
 
@@ -70,11 +70,11 @@ def test_two_operands_are_no_rectifier():
     ],
 )
 def test_declines(build, rule, reason):
-    _, trace = optimized(build, SHAPE)
+    _, trace = optimize_checked(build, SHAPE)
     assert reasons(trace, rule) == {reason}
 
 
-def test_a_grid_between_stays():
-    graph = graph_of(lambda g, x: g.add(Add(), annotated(g.add(RELU, x)), negative(g, x)), SHAPE)
+def test_declines_a_quantized_inner_value():
+    graph = graph_of(lambda g, x: g.add(Add(), annotate(g.add(RELU, x)), negative(g, x)), SHAPE)
     trace = optimize(graph)
     assert reasons(trace, "fuse_leaky_relu") == {"the source file quantizes the result of positive"}

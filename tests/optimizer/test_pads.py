@@ -1,9 +1,9 @@
-"""Borders become padding of the convolution or pooling behind them."""
+"""Folding of pads into the following convolution or pooling."""
 
 import math
 
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, conv, graph_of, ops, optimized, reasons
+from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, conv, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -32,25 +32,25 @@ def average(g, x, **op):
 
 
 @pytest.mark.parametrize("op", [{}, {"pad_h_t": 1, "pad_w_r": 2}, {"stride_h": 2, "dw": 2}], ids=str)
-def test_convolutions_take_it_up(op):
-    graph, trace = optimized(lambda g, x: conv(g, pad(g, x), 4, **op), X)
+def test_folds_a_pad_into_conv(op):
+    graph, trace = optimize_checked(lambda g, x: conv(g, pad(g, x), 4, **op), X)
     assert ops(graph) == ["conv"] and trace.fired["fold_pad_into_conv"] == 1
     new = graph.nodes[0].op
     assert (new.pad_h_t, new.pad_h_b) == (op.get("pad_h_t", 0), 1)
     assert (new.pad_w_l, new.pad_w_r) == (2, op.get("pad_w_r", 0))
 
 
-def test_a_permute_may_stand_between():
+def test_folds_across_a_permute():
     def build(g, x):
         y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 1, 2, 0, 0, 0)), x)
         return conv(g, g.add(Permute((0, 3, 1, 2)), y), 4)
 
-    graph, _ = optimized(build, (1, 6, 7, 3))
+    graph, _ = optimize_checked(build, (1, 6, 7, 3))
     assert ops(graph) == ["permute", "conv"]
 
 
-def test_other_readers_keep_the_border():
-    graph, _ = optimized(lambda g, x: (conv(g, y := pad(g, x), 4), g.add(TANH, y)), X)
+def test_keeps_a_pad_with_other_users():
+    graph, _ = optimize_checked(lambda g, x: (conv(g, y := pad(g, x), 4), g.add(TANH, y)), X)
     assert sorted(ops(graph)) == ["active", "conv", "pad"]
     assert graph.find("conv").producer.inputs[0] is graph.inputs[0]
 
@@ -61,24 +61,24 @@ def test_other_readers_keep_the_border():
         (lambda g, x: conv(g, pad(g, x, value=1.0), 4), "the pad value is not zero"),
         (lambda g, x: conv(g, pad(g, x, channels=1), 4), "it pads the batch or channel axis"),
         (
-            lambda g, x: conv(g, annotated(pad(g, annotated(g.add(TANH, x))), OTHER_Q), 4),
+            lambda g, x: conv(g, annotate(pad(g, annotate(g.add(TANH, x))), OTHER_Q), 4),
             "the source file quantizes the result of pad",
         ),
     ],
 )
-def test_convolutions_decline(build, reason):
-    graph, trace = optimized(build, X)
+def test_conv_declines(build, reason):
+    graph, trace = optimize_checked(build, X)
     assert "pad" in ops(graph)
     assert reasons(trace, "fold_pad_into_conv") == {reason}
 
 
-def test_reflections_are_no_candidates():
-    graph, trace = optimized(lambda g, x: conv(g, pad(g, x, mode=PadType.PAD_REFLECT), 4), X)
+def test_ignores_reflection_pads():
+    graph, trace = optimize_checked(lambda g, x: conv(g, pad(g, x, mode=PadType.PAD_REFLECT), 4), X)
     assert ops(graph) == ["pad", "conv"] and not trace.skipped
 
 
-def test_a_border_on_the_same_grid_is_taken_up():
-    graph = graph_of(lambda g, x: conv(g, annotated(pad(g, annotated(g.add(TANH, x)))), 4), X)
+def test_folds_a_pad_with_the_same_scale():
+    graph = graph_of(lambda g, x: conv(g, annotate(pad(g, annotate(g.add(TANH, x)))), 4), X)
     optimize(graph)
     assert ops(graph) == ["active", "conv"] and graph.find("conv").producer.inputs[0].quant == Q
 
@@ -95,14 +95,14 @@ MAXIMA = {
 
 
 @pytest.mark.parametrize("name", MAXIMA)
-def test_maxima_take_it_up(name):
-    graph, trace = optimized(MAXIMA[name], X, rtol=0)
+def test_folds_a_pad_into_max_pooling(name):
+    graph, trace = optimize_checked(MAXIMA[name], X, rtol=0)
     assert "pad" not in ops(graph) and trace.fired["fold_pad_into_pool"] == 1
 
 
 @pytest.mark.parametrize("counts", [True, False])
-def test_averages_take_it_up_and_count_it(counts):
-    graph, _ = optimized(lambda g, x: average(g, pad(g, x), is_ave_count_zero_pad=counts), X)
+def test_folds_a_pad_into_average_pooling_that_counts_it(counts):
+    graph, _ = optimize_checked(lambda g, x: average(g, pad(g, x), is_ave_count_zero_pad=counts), X)
     assert ops(graph) == ["pool"] and graph.nodes[0].op.is_ave_count_zero_pad
 
 
@@ -124,22 +124,22 @@ def test_averages_take_it_up_and_count_it(counts):
         ),
     ],
 )
-def test_poolings_decline(build, reason):
-    graph, trace = optimized(build, X)
+def test_pooling_declines(build, reason):
+    graph, trace = optimize_checked(build, X)
     assert "pad" in ops(graph)
     assert reasons(trace, "fold_pad_into_pool") == {reason}
 
 
-def test_borders_around_borders_are_one():
+def test_merges_nested_pads():
     def build(g, x):
         return pad(g, pad(g, x, channels=1, value=2.0), top=3, value=2.0)
 
-    graph, _ = optimized(build, X, rtol=0)
+    graph, _ = optimize_checked(build, X, rtol=0)
     assert [node.op.paddings for node in graph.nodes] == [(0, 0, 0, 1, 3, 2, 4, 0)]
 
 
 @pytest.mark.parametrize("outer", [{"value": 1.0}, {"mode": PadType.PAD_REFLECT}], ids=str)
-def test_borders_of_other_numbers_stay(outer):
-    graph, trace = optimized(lambda g, x: pad(g, pad(g, x, bottom=2), **outer), X, rtol=0)
+def test_keeps_pads_with_different_values(outer):
+    graph, trace = optimize_checked(lambda g, x: pad(g, pad(g, x, bottom=2), **outer), X, rtol=0)
     assert ops(graph) == ["pad", "pad"]
     assert reasons(trace, "merge_pads") == {"the pad values differ"}

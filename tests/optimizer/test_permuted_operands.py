@@ -1,7 +1,7 @@
-"""Transposed operands of batched products."""
+"""Transposed operands of batch matmuls."""
 
 import pytest
-from optimizer.graphs import OTHER_Q, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import OTHER_Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -20,31 +20,33 @@ def test_fires(left, right):
         return g.add(BatchMatmul(), a, b)
 
     shapes = [(*s[:2], s[3], s[2]) if swapped else s for s, swapped in ((LEFT, left), (RIGHT, right))]
-    graph, _ = optimized(build, *shapes)
+    graph, _ = optimize_checked(build, *shapes)
     assert [node.op for node in graph.nodes] == [BatchMatmul(left, right)]
 
 
-def test_twice_is_none():
-    graph, _ = optimized(lambda g, a, b: g.add(BatchMatmul(right_transpose=True), a, g.add(SWAP, b)), LEFT, RIGHT)
+def test_two_swaps_cancel():
+    graph, _ = optimize_checked(
+        lambda g, a, b: g.add(BatchMatmul(right_transpose=True), a, g.add(SWAP, b)), LEFT, RIGHT
+    )
     assert [node.op for node in graph.nodes] == [BatchMatmul()]
 
 
-def test_a_permuted_operand_with_other_readers_is_read_before_it():
+def test_folds_a_permute_that_has_other_users():
     def build(g, a, b):
         swapped = g.add(SWAP, b)
         return g.add(BatchMatmul(), a, swapped), swapped
 
-    assert sorted(ops(optimized(build, LEFT, (2, 3, 6, 4))[0])) == ["batch_matmul", "permute"]
+    assert sorted(ops(optimize_checked(build, LEFT, (2, 3, 6, 4))[0])) == ["batch_matmul", "permute"]
 
 
-def test_other_permutations_stay():
+def test_declines_other_permutations():
     def build(g, a, b):
         return g.add(BatchMatmul(), a, g.add(Permute((0, 2, 1, 3)), b))
 
-    assert ops(optimized(build, LEFT, (2, 4, 3, 6))[0]) == ["permute", "batch_matmul"]
+    assert ops(optimize_checked(build, LEFT, (2, 4, 3, 6))[0]) == ["permute", "batch_matmul"]
 
 
-def test_a_grid_between_stays():
-    graph = graph_of(lambda g, a, b: g.add(BatchMatmul(), a, annotated(g.add(SWAP, b), OTHER_Q)), LEFT, (2, 3, 6, 4))
+def test_declines_a_quantized_inner_value():
+    graph = graph_of(lambda g, a, b: g.add(BatchMatmul(), a, annotate(g.add(SWAP, b), OTHER_Q)), LEFT, (2, 3, 6, 4))
     trace = optimize(graph)
     assert reasons(trace, "fold_permute_into_right_operand") == {"the source file quantizes the result of swap"}

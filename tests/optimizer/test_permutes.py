@@ -1,4 +1,4 @@
-"""Permutes move towards the outputs and cancel."""
+"""Sinking and cancelling of permutes."""
 
 import dataclasses
 
@@ -9,11 +9,11 @@ from optimizer.graphs import (
     RELU,
     TANH,
     Q,
-    annotated,
+    annotate,
     conv,
     graph_of,
     ops,
-    optimized,
+    optimize_checked,
     random_constant,
     reasons,
 )
@@ -39,7 +39,7 @@ NHWC = (2, 4, 5, 3)
 
 
 def around(function):
-    """A channel-last function between two channel-first ones; all permutes are to cancel."""
+    """A channels-last operator between two channels-first ones; all permutes must cancel."""
 
     def build(g, x, *rest):
         middle = function(g, g.add(TO_NHWC, x), *rest)
@@ -73,7 +73,7 @@ NEUTRAL = {
 
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_cancels_around(name):
-    graph, _ = optimized(around(NEUTRAL[name]), NCHW)
+    graph, _ = optimize_checked(around(NEUTRAL[name]), NCHW)
     assert not {"permute", "reshape"} & set(ops(graph))
 
 
@@ -81,28 +81,28 @@ def test_cancels_around_two_permuted_operands():
     def build(g, x, y):
         return g.add(TO_NCHW, g.add(Add(), g.add(TO_NHWC, x), g.add(TO_NHWC, y)))
 
-    assert ops(optimized(build, NCHW, NCHW)[0]) == ["add"]
+    assert ops(optimize_checked(build, NCHW, NCHW)[0]) == ["add"]
 
 
-def test_names_say_the_layout():
+def test_names_show_the_layout():
     def build(g, x):
         return g.add(RELU, g.add(TO_NHWC, x, name="t"), name="y")
 
-    graph, _ = optimized(build, NCHW, rtol=0)
+    graph, _ = optimize_checked(build, NCHW, rtol=0)
     assert [node.name for node in graph.nodes] == ["y:nchw", "y"]
 
 
-def test_two_permutes_are_one():
-    graph, _ = optimized(lambda g, x: g.add(Permute((3, 0, 1, 2)), g.add(TO_NHWC, x)), NCHW, rtol=0)
+def test_merges_two_permutes():
+    graph, _ = optimize_checked(lambda g, x: g.add(Permute((3, 0, 1, 2)), g.add(TO_NHWC, x)), NCHW, rtol=0)
     # by hand: result axis 0 is axis 3 of NHWC, which is C; then N, H, W
     assert [node.op for node in graph.nodes] == [Permute((1, 0, 2, 3))]
 
 
-def test_a_reduction_without_kept_axes_permutes_what_is_left():
+def test_permutes_the_remaining_axes_of_a_reduction():
     order = Permute((0, 3, 2, 1))
-    moved, _ = optimized(lambda g, x: g.add(Reduce((3,), keep_dims=False), g.add(order, x)), NCHW)
+    moved, _ = optimize_checked(lambda g, x: g.add(Reduce((3,), keep_dims=False), g.add(order, x)), NCHW)
     assert ops(moved) == ["reduce", "permute"] and moved.nodes[1].op == Permute((0, 2, 1))
-    in_place, _ = optimized(lambda g, x: g.add(Reduce((1, 2), keep_dims=False), g.add(TO_NHWC, x)), NCHW)
+    in_place, _ = optimize_checked(lambda g, x: g.add(Reduce((1, 2), keep_dims=False), g.add(TO_NHWC, x)), NCHW)
     assert ops(in_place) == ["reduce"]
 
 
@@ -122,9 +122,7 @@ def test_a_reduction_without_kept_axes_permutes_what_is_left():
             "the operands do not all have the same permute",
         ),
         (
-            lambda g, x: annotated(
-                g.add(RELU, annotated(g.add(TO_NHWC, annotated(g.add(TANH, x)), name="p"), OTHER_Q))
-            ),
+            lambda g, x: annotate(g.add(RELU, annotate(g.add(TO_NHWC, annotate(g.add(TANH, x)), name="p"), OTHER_Q))),
             (NCHW,),
             "sink_permute_through_unary",
             "the source file quantizes the result of permute",
@@ -132,15 +130,15 @@ def test_a_reduction_without_kept_axes_permutes_what_is_left():
     ],
 )
 def test_declines(build, shapes, rule, reason):
-    graph, trace = optimized(build, *shapes, rtol=0)
+    graph, trace = optimize_checked(build, *shapes, rtol=0)
     assert "permute" in ops(graph)
     assert reasons(trace, rule) == {reason}
 
 
-def test_annotations_pass_along():
+def test_passes_annotations_on():
     def build(g, x):
-        y = annotated(g.add(TO_NHWC, annotated(g.add(TANH, x))))
-        return annotated(g.add(RELU, y, name="y"), OTHER_Q)
+        y = annotate(g.add(TO_NHWC, annotate(g.add(TANH, x))))
+        return annotate(g.add(RELU, y, name="y"), OTHER_Q)
 
     graph = graph_of(build, NCHW)
     optimize(graph)
@@ -159,7 +157,7 @@ def test_a_permuted_constant_keeps_its_integers_and_axis():
         c = g.constant(params.dequantize(stored), "c", params, stored)
         return g.add(Mul(), g.add(TO_NHWC, x), c)
 
-    graph, _ = optimized(build, NCHW)
+    graph, _ = optimize_checked(build, NCHW)
     (constant,) = [value for value in graph.values if value.is_constant]
     assert constant.shape == (1, 3, 1, 1) and constant.stored.shape == (1, 3, 1, 1)
     assert constant.quant == dataclasses.replace(params, axis=1)
@@ -174,14 +172,14 @@ def flat_product(g, x, samples, order=TO_NHWC, bias=True):
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("bias", [True, False])
-def test_weights_take_up_a_permute(samples, bias):
-    graph, trace = optimized(lambda g, x: flat_product(g, x, samples, bias=bias), (samples, 3, 4, 5))
+def test_folds_a_permute_into_weights(samples, bias):
+    graph, trace = optimize_checked(lambda g, x: flat_product(g, x, samples, bias=bias), (samples, 3, 4, 5))
     assert ops(graph) == ["reshape", "matrix_mul"]
     assert trace.fired["fold_permute_into_weights"] == 1
     assert "w" in {value.name for value in graph.values}
 
 
-def test_integers_of_weights_take_it_up_too():
+def test_folds_a_permute_into_stored_integers():
     params = QuantParams((0.5,) * 7, (0,) * 7, I8, axis=1)
     stored = np.random.default_rng(0).integers(-9, 9, (60, 7)).astype(np.int8)
 
@@ -189,7 +187,7 @@ def test_integers_of_weights_take_it_up_too():
         w = g.constant(params.dequantize(stored), "w", params, stored)
         return g.add(MatrixMul(), g.add(Reshape((1, 60)), g.add(TO_NHWC, x)), w)
 
-    graph, _ = optimized(build, (1, 3, 4, 5))
+    graph, _ = optimize_checked(build, (1, 3, 4, 5))
     w = graph.find("w")
     assert not np.array_equal(w.stored, stored) and w.quant == params
     np.testing.assert_array_equal(params.dequantize(w.stored), w.array)
@@ -206,14 +204,14 @@ def test_integers_of_weights_take_it_up_too():
         ),
     ],
 )
-def test_weights_decline(build, reason):
-    graph, trace = optimized(build, NCHW)
+def test_declines_to_fold_into_weights(build, reason):
+    graph, trace = optimize_checked(build, NCHW)
     assert "permute" in ops(graph)
     assert reasons(trace, "fold_permute_into_weights") == {reason}
 
 
-def test_a_channel_last_block_has_one_permute_at_each_border():
-    """As TFLite frontends bring it: a permute before and one after every convolution."""
+def test_a_channels_last_block_keeps_one_permute_at_each_end():
+    """As read from TFLite: a permute before and after every convolution."""
 
     def build(g, x):
         def conv_nhwc(x, channels, name, **op):
@@ -227,7 +225,7 @@ def test_a_channel_last_block_has_one_permute_at_each_border():
         last = conv_nhwc(g.add(Mul(), deep, squeeze), 3, "project")
         return g.add(Add(), last, x)
 
-    graph, trace = optimized(build, NHWC)
+    graph, trace = optimize_checked(build, NHWC)
     names = ops(graph)
     # the addition reads the input as it is: one permute for the convolutions, one for their result
     assert names.count("permute") == 2 and "pad" not in names
@@ -247,17 +245,17 @@ def test_a_channel_last_block_has_one_permute_at_each_border():
     ]
 
 
-def test_parts_that_stop_permutes_keep_one_before_them():
+def test_keeps_a_permute_before_a_split_that_stops_it():
     def build(g, x):
         parts = g.add_all(Split(3, 2), g.add(TO_NHWC, x))
         return tuple(g.add(Reshape((20, 4)), part) for part in parts)
 
-    graph, _ = optimized(build, (2, 4, 4, 5), rtol=0)
+    graph, _ = optimize_checked(build, (2, 4, 4, 5), rtol=0)
     assert ops(graph) == ["permute", "split", "reshape", "reshape"]
 
 
 def test_nodes_keep_their_own_sources() -> None:
-    """A permute that moves past many nodes leaves nothing of itself, or of the others, in their sources."""
+    """A permute that sinks past many nodes does not mix their sources."""
 
     def build(g: Graph, x: Value) -> Value:
         with g.source(Source("f", "move", "Transpose")):
@@ -267,7 +265,7 @@ def test_nodes_keep_their_own_sources() -> None:
                 x = g.add(op, x)
         return x
 
-    graph, _ = optimized(build, NCHW)
+    graph, _ = optimize_checked(build, NCHW)
     assert [[source.node for source in node.sources] for node in graph.nodes] == [
         *([f"op_{index}"] for index in range(4)),
         ["move"],
@@ -278,7 +276,7 @@ def test_nodes_keep_their_own_sources() -> None:
 def test_a_quantized_softmax_stays_on_the_axis_of_its_integer_form(is_quantized):
     def build(g, x):
         y = g.add(Softmax(1), g.add(Permute((0, 3, 2, 1)), x))
-        return annotated(y) if is_quantized else y
+        return annotate(y) if is_quantized else y
 
     graph = graph_of(build, (1, 3, 4, 5))
     trace = optimize(graph)

@@ -1,4 +1,4 @@
-"""Any graph: optimizing it changes neither what it computes nor what a second run would do."""
+"""Random graphs: optimizing keeps the results, and a second run changes nothing."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -53,7 +53,7 @@ def convolve(g, x, pick):
     )
 
 
-def pooled(g, x, pick):
+def pool(g, x, pick):
     kind = (PoolType.AVE, PoolType.MAX)[pick % 2]
     return g.add(Pool(stride_h=1, stride_w=1, kernel_h=2, kernel_w=2, pad_h=1, pad_w=1, pooling_type=kind), x)
 
@@ -72,7 +72,7 @@ STEPS = {
     "normalize": normalize,
     "constant": with_constant,
     "conv": convolve,
-    "pool": pooled,
+    "pool": pool,
     "split": lambda g, x, pick: g.add_all(Split(pick % 4, 1, (x.shape[pick % 4],)), x)[0],
 }
 PAIRS = {"add": Add(), "mul": Mul(), "max": Max()}
@@ -80,13 +80,13 @@ PAIRS = {"add": Add(), "mul": Mul(), "max": Max()}
 
 @st.composite
 def programs(draw):
-    """A list of steps: what to do, which of the values so far it reads (counted from the last), and a choice."""
+    """A list of steps: the operation, its operands (counted from the last value), and a random choice."""
     names = st.sampled_from([*STEPS, *PAIRS, "concat"])
     step = st.tuples(names, st.integers(0, 2), st.integers(0, 2), st.integers(0, 11))
     return draw(st.lists(step, min_size=1, max_size=14)), draw(st.integers(0, 3))
 
 
-def built(program):
+def builder_of(program):
     steps, extra = program
 
     def build(g, x):
@@ -111,7 +111,7 @@ def built(program):
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(programs())
 def test_same_outputs_valid_and_at_rest(program):
-    before, after = graph_of(built(program), SHAPE), graph_of(built(program), SHAPE)
+    before, after = graph_of(builder_of(program), SHAPE), graph_of(builder_of(program), SHAPE)
     optimize(after)
     after.validate()
     # products of chains are rounded in another order

@@ -1,7 +1,7 @@
-"""Reshapes around functions of one element."""
+"""Unary operators between reshapes."""
 
 import pytest
-from optimizer.graphs import RELU, TANH, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import RELU, TANH, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
@@ -24,30 +24,30 @@ def between(*operators, back=SHAPE):
 
 @pytest.mark.parametrize("operators", [(RELU,), (RELU, Muls(Scalar.f32(2)), TANH)], ids=len)
 def test_fires(operators):
-    graph, _ = optimized(between(*operators), SHAPE, rtol=0)
+    graph, _ = optimize_checked(between(*operators), SHAPE, rtol=0)
     assert "reshape" not in ops(graph) and graph.outputs[0].name == "z"
 
 
-def test_one_reshape_is_left_for_another_shape():
-    assert ops(optimized(between(RELU, back=(24,)), SHAPE, rtol=0)[0]) == ["active", "active", "reshape"]
+def test_keeps_one_reshape_for_another_shape():
+    assert ops(optimize_checked(between(RELU, back=(24,)), SHAPE, rtol=0)[0]) == ["active", "active", "reshape"]
 
 
-def test_other_operators_are_left():
-    assert ops(optimized(between(RELU, Softmax(0)), SHAPE)[0]).count("reshape") == 2
+def test_declines_other_operators():
+    assert ops(optimize_checked(between(RELU, Softmax(0)), SHAPE)[0]).count("reshape") == 2
 
 
-def test_declines_when_a_value_leaves_the_graph():
+def test_declines_inner_graph_outputs():
     def build(g, x):
         y = g.add(RELU, g.add(Reshape((6, 4)), g.add(TANH, x)))
         return g.add(Reshape(SHAPE), g.add(TANH, y)), y
 
-    _, trace = optimized(build, SHAPE, rtol=0)
+    _, trace = optimize_checked(build, SHAPE, rtol=0)
     assert trace.fired["hoist_unary_chain_above_reshape"] == 0
 
 
-def test_declines_over_a_grid():
+def test_declines_a_quantized_value():
     def build(g, x):
-        return g.add(Reshape(SHAPE), annotated(g.add(RELU, g.add(Reshape((6, 4)), g.add(TANH, x)))))
+        return g.add(Reshape(SHAPE), annotate(g.add(RELU, g.add(Reshape((6, 4)), g.add(TANH, x)))))
 
     graph = graph_of(build, SHAPE)
     trace = optimize(graph)

@@ -1,7 +1,7 @@
-"""Whole regions of indifferent operators in the shape that needs fewer reshapes."""
+"""Regions of operators moved across a reshape."""
 
 import pytest
-from optimizer.graphs import OTHER_Q, TANH, Q, annotated, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import OTHER_Q, TANH, Q, annotate, graph_of, ops, optimize_checked, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.reshape_axes import Regrouping
@@ -25,12 +25,12 @@ TO_ROWS, BACK = Reshape(ROWS), Reshape(SHAPE)
 
 
 def dense(g, x, width, name):
-    """A product of all rows with a constant matrix, as sources write it."""
+    """A matmul of all rows with a constant matrix, as sources write it."""
     return g.add(BatchMatmul(), x, random_constant(g, int(x.shape[-1]), width, name=name, seed=width), name=f"{name}_y")
 
 
 def block(g, x, name):
-    """A perceptron with a residual sum, normalized before."""
+    """A perceptron with a normalization before it and a residual add."""
     normalized = g.add(LayerNorm(-1), x, random_constant(g, 8, seed=3), random_constant(g, 8, seed=4))
     hidden = g.add(Gelu(), dense(g, normalized, 16, f"{name}_up"))
     return g.add(Add(), x, dense(g, hidden, 8, f"{name}_down"))
@@ -44,7 +44,7 @@ def test_perceptrons_with_residual_sums_have_reshapes_at_their_ends_only(shape, 
             x = block(g, x, f"b{index}")
         return x
 
-    graph, trace = optimized(build, shape, rtol=1e-5)
+    graph, trace = optimize_checked(build, shape, rtol=1e-5)
     assert ops(graph).count("reshape") == 2
     if depth > 1:  # a single one has no more reshapes than that anyhow
         assert trace.fired[RULE]
@@ -52,12 +52,12 @@ def test_perceptrons_with_residual_sums_have_reshapes_at_their_ends_only(shape, 
 
 
 def rows(g, x, name):
-    """A product that has rows before and behind it."""
+    """A matmul with reshapes to rows before and after it."""
     return g.add(MatrixMul(), x, random_constant(g, 8, 8, name=name))
 
 
 def around(function):
-    """Two products of rows, and what a function makes of three axes between them."""
+    """Two matmuls of rows, and a function of the 3-D tensor between them."""
 
     def build(g, x):
         return rows(g, g.add(TO_ROWS, function(g, g.add(BACK, rows(g, g.add(TO_ROWS, x), "v")))), "w")
@@ -79,54 +79,54 @@ def around(function):
     ],
 )
 def test_operators_along_the_last_axis(function):
-    graph, _ = optimized(around(function), SHAPE)
+    graph, _ = optimize_checked(around(function), SHAPE)
     assert ops(graph).count("reshape") == 1
 
 
-def test_along_axes_that_only_get_neighbours_of_one_element():
+def test_moves_axes_that_only_gain_unit_neighbors():
     def build(g, x):
         y = g.add(Softmax(2), g.add(Reshape((4, 1, 6, 5)), g.add(TANH, x)))
         return g.add(Reshape((2, 4, 5)), g.add(Extract((1, 0, 2, 0), (3, 1, 6, 5), (1, 1, 1, 1)), y))
 
-    assert ops(optimized(build, (4, 6, 5))[0]) == ["active", "softmax", "extract"]
+    assert ops(optimize_checked(build, (4, 6, 5))[0]) == ["active", "softmax", "extract"]
 
 
-def test_values_read_elsewhere_are_reshaped_back_once():
+def test_reshapes_values_with_other_users_back_once():
     def build(g, x):
         z = g.add(LayerNorm(2), g.add(BACK, rows(g, g.add(TO_ROWS, x), "v")))
         others = (g.add(Permute((1, 0, 2)), z), g.add(Permute((2, 0, 1)), z))
         return *others, rows(g, g.add(TO_ROWS, z), "a"), rows(g, g.add(TO_ROWS, g.add(TANH, z)), "b")
 
-    graph, _ = optimized(build, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE)
     assert ops(graph).count("reshape") == 2
 
 
-def test_a_reshape_that_others_read_is_used_again():
+def test_reuses_a_reshape_with_other_users():
     def build(g, x):
         flat = g.add(TO_ROWS, x)
         return g.add(TO_ROWS, g.add(Add(), x, g.add(BACK, rows(g, flat, "v"))))
 
-    graph, _ = optimized(build, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE)
     assert ops(graph) == ["reshape", "matrix_mul", "add"]
 
 
-def test_what_comes_back_to_the_region_makes_no_cycle():
+def test_paths_back_into_the_region_form_no_cycle():
     def build(g, x):
         y = g.add(LayerNorm(2), g.add(BACK, g.add(TANH, g.add(TO_ROWS, x))))
         turned = g.add(Permute((1, 0, 2)), g.add(Softmax(0), g.add(Permute((1, 0, 2)), y)))
         z = g.add(TO_ROWS, g.add(Add(), y, turned))
         return g.add(TO_ROWS, g.add(Softmax(2), y)), z
 
-    graph, _ = optimized(build, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE)
     graph.validate()
 
 
 def test_names_and_annotations_stay():
     def build(g, x):
-        y = annotated(g.add(BACK, annotated(rows(g, annotated(g.add(TO_ROWS, annotated(x))), "v"))))
-        y = annotated(g.add(LayerNorm(2), y, name="norm"), OTHER_Q)
-        flat = annotated(g.add(TO_ROWS, y, name="flat"), OTHER_Q)
-        return rows(g, flat, "w"), annotated(g.add(Permute((1, 0, 2)), y), OTHER_Q)
+        y = annotate(g.add(BACK, annotate(rows(g, annotate(g.add(TO_ROWS, annotate(x))), "v"))))
+        y = annotate(g.add(LayerNorm(2), y, name="norm"), OTHER_Q)
+        flat = annotate(g.add(TO_ROWS, y, name="flat"), OTHER_Q)
+        return rows(g, flat, "w"), annotate(g.add(Permute((1, 0, 2)), y), OTHER_Q)
 
     graph = graph_of(build, SHAPE)
     trace = optimize(graph)
@@ -145,7 +145,7 @@ DECLINES = {
 
 
 def per_sample(g, y):
-    """One number per sample, computed: rows have no axis for samples."""
+    """A computed per-sample value: rows have no sample axis."""
     return g.add(Softmax(0), g.add(Reduce((1, 2), ReduceMethodType.REDUCE_MAX), y))
 
 
@@ -158,8 +158,8 @@ def test_declines(form):
 
 
 @pytest.mark.parametrize("count", [100, 400])
-def test_a_region_that_gains_nothing_is_looked_at_once(count, monkeypatch):
-    """Every product takes rows of a sum, and a permute makes a summand of its result: one reshape for another."""
+def test_examines_a_region_without_gain_once(count, monkeypatch):
+    """Every matmul uses rows of an add, and a permute adds its result again: one reshape for another."""
 
     def build(g, x):
         for _ in range(count):
@@ -177,21 +177,21 @@ def test_a_region_that_gains_nothing_is_looked_at_once(count, monkeypatch):
     assert len(looked) <= rounds * (2 + count // (largest // 2))
 
 
-def test_declines_where_a_grid_changes():
+def test_declines_a_change_of_scale():
     def build(g, x):
         y = g.add(BACK, rows(g, g.add(TO_ROWS, x), "v"))
-        return rows(g, annotated(g.add(TO_ROWS, annotated(g.add(LayerNorm(2), y), Q)), OTHER_Q), "w")
+        return rows(g, annotate(g.add(TO_ROWS, annotate(g.add(LayerNorm(2), y), Q)), OTHER_Q), "w")
 
     graph = graph_of(build, SHAPE)
     optimize(graph)
     assert ops(graph).count("reshape") == 3
 
 
-def test_declines_scales_per_channel():
+def test_declines_per_channel_scales():
     per_channel = QuantParams((0.1,) * 8, (0,) * 8, I8, axis=2)
 
     def build(g, x):
-        y = annotated(g.add(Softmax(2), g.add(BACK, rows(g, g.add(TO_ROWS, x), "v"))), per_channel)
+        y = annotate(g.add(Softmax(2), g.add(BACK, rows(g, g.add(TO_ROWS, x), "v"))), per_channel)
         return rows(g, g.add(TO_ROWS, y), "w")
 
     graph = graph_of(build, SHAPE)
@@ -201,12 +201,12 @@ def test_declines_scales_per_channel():
 
 def test_quantized_softmax_keeps_its_axis():
     def build(g, x):
-        y = annotated(g.add(Reshape((2, 8, 1)), annotated(rows(g, x, "v"))))
-        return rows(g, annotated(g.add(Reshape((2, 8)), annotated(g.add(Softmax(0), y), OTHER_Q)), OTHER_Q), "w")
+        y = annotate(g.add(Reshape((2, 8, 1)), annotate(rows(g, x, "v"))))
+        return rows(g, annotate(g.add(Reshape((2, 8)), annotate(g.add(Softmax(0), y), OTHER_Q)), OTHER_Q), "w")
 
     def build_other(g, x):
-        y = annotated(g.add(Reshape((1, 8, 8)), annotated(rows(g, x, "v"))))
-        return rows(g, annotated(g.add(Reshape((8, 8)), annotated(g.add(Softmax(1), y), OTHER_Q)), OTHER_Q), "w")
+        y = annotate(g.add(Reshape((1, 8, 8)), annotate(rows(g, x, "v"))))
+        return rows(g, annotate(g.add(Reshape((8, 8)), annotate(g.add(Softmax(1), y), OTHER_Q)), OTHER_Q), "w")
 
     for function, count, shape in ((build, 0, (2, 8)), (build_other, 2, (8, 8))):
         graph = graph_of(function, shape)
@@ -229,11 +229,11 @@ def test_runs(before, after, runs):
     assert found is not None and found.runs == runs
 
 
-def test_what_is_no_reshape_has_no_runs():
+def test_incompatible_shapes_have_no_runs():
     assert Regrouping.of((2, 3), (5,)) is None and Regrouping.of((4,), (2, 4)) is None
 
 
-def test_shapes_behind():
+def test_shapes_after_the_reshape():
     found = Regrouping.of((2, 3, 1, 5), (6, 1, 5))
     assert found is not None
     assert found.shape((2, 3, 1, 9)) == (6, 1, 9)

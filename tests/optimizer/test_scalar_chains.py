@@ -1,8 +1,8 @@
-"""Constants in one spelling, and joined."""
+"""Merging of constant operands."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import RELU, annotated, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import RELU, annotate, graph_of, ops, optimize_checked, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
@@ -40,12 +40,12 @@ def chain(*operators):
     ids=str,
 )
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 3, 1)], ids=str)
-def test_equal_elements_are_a_scalar(op, first, result, shape):
+def test_converts_uniform_constants_to_scalars(op, first, result, shape):
     def build(g, x):
         constant = g.constant(np.full(shape, 3, np.float32))
         return g.add(op, constant, x) if first else g.add(op, x, constant)
 
-    graph, _ = optimized(build, SHAPE, rtol=0)
+    graph, _ = optimize_checked(build, SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == [result]
 
 
@@ -58,12 +58,14 @@ def test_equal_elements_are_a_scalar(op, first, result, shape):
     ids=["constant divided by x", "elements that differ"],
 )
 def test_others_stay(build):
-    graph, _ = optimized(build, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE)
     assert ops(graph) == ["div"]
 
 
-def test_a_constant_that_expands_the_operand_stays():
-    graph, _ = optimized(lambda g, x: g.add(Add(), x, g.constant(np.ones((5, 3, 4), np.float32))), (1, 3, 4), rtol=0)
+def test_keeps_a_constant_that_broadcasts_the_operand():
+    graph, _ = optimize_checked(
+        lambda g, x: g.add(Add(), x, g.constant(np.ones((5, 3, 4), np.float32))), (1, 3, 4), rtol=0
+    )
     assert ops(graph) == ["add"]
 
 
@@ -85,8 +87,8 @@ def test_signed_zeros_differ():
     ],
     ids=str,
 )
-def test_scalars_are_joined(operators, result):
-    graph, _ = optimized(chain(*operators), SHAPE)
+def test_merges_scalars(operators, result):
+    graph, _ = optimize_checked(chain(*operators), SHAPE)
     assert [node.op for node in graph.nodes] == [result, RELU]
 
 
@@ -117,19 +119,19 @@ def test_scalars_decline(operators, rule, reason):
     assert reasons(trace, rule) == {reason}
 
 
-def test_a_grid_between_scalars_stays():
-    graph = graph_of(lambda g, x: g.add(Muls(s(2)), annotated(g.add(Muls(s(2)), x))), SHAPE)
+def test_keeps_scalars_around_a_quantized_value():
+    graph = graph_of(lambda g, x: g.add(Muls(s(2)), annotate(g.add(Muls(s(2)), x))), SHAPE)
     trace = optimize(graph)
     assert reasons(trace, "merge_scalar_multiplies") == {"the source file quantizes the result of first"}
 
 
 @pytest.mark.parametrize("op", [Add(), Mul()], ids=str)
-def test_constants_are_joined(op):
+def test_merges_constant_operands(op):
     def build(g, x):
         y = g.add(op, random_constant(g, 1, 3, 1, seed=1), x)
         return g.add(op, y, random_constant(g, 2, 3, 1, seed=2))
 
-    graph, _ = optimized(build, SHAPE)
+    graph, _ = optimize_checked(build, SHAPE)
     assert ops(graph) == [op.name]
 
 
@@ -144,7 +146,7 @@ def test_constants_decline(second, reason):
     def build(g, x):
         return g.add(Add(), g.add(Add(), x, random_constant(g, 1, 3, 1, seed=1)), second(g))
 
-    graph, trace = optimized(build, SHAPE)
+    graph, trace = optimize_checked(build, SHAPE)
     assert ops(graph) == ["add", "add"] and reasons(trace, "merge_constants") == {reason}
 
 
@@ -153,14 +155,14 @@ def test_constants_decline(second, reason):
     [(Muls, Mul, 0.5), (Divs, Mul, 2.0), (Adds, Add, None), (Subs, Add, None)],
 )
 @pytest.mark.parametrize("scalar_first", [True, False])
-def test_a_scalar_joins_a_constant(scalar, op, expected, scalar_first):
+def test_folds_a_scalar_into_a_constant(scalar, op, expected, scalar_first):
     number = scalar(Scalar.f32(0.5))
 
     def build(g, x):
         c = random_constant(g, 1, 3, 1, name="c")
         return g.add(op(), g.add(number, x), c) if scalar_first else g.add(number, g.add(op(), x, c))
 
-    graph, _ = optimized(build, (2, 3, 4))
+    graph, _ = optimize_checked(build, (2, 3, 4))
     (node,) = graph.nodes
     assert type(node.op) is op
     if expected is not None:
@@ -168,11 +170,11 @@ def test_a_scalar_joins_a_constant(scalar, op, expected, scalar_first):
         assert (node.inputs[1].array == want).all()
 
 
-def test_a_scalar_that_cancels_a_constant_stays():
+def test_keeps_a_scalar_that_cancels_a_constant():
     def build(g, x):
         c = g.constant(np.array([1, 2, 3.00001], np.float32).reshape(1, 3, 1))
         return g.add(Add(), g.add(Subs(Scalar.f32(3)), x), c)
 
-    graph, trace = optimized(build, (2, 3, 4))
+    graph, trace = optimize_checked(build, (2, 3, 4))
     assert len(graph) == 2
     assert reasons(trace, "fold_scalar_into_constant") == {"the merged constant loses precision"}

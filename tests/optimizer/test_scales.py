@@ -1,8 +1,8 @@
-"""Factors and shifts per channel fold into the products before and behind them."""
+"""Folding of per-channel scales and biases into the previous and the next linear operator."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import RELU, TANH, annotated, conv, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import RELU, TANH, annotate, conv, graph_of, ops, optimize_checked, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
@@ -16,7 +16,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import I8, QuantParams, Scalar
 
 X = (2, 4, 6, 7)
-BEHIND, BEFORE = "fold_scale_into_previous_linear", "fold_scale_into_next_linear"
+PREVIOUS, NEXT = "fold_scale_into_previous_linear", "fold_scale_into_next_linear"
 
 
 def batch_norm(g, x, gamma=True, variance=1.0, **op):
@@ -89,51 +89,51 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("product", "affine"), PAIRS)
-def test_fires_behind(product, affine):
+def test_folds_into_previous_linear(product, affine):
     make, shape = PRODUCTS[product]
-    graph, trace = optimized(lambda g, x: AFFINE[affine](g, make(g, x)), shape, rtol=1e-5)
-    assert len(graph) == 1 and trace.fired[BEHIND] == 1
+    graph, trace = optimize_checked(lambda g, x: AFFINE[affine](g, make(g, x)), shape, rtol=1e-5)
+    assert len(graph) == 1 and trace.fired[PREVIOUS] == 1
 
 
 @pytest.mark.parametrize(("product", "affine"), PAIRS)
-def test_fires_before(product, affine):
+def test_folds_into_next_linear(product, affine):
     make, shape = PRODUCTS[product]
-    graph, trace = optimized(lambda g, x: make(g, AFFINE[affine](g, x)), shape, rtol=1e-5)
+    graph, trace = optimize_checked(lambda g, x: make(g, AFFINE[affine](g, x)), shape, rtol=1e-5)
     pads = product == "conv without bias"
     if affine in SHIFTLESS or not (pads or "deconv" in product):
-        assert len(graph) == 1 and trace.fired[BEFORE] == 1
+        assert len(graph) == 1 and trace.fired[NEXT] == 1
     else:
         what = "a padding conv" if pads else "a deconv"
-        assert reasons(trace, BEFORE) == {f"a bias before {what} would differ at the edges"}
+        assert reasons(trace, NEXT) == {f"a bias before {what} would differ at the edges"}
 
 
-def test_the_product_behind_takes_the_name_and_the_constants_keep_theirs():
-    graph, _ = optimized(lambda g, x: batch_norm(g, conv(g, x, 6)), X, rtol=1e-5)
+def test_result_takes_the_last_name_and_constants_keep_theirs():
+    graph, _ = optimize_checked(lambda g, x: batch_norm(g, conv(g, x, 6)), X, rtol=1e-5)
     assert [node.name for node in graph.nodes] == ["bn1"]
     assert {value.name for value in graph.values if value.is_constant} == {"conv_w", "conv_b"}
 
 
-def test_a_new_bias_is_named_after_the_product():
-    graph, _ = optimized(lambda g, x: g.add(Adds(Scalar.f32(1)), conv(g, x, 6, bias=False)), X, rtol=1e-5)
+def test_a_new_bias_is_named_after_the_linear_operator():
+    graph, _ = optimize_checked(lambda g, x: g.add(Adds(Scalar.f32(1)), conv(g, x, 6, bias=False)), X, rtol=1e-5)
     assert graph.find("conv:bias").shape == (1, 6, 1, 1)
 
 
-def test_a_chain_disappears():
+def test_folds_a_chain():
     def build(g, x):
         y = conv(g, x, 6)
         for name in ("batch_norm", "mul", "add", "divs", "rsubs"):
             y = AFFINE[name](g, y)
         return g.add(RELU, y)
 
-    assert ops(optimized(build, X, rtol=1e-5)[0]) == ["conv", "active"]
+    assert ops(optimize_checked(build, X, rtol=1e-5)[0]) == ["conv", "active"]
 
 
-def test_normalization_of_a_channel_last_input():
+def test_folds_normalization_of_a_channels_last_input():
     def build(g, x):
         y = g.add(Div(), g.add(Sub(), x, per_channel(g, x, 3)), per_channel(g, x, 3))
         return conv(g, g.add(Permute((0, 3, 1, 2)), y), 6)
 
-    assert ops(optimized(build, (2, 6, 7, 4), rtol=1e-5)[0]) == ["permute", "conv"]
+    assert ops(optimize_checked(build, (2, 6, 7, 4), rtol=1e-5)[0]) == ["permute", "conv"]
 
 
 @pytest.mark.parametrize(
@@ -141,25 +141,25 @@ def test_normalization_of_a_channel_last_input():
     [((3, 4), (3, 5, 1, 1), 1), ((6, 4), (2, 3, 5), 2), ((6, 4), (1, 2, 3, 5), 3)],
     ids=str,
 )
-def test_a_reshape_between_keeps_the_channels(shape, target, axis):
+def test_folds_across_a_reshape_that_keeps_channels(shape, target, axis):
     def build(g, x):
         y = g.add(Reshape(target), matrix_mul(g, x))
         return g.add(Add(), y, per_channel(g, y, axis))
 
-    assert ops(optimized(build, shape, rtol=1e-5)[0]) == ["matrix_mul", "reshape"]
+    assert ops(optimize_checked(build, shape, rtol=1e-5)[0]) == ["matrix_mul", "reshape"]
 
 
-def test_batch_norm_behind_a_fully_connected_layer():
+def test_folds_batch_norm_after_a_fully_connected_layer():
     def build(g, x):
         return g.add(Reshape((3, 5)), batch_norm(g, g.add(Reshape((3, 5, 1, 1)), matrix_mul(g, x))))
 
-    assert ops(optimized(build, (3, 4), rtol=1e-5)[0]) == ["matrix_mul"]
+    assert ops(optimize_checked(build, (3, 4), rtol=1e-5)[0]) == ["matrix_mul"]
 
 
 @pytest.mark.parametrize("op", [Muls(Scalar.f32(0.5)), Divs(Scalar.f32(4)), Adds(Scalar.f32(2))], ids=str)
-def test_one_number_for_all_passes_a_reshape_that_mixes_channels(op):
-    """As the scale of queries that are cut into heads."""
-    graph, _ = optimized(lambda g, x: g.add(op, g.add(Reshape((2, 2, 5)), matrix_mul(g, x))), (4, 4), rtol=1e-5)
+def test_folds_a_scalar_across_a_reshape_that_mixes_channels(op):
+    """As the scale of queries that are split into heads."""
+    graph, _ = optimize_checked(lambda g, x: g.add(op, g.add(Reshape((2, 2, 5)), matrix_mul(g, x))), (4, 4), rtol=1e-5)
     assert ops(graph) == ["matrix_mul", "reshape"]
 
 
@@ -200,7 +200,7 @@ def quantized_weights(g, x):
         ),
         (lambda g, x: g.add(Muls(Scalar.f32(2)), quantized_weights(g, x)), "the source file quantizes the weights"),
         (
-            lambda g, x: g.add(Muls(Scalar.f32(2)), annotated(conv(g, x, 6))),
+            lambda g, x: g.add(Muls(Scalar.f32(2)), annotate(conv(g, x, 6))),
             "the source file quantizes the result of linear",
         ),
         (
@@ -209,12 +209,12 @@ def quantized_weights(g, x):
         ),
     ],
 )
-def test_declines_behind(build, reason):
+def test_declines_previous_linear(build, reason):
     graph = graph_of(build, X)
     trace = optimize(graph)
     graph.validate()
-    assert reasons(trace, BEHIND) == {reason}
-    assert not trace.fired[BEHIND]
+    assert reasons(trace, PREVIOUS) == {reason}
+    assert not trace.fired[PREVIOUS]
 
 
 @pytest.mark.parametrize(
@@ -222,20 +222,20 @@ def test_declines_behind(build, reason):
     [
         (lambda g, x: (conv(g, y := g.add(Muls(Scalar.f32(2)), x), 6), g.add(TANH, y)), "op has other users"),
         (
-            lambda g, x: conv(g, annotated(g.add(Muls(Scalar.f32(2)), x)), 6),
+            lambda g, x: conv(g, annotate(g.add(Muls(Scalar.f32(2)), x)), 6),
             "the source file quantizes the result of op",
         ),
         (lambda g, x: conv(g, g.add(Mul(), x, per_channel(g, x, 3)), 6), "the constant is not a per-channel vector"),
     ],
 )
-def test_declines_before(build, reason):
+def test_declines_next_linear(build, reason):
     graph = graph_of(build, X)
     trace = optimize(graph)
-    assert reasons(trace, BEFORE) == {reason}
+    assert reasons(trace, NEXT) == {reason}
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(1e30, True), (1e-30, True), (3e38, False), (np.nan, False)])
-def test_weights_may_be_as_large_as_their_type_holds(factor, fires):
+def test_folds_weights_up_to_the_largest_float(factor, fires):
     def build(g, x):
         w = g.constant(np.full((6, 4, 3, 3), 2, np.float32), "w")
         c = g.constant(np.full((1, 6, 1, 1), factor, np.float32), "c")
@@ -243,13 +243,13 @@ def test_weights_may_be_as_large_as_their_type_holds(factor, fires):
 
     graph = graph_of(build, X)
     trace = optimize(graph)
-    assert bool(trace.fired[BEHIND]) is fires
-    assert not (fires and reasons(trace, BEHIND))
-    assert fires or reasons(trace, BEHIND) == {"the folded weights are beyond the range of their type"}
+    assert bool(trace.fired[PREVIOUS]) is fires
+    assert not (fires and reasons(trace, PREVIOUS))
+    assert fires or reasons(trace, PREVIOUS) == {"the folded weights are beyond the range of their type"}
 
 
-def test_a_number_divided_by_the_product_is_not_affine():
-    graph, trace = optimized(lambda g, x: g.add(Rdivs(Scalar.f32(1)), conv(g, x, 6)), X)
+def test_a_scalar_divided_by_the_result_is_not_affine():
+    graph, trace = optimize_checked(lambda g, x: g.add(Rdivs(Scalar.f32(1)), conv(g, x, 6)), X)
     assert ops(graph) == ["conv", "rdivs"] and not trace.skipped
 
 
@@ -259,5 +259,5 @@ def test_shared_weights_are_not_overwritten():
         again = g.add(y.producer.op, g.add(TANH, x), *y.producer.inputs[1:])
         return g.add(Muls(Scalar.f32(2)), y), again
 
-    graph, _ = optimized(build, X, rtol=1e-5)
+    graph, _ = optimize_checked(build, X, rtol=1e-5)
     assert sorted(ops(graph)) == ["active", "conv", "conv"]

@@ -1,7 +1,7 @@
-"""Splits and concatenations."""
+"""Splits and concats."""
 
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.graph import Graph
@@ -13,29 +13,29 @@ SHAPE = (2, 6, 3)
 
 
 @pytest.mark.parametrize(("part", "start", "end"), [(0, 0, 1), (1, 1, 3), (2, 3, 6)])
-def test_one_part_is_an_extract(part, start, end):
-    graph, _ = optimized(lambda g, x: g.add(RELU, g.add_all(Split(-2, 3, (1, 2, 3)), x)[part]), SHAPE, rtol=0)
+def test_converts_a_split_with_one_used_result(part, start, end):
+    graph, _ = optimize_checked(lambda g, x: g.add(RELU, g.add_all(Split(-2, 3, (1, 2, 3)), x)[part]), SHAPE, rtol=0)
     assert [node.op for node in graph.nodes] == [Extract((0, start, 0), (2, end, 3), (1, 1, 1)), RELU]
 
 
-def test_a_part_that_leaves_the_graph():
-    graph, _ = optimized(lambda g, x: g.add_all(Split(1, 2), x)[1], SHAPE, rtol=0)
+def test_converts_a_split_with_one_output():
+    graph, _ = optimize_checked(lambda g, x: g.add_all(Split(1, 2), x)[1], SHAPE, rtol=0)
     assert ops(graph) == ["extract"]
 
 
-def test_a_split_into_one_is_nothing():
-    assert ops(optimized(lambda g, x: g.add(RELU, g.add_all(Split(1, 1), x)[0]), SHAPE, rtol=0)[0]) == ["active"]
+def test_removes_a_split_into_one_result():
+    assert ops(optimize_checked(lambda g, x: g.add(RELU, g.add_all(Split(1, 1), x)[0]), SHAPE, rtol=0)[0]) == ["active"]
 
 
-def test_parts_that_are_read_stay():
+def test_keeps_a_split_with_several_used_results():
     def build(g, x):
         first, _, third = g.add_all(Split(1, 3), x)
         return g.add(RELU, first), third
 
-    assert ops(optimized(build, SHAPE, rtol=0)[0]) == ["split", "active"]
+    assert ops(optimize_checked(build, SHAPE, rtol=0)[0]) == ["split", "active"]
 
 
-def test_a_symbolic_split_stays():
+def test_keeps_a_symbolic_split():
     graph = Graph()
     x = graph.input("x", TensorType(F32, ("N", 6)))
     graph.output(graph.add_all(Split(1, 2), x)[0])
@@ -43,11 +43,11 @@ def test_a_symbolic_split_stays():
     assert reasons(trace, "convert_split_to_extract") == {"its shape is dynamic"}
 
 
-def test_cut_and_joined_is_nothing():
+def test_removes_a_concat_of_all_results():
     def build(g, x):
         return g.add(RELU, g.add(Concat(1), *g.add_all(Split(-2, 3), x)))
 
-    assert ops(optimized(build, SHAPE, rtol=0)[0]) == ["active"]
+    assert ops(optimize_checked(build, SHAPE, rtol=0)[0]) == ["active"]
 
 
 @pytest.mark.parametrize(
@@ -55,22 +55,22 @@ def test_cut_and_joined_is_nothing():
     [
         (lambda g, x: g.add(Concat(0), *g.add_all(Split(1, 2), x)), "the split and concat axes differ"),
         (
-            lambda g, x: annotated(g.add(Concat(1), *g.add_all(Split(1, 2), x)), OTHER_Q),
+            lambda g, x: annotate(g.add(Concat(1), *g.add_all(Split(1, 2), x)), OTHER_Q),
             "it changes the quantization",
         ),
     ],
 )
-def test_joining_declines(build, reason):
-    graph, trace = optimized(build, SHAPE, rtol=0)
+def test_concat_of_split_declines(build, reason):
+    graph, trace = optimize_checked(build, SHAPE, rtol=0)
     assert len(graph) == 2 and reasons(trace, "remove_concat_of_split") == {reason}
 
 
-def test_another_order_is_something():
-    graph, trace = optimized(lambda g, x: g.add(Concat(1), *reversed(g.add_all(Split(1, 2), x))), SHAPE, rtol=0)
+def test_keeps_a_concat_in_another_order():
+    graph, trace = optimize_checked(lambda g, x: g.add(Concat(1), *reversed(g.add_all(Split(1, 2), x))), SHAPE, rtol=0)
     assert ops(graph) == ["split", "concat"] and not trace.skipped
 
 
-def nested(axis=1, quant=None, outer=None):
+def nested_concat(axis=1, quant=None, outer=None):
     def build(g, x):
         inner = g.add(Concat(1), x, g.add(RELU, x), name="inner")
         inner.quant = quant
@@ -82,19 +82,21 @@ def nested(axis=1, quant=None, outer=None):
 
 
 @pytest.mark.parametrize("quant", [None, Q], ids=["float", "one scale"])
-def test_concatenations_are_one(quant):
-    graph = graph_of(nested(quant=quant, outer=quant), SHAPE)
+def test_merges_nested_concats(quant):
+    graph = graph_of(nested_concat(quant=quant, outer=quant), SHAPE)
     optimize(graph)
     assert ops(graph) == ["active", "active", "concat"]
     assert len(graph.nodes[-1].inputs) == 3 and graph.outputs[0].quant == quant
 
 
-def test_concatenations_are_one_in_numbers():
-    assert ops(optimized(nested(), SHAPE, rtol=0)[0]).count("concat") == 1
+def test_merged_concats_compute_the_same():
+    assert ops(optimize_checked(nested_concat(), SHAPE, rtol=0)[0]).count("concat") == 1
 
 
-@pytest.mark.parametrize("build", [nested(axis=2), nested(quant=Q, outer=OTHER_Q)], ids=["axis", "scales"])
-def test_concatenations_decline(build):
+@pytest.mark.parametrize(
+    "build", [nested_concat(axis=2), nested_concat(quant=Q, outer=OTHER_Q)], ids=["axis", "scales"]
+)
+def test_nested_concats_decline(build):
     graph = graph_of(build, SHAPE)
     trace = optimize(graph)
     assert ops(graph).count("concat") == 2

@@ -1,7 +1,7 @@
-"""Reshapes and permutes of all parts of a split, before it."""
+"""Hoisting of reshapes and permutes above a split."""
 
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, graph_of, ops, optimize_checked, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.attention import Attention
@@ -18,7 +18,7 @@ TURN = Permute((0, 2, 1, 3))
 
 
 def heads(g, x, counts=(2, 2, 2), size=4):
-    """Parts of the last axis as [N, heads, S, D]: how attention in one layer is exported."""
+    """Split the last axis into tensors [N, heads, S, D], as attention in one layer is exported."""
     widths = tuple(count * size for count in counts)
     parts = g.add_all(Split(x.rank - 1, len(widths), widths), x)
     shaped = [g.add(Reshape((*SHAPE[:2], n, size)), part) for n, part in zip(counts, parts, strict=True)]
@@ -31,7 +31,7 @@ def attention(g, x):
 
 
 def test_heads_of_attention_take_one_reshape_and_one_permute():
-    graph, trace = optimized(attention, SHAPE, rtol=1e-6)
+    graph, trace = optimize_checked(attention, SHAPE, rtol=1e-6)
     assert ops(graph) == ["reshape", "permute", "split", "attention", "permute", "reshape"]
     assert trace.fired[RESHAPE] == trace.fired[PERMUTE] == 1
     assert graph.find("heads1").producer.op == Split(1, 3, (2, 2, 2))
@@ -42,19 +42,19 @@ def test_parts_of_different_sizes(counts):
     def build(g, x):
         return tuple(g.add(LayerNorm(3), part) for part in heads(g, x, counts))
 
-    graph, _ = optimized(build, (*SHAPE[:2], 4 * sum(counts)), rtol=0)
+    graph, _ = optimize_checked(build, (*SHAPE[:2], 4 * sum(counts)), rtol=0)
     assert ops(graph)[:3] == ["reshape", "permute", "split"] and len(graph) == 3 + len(counts)
 
 
 def test_as_five_axes():
-    """How PyTorch's own module does it: the split is along an axis of three in front."""
+    """The form of PyTorch's own module: the split is along a leading axis of extent 3."""
 
     def build(g, x):
         y = g.add(Permute((2, 0, 3, 1, 4)), g.add(Reshape((2, 5, 3, 2, 4)), x))
         parts = g.add_all(Split(0, 3), y)
         return g.add(Attention(), *(g.add(Reshape((2, 2, 5, 4)), part) for part in parts))
 
-    graph, trace = optimized(build, SHAPE, rtol=1e-6)
+    graph, trace = optimize_checked(build, SHAPE, rtol=1e-6)
     assert trace.fired[RESHAPE] == 1 and ops(graph).count("reshape") < 4
 
 
@@ -75,7 +75,7 @@ def test_along_every_axis(axis, shapes):
     shape = ((10, 3, 8), (2, 10, 12), (2, 15, 8), (2, 15, 8))[[(5, 3), (2, 5), (1, 2), (2, 15)].index(shapes[0][:2])]
     if axis == 0:
         shape = (10, 12, 2)
-    graph, trace = optimized(build, shape, rtol=0)
+    graph, trace = optimize_checked(build, shape, rtol=0)
     assert ops(graph).count("reshape") == 1 and trace.fired[RESHAPE] == 1
 
 
@@ -85,7 +85,7 @@ def two_shapes(g, x):
 
 
 def across_rows(g, x):
-    """[2, 120] has the rows of a sample one after the other: its halves are not the halves of every row."""
+    """[2, 120] contains the rows of a sample one after the other: its halves are not the halves of every row."""
     parts = g.add_all(Split(2, 2), x)
     return tuple(g.add(RELU, g.add(Reshape((2, 60)), part)) for part in parts)
 
@@ -122,15 +122,15 @@ def test_declines(form):
     assert found == {reason}
 
 
-def test_permutes_that_move_on_by_themselves_stay():
-    _, trace = optimized(on_the_move, SHAPE, rtol=0)
+def test_keeps_permutes_that_sink_anyway():
+    _, trace = optimize_checked(on_the_move, SHAPE, rtol=0)
     assert not trace.fired[PERMUTE]
 
 
-def test_declines_over_a_grid():
+def test_declines_a_quantized_value():
     def build(g, x):
-        parts = [annotated(part) for part in g.add_all(Split(2, 2), annotated(x))]
-        return tuple(annotated(g.add(Reshape((10, 12)), part), OTHER_Q) for part in parts)
+        parts = [annotate(part) for part in g.add_all(Split(2, 2), annotate(x))]
+        return tuple(annotate(g.add(Reshape((10, 12)), part), OTHER_Q) for part in parts)
 
     graph = graph_of(build, SHAPE)
     assert reasons(optimize(graph), RESHAPE) == {"the source file quantizes a result of the split"}
@@ -138,8 +138,8 @@ def test_declines_over_a_grid():
 
 def test_annotations_stay():
     def build(g, x):
-        parts = [annotated(part) for part in g.add_all(Split(2, 2), annotated(x))]
-        parts = [annotated(g.add(Reshape((10, 12)), part)) for part in parts]
+        parts = [annotate(part) for part in g.add_all(Split(2, 2), annotate(x))]
+        parts = [annotate(g.add(Reshape((10, 12)), part)) for part in parts]
         return tuple(g.add(MatrixMul(), part, random_constant(g, 12, 3, name="w")) for part in parts)
 
     graph = graph_of(build, SHAPE)

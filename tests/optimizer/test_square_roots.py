@@ -1,8 +1,8 @@
-"""Division by lengths."""
+"""Division by vector lengths."""
 
 import numpy as np
 import pytest
-from optimizer.graphs import TANH, Q, annotated, graph_of, ops, optimized, reasons
+from optimizer.graphs import TANH, Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.runtime.session import Session
@@ -23,8 +23,8 @@ def length(g, x, axis, squares=None):
     return g.add(SQRT, g.add(Reduce((axis,), ReduceMethodType.REDUCE_SUM), squares))
 
 
-def normalized(g, x, axis, least=1e-12, is_expanded=False, squares=None):
-    """As torch.nn.functional.normalize is exported, and as TFLite's L2_NORMALIZATION is read."""
+def normalize(g, x, axis, least=1e-12, is_expanded=False, squares=None):
+    """The export of torch.nn.functional.normalize, which is also how L2_NORMALIZATION of TFLite is read."""
     divisor = g.add(Maxs(Scalar.f32(least)), length(g, x, axis, squares))
     if is_expanded:
         divisor = g.add(Tile(tuple(SHAPE[axis] if k == axis else 1 for k in range(4))), divisor)
@@ -35,14 +35,14 @@ def normalized(g, x, axis, least=1e-12, is_expanded=False, squares=None):
 @pytest.mark.parametrize("is_expanded", [False, True])
 @pytest.mark.parametrize("least", [1e-12, 1e-6])
 def test_fires(axis, is_expanded, least):
-    graph, _ = optimized(lambda g, x: normalized(g, x, axis, least, is_expanded), SHAPE)
+    graph, _ = optimize_checked(lambda g, x: normalize(g, x, axis, least, is_expanded), SHAPE)
     assert ops(graph) == NORM
     assert graph.nodes[2].op.scalar.value == pytest.approx(least**2, rel=1e-6)
     assert graph.nodes[3].output.shape[axis] == 1, "one root per length"
 
 
 def test_squares_as_products():
-    graph, _ = optimized(lambda g, x: normalized(g, x, 1, squares=g.add(Mul(), x, x)), SHAPE)
+    graph, _ = optimize_checked(lambda g, x: normalize(g, x, 1, squares=g.add(Mul(), x, x)), SHAPE)
     assert ops(graph) == NORM
 
 
@@ -50,11 +50,11 @@ def test_a_root_alone():
     def build(g, x):
         return g.add(Div(), g.add(TANH, x), g.add(SQRT, g.add(Adds(Scalar.f32(1)), g.add(SQUARE, x))))
 
-    assert ops(optimized(build, SHAPE)[0]) == ["active", "active", "adds", "active", "mul"]
+    assert ops(optimize_checked(build, SHAPE)[0]) == ["active", "active", "adds", "active", "mul"]
 
 
-def test_lengths_of_nothing_and_of_little():
-    """Zeros, squares that vanish in binary32, lengths around the least one, and squares beyond the largest number."""
+def test_zero_and_small_lengths():
+    """Zeros, squares that underflow in float32, lengths near the limit, and squares that overflow."""
     rows = np.array([0.0, 1e-30, 3e-13, 1e-12, 4e-12, 1e-6, 1.0, 1e18], np.float32)
     x = rows[:, None] * np.array([3, -4, 12], np.float32) / 13
     graphs = [graph_of(_of_rows, x.shape) for _ in range(2)]
@@ -76,11 +76,11 @@ def _with_length(g, x):
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda g, x: normalized(g, x, 1, squares=g.add(TANH, x)), "the operand of the root may be negative"),
-        (lambda g, x: normalized(g, x, 1, least=1e-30), "the square of the limit is beyond the range of float32"),
-        (lambda g, x: normalized(g, x, 1, least=1e20), "the square of the limit is beyond the range of float32"),
+        (lambda g, x: normalize(g, x, 1, squares=g.add(TANH, x)), "the operand of the root may be negative"),
+        (lambda g, x: normalize(g, x, 1, least=1e-30), "the square of the limit is beyond the range of float32"),
+        (lambda g, x: normalize(g, x, 1, least=1e20), "the square of the limit is beyond the range of float32"),
         (
-            lambda g, x: g.add(Div(), x, annotated(g.add(Maxs(Scalar.f32(1)), length(g, x, 1)), Q)),
+            lambda g, x: g.add(Div(), x, annotate(g.add(Maxs(Scalar.f32(1)), length(g, x, 1)), Q)),
             "the source file quantizes the result of limit",
         ),
         (

@@ -1,6 +1,6 @@
-"""Trained models: the optimized graph computes what the imported one does, and every chip can run its float form.
+"""Trained models: optimizing keeps the results, and every chip can run the float form.
 
-Tolerance: 1e-5 of an output's range; folding normalization rounds every weight once more, in binary32.
+Tolerance: 1e-5 of the range of an output, because folding a normalization rounds every weight once more in float32.
 """
 
 import numpy as np
@@ -65,14 +65,14 @@ def test_optimizing_keeps_the_outputs(name, data_root):
             assert np.abs(found.astype(np.float64) - want).max() <= 1e-5 * span, output
 
 
-def test_a_second_run_finds_nothing(data_root):
+def test_a_second_run_changes_nothing(data_root):
     graph = load(data_root, "ultraface_rfb_320_tflite")
     optimize(graph)
     assert not any(optimize(graph).fired.values())
 
 
-def test_names_of_the_source_survive(data_root):
-    """Verification compares tensors by name: nearly all activations must still be there."""
+def test_keeps_names_of_the_source(data_root):
+    """Verification compares tensors by name: nearly all activations must keep theirs."""
     graph = load(data_root, "imagenet_mobilenet_v1_0.25_onnx")
     names = {node.name for node in graph.nodes}
     optimize(graph)
@@ -92,7 +92,7 @@ EVERY = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.slow) fo
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_page_says_what_is_left_of_every_model(name, data_root):
+def test_page_has_the_node_counts_of_every_model(name, data_root):
     found = optimizer_page.count(load(data_root, name))
     row = [str(number) for number in (found.before, found.after, found.permutes)]
     assert optimizer_page.row_of("models", name) == row, f"run {optimizer_page.COMMAND}"
@@ -100,7 +100,7 @@ def test_the_page_says_what_is_left_of_every_model(name, data_root):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_outputs_of_every_model(name, data_root):
-    """Within 1e-4 of the range of an output; a quantized source is compared as the reals that it stands for."""
+    """Within 1e-4 of the range of an output. A quantized source is compared in dequantized values."""
     before, after = load(data_root, name), load(data_root, name)
     optimize(after)
     sample, _ = reference_samples(data_root, entries(data_root)[name])[0]
@@ -111,8 +111,8 @@ def test_outputs_of_every_model(name, data_root):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_nothing_survives_beside_a_neighbour_that_could_take_it_up(name, data_root):
-    """Normalizations, factors, shifts and borders at a product of constants, and nodes that do nothing."""
+def test_no_foldable_node_remains_beside_a_linear_operator(name, data_root):
+    """Checks normalizations, scales, biases and pads beside linear operators with constant weights, and no-ops."""
     graph = load(data_root, name)
     optimize(graph)
     assert not [node for node in graph.nodes if node.op.name in IDENTITIES and does_nothing(node)]
@@ -120,8 +120,8 @@ def test_nothing_survives_beside_a_neighbour_that_could_take_it_up(name, data_ro
         before = node.inputs[0].producer if node.inputs and node.inputs[0] is not None else None
         if before is None or not graph.is_sole_use(node.inputs[0]) or node.inputs[0].quant is not None:
             continue
-        assert not (is_scale(node) and is_product(before)), node
-        assert not (is_scale(before) and is_product(node) and not shifts(before)), node
+        assert not (is_scale(node) and is_linear(before)), node
+        assert not (is_scale(before) and is_linear(node) and not has_bias(before)), node
         assert not (before.op.name == "pad" and node.op.name == "conv" and before.op.pad_val.value == 0), node
 
 
@@ -136,14 +136,14 @@ def does_nothing(node) -> bool:
     return node.op.name != "permute" or node.op.order == tuple(range(x.rank))
 
 
-def is_product(node) -> bool:
+def is_linear(node) -> bool:
     return node.op.name in ("conv", "deconv", "matrix_mul") and all(
         value is None or value.is_constant for value in node.inputs[1:]
     )
 
 
 def is_scale(node) -> bool:
-    """One number per channel, or one for all."""
+    """Return True for a per-channel vector or a scalar."""
     if node.op.name not in SCALES:
         return False
     constants = [value for value in node.inputs[1:] if value is not None]
@@ -154,14 +154,14 @@ def is_scale(node) -> bool:
     return all(extent == 1 for value in constants for axis, extent in enumerate(value.shape) if axis != 1)
 
 
-def shifts(node) -> bool:
+def has_bias(node) -> bool:
     return node.op.name not in ("mul", "muls", "div", "divs")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in names() if name.endswith("_onnx")])
 def test_no_more_nodes_than_simplifiers_leave(name, data_root):
-    """onnxsim and onnxslim one after the other, counted in the operators of the set, and in those of ONNX."""
+    """onnxsim and onnxslim in a row, counted in TPU operators and in ONNX operators."""
     pytest.importorskip("onnxsim")
     pytest.importorskip("onnxslim")
     found = optimizer_page.simplify(data_root, name)

@@ -1,7 +1,19 @@
-"""Reshapes that drop axes of one element, behind functions, sums and concatenations."""
+"""Sinking of reshapes that drop unit axes."""
 
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, conv, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import (
+    OTHER_Q,
+    RELU,
+    TANH,
+    Q,
+    annotate,
+    conv,
+    graph_of,
+    ops,
+    optimize_checked,
+    random_constant,
+    reasons,
+)
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.rules.unit_reshapes import axis_map
@@ -17,7 +29,7 @@ TO_LINES, TO_PLANES = Reshape(LINES), Reshape(PLANES)
 
 
 def layer(g, x, name="conv"):
-    """A convolution over one axis, as it is read."""
+    """A 1-D convolution as frontends read it."""
     y = conv(g, g.add(TO_PLANES, x), 4, name, kernel=1)
     return g.add(TO_LINES, y)
 
@@ -28,25 +40,25 @@ def test_a_residual_network_has_reshapes_at_its_ends_only():
             x = g.add(RELU, g.add(Add(), layer(g, g.add(RELU, layer(g, x, f"a{index}")), f"b{index}"), x))
         return x
 
-    graph, _ = optimized(build, LINES)
+    graph, _ = optimize_checked(build, LINES)
     assert ops(graph).count("reshape") == 2 and len(graph) == 2 + 3 * 5
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 1), (2, 4, 10), (1, 1, 10), (1, 1, 1)])
 @pytest.mark.parametrize("op", [Add(), Mul(), Sub()], ids=str)
-def test_constants_get_the_axes_before(shape, op):
+def test_reshapes_constants_to_the_shape_before(shape, op):
     def build(g, x):
         return layer(g, g.add(op, g.add(TANH, layer(g, x, "first")), random_constant(g, *shape)), "second")
 
-    assert ops(optimized(build, LINES)[0]).count("reshape") == 2
+    assert ops(optimize_checked(build, LINES)[0]).count("reshape") == 2
 
 
 @pytest.mark.parametrize(("axis", "moved"), [(0, 0), (1, 1), (2, 3), (-1, 3)])
-def test_a_concatenation_is_along_the_axis_before(axis, moved):
+def test_maps_the_concat_axis(axis, moved):
     def build(g, x):
         return g.add(Concat(axis), layer(g, x, "a"), layer(g, g.add(TANH, x), "b"))
 
-    graph, _ = optimized(build, LINES)
+    graph, _ = optimize_checked(build, LINES)
     (node,) = (node for node in graph.nodes if node.op.name == "concat")
     assert node.op.axis == moved and graph.nodes[-1].op.name == "reshape"
 
@@ -59,7 +71,7 @@ def test_with_a_symbolic_batch():
     assert ops(graph) == ["active", "reshape"] and graph.outputs[0].shape == ("N", 4, 10)
 
 
-def two_readers(g, x):
+def two_users(g, x):
     lines = layer(g, x)
     return g.add(TANH, lines), g.add(Add(), lines, random_constant(g, 1, 4, 1)), lines
 
@@ -75,7 +87,7 @@ DECLINES = {
         "sink_reshape_through_elementwise",
         "the operands do not all have the same reshape",
     ),
-    "other readers": (two_readers, "sink_reshape_through_elementwise", "the reshape has other users"),
+    "other users": (two_users, "sink_reshape_through_elementwise", "the reshape has other users"),
     "expanded": (
         lambda g, x: g.add(Add(), g.add(TANH, x), g.add(Reshape((1, 4, 1)), random_plane(g, x))),
         "sink_reshape_through_elementwise",
@@ -95,12 +107,12 @@ DECLINES = {
 
 
 def pair(g, x):
-    """Two of [2, 1, 1, 40]."""
+    """Two inputs of shape [2, 1, 1, 40]."""
     return tuple(conv(g, g.add(Reshape((2, 1, 1, 40)), x), 1, name, kernel=1) for name in "ab")
 
 
 def random_plane(g, x):
-    """[1, 4, 1, 1] that is computed."""
+    """A computed tensor of shape [1, 4, 1, 1]."""
     return conv(g, g.add(Reduce((0, 3)), g.add(TO_PLANES, x)), 4, kernel=1)
 
 
@@ -111,16 +123,16 @@ def test_declines(form):
     assert reason in found
 
 
-def test_a_rescale_between_stays():
+def test_declines_a_requantization_in_between():
     def build(g, x):
-        return g.add(TANH, annotated(g.add(TO_LINES, annotated(conv(g, x, 4, kernel=1), Q)), OTHER_Q))
+        return g.add(TANH, annotate(g.add(TO_LINES, annotate(conv(g, x, 4, kernel=1), Q)), OTHER_Q))
 
     graph = graph_of(build, PLANES)
     optimize(graph)
     assert ops(graph) == ["conv", "reshape", "active"]
 
 
-def test_axes_that_are_no_longer_there():
+def test_declines_axes_that_were_dropped():
     assert axis_map((2, 4, 1, 10), (2, 4, 10)) == {0: 0, 1: 1, 2: 3}
     assert axis_map(("N", 1, 1, 10), ("N", 10)) == {0: 0, 1: 3}
     assert axis_map((2, 4, 10), (2, 4, 1, 10)) is None, "it adds one"

@@ -1,10 +1,10 @@
-"""A wrong rewrite is found while the optimizer runs, and named with the node that it changed."""
+"""Validation finds a wrong rewrite and reports it with the node that it changed."""
 
 import numpy as np
 import pytest
 from data_models import names
 from datasets import entries, input_shapes, model_files, reference_samples
-from optimizer.graphs import RELU, TANH, Q, annotated, conv, graph_of, ops, run
+from optimizer.graphs import RELU, TANH, Q, annotate, conv, graph_of, ops, run
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.engine import RewriteRule
@@ -37,7 +37,7 @@ def validator(graph: Graph, samples: int = 2) -> Validator:
 
 
 def plant(monkeypatch, wrong_at: str) -> None:
-    """A rule that rewrites every tanh, and one of them wrongly."""
+    """Add a rule that rewrites every tanh, one of them wrongly."""
 
     def rewrite(g, m):
         result = g.add(RELU, g.add(RELU, m.x)) if m.op.name == wrong_at else g.add(TANH, g.add(Muls(ONE), m.x))
@@ -57,7 +57,7 @@ def is_scaled(node) -> bool:
 
 
 @pytest.mark.parametrize("index", [0, 4, LENGTH - 1])
-def test_a_wrong_rule_is_named_with_its_node(index, monkeypatch):
+def test_reports_a_wrong_rule_and_its_node(index, monkeypatch):
     plant(monkeypatch, f"tanh{index}")
     graph = graph_of(chain, SHAPE)
     with pytest.raises(ThresholdError, match=r"rule 'planted' changes output '.*' by .* of its range") as caught:
@@ -67,7 +67,7 @@ def test_a_wrong_rule_is_named_with_its_node(index, monkeypatch):
     assert "--disable-rule planted" in caught.value.hint
 
 
-def test_a_wrong_pass_is_named_with_the_tensor(monkeypatch):
+def test_reports_a_wrong_pass_and_its_tensor(monkeypatch):
     def wrong(graph: Graph) -> int:
         (node,) = (node for node in graph.nodes if node.name == "tanh3")
         if node.op != TANH:
@@ -82,7 +82,7 @@ def test_a_wrong_pass_is_named_with_the_tensor(monkeypatch):
     assert caught.value.node == "tanh3"
 
 
-def test_right_rules_pass_and_every_pass_that_changed_something_is_run():
+def test_validates_every_pass_that_changed_the_graph():
     graph = graph_of(chain, SHAPE)
     check = validator(graph)
     optimize(graph, observers=[check])
@@ -96,13 +96,13 @@ def test_a_disabled_rule_does_not_run():
     assert ops(graph).count("copy") == LENGTH
 
 
-def test_annotated_graphs_are_compared_with_their_saturations():
+def test_compares_annotated_graphs_with_saturation():
     def build(g, x):
-        return annotated(g.add(TANH, annotated(g.add(Copy(), annotated(g.add(RELU, x))))))
+        return annotate(g.add(TANH, annotate(g.add(Copy(), annotate(g.add(RELU, x))))))
 
     graph = graph_of(build, SHAPE)
     graph.rescale = "onnx"
-    annotated(graph.inputs[0])
+    annotate(graph.inputs[0])
     check = validator(graph)
     optimize(graph, observers=[check])
     assert check.checked == 1
@@ -123,7 +123,7 @@ def test_annotated_graphs_are_compared_with_their_saturations():
         ([], [], 0.0),
     ],
 )
-def test_distance_is_a_part_of_the_range(want, found, expected):
+def test_distance_is_a_fraction_of_the_range(want, found, expected):
     assert distance(np.array(want), np.array(found)) == pytest.approx(expected)
 
 
