@@ -1,7 +1,7 @@
-"""Between the arrays a caller has and the values a graph computes with.
+"""Conversion between the arrays of the caller and the values of the graph.
 
-The operator set has no bool and no 64-bit types and no rank 0, and a quantized source has integer inputs. Ports keep
-what the source declares; the conversions here are the only place where the two differ.
+The operator set has no bool, no 64-bit types and no rank 0, and a quantized source has integer inputs. Ports keep the
+types that the source declares; all conversions between the two are here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpuconvert.schema.types import Array, Dim, Shape, format_shape
 
 
 class InputShapeError(UsageError):
-    """An array has another shape than the input; the number of samples may be all that differs (``batches.py``)."""
+    """An array does not have the shape of the input; perhaps only the number of samples differs (``batches.py``)."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
     """The NumPy type of a port. NumPy itself lacks bfloat16, which the package ml_dtypes adds.
 
     Raises:
-        MissingExtraError: it is not there.
+        MissingExtraError: if ml_dtypes is not installed.
     """
     if name != "bfloat16":
         return np.dtype(name)
@@ -48,21 +48,21 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def info(port: Port) -> TensorInfo:
-    """What the interface shows of a port."""
+    """Return the public description of a port."""
     return TensorInfo(port.name, port.dtype, port.shape)
 
 
 def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> Array:
-    """Turn a caller's array into what the graph computes with.
+    """Convert an array of the caller to a value of the graph.
 
     Args:
-        array: what the caller gave.
-        port: what the source declares.
-        value: what the graph holds.
-        bound: symbolic extents seen so far in this run; extended here.
+        array: the array of the caller.
+        port: the input as the source declares it.
+        value: the input of the graph.
+        bound: values of the symbolic extents in this run; updated here.
 
     Raises:
-        UsageError: when shape or type do not fit (``schema/input_types.py``), or 64-bit integers are outside INT32.
+        UsageError: for a wrong shape or type (``schema/input_types.py``), or 64-bit integers outside of INT32.
     """
     given = np.asarray(array)
     _check_shape(given.shape, port, bound)
@@ -78,12 +78,12 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
         result = converted(given, wanted, port.name)
     else:
         result = given.astype(wanted)
-    # Contiguous for all, and aligned for kernels: a view into a packed record need not be.
+    # Kernels need contiguous and aligned arrays; a field of a packed record is neither.
     return np.require(result.reshape(1) if result.ndim == 0 else result, requirements=("C", "A"))
 
 
 def from_value(array: Array, port: Port, value: Value) -> Array:
-    """Turn a graph's result into the type and rank that the source declares: the same array where they are its own."""
+    """Convert a result of the graph to the type and rank that the source declares; without a copy if they are equal."""
     declared = numpy_type(port.dtype)
     result = array
     if result.dtype != declared:

@@ -46,7 +46,7 @@ class _Parameter(ctypes.Structure):
 
 
 class _Kind(enum.IntEnum):
-    """What a parameter is, as in the header."""
+    """Kind of a parameter; see the header."""
 
     NONE = 0
     INTEGER = 1
@@ -64,8 +64,8 @@ def include_folder() -> Path:
 class NativeKernel:
     """A C function that computes an operator; ``native = NativeKernel(...)`` in the operator's definition.
 
-    It gives the bytes of the reference; ``tpuconvert op test`` compares them. Where the library is missing the
-    reference runs instead, which is slower and otherwise the same.
+    Its results are equal to those of the reference; ``tpuconvert op test`` compares the bytes. Without the library the
+    reference runs instead, which is slower.
 
     Args:
         symbol: name of the function.
@@ -81,21 +81,21 @@ class NativeKernel:
 
     @property
     def path(self) -> Path | None:
-        """The library's file, None where there is none."""
+        """File of the library, or None if it does not exist."""
         if self.library.is_file():
             return self.library
         return next(iter(sorted(self.library.parent.glob(self.library.name))), None)
 
     @property
     def is_available(self) -> bool:
-        """Whether the library is there."""
+        """True if the library exists."""
         return self.path is not None
 
     def _load(self) -> Any:
-        """The function; the library is loaded when it is first needed.
+        """Return the function; load the library at the first call.
 
         Raises:
-            UsageError: the library cannot be loaded, or has no such function.
+            UsageError: if the library cannot be loaded or has no such function.
 
         """
         if self._function is None:
@@ -122,8 +122,8 @@ class NativeKernel:
             results: contiguous arrays that are written to.
 
         Raises:
-            RunError: the kernel gave up.
-            UsageError: the library cannot be loaded, or a parameter has a type that C cannot be given.
+            RunError: if the kernel reports an error.
+            UsageError: if the library cannot be loaded, or a parameter has an unsupported type.
 
         """
         function = self._load()
@@ -143,7 +143,7 @@ class NativeKernel:
 
 
 def kernel_of(op: Op) -> NativeKernel | None:
-    """The native kernel of a custom operator, where it has one that is there."""
+    """Return the native kernel of a custom operator if it is available."""
     if op.kind is not OpKind.CUSTOM:
         return None
     kernel = getattr(type(op), "native", None)
@@ -165,10 +165,10 @@ def _tensor(array: Array | None, keep: list[Any]) -> _Tensor:
 
 
 def _parameter(op: Op, name: str, value: Any, keep: list[Any]) -> _Parameter:
-    """One parameter as C sees it.
+    """Convert a parameter for C.
 
     Raises:
-        UsageError: C has nothing for its type.
+        UsageError: if its type has no equivalent in C.
 
     """
     made = _Parameter(name=name.encode())

@@ -1,20 +1,23 @@
-"""The flat plan that a session walks: steps with slots for values, made once when a model is loaded.
+"""Execution plan of the NumPy executor: steps with slots for values, created once per model.
 
-A slot holds one value while it is alive. The plan knows after which step each value is read for the last time, so that
-a run holds no more memory than the values that are still needed.
+A slot holds one value during its lifetime. Each step lists the values that it uses last, so that a run frees them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpuconvert.schema.errors import RunError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
 
+Observer = Callable[[Value, Array], None]
+"""Callback with every graph input and every result of a run, in execution order."""
+
 
 def failure(node: Node, file: str, error: Exception) -> RunError:
-    """What a run ends with when an operator cannot take the values it met: the node is named."""
+    """Return the error for an operator that cannot compute its operands; it names the node."""
     source = f" (from {node.sources[0]})" if node.sources else ""
     return RunError(f"{node.op.name} failed{source}: {error}", file=file, node=node.name)
 
@@ -24,10 +27,10 @@ class Step:
     """One node of the plan.
 
     Args:
-        node: what it runs, for messages and observers.
+        node: the node to evaluate.
         inputs: slot per operand, -1 for an absent one.
         outputs: slot per result.
-        release: slots that nobody reads after this step.
+        release: slots without users after this step.
     """
 
     node: Node
@@ -38,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in running order, with the slots of graph inputs, outputs and constants."""
+    """Steps in topological order, with the slots of graph inputs, outputs and constants."""
 
     steps: tuple[Step, ...]
     slots: int
@@ -48,7 +51,7 @@ class Plan:
 
 
 def make_plan(graph: Graph) -> Plan:
-    """Number the values of a graph and find where each one is read last."""
+    """Number the values of a graph and find the last use of each one."""
     slot: dict[Value, int] = {value: index for index, value in enumerate(graph.values)}
     nodes = graph.sorted_nodes()
     last: dict[int, int] = {}

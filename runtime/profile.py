@@ -1,32 +1,29 @@
-"""Where the time of one run goes: one record per plan step, and how the NumPy executor makes them."""
+"""Profile of one run: one record per plan step, and the profiler of the NumPy executor."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tpuconvert.runtime.plan import Observer
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.types import Array
 
-if TYPE_CHECKING:
-    from tpuconvert.runtime.session import Observer
-
 REFERENCE = "reference"
-"""The kind of a step that ran the NumPy definition of its operator."""
+"""Kind of a step that ran the NumPy reference of its operator."""
 
 
 @dataclass(frozen=True)
 class StepProfile:
-    """What one step of a plan did in one run.
+    """Time of one step in one run.
 
     Args:
-        name: of the step: the name of the node that its result comes from.
+        name: name of the node that produces its result.
         kind: the kernel that ran, or ``reference``.
-        nodes: names of all nodes that the step computes, in running order; several where the plan fused them.
+        nodes: names of all nodes that the step computes, in topological order; several for fused nodes.
         seconds: wall time of the step in this run.
-        is_reference: whether the NumPy definition of the operator ran instead of a native kernel.
+        is_reference: True if the NumPy reference ran instead of a native kernel.
     """
 
     name: str
@@ -36,22 +33,22 @@ class StepProfile:
     is_reference: bool
 
 
-Run = Callable[["Mapping[str, Array]", "Observer"], object]
-"""Runs a model once and calls the observer with every value, in the order in which they are made."""
+Run = Callable[[Mapping[str, Array], Observer], object]
+"""Function that runs a model once and passes every value to the observer."""
 
 
 def profile_reference(run: Run, feeds: Mapping[str, Array]) -> list[StepProfile]:
     """Time each node of one run of the NumPy executor.
 
-    A node's time ends when its first result is shown to the observer and began when the last value before it was
-    shown; what the observer does itself is not counted.
+    The time of a node is that between the last observed value before it and its first result. The time of the observer
+    is not counted.
 
     Args:
-        run: the session's own run, with an observer as its second argument.
+        run: runs the session with an observer.
         feeds: one array per input name.
 
     Returns:
-        One record per node, in running order; graph inputs have none.
+        One record per node, in topological order.
     """
     steps: list[StepProfile] = []
     shown_at = time.perf_counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +13,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tpuconvert.runtime import batches
 from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
 from tpuconvert.runtime.native.loader import chosen_isa, extension
-from tpuconvert.runtime.plan import Plan, failure, make_plan
+from tpuconvert.runtime.plan import Observer, Plan, failure, make_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import NativePlan
     from tpuconvert.runtime.native.plans import Plans
 
-Observer = Callable[[Value, Array], None]
-"""Called with every graph input and every result of a run, in the order in which they are made."""
-
 
 class Runnable(Protocol):
-    """What a session can run besides a path: anything with a graph and a chip."""
+    """Interface of an object that a session can run: a graph and a chip."""
 
     @property
     def graph(self) -> Graph:
@@ -38,27 +36,27 @@ class Runnable(Protocol):
 
     @property
     def chip(self) -> Chip:
-        """The chip whose arithmetic counts."""
+        """The chip whose arithmetic is computed."""
 
 
 class Session:
-    """A model ready to run. Thread-safe: runs share the plan and the constants, which nobody changes.
+    """A model ready to run. Thread-safe: runs share the plan and the constants, which are immutable.
 
-    A model with open extents takes any numbers for them; the native engine makes a plan for those that are fed, and
-    keeps the few used last.
+    A model with symbolic extents accepts any values for them; the native engine makes a plan per set of values and
+    keeps those used last.
 
     Args:
         model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file, which is memory-mapped.
             Sessions that have the same file open share its weights and packed plan; while two of them run at the same
             time, one of them uses the plan's threads and the others one thread each.
-        backend: ``reference`` is the NumPy executor; ``native`` the compiled engine; ``auto`` the best there is.
-        threads: of the native engine; None for as many as this process may use. Results do not depend on it. The NumPy
-            executor leaves threads to the BLAS library behind NumPy.
+        backend: ``reference`` is the NumPy executor, ``native`` the compiled engine, ``auto`` the fastest available.
+        threads: of the native engine; None for the number of available CPUs. Results do not depend on it. The BLAS
+            library of NumPy determines the threads of the NumPy executor.
 
     Raises:
-        UsageError: for an unknown backend, or a native one for a model with extents that depend on data.
-        MissingExtraError: when the native engine is asked for and was not built.
-        CorruptInputError: when the file is damaged.
+        UsageError: for an unknown backend, or the native one for a model with data-dependent shapes.
+        MissingExtraError: for the native backend if the engine was not built.
+        CorruptInputError: if the file is damaged.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class Session:
             raise UsageError(f"threads={threads}: at least one thread is needed")
         self._file: _LoadedFile | None = None
         if isinstance(model, (str, os.PathLike)):
-            self._file = _loaded(model)
+            self._file = _open_file(model)
             model = self._file.model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
@@ -84,10 +82,11 @@ class Session:
         self._reference: Plan | None = None
 
     def _native_plans(self, is_wanted: bool, threads: int | None) -> Plans | None:
-        """The compiled plans, or None where there is no engine or nothing to plan with, and ``auto`` was asked for."""
+        """Return the native plans, or None if ``auto`` falls back to the reference."""
         if not is_wanted and extension() is None:
             return None
         isa = chosen_isa()
+        # Start-up cost: importing the planner and its matchers takes 40 ms, which conversions need not pay.
         from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
 
         if not are_open_at_inputs_only(self._graph):
@@ -115,27 +114,25 @@ class Session:
 
     @np.errstate(all="ignore")  # overflow to infinity and NaN are defined results, also of parameters of a plan
     def run(self, feeds: Mapping[str, Array], *, observe: Observer | None = None) -> dict[str, Array]:
-        """Run the model once, or batch by batch if there are more samples than it takes at a time.
+        """Run the model once, or batch by batch if there are more samples than its batch size.
 
         Args:
-            feeds: one array per input name. Types are converted where that keeps every value
+            feeds: one array per input name. Types are converted if the conversion is lossless
                 (``schema/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
-            observe: called with every input and every value that is computed. The native engine makes a second plan
-                for such runs, in which nothing is fused away.
+            observe: callback with every input and every computed value. The native engine uses a second plan without
+                fusion for such runs.
 
         Returns:
             One array per output name, in the source's order. No later run changes them.
 
         Raises:
-            UsageError: for missing or unknown names, arrays that do not fit, and samples that are no whole batches.
-            RunError: naming the node whose operator could not take these values.
+            UsageError: for missing or unknown names, wrong shapes or types, and incomplete batches.
+            RunError: if an operator cannot compute these values; names the node.
         """
         self._check_open()
         try:
-            arrays, extents = self._take(feeds)
+            arrays, extents = self._bind_feeds(feeds)
         except InputShapeError as mismatch:
-            from tpuconvert.runtime import batches  # models are mostly given what they take
-
             parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
             return batches.join([self.run(part, observe=observe) for part in parts])
         if self._native is None:
@@ -149,7 +146,7 @@ class Session:
 
     @np.errstate(all="ignore")
     def profile(self, feeds: Mapping[str, Array]) -> list[StepProfile]:
-        """Run once and tell what each step of the plan took.
+        """Run once and return the time of each step of the plan.
 
         Raises:
             UsageError: as ``run``.
@@ -157,14 +154,14 @@ class Session:
         self._check_open()
         if self._native is None:
             return profile_reference(lambda given, observe: self.run(given, observe=observe), feeds)
-        arrays, extents = self._take(feeds)
+        arrays, extents = self._bind_feeds(feeds)
         return self._native.plan(extents).profile(arrays, self._evaluate, time.perf_counter)
 
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of the native plan: ``arena``, ``arena_lower_bound``, ``packed``.
 
-        Empty for the NumPy executor. With open extents those of the last run, empty before the first.
+        Empty for the NumPy executor. With symbolic extents those of the last run, empty before the first.
         """
         plan = None if self._native is None else self._native.latest
         if plan is None:
@@ -179,7 +176,7 @@ class Session:
     def reference_nodes(self) -> list[str]:
         """Names of the nodes that run their NumPy reference: all of them without the native engine.
 
-        With open extents those of the last run, none before the first.
+        With symbolic extents those of the last run, none before the first.
         """
         if self._native is None:
             return [node.name for node in self._graph.nodes]
@@ -187,7 +184,7 @@ class Session:
         return [] if plan is None else [node.name for node in plan.reference_nodes]
 
     def close(self) -> None:
-        """Let go of the plan and with it of the mapped file."""
+        """Release the plan and the memory-mapped file."""
         self._is_open = False
         self._native = self._reference = self._file = None
 
@@ -207,10 +204,12 @@ class Session:
         for value, array in zip(self._graph.inputs, arrays, strict=True):
             observe(value, array)
 
-        def told(value: Value, array: Array) -> None:
-            observe(self._graph.find(value.name) or value, array)  # the plan's own graph has numbers for open extents
+        def forward_to_observer(value: Value, array: Array) -> None:
+            observe(
+                self._graph.find(value.name) or value, array
+            )  # the graph of the plan has values for symbolic extents
 
-        return plan.observe(arrays, self._evaluate, told)
+        return plan.observe(arrays, self._evaluate, forward_to_observer)
 
     def _run_reference(self, arrays: list[Array], observe: Observer | None) -> list[Array]:
         if self._reference is None:
@@ -231,11 +230,11 @@ class Session:
                     observe(value, array)
             for index in step.release:
                 slots[index] = None
-        # A copy each: a result may be a constant of the model, an input, or a view of something that was observed.
+        # Copy: a result may be a constant, an input, or a view of an observed array.
         return [np.array(slots[index]) for index in plan.outputs]
 
-    def _take(self, feeds: Mapping[str, Array]) -> tuple[list[Array], dict[str, int]]:
-        """The feeds in the graph's order and types, and the numbers that they have in the place of open extents."""
+    def _bind_feeds(self, feeds: Mapping[str, Array]) -> tuple[list[Array], dict[str, int]]:
+        """Return the feeds in the graph's order and types, and the values of the symbolic extents."""
         names = [port.name for port in self._graph.input_ports]
         if set(feeds) != set(names):
             missing = [name for name in names if name not in feeds]
@@ -251,7 +250,7 @@ class Session:
         try:
             with np.errstate(all="ignore"):  # overflow to infinity and NaN are defined results
                 return node.op.evaluate(*arrays, chip=self.chip)
-        except Exception as error:  # whatever an operator, perhaps a custom one, cannot take: the node must be named
+        except Exception as error:  # operators, custom ones too, may raise anything: name the node
             raise failure(node, self._graph.file, error) from error
 
 
@@ -264,18 +263,19 @@ class _LoadedFile:
 
 
 _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()
-"""Files that are open now, by device, inode, size and time of change: a file that was replaced is another one."""
+"""Open files by device, inode, size and modification time, so that a replaced file is a different one."""
 
 
-def _loaded(path: str | os.PathLike[str]) -> _LoadedFile:
-    """The file, read if no session has it open."""
+def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
+    """Return a file; read it unless a session has it open."""
+    # Start-up cost: importing the file format takes 35 ms.
     from tpuconvert.schema.file_format import read_model
 
     try:
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     except OSError:
-        return _LoadedFile(read_model(Path(path)))  # which says what is wrong
+        return _LoadedFile(read_model(Path(path)))  # raises the error
     found = _LOADED.get(identity)
     if found is None:
         found = _LOADED[identity] = _LoadedFile(read_model(Path(path)))
@@ -283,5 +283,5 @@ def _loaded(path: str | os.PathLike[str]) -> _LoadedFile:
 
 
 def available_threads() -> int:
-    """How many threads this process may run at once."""
+    """Number of CPUs available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Offsets for buffers that share one arena."""
+"""Assign offsets to the buffers of one arena."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from tpuconvert.runtime.native.storage import Buffer
 
 ALIGNMENT = 64
 NEAR_ENOUGH = 1.05
-"""An arena this near to the lower bound is not improved any further."""
+"""Stop the search at this multiple of the lower bound."""
 MOST_WORK = 100_000
-"""Pairs of buffers that may be looked at: it bounds the time that improving takes."""
+"""Pairs of buffers to compare at most, which bounds the planning time."""
 
 
 def footprint(size: int, slack: int) -> int:
-    """Bytes that a buffer takes in the arena."""
+    """Size of a buffer in the arena: with slack, rounded up to the alignment."""
     return -(-(size + slack) // ALIGNMENT) * ALIGNMENT
 
 
 def lower_bound(buffers: Sequence[Buffer], steps: int, slack: int) -> int:
-    """The most bytes that are alive at one step: no arena can be smaller."""
-    return max(_alive(buffers, steps, slack), default=0)
+    """Largest number of live bytes at one step: no arena can be smaller."""
+    return max(_live_bytes(buffers, steps, slack), default=0)
 
 
 def place(buffers: Sequence[Buffer], slack: int) -> int:
-    """Give every buffer an offset so that buffers alive at the same step do not overlap.
+    """Assign an offset to every buffer so that buffers with overlapping lifetimes do not overlap in memory.
 
-    Buffers are placed one after the other, each into the smallest gap that is big enough between those placed before
-    it, or behind them. The order decides: largest first, and by the steps at which most bytes are alive. The better
-    one is then improved by placing first what stuck out.
+    Best fit: each buffer goes to the smallest sufficient gap between the buffers placed before it, or to the end. Two
+    orders are tried, by size and by the most live bytes during the lifetime. The better one is then refined: the buffer
+    that determines the size of the arena is placed first.
 
     Returns:
         The size of the arena in bytes.
@@ -36,14 +36,16 @@ def place(buffers: Sequence[Buffer], slack: int) -> int:
     if not buffers:
         return 0
     sizes = {buffer.index: footprint(buffer.size, slack) for buffer in buffers}
-    alive = _alive(buffers, max(buffer.last for buffer in buffers), slack)
-    enough = max(alive) * NEAR_ENOUGH
+    live_bytes = _live_bytes(buffers, max(buffer.last for buffer in buffers), slack)
+    enough = max(live_bytes) * NEAR_ENOUGH
     largest_first = sorted(buffers, key=lambda item: (-item.size, item.first))
-    by_breadth = sorted(buffers, key=lambda item: (-max(alive[item.first : item.last + 1]), -item.size, item.first))
-    best_top, best, order = _placed(largest_first, sizes)
+    by_breadth = sorted(
+        buffers, key=lambda item: (-max(live_bytes[item.first : item.last + 1]), -item.size, item.first)
+    )
+    best_top, best, order = _assign_offsets(largest_first, sizes)
     rounds = MOST_WORK // len(buffers) ** 2
     if best_top > enough and rounds > 0:
-        found = _placed(by_breadth, sizes)
+        found = _assign_offsets(by_breadth, sizes)
         if found[0] < best_top:
             best_top, best, order = found
     top, offsets = best_top, best
@@ -55,7 +57,7 @@ def place(buffers: Sequence[Buffer], slack: int) -> int:
         if position == 0:
             break
         order = [highest, *order[:position], *order[position + 1 :]]
-        top, offsets, order = _placed(order, sizes)
+        top, offsets, order = _assign_offsets(order, sizes)
         if top < best_top:
             best_top, best = top, offsets
     for buffer in buffers:
@@ -63,8 +65,8 @@ def place(buffers: Sequence[Buffer], slack: int) -> int:
     return best_top
 
 
-def _placed(order: list[Buffer], sizes: dict[int, int]) -> tuple[int, dict[int, int], list[Buffer]]:
-    """Size of the arena and offsets by index of the buffer when buffers are placed in this order, and the order."""
+def _assign_offsets(order: list[Buffer], sizes: dict[int, int]) -> tuple[int, dict[int, int], list[Buffer]]:
+    """Place buffers in the given order. Return the size of the arena, the offsets by buffer index, and the order."""
     offsets: dict[int, int] = {}
     placed: list[Buffer] = []
     top = 0
@@ -89,8 +91,8 @@ def _placed(order: list[Buffer], sizes: dict[int, int]) -> tuple[int, dict[int, 
     return top, offsets, order
 
 
-def _alive(buffers: Sequence[Buffer], steps: int, slack: int) -> list[int]:
-    """Bytes that are alive at each step."""
+def _live_bytes(buffers: Sequence[Buffer], steps: int, slack: int) -> list[int]:
+    """Number of live bytes at each step."""
     change = [0] * (steps + 2)
     for buffer in buffers:
         change[buffer.first] += footprint(buffer.size, slack)

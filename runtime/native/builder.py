@@ -1,8 +1,8 @@
-"""Putting a native plan together: where every value lies, which steps run, and when each buffer is free again."""
+"""Construction of a native plan: memory of the values, steps, and buffer lifetimes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, cast
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from tpuconvert.runtime.native.destinations import Destinations
-from tpuconvert.runtime.native.groups import Group
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.storage import Buffer, Order, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Graph, Node, Value, static
@@ -21,7 +20,7 @@ ARENA, CONSTANT, EXTERNAL = "arena", "constant", "external"
 
 
 class NativeStep(NamedTuple):
-    """A compiled kernel with its operands, and the nodes that it computes (none for a change of layout)."""
+    """A step of the extension and the nodes that it computes; none for a change of memory order."""
 
     step: Any
     nodes: tuple[Node, ...]
@@ -29,17 +28,31 @@ class NativeStep(NamedTuple):
 
 @dataclass(frozen=True)
 class ReferenceStep:
-    """A node that runs its NumPy reference: where its operands and results lie, None for an absent operand."""
+    """A node that runs its NumPy reference, with the memory of its operands and results; None for an absent operand."""
 
     node: Node
     inputs: tuple[Stored | Array | None, ...]
     outputs: tuple[Stored, ...]
 
 
-class Builder:
-    """What the ``emit`` of a group works with.
+class Group(NamedTuple):
+    """Nodes that are planned together, usually as one step.
 
-    A group asks for its operands with ``read``, for memory with ``write``, and adds steps with ``step``.
+    Args:
+        nodes: in topological order; the matcher was called with the last one.
+        emit: adds the steps; called after the groups of all operands.
+        parts: smaller groups of the same nodes, which are emitted if the kernel declines the whole group.
+    """
+
+    nodes: tuple[Node, ...]
+    emit: Callable[[Builder], None]
+    parts: tuple[Group, ...] = ()
+
+
+class Builder:
+    """Plan under construction, as the ``emit`` function of a group uses it.
+
+    ``read`` returns the memory of an operand, ``write`` that of a result, and ``step`` adds a step.
     """
 
     def __init__(self, graph: Graph, isa: str) -> None:
@@ -48,7 +61,7 @@ class Builder:
         self.native = native()
         self.steps: list[NativeStep | ReferenceStep] = []
         self.declined: dict[str, str] = {}
-        """Why nodes that have a kernel run their references."""
+        """Reasons why nodes with a kernel run their reference, by node name."""
         self.buffers: list[Buffer] = []
         self.inputs: list[Stored] = []
         self.outputs: list[Stored] = []
@@ -65,7 +78,7 @@ class Builder:
             self.outputs.append(self._dense(buffer, value, row_major(value.rank)))
         self._destinations = Destinations(graph, [stored.buffer for stored in self.outputs])
 
-    # What groups use
+    # Interface of the groups
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """Extents of a value; plans are made for known extents only."""
@@ -83,12 +96,12 @@ class Builder:
         return self._stored[value][0]
 
     def read(self, value: Value, order: Order | None = None, *, dense: bool = True) -> Stored:
-        """An operand in the arena or among the constants, in the order that a kernel needs; copied only if it must be.
+        """Return an operand in the order that a kernel needs, with slack. Copy only if necessary.
 
         Args:
-            value: what to read.
+            value: the operand.
             order: the order of the axes in memory; None for any.
-            dense: whether neighbouring rows must be adjacent.
+            dense: True if rows must be contiguous.
         """
         if value.is_constant and not self._stored.get(value):
             return self.constant_value(value, row_major(value.rank) if order is None else order)
@@ -105,7 +118,7 @@ class Builder:
         return copy
 
     def read_exactly(self, value: Value) -> Stored:
-        """An operand for a step that reads nothing behind the last element: a constant stays in its own memory."""
+        """Return an operand for a step that needs no slack, so that a constant needs no copy."""
         if not value.is_constant or value.dtype is I8 or self._stored.get(value):
             return self.read(value)
         array = np.require(value.array, requirements=("C_CONTIGUOUS", "ALIGNED"))
@@ -114,21 +127,21 @@ class Builder:
         return Stored(buffer, value.dtype, self.shape(value), row_major(value.rank))
 
     def source(self, value: Value) -> Stored:
-        """Where a value lies as it is: perhaps in the caller's memory, which has no slack and no 128 added."""
+        """Return the memory of a value as it is, which may be the caller's: without slack and without 128 added."""
         return self.stored(value)
 
     def write(self, value: Value, order: Order | None = None, *, dense: bool = True) -> Stored:
-        """Memory for a result, in an order of the kernel's choice (None: row-major).
+        """Return memory for a result in the given order (None: row-major).
 
         Args:
             value: the result.
             order: the order of its axes in memory.
-            dense: whether neighbouring rows must be adjacent. Where they need not be, a result that is only an operand
-                of a concatenation of channels is written to its place in there.
+            dense: True if rows must be contiguous. Otherwise an operand of a channel concat is written to its place in
+                the result of the concat.
         """
         order = row_major(value.rank) if order is None else order
         if self._stored.get(value):
-            return self._stored[value][0]  # a concatenation whose parts are there already
+            return self._stored[value][0]  # a concat whose operands were written in place
         if not dense and value in self._parts and order == channels_last(value.rank):
             stored = self._part(value)
             self._keep(value, stored)
@@ -142,12 +155,12 @@ class Builder:
         return stored
 
     def order_wanted(self, value: Value) -> Order | None:
-        """The order in which a result need not be copied any more, where there is one."""
+        """Return the order that makes later copies of a result unnecessary, or None."""
         placed = self._destinations.of(value)
         return None if placed is None else placed.order
 
     def _part(self, value: Value) -> Stored:
-        """The place of a value in the concatenation that it is a part of."""
+        """Return the part of a concat's result that holds a value."""
         whole, start = self._parts[value]
         if not self._stored.get(whole):
             self._keep(whole, self._dense(self._buffer(ARENA, _bytes_of(whole)), whole, channels_last(whole.rank)))
@@ -156,16 +169,16 @@ class Builder:
         return target._replace(shape=self.shape(value), offset=target.offset + start * item, pitch=target.row_bytes)
 
     def alias(self, value: Value, stored: Stored) -> None:
-        """State that a result is memory that exists already: a permutation, a reshape, a slice."""
+        """Make a result an alias of existing memory, for permutes, reshapes and slices."""
         self._keep(value, stored if stored.dtype is value.dtype else stored._replace(dtype=value.dtype))
 
     def temporary(self, dtype: DType, shape: tuple[int, ...]) -> Stored:
-        """Memory for the steps of this group only."""
+        """Return an intermediate buffer for the steps of this group."""
         size = prod(shape) * dtype.numpy.itemsize
         return Stored(self._buffer(ARENA, size), dtype, shape, row_major(len(shape)))
 
     def constant(self, array: Array) -> Stored:
-        """An array that stays with the plan, row-major, as it is (no 128 is added to INT8)."""
+        """Copy an array to the constants of the plan, row-major and unchanged (no 128 is added to INT8)."""
         contiguous = np.ascontiguousarray(array)
         buffer = self._buffer(CONSTANT, contiguous.nbytes)
         padded = np.zeros(contiguous.nbytes + self.native.SLACK, np.uint8)
@@ -174,7 +187,7 @@ class Builder:
         return Stored(buffer, DType.of(contiguous.dtype), contiguous.shape, row_major(contiguous.ndim))
 
     def constant_value(self, value: Value, order: Order) -> Stored:
-        """A constant of the graph in a given order, stored as kernels want it."""
+        """Return a constant of the graph in the given order, in the representation of the kernels."""
         for stored in self._stored.get(value, ()):
             if stored.has_order(order):
                 return stored.in_order(order)
@@ -187,7 +200,7 @@ class Builder:
         return stored
 
     def place(self, stored: Stored) -> Any:
-        """The address of a tensor as kernels take it."""
+        """Return the address of a tensor for a spec."""
         return self.native.Place(stored.buffer.index, stored.offset)
 
     def step(self, kernel: str, spec: Any, reads: Sequence[Stored], writes: Sequence[Stored]) -> None:
@@ -197,7 +210,7 @@ class Builder:
         self.steps.append(NativeStep(step, self._current))
 
     def copy(self, source: Stored, target: Stored) -> None:
-        """Add a step that copies a tensor into another order or pitch. Either may be the caller's."""
+        """Add a step that copies a tensor to another order or pitch. Either may be the caller's."""
         if source.size == 0:
             return
         own = I8 if source.dtype is I8 else None
@@ -213,13 +226,13 @@ class Builder:
         )
         self.step("copy", spec, (source,), (target,))
 
-    # What the planner uses
+    # Interface of the planner
 
     def emit(self, group: Group) -> None:
-        """Let a group add its steps. What its kernel declines is taken in parts, or runs as references.
+        """Add the steps of a group. If its kernel declines, add its parts, or the references of its nodes.
 
-        That are sums that may leave 32 bits (OverflowError), and parameters that no sensible model has and no kernel
-        serves (Declined), such as a zero point outside of its type.
+        Kernels decline accumulators that may overflow 32 bits (OverflowError) and parameters that they do not support
+        (Declined), such as a zero point outside of its type.
         """
         self._current, steps, buffers = group.nodes, len(self.steps), len(self.buffers)
         self._made.clear()
@@ -246,7 +259,7 @@ class Builder:
         self.steps.append(ReferenceStep(node, inputs, outputs))
 
     def finish(self) -> None:
-        """Copy what leaves the graph into the caller's memory, unless it was made there."""
+        """Copy the graph outputs to the caller's memory, unless they were written there."""
         for value, target in zip(self.graph.outputs, self.outputs, strict=True):
             if self.stored(value).buffer is not target.buffer:
                 self.copy(self.stored(value), target)
@@ -271,7 +284,7 @@ class Builder:
 
 
 def _parts_of_concats(graph: Graph) -> dict[Value, tuple[Value, int]]:
-    """Values that are nothing but operands of a concatenation of channels of images: that, and their first channel."""
+    """Values whose only use is a channel concat of images, with the result of the concat and their first channel."""
     parts: dict[Value, tuple[Value, int]] = {}
     for node in graph.nodes:
         if not isinstance(node.op, Concat) or node.outputs[0].rank != 4 or node.op.axis % 4 != 1:

@@ -1,4 +1,4 @@
-"""Constants that ``constdata`` makes tensors: for a chip they differ, for the engine they are the same memory."""
+"""Removal of ``constdata``, which copies a constant to a tensor: the engine reads the constant itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.ops.copy import Constdata
 
 
-def reading_constants(graph: Graph) -> Graph:
-    """A copy in which nodes read the constants themselves, or the graph where there is no ``constdata``.
+def remove_constdata(graph: Graph) -> Graph:
+    """Return a copy in which users of ``constdata`` read its constant, or the graph itself without ``constdata``.
 
-    Kernels prepare constants when the plan is made. A result of ``constdata`` that leaves the graph stays one.
+    Kernels pack constants when the plan is made. A ``constdata`` whose result is a graph output stays.
     """
     if not any(isinstance(node.op, Constdata) for node in graph.nodes):
         return graph

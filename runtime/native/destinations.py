@@ -1,7 +1,6 @@
-"""Where results have to lie in the end: in the caller's arrays, perhaps moved, reshaped and a part of a concatenation.
+"""Final memory of results: the caller's arrays, seen through permutes, reshapes and concats.
 
-A step that writes there spares the copies behind it. Only memory is decided here; the operators in between find that
-their results are where they belong.
+A step that writes there directly makes the data movement operators after it no-ops.
 """
 
 from __future__ import annotations
@@ -17,46 +16,46 @@ from tpuconvert.schema.types import I8
 
 
 class Destinations:
-    """Answers for one graph.
+    """Final memory of the values of one graph.
 
     Args:
         graph: the graph.
-        outputs: the callers' arrays, one buffer per output.
+        outputs: the caller's arrays, one buffer per output.
     """
 
     def __init__(self, graph: Graph, outputs: list[Buffer]) -> None:
         self._graph = graph
         self._roots: dict[Value, Stored] = {}
         for value, buffer in zip(graph.outputs, outputs, strict=True):
-            # INT8 changes its form on the way out; what others read as well must lie in the plan's own memory.
+            # INT8 outputs need a conversion, and values with other users must be in the plan's own memory.
             if value.dtype is not I8 and not value.uses and graph.outputs.count(value) == 1:
                 self._roots[value] = Stored(buffer, value.dtype, static(value.shape), row_major(value.rank))
 
     def of(self, value: Value) -> Stored | None:
-        """Where a value should be written, or None where it does not matter."""
+        """Return the memory that a value should be written to, or None without a preference."""
         if value in self._roots or not self._graph.is_sole_use(value):
             return self._roots.get(value)
         ((node, index),) = value.uses
         if not isinstance(node.op, (Concat, Permute, Reshape, Squeeze, ExpandDims)):
             return None
-        behind = self.of(node.outputs[0])
-        return None if behind is None else _before(node, index, behind)
+        result = self.of(node.outputs[0])
+        return None if result is None else _operand_memory(node, index, result)
 
 
-def _before(node: Node, index: int, behind: Stored) -> Stored | None:
-    """Where operand ``index`` lies when the result of a node lies there."""
+def _operand_memory(node: Node, index: int, result: Stored) -> Stored | None:
+    """Return the part of the result's memory that holds operand ``index`` of a data movement node."""
     x, op = node.inputs[index], node.op
     assert x is not None
-    if x.dtype is not behind.dtype:
+    if x.dtype is not result.dtype:
         return None
     shape = static(x.shape)
     if isinstance(op, Permute):
-        return behind.permuted(tuple(op.order.index(axis) for axis in range(len(op.order))))
+        return result.permuted(tuple(op.order.index(axis) for axis in range(len(op.order))))
     if not isinstance(op, Concat):
-        return behind.reshaped(shape)
+        return result.reshaped(shape)
     axis = op.axis % len(shape)
-    outside = behind.order[: behind.order.index(axis)]
-    if not behind.is_dense or prod(behind.shape[other] for other in outside) != 1:
-        return None  # parts are not blocks
+    outside = result.order[: result.order.index(axis)]
+    if not result.is_dense or prod(result.shape[other] for other in outside) != 1:
+        return None  # the operands are not contiguous blocks
     start = sum(static(value.shape)[axis] for value in node.inputs[:index] if value is not None)
-    return behind._replace(shape=shape, offset=behind.offset + start * behind.strides[axis])
+    return result._replace(shape=shape, offset=result.offset + start * result.strides[axis])

@@ -1,26 +1,24 @@
-"""A tree of element-wise operators as the instructions of one step. The Python side of movement/elements.h.
+"""Instructions of one element-wise integer step; see int8/elementwise/elements.h.
 
-An operand is followed through the operators in one of three forms, the cheapest that is exact:
+A term represents an intermediate result in one of three ways, the cheapest that is exact:
 
-- a function of a stored byte, as its 256 values, which the operators' own references compute;
-- an exact linear function of a stored byte, with factors per channel;
-- the result of an instruction, 32 bits wide, with the range that its values are known to have.
+- a function of a stored byte, as a table of 256 values computed by the references of the operators;
+- an exact linear function of a stored byte, with per-channel multipliers;
+- the 32-bit result of an instruction, with the range of its values.
 
-Ranges prove that nothing leaves 32 bits; where that cannot be proved, the tree is declined and its nodes run singly or
-by their references.
+Range analysis proves that nothing overflows 32 bits. Without a proof the tree is declined, and its nodes run as single
+steps or references.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import EXTERNAL, Builder
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.array_fields import numbers_of
 from tpuconvert.schema.fixed_point import rescale_one_rounding, rescale_two_roundings
 from tpuconvert.schema.graph import Value
@@ -28,34 +26,33 @@ from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
 
 ELEMENT_TYPES = {U8: "u8", I8: "u8", U16: "u16", I16: "i16", I32: "32", F32: "32"}
-"""Types that steps can hold, as the extension names them."""
+"""Element types that steps support, with their names in the extension."""
 
 _OF_BYTES = {dtype: np.arange(256, dtype=np.int64) - bias_of(dtype) for dtype in (I8, U8)}
-"""What every stored byte means."""
+"""Value of every stored byte."""
 
-_LARGEST = 2**31 - 1
+LARGEST = 2**31 - 1
 _FACTOR = 2**15 - 1
 _EXACT_IN_BINARY32 = 2**24
 
 
-class Inexpressible(Exception):
-    """An operator, a type or a range that the instructions do not cover."""
+class Unsupported(Exception):
+    """The instructions do not cover an operator, a type or a range."""
 
 
 class Term(NamedTuple):
-    """What one operand, or the result of an operator, is.
+    """Representation of an operand or of an intermediate result.
 
     Args:
         dtype: type in the graph.
-        low: the smallest value of an integer; 0 for real numbers.
-        high: the largest value of an integer.
-        register: the instruction that computes it, or of which ``values`` is a function.
-        operand: the operand of which ``values`` or ``factor`` is a function, for terms without an instruction.
-        values: for every stored byte of the operand, or of the instruction's result of type ``argument``.
+        low: lower bound of an integer; 0 for floats.
+        high: upper bound of an integer.
+        register: number of the instruction that computes the term or the argument of ``values``.
+        operand: number of the operand that ``values`` or ``factor`` applies to, for terms without an instruction.
+        values: result for every stored byte of the operand, or for the instruction's result of type ``argument``.
         argument: type of the argument of ``values``.
-        factor: with ``offset``, an exact linear function of the stored bytes of the operand; one number, or one per
-            channel, in 64 bits.
-        is_limited: whether the instruction's result is within low..high already.
+        factor: with ``offset``, an exact linear function of the stored operand; one number or one per channel.
+        is_limited: True if the result of the instruction is within ``low..high``.
     """
 
     dtype: DType
@@ -72,14 +69,14 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Instruction:
-    """One call of ``ElementInstruction``, or of ``rescale_instruction``; vectors are arrays until it is made."""
+    """Arguments of an ``ElementInstruction``."""
 
     code: str
     arguments: dict[str, object]
 
 
 class Elements:
-    """Instructions under construction."""
+    """Instructions of a step under construction."""
 
     def __init__(self) -> None:
         self.operands: list[Value] = []
@@ -89,9 +86,9 @@ class Elements:
     # Terms
 
     def operand(self, value: Value) -> Term:
-        """A tensor that is read."""
+        """Return the term of an operand."""
         if value.dtype not in ELEMENT_TYPES:
-            raise Inexpressible(f"{value.dtype} has no lanes")
+            raise Unsupported(f"{value.dtype} is not supported by the kernel")
         if value not in self.operands:
             self.operands.append(value)
         index = self.operands.index(value)
@@ -105,7 +102,7 @@ class Elements:
         return Term(value.dtype, low, high, register=self._load(index, 0))
 
     def function(self, x: Term, dtype: DType, reference: Callable[[Array], Array]) -> Term | None:
-        """A function of single elements by the values of its reference; None for a term of more than 256 values."""
+        """Apply a unary function by its reference; None for a term with more than 256 values."""
         if x.values is None:
             if x.dtype.bits != 8 or x.operand is not None:
                 return None
@@ -116,11 +113,11 @@ class Elements:
         if dtype.is_float:
             return x._replace(dtype=dtype, low=0, high=0, values=values.astype(np.float32))
         values = values.astype(np.int64)
-        # Values that the argument never takes do not matter, but keep the range simple.
+        # The bounds include values of arguments that do not occur.
         return x._replace(dtype=dtype, low=int(values.min()), high=int(values.max()), values=values)
 
     def linear(self, x: Term) -> Term | None:
-        """An operand as an exact linear function with factors of 16 bits, or None."""
+        """Return an operand as an exact linear function with 16-bit multipliers, or None."""
         if x.operand is None or x.dtype.is_float:
             return None
         if x.factor is not None:
@@ -132,15 +129,15 @@ class Elements:
         return Term(x.dtype, x.low, x.high, operand=x.operand, factor=steps[:1], offset=x.values[:1])
 
     def value_of(self, x: Term) -> int:
-        """The instruction that holds the limited value of a term."""
+        """Return the number of the instruction that computes the clamped value of a term."""
         if x.values is not None or x.factor is not None:
-            return self._evaluated(x)
+            return self._evaluate_term(x)
         assert x.register is not None
         if x.is_limited:
             return x.register
         return self.add("clamp", x.register, low=x.low, high=x.high)
 
-    def _evaluated(self, x: Term) -> int:
+    def _evaluate_term(self, x: Term) -> int:
         linear = self.linear(x)
         if linear is not None:
             assert linear.operand is not None and linear.factor is not None and linear.offset is not None
@@ -166,17 +163,17 @@ class Elements:
         return len(self.instructions) - 1
 
     def result(self, code: str, dtype: DType, low: int, high: int, a: int, b: int = -1, **arguments: object) -> Term:
-        """The integer result of an instruction whose values lie in low..high, saturated to a type.
+        """Return the integer result of an instruction with values in ``low..high``, saturated to a type.
 
         Raises:
-            Inexpressible: when they may leave 32 bits.
+            Unsupported: if it may overflow 32 bits.
         """
-        if low < -_LARGEST or high > _LARGEST:
-            raise Inexpressible(f"{code} may leave 32 bits")
+        if low < -LARGEST or high > LARGEST:
+            raise Unsupported(f"{code} may overflow 32 bits")
         return self.limit(Term(dtype, low, high, register=self.add(code, a, b, **arguments)), dtype)
 
     def limit(self, x: Term, dtype: DType, low: int | None = None, high: int | None = None) -> Term:
-        """An integer limited to an interval, or to the range of its new type."""
+        """Clamp an integer term to an interval, or to the range of its new type."""
         low = dtype.min if low is None else low
         high = dtype.max if high is None else high
         if x.values is not None or x.factor is not None:
@@ -192,18 +189,18 @@ class Elements:
         return Term(dtype, least, most, register=x.register, is_limited=is_limited)
 
     def real(self, register: int) -> Term:
-        """A binary32 number that an instruction computes."""
+        """Return the term of a float32 result."""
         return Term(F32, 0, 0, register=register)
 
     def numbers(self, values: Sequence[int] | Sequence[float] | Array) -> Array:
-        """One parameter, or one per channel, as 32 bits; binary32 numbers by their bits."""
+        """Return a parameter, one or one per channel, as 32-bit integers; floats by their bits."""
         if len(values) > 1:
             self.is_per_channel = True
         array = np.asarray(values)
         return array.astype(np.float32).view(np.int32) if array.dtype.kind == "f" else array
 
     def rescale(self, x: Term, op: RequantInt32) -> Term:
-        """requant_int32 of any term."""
+        """Apply ``requant_int32`` to a term."""
         multiplier = _integers(numbers_of(op, "multiplier_vec") if op.is_mul_shift_pc else (op.multiplier_val,))
         shift = _integers(numbers_of(op, "shift_vec") if op.is_mul_shift_pc else (op.shift_val,))
         offset = _integers(numbers_of(op, "offset_vec") if op.is_offset_pc else (op.offset_val,))
@@ -241,7 +238,7 @@ class Elements:
         return self.limit(Term(dtype, int(rescaled.min()), int(rescaled.max()), register=register), dtype)
 
     def _exactly_linear(self, x: Term, multiplier: Array, shift: Array, offset: Array) -> Term | None:
-        """An operand times whole factors, which no rounding touches, in 32 bits."""
+        """Return an exact requantization: an operand times integers, without rounding, in 32 bits."""
         linear = self.linear(x)
         if linear is None:
             return None
@@ -253,9 +250,9 @@ class Elements:
         factor, before = whole * linear.factor, whole * linear.offset
         span, start = 255 * factor, before + offset
         low, high = _range(start, start + span)
-        # The rescaled part alone is saturated as well.
+        # The requantized value saturates before the offset is added.
         rescaled = _range(before, before + span) if offset.any() else (low, high)
-        if min(low, rescaled[0]) < -_LARGEST or max(high, rescaled[1]) > _LARGEST or np.abs(factor).max() > _FACTOR:
+        if min(low, rescaled[0]) < -LARGEST or max(high, rescaled[1]) > LARGEST or np.abs(factor).max() > _FACTOR:
             return None
         return Term(I32, low, high, operand=x.operand, factor=_shortest(factor), offset=_shortest(start))
 
@@ -263,18 +260,18 @@ class Elements:
         """``a + sign * b``, saturated to a type."""
         low, high = a.low + min(sign * b.low, sign * b.high), a.high + max(sign * b.low, sign * b.high)
         left, right = self.linear(a), self.linear(b)
-        if left is not None and right is not None and low >= -_LARGEST and high <= _LARGEST:
+        if left is not None and right is not None and low >= -LARGEST and high <= LARGEST:
             assert left.operand is not None and left.factor is not None and left.offset is not None
             assert right.operand is not None and right.factor is not None and right.offset is not None
             offset = _shortest(left.offset + sign * right.offset)
-            if np.abs(offset).max() + 255 * 2 * _FACTOR <= _LARGEST:
+            if np.abs(offset).max() + 255 * 2 * _FACTOR <= LARGEST:
                 parameters = [self.numbers(left.factor), self.numbers(sign * right.factor), self.numbers(offset)]
                 register = self.add("linear_sum", left.operand, right.operand, parameters=parameters)
                 return self.limit(Term(dtype, low, high, register=register), dtype)
         first, second = self.value_of(a), self.value_of(b)
         name = "add" if sign > 0 else "subtract"
-        if low < -_LARGEST or high > _LARGEST:
-            low, high = max(low, -_LARGEST - 1), min(high, _LARGEST)
+        if low < -LARGEST or high > LARGEST:
+            low, high = max(low, -LARGEST - 1), min(high, LARGEST)
             register = self.add(f"{name}_limited", first, second)
             return self.limit(Term(dtype, low, high, register=register), dtype)
         return self.result(name, dtype, low, high, first, second)
@@ -284,8 +281,8 @@ class Elements:
         corners = [left * right for left in (a.low, a.high) for right in (b.low, b.high)]
         low, high = min(corners), max(corners)
         first, second = self.value_of(a), self.value_of(b)
-        if low < -_LARGEST or high > _LARGEST:
-            low, high = max(low, -_LARGEST - 1), min(high, _LARGEST)
+        if low < -LARGEST or high > LARGEST:
+            low, high = max(low, -LARGEST - 1), min(high, LARGEST)
             register = self.add("multiply_limited", first, second)
             return self.limit(Term(dtype, low, high, register=register), dtype)
         return self.result("multiply", dtype, low, high, first, second)
@@ -295,8 +292,8 @@ class Elements:
         if amount == 0:
             return self.limit(x, dtype)
         half = 1 << (amount - 1)
-        if x.high + half > _LARGEST:
-            raise Inexpressible("a rounding shift may leave 32 bits")
+        if x.high + half > LARGEST:
+            raise Unsupported("a rounding shift may overflow 32 bits")
         low, high = (x.low + half) >> amount, (x.high + half) >> amount
         register = self.add("shift", self.value_of(x), low=amount)
         return self.limit(Term(dtype, low, high, register=register), dtype)
@@ -307,107 +304,6 @@ class Elements:
                 return number
         return self.add("load", operand, low=bias)
 
-    # Steps
-
-    def emit(self, builder: Builder, x: Term, y: Value) -> None:
-        """Add the step that computes a term."""
-        if x.operand is not None and x.values is not None and x.dtype.bits == 8 and len(self.operands) == 1:
-            self._emit_table(builder, x, y)
-            return
-        table, bias = [], 0 if x.dtype.is_float else bias_of(x.dtype)
-        if x.values is not None and x.operand is None and x.dtype.bits == 8:
-            stored = (x.values + bias_of(x.dtype)).astype(np.uint8)
-            table, bias = stored.tolist(), bias_of(x.argument)
-            x = x._replace(values=None, dtype=x.argument, low=x.argument.min, high=x.argument.max)
-        if x.values is not None or x.factor is not None:
-            x = x._replace(register=self.value_of(x), operand=None, values=None, factor=None, is_limited=True)
-        assert x.register is not None
-        low, high = (0, 0) if x.dtype.bits == 32 else (x.low, x.high)
-        register = self.value_of(x) if x.dtype.bits == 32 else x.register
-        if register != len(self.instructions) - 1:  # the last instruction is what is stored
-            register = self.add("clamp", register, low=-_LARGEST - 1, high=_LARGEST)
-        shape = builder.shape(y)
-        order = self._order(builder, shape)
-        target = builder.write(y, order)
-        tensors = [self._readable(builder, value, order) for value in self.operands]
-        axis = order.index(1) if self.is_per_channel else -1
-        spec = builder.native.ElementwiseIntSpec(
-            shape=[shape[axis] for axis in order],
-            channel_axis=axis,
-            operands=[_tensor(builder, tensor, shape, order) for tensor in tensors],
-            instructions=[_compiled(builder, instruction) for instruction in self.instructions],
-            result=_tensor(builder, target, shape, order),
-            low=low,
-            high=high,
-            bias=bias,
-            table=table,
-        )
-        builder.step("elementwise_int", spec, tensors, (target,))
-
-    def _emit_table(self, builder: Builder, x: Term, y: Value) -> None:
-        assert x.values is not None
-        source = builder.read(self.operands[0], dense=False)
-        target = builder.write(y, source.order)
-        table = (x.values + bias_of(x.dtype)).astype(np.uint8).tolist()
-        length = source.memory_shape[-1]
-        pitch = source.row_bytes
-        rows = source.size // length
-        if source.is_dense:
-            length, pitch, rows = source.size, source.size, 1
-        spec = builder.native.LookUpSpec(
-            source=builder.place(source),
-            target=builder.place(target),
-            rows=rows,
-            length=length,
-            pitch=pitch,
-            table=table,
-        )
-        builder.step("look_up", spec, (source,), (target,))
-
-    def _order(self, builder: Builder, shape: tuple[int, ...]) -> Order:
-        """The order in which the largest operand lies."""
-        whole = [value for value in self.operands if not value.is_constant and builder.shape(value) == shape]
-        inside = [value for value in whole if builder.stored(value).buffer.kind != EXTERNAL]
-        return builder.stored((inside or whole)[0]).order if whole else row_major(len(shape))
-
-    def _readable(self, builder: Builder, value: Value, order: Order) -> Stored:
-        if not value.is_constant and value.dtype is not I8:
-            source = builder.source(value)
-            if source.buffer.kind == EXTERNAL and source.has_order(order):
-                return source.in_order(order)
-        stored = builder.read(value, order, dense=False)
-        wide = [axis for axis in order if stored.shape[axis] != 1]
-        if wide and stored.strides[wide[-1]] != stored.itemsize:
-            stored = builder.read(value, order)
-        return stored
-
-
-def _compiled(builder: Builder, instruction: Instruction) -> Any:
-    native = builder.native
-    arguments = {name: _listed(value) for name, value in instruction.arguments.items()}
-    if any(isinstance(value, int) and not I32.holds(value) for value in arguments.values()):
-        raise OverflowError(f"a parameter of {instruction.code} has more than 32 bits")
-    if instruction.code != "rescale":
-        return native.ElementInstruction(code=instruction.code, **arguments)
-    rescale = native.Rescale.TWO_ROUNDINGS if arguments.pop("rounds_twice") else native.Rescale.ONE_ROUNDING
-    operand = {name: arguments.pop(name) for name in ("a", "low", "high")}
-    least, most = arguments.pop("least"), arguments.pop("most")
-    epilogue = native.EpilogueSpec(rescale=rescale, low=least, high=most, bytes=4, **arguments)
-    return native.ElementInstruction(code="rescale", epilogue=epilogue, **operand)
-
-
-def _listed(value: object) -> object:
-    """Arrays as the extension takes them."""
-    if isinstance(value, list):
-        return [_listed(item) for item in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Order) -> Any:
-    """Place, type and byte strides along the axes in memory; 0 where a tensor is broadcast."""
-    strides = [stored.strides[axis] if stored.shape[axis] == shape[axis] else 0 for axis in order]
-    return builder.native.ElementTensor(place=builder.place(stored), type=ELEMENT_TYPES[stored.dtype], strides=strides)
-
 
 def _integers(values: Sequence[int] | Array) -> Array:
     if isinstance(values, np.ndarray):
@@ -416,15 +312,15 @@ def _integers(values: Sequence[int] | Array) -> Array:
 
 
 def _shortest(values: Array) -> Array:
-    """One number where all are equal."""
+    """Return one element if all are equal."""
     return values[:1] if values.size > 1 and (values == values[0]).all() else values
 
 
 def _range(first: Array, last: Array) -> tuple[int, int]:
-    """The smallest and the largest number of two vectors."""
+    """Return the minimum and the maximum of two vectors."""
     return int(np.minimum(first, last).min()), int(np.maximum(first, last).max())
 
 
 def through_binary32_is_exact(*terms: Term) -> bool:
-    """Whether integers are so small that computing with them in binary32 changes nothing."""
+    """Return True if the ranges are exact in float32."""
     return all(term.low >= -_EXACT_IN_BINARY32 and term.high <= _EXACT_IN_BINARY32 for term in terms)

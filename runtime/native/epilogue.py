@@ -1,4 +1,4 @@
-"""What follows an integer product in the same step: rescale, limits, table. The Python side of int8/epilogue.h."""
+"""Epilogue of an integer linear operator: requantize, clamp, lookup table. See int8/epilogue/epilogue.h."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_RESCALE, TWO_ROUNDINGS, ONE_ROUNDING, LOW_PRECISION, HIGH_SYMMETRIC, FLOAT = 
     "HIGH_SYMMETRIC",
     "FLOAT",
 )
-"""Names of the forms, as the extension takes them."""
+"""Names of ``Rescale`` in the extension."""
 
 
 _LARGEST_ZERO = 2**23
@@ -39,12 +39,12 @@ _NO_TABLE = np.empty(0, np.uint8)
 
 
 def bias_of(dtype: DType) -> int:
-    """What is added to a value to store it."""
+    """Return what is added to a value to store it."""
     return STORED_BIAS if dtype is I8 else 0
 
 
 class Epilogue(NamedTuple):
-    """Parameters of int8/epilogue.h; limits and offsets in terms of stored values.
+    """Parameters of ``EpilogueSpec``; bounds and offsets in terms of stored values.
 
     ``dequantize`` holds the zero point, in terms of stored values, and the scale of a binary32 result.
     """
@@ -65,18 +65,18 @@ class Epilogue(NamedTuple):
 
     @staticmethod
     def of(dtype: DType, **parameters: object) -> Epilogue:
-        """An epilogue whose only limits are those of its result type."""
+        """Create an epilogue that clamps to the range of its result type."""
         bias = bias_of(dtype)
         given = {"offset": (bias,)} | parameters
         return Epilogue(dtype=dtype, low=dtype.min + bias, high=dtype.max + bias, **given)  # type: ignore[arg-type]  # by name
 
     @staticmethod
     def sums() -> Epilogue:
-        """The sums themselves."""
+        """Return the epilogue that stores the accumulators."""
         return _SUMS
 
     def compiled(self, channels: int, isa: str = "scalar") -> Any:
-        """The same for that many output channels, as the extension takes it; ``isa`` computes rows of sums."""
+        """Return the ``Epilogue`` of the extension. ``isa`` selects its implementation for rows of accumulators."""
         module = native()
         spec = module.EpilogueSpec(
             rescale=getattr(module.Rescale, self.rescale),
@@ -97,7 +97,7 @@ class Epilogue(NamedTuple):
         return module.Epilogue(spec, channels, isa)
 
     def followed_by(self, node: Node) -> Epilogue | None:
-        """This epilogue with one more operator behind it, or None where they do not join."""
+        """Return this epilogue followed by one more operator, or None if they cannot be fused."""
         return None if self.lut.size or self.dequantize is not None else _joined(node.op, self, node)
 
     def dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
@@ -172,14 +172,14 @@ def _(op: Lut, before: Epilogue, node: Node) -> Epilogue | None:
     return before._replace(dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
 
 
-FOLLOWERS = operators_of(_joined)
+EPILOGUE_OPS = operators_of(_joined)
 """Operators that an epilogue may contain."""
 
 _SUMS = Epilogue.of(I32)
 
 
 def _vector(values: Sequence[float] | Array, dtype: type[np.generic]) -> Array | None:
-    if isinstance(values, np.ndarray):  # of an operator, which has checked that they fit
+    if isinstance(values, np.ndarray):  # parameters of an operator, which has checked their range
         return values.astype(dtype)
     return np.fromiter(values, dtype, len(values)) if values else None
 

@@ -1,4 +1,4 @@
-"""Steps of the float convolution kernel for ordinary and transposed convolutions and for matrix products."""
+"""Steps of the float convolution kernel, for conv, deconv and matmul."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True)
 class Image:
-    """A stored tensor as the kernel sees it: channels-last images, or a matrix as one image of one row.
+    """A stored tensor as channels-last images, or a matrix as one image with one row.
 
     Args:
-        stored: whose memory it is.
+        stored: the tensor that owns the memory.
         shape: [N, C, H, W].
-        strides: bytes between neighbouring images, rows and pixels.
-        skip: bytes from the start of the tensor to where the images start.
+        strides: of images, rows and pixels, in bytes.
+        skip: byte offset of the images in the tensor.
     """
 
     stored: Stored
@@ -31,25 +31,25 @@ class Image:
 
     @staticmethod
     def of(stored: Stored) -> Image:
-        """A tensor [N, C, H, W] that lies channels-last."""
+        """Return a channels-last tensor [N, C, H, W] as images."""
         n, c, h, w = stored.shape
         image, _, row, pixel = stored.strides
         return Image(stored, (n, c, h, w), (image, row, pixel))
 
     @staticmethod
     def of_matrix(stored: Stored, columns: int) -> Image:
-        """A row-major tensor as a matrix of that many columns, whose rows are pixels."""
+        """Return a row-major tensor as a matrix with this number of columns, whose rows are pixels."""
         rows = stored.size // columns
         pitch = stored.row_bytes if stored.shape[-1] == columns else columns * stored.itemsize
         return Image(stored, (1, columns, 1, rows), (pitch * rows, pitch * rows, pitch))
 
     def place(self, builder: Builder) -> Any:
-        """Where the images start."""
+        """Return the address of the images."""
         return builder.native.Place(self.stored.buffer.index, self.stored.offset + self.skip)
 
 
 def geometry_of(builder: Builder, x: Image, y: Image, kernel: tuple[int, int], geometry: Geometry) -> Any:
-    """A window that moves over images, as kernels take it."""
+    """Return the ``ConvGeometry`` of a sliding window."""
     batch, in_channels, height, width = x.shape
     _, out_channels, out_height, out_width = y.shape
     in_image, in_row, in_pixel = x.strides
@@ -73,14 +73,15 @@ def geometry_of(builder: Builder, x: Image, y: Image, kernel: tuple[int, int], g
 
 
 @dataclass(frozen=True)
-class Finish:
-    """What follows the sums.
+class FloatEpilogue:
+    """Epilogue of a float linear operator.
 
     Args:
-        residual: a tensor that lies as the result does. It is added, unless there is a tail.
-        limits: apply then.
-        tail: element-wise operations instead: name, 1 for the residual or -1 for the first number, two numbers.
-        is_precise: whether sums are made in binary64.
+        residual: a tensor with the layout of the result, which is added unless there is a tail.
+        limits: clamp after the residual add.
+        tail: element-wise operations in place of add and clamp: name, 1 for the residual or -1 for the first number,
+            two numbers.
+        is_precise: True to sum in float64.
     """
 
     residual: Stored | None = None
@@ -90,10 +91,16 @@ class Finish:
 
 
 def convolve(
-    builder: Builder, x: Image, y: Image, weights: Array, bias: Array | None, geometry: Geometry, finish: Finish
+    builder: Builder,
+    x: Image,
+    y: Image,
+    weights: Array,
+    bias: Array | None,
+    geometry: Geometry,
+    epilogue: FloatEpilogue,
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w], the bias [out]."""
-    native, residual = builder.native, finish.residual
+    native, residual = builder.native, epilogue.residual
     spec = native.ConvFloatSpec(
         input=x.place(builder),
         output=y.place(builder),
@@ -101,15 +108,21 @@ def convolve(
         weights=weights,
         bias=None if bias is None else np.ascontiguousarray(bias, np.float32),
         residual=None if residual is None else native.Place(residual.buffer.index, residual.offset + y.skip),
-        limits=finish.limits,
-        tail=list(finish.tail),
-        is_precise=finish.is_precise,
+        limits=epilogue.limits,
+        tail=list(epilogue.tail),
+        is_precise=epilogue.is_precise,
     )
     builder.step("conv_float32", spec, (x.stored,) if residual is None else (x.stored, residual), (y.stored,))
 
 
 def convolve_transposed(
-    builder: Builder, x: Image, y: Image, weights: Array, bias: Array | None, geometry: Geometry, finish: Finish
+    builder: Builder,
+    x: Image,
+    y: Image,
+    weights: Array,
+    bias: Array | None,
+    geometry: Geometry,
+    epilogue: FloatEpilogue,
 ) -> None:
     """Add the steps of a transposed convolution: one ordinary convolution per phase of the strides.
 
@@ -119,12 +132,12 @@ def convolve_transposed(
     """
     groups, (inputs, outputs) = geometry.groups, weights.shape[:2]
     kernels = weights.reshape(groups, inputs // groups, outputs, *weights.shape[2:]).swapaxes(1, 2)
-    kernels = _dilated(kernels.reshape(groups * outputs, inputs // groups, *weights.shape[2:]), geometry.dilations)
+    kernels = _dilate(kernels.reshape(groups * outputs, inputs // groups, *weights.shape[2:]), geometry.dilations)
     (image, channels, height, width), (_, _, out_height, out_width) = x.shape, y.shape
     for down in axis_phases(height, out_height, kernels.shape[2], geometry.strides[0], geometry.pads[0]):
         for along in axis_phases(width, out_width, kernels.shape[3], geometry.strides[1], geometry.pads[1]):
             part = kernels[:, :, down.taps][:, :, :, along.taps]
-            if part.size == 0:  # only the bias: one tap with the value 0, on any pixel
+            if part.size == 0:  # bias only: one tap with weight 0
                 part = np.zeros((*kernels.shape[:2], 1, 1), np.float32)
             source = replace(
                 x,
@@ -138,11 +151,11 @@ def convolve_transposed(
                 skip=down.start * y.strides[1] + along.start * y.strides[2],
             )
             pads = Geometry(pads=(down.pad, along.pad), groups=groups)
-            convolve(builder, source, target, part, bias, pads, finish)
+            convolve(builder, source, target, part, bias, pads, epilogue)
 
 
-def _dilated(kernels: Array, dilations: tuple[int, int]) -> Array:
-    """Kernels with zeros between their taps."""
+def _dilate(kernels: Array, dilations: tuple[int, int]) -> Array:
+    """Insert zeros between the taps of kernels."""
     (dh, dw), (kh, kw) = dilations, kernels.shape[2:]
     if dilations == (1, 1):
         return kernels

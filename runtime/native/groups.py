@@ -1,10 +1,10 @@
-"""Which nodes one native step computes: matchers per operator, tried from the last node of a group backwards.
+"""Kernel fusion: matchers select the nodes that one native step computes.
 
-A matcher is called with a node and answers with the group that ends there, or None. A group may absorb producers whose
-results nobody else reads. What no matcher takes runs its NumPy reference as a step of the plan.
+A matcher gets the last node of a group and returns the group, or None. A group may absorb producers whose result has a
+single use. A node that no matcher takes runs its NumPy reference as a step of the plan.
 
-Matchers see no tensors without elements: such results are made without a step, and what else is computed of such
-operands runs its reference. The exception is a matcher with ``takes_empty``.
+Matchers do not see tensors without elements: empty results need no step, and other nodes with an empty operand run
+their reference, except where a matcher is registered with ``takes_empty``.
 """
 
 from __future__ import annotations
@@ -12,41 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
+from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind, loaded_ops
 
-if TYPE_CHECKING:
-    from tpuconvert.runtime.native.builder import Builder
-
-
-class Group(NamedTuple):
-    """Nodes that are planned together.
-
-    Args:
-        nodes: in running order; the last one is where the group was found, the others are absorbed.
-        emit: adds the steps; called when everything that the group reads is there.
-        parts: groups of the same nodes, in running order, for the case that no kernel takes all of them together.
-    """
-
-    nodes: tuple[Node, ...]
-    emit: Callable[[Builder], None]
-    parts: tuple[Group, ...] = ()
-
 
 @dataclass(frozen=True)
 class Site:
-    """Where a matcher looks: the graph, the chip's name, and what may be absorbed.
+    """The context of a matcher: the graph, the chip, and the nodes that may be absorbed.
 
     Args:
         graph: the graph.
-        chip: name of the chip whose arithmetic counts.
+        chip: name of the chip whose arithmetic is computed.
         isa: the instruction set.
-        taken: nodes that a later node's group has absorbed.
-        precise: float nodes whose results decide integers later; they sum in binary64 as the references do.
-        is_observed: whether somebody looks at every value, so that no node may be absorbed.
+        taken: nodes that belong to the group of a later node.
+        precise: float nodes whose results are converted to integers later; they sum in float64.
+        is_observed: True if every value is reported to an observer, so that no node may be absorbed.
     """
 
     graph: Graph
@@ -58,11 +42,11 @@ class Site:
 
     @cached_property
     def places(self) -> dict[Node, int]:
-        """Where every node stands in running order."""
+        """Position of every node in topological order."""
         return {node: place for place, node in enumerate(self.graph.sorted_nodes())}
 
     def absorbable(self, value: Value | None, *kinds: type[Op]) -> Node | None:
-        """The producer of a value if it is of one of these kinds, free, and nobody else reads the value."""
+        """Return the producer of a single-use value if it has one of these kinds and belongs to no group."""
         if self.is_observed or value is None or value.producer is None or value.producer in self.taken:
             return None
         producer = value.producer
@@ -147,7 +131,7 @@ def _takes_empty(operator: str) -> bool:
 
 
 def group_nodes(site: Site) -> list[Group | Node]:
-    """Cover the graph with groups, in running order; nodes that no matcher takes stand for themselves."""
+    """Partition the graph into groups and single nodes without a kernel, in topological order."""
     found: list[Group | Node] = []
     nodes = site.graph.sorted_nodes()
     empty = {node: item for node in nodes if (item := _without_elements(node)) is not None}
@@ -168,7 +152,7 @@ def group_nodes(site: Site) -> list[Group | Node]:
 
 
 def _without_elements(node: Node) -> Group | Node | None:
-    """The group of a node with empty operands or results, or the node itself for its reference; None for others."""
+    """Return a group without steps for empty results, the node itself to run its reference, or None otherwise."""
     results = [0 in value.shape for value in node.outputs]
     if results and all(results) and node.op.kind is not OpKind.CUSTOM:
 
@@ -181,3 +165,10 @@ def _without_elements(node: Node) -> Group | Node | None:
         return node
     is_empty = any(value is not None and 0 in value.shape for value in node.inputs)
     return node if is_empty and not _takes_empty(node.op.name) else None
+
+
+def first_operand(node: Node) -> Value:
+    """Return the first operand of a node, which must exist."""
+    x = node.inputs[0]
+    assert x is not None
+    return x

@@ -1,4 +1,4 @@
-"""Steps of the integer convolution kernel for ordinary and transposed convolutions."""
+"""Steps of the integer convolution kernel, for conv and deconv."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True)
 class Residual:
-    """What is added to the bytes of a convolution: int8/residual.h. Vectors have one element, or one per channel.
+    """Residual add of a conv; see int8/epilogue/residual.h. Vectors have one element, or one per channel.
 
     Args:
-        other: the other tensor, of the result's shape, channels last.
-        factor: of the convolution's stored bytes.
-        other_factor: of the other tensor's.
-        offset: with everything that roundings and zero points add.
+        other: the other operand, of the result's shape, channels-last.
+        factor: multiplier of the stored result of the conv.
+        other_factor: multiplier of the other operand.
+        offset: including rounding constants and zero points.
         shift: to the right.
         limits: of the stored result.
     """
@@ -35,7 +35,7 @@ class Residual:
     limits: tuple[int, int]
 
     def compiled(self, builder: Builder) -> Any:
-        """The same as the extension takes it."""
+        """Return the spec of the extension."""
         image, _, row, pixel = self.other.strides
         return builder.native.ResidualSpec(
             other=builder.place(self.other),
@@ -53,7 +53,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Strides, dilations, leading pads and groups, vertical first; pads behind follow from the extents."""
+    """Strides, dilations, leading pads and groups, vertical first; trailing pads follow from the extents."""
 
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)
@@ -104,18 +104,18 @@ def convolve(
         builder: the plan.
         x: the operand, channels last.
         y: the result, channels last.
-        shape: [N, C, H, W] of the operand as the kernel is to see it.
+        shape: [N, C, H, W] of the operand for the kernel.
         out_shape: the same of the result.
         weights: [out, in of a group, kernel_h, kernel_w].
         weight_zeros: one, or one per output channel.
         bias: one integer per output channel, or None.
-        input_zero: the stored byte that means 0.
-        geometry: see there.
-        epilogue: what follows the sums.
-        input_skip: bytes from the start of x to where the kernel's operand starts.
+        input_zero: zero point of the stored operand.
+        geometry: strides, dilations, pads and groups.
+        epilogue: applied to the accumulators.
+        input_skip: byte offset of the kernel's operand in x.
         output_skip: the same for y.
-        output_steps: bytes between neighbouring pixels and rows of the result, where they are not adjacent.
-        residual: what is added to the result.
+        output_steps: pixel and row stride of the result in bytes, unless it is contiguous.
+        residual: added to the result.
     """
     native = builder.native
     batch, channels, height, width = shape
@@ -154,11 +154,11 @@ def convolve(
 
 
 def _rows(x: Stored, height: int) -> int:
-    """Rows of an image; a matrix is one row."""
+    """Number of rows of an image; a matrix has one row."""
     return x.shape[2] if len(x.shape) == 4 else height
 
 
-def phases(
+def convolve_transposed(
     builder: Builder,
     x: Stored,
     y: Stored,
@@ -185,7 +185,7 @@ def phases(
     for down in axis_phases(shape[2], out_shape[2], weights.shape[2], geometry.strides[0], geometry.pads[0]):
         for along in axis_phases(shape[3], out_shape[3], weights.shape[3], geometry.strides[1], geometry.pads[1]):
             part = kernels[:, :, down.taps][:, :, :, along.taps]
-            if part.size == 0:  # only the bias: one tap with the value 0, on any row
+            if part.size == 0:  # bias only: one tap with weight 0
                 nothing = np.broadcast_to(np.asarray(weight_zeros), len(kernels)).astype(weights.dtype)
                 part = np.broadcast_to(nothing.reshape(-1, 1, 1, 1), (len(kernels), inputs // groups, 1, 1))
             convolve(
@@ -208,7 +208,7 @@ def phases(
 
 @dataclass(frozen=True)
 class _Phase:
-    """Along one axis: which taps, the first result, how many results, and where the operand starts."""
+    """One phase of one axis: kernel taps, first result, number of results, pad, and offset of the operand."""
 
     taps: slice
     start: int
@@ -218,7 +218,7 @@ class _Phase:
 
 
 def axis_phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) -> list[_Phase]:
-    """The phases of one axis of a transposed convolution: those that have results, however large the stride."""
+    """Phases of one axis of a deconv that have results, for any stride."""
     found = []
     for phase in sorted((first + pad) % stride for first in range(min(stride, out_extent))):
         start = (phase - pad) % stride
@@ -226,7 +226,7 @@ def axis_phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int
         taps = len(range(phase, kernel, stride))
         # Result start + stride * r has row (start + pad - phase) / stride + r minus tap as its operand.
         lead = taps - 1 - (start + pad - phase) // stride if taps else 0
-        if -lead >= extent:  # every window lies behind the operand
+        if -lead >= extent:  # all windows are after the operand
             taps, lead = 0, 0
         skip = min(max(-lead, 0), extent - 1)
         last = phase + stride * (taps - 1)

@@ -1,4 +1,4 @@
-"""A graph as a native plan, and runs of it."""
+"""Native execution plan of a graph, and its runs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ import numpy as np
 
 from tpuconvert.runtime.custom_kernel import NativeKernel, kernel_of
 from tpuconvert.runtime.native import arena, precision
-from tpuconvert.runtime.native.builder import ARENA, EXTERNAL, Builder, NativeStep, ReferenceStep
-from tpuconvert.runtime.native.constants import reading_constants
-from tpuconvert.runtime.native.groups import Group, Site, group_nodes
+from tpuconvert.runtime.native.builder import ARENA, EXTERNAL, Builder, Group, NativeStep, ReferenceStep
+from tpuconvert.runtime.native.constants import remove_constdata
+from tpuconvert.runtime.native.groups import Site, group_nodes
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import Stored
-from tpuconvert.runtime.plan import failure
+from tpuconvert.runtime.plan import Observer, failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, Array
 
 Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
-"""Runs the NumPy reference of a node."""
-
-Observer = Callable[[Value, Array], None]
-"""Called with every result of a run, in the order in which they are made."""
+"""Function that runs the NumPy reference of a node."""
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """Compiled steps first..last-1, or one reference step."""
+    """Native steps ``first..last-1``, or one reference step."""
 
     first: int
     last: int
@@ -38,18 +35,18 @@ class _Segment:
 
 
 class NativePlan:
-    """The compiled form of a graph. Thread-safe: each run has a memory of its own.
+    """Native execution plan of a graph. Thread-safe: each run has its own memory.
 
     Args:
-        graph: with known extents.
-        chip: name of the chip whose arithmetic counts.
+        graph: with static shapes.
+        chip: name of the chip whose arithmetic is computed.
         isa: the instruction set.
         threads: at least 1.
-        is_observed: whether every value is to be made, so that ``observe`` can show it; nothing is fused then.
+        is_observed: True to compute every value for ``observe``, without fusion.
     """
 
     def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_observed: bool = False) -> None:
-        graph = graph if is_observed else reading_constants(graph)
+        graph = graph if is_observed else remove_constdata(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed)
         builder = Builder(graph, isa)
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
@@ -60,7 +57,7 @@ class NativePlan:
                 builder.reference(item)
             if is_observed:
                 node = item.nodes[-1] if isinstance(item, Group) else item
-                # Results that nobody reads, such as statistics of a normalization, may not be made at all.
+                # Unused results, such as statistics of a normalization, may not be computed.
                 made = [(value, builder.stored(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(made)
         builder.finish()
@@ -105,7 +102,7 @@ class NativePlan:
 
         Args:
             feeds: one array per graph input, in the graph's types.
-            evaluate: what runs the nodes without a kernel.
+            evaluate: runs the reference of a node without a kernel.
 
         Returns:
             One new array per graph output.
@@ -114,21 +111,21 @@ class NativePlan:
         memory, outputs = self._begin(feeds)
         for segment in self._segments:
             if segment.reference is None:
-                self._walk(self._program.run, memory, segment.first, segment.last)
+                self._run_steps(self._program.run, memory, segment.first, segment.last)
             else:
                 self._run_reference(memory, segment.reference, evaluate)
         self._idle.append(memory)
         return outputs
 
     def observe(self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer) -> list[Array]:
-        """Run once and show every result right after it was made; for plans with ``is_observed``."""
+        """Run once and pass every result to the observer after its step; for plans with ``is_observed``."""
         feeds = _contiguous(feeds)
         memory, outputs = self._begin(feeds)
         compiled = 0
         self._show(memory, 0, observer)
         for index, entry in enumerate(self._steps):
             if isinstance(entry, NativeStep):
-                self._walk(self._program.run, memory, compiled, compiled + 1)
+                self._run_steps(self._program.run, memory, compiled, compiled + 1)
                 compiled += 1
             else:
                 self._run_reference(memory, entry, evaluate)
@@ -137,7 +134,7 @@ class NativePlan:
         return outputs
 
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
-        """Run once and tell what each step took."""
+        """Run once and return the wall time of each step."""
         feeds = _contiguous(feeds)
         memory, _ = self._begin(feeds)
         names = iter(entry for entry in self._steps if isinstance(entry, NativeStep))
@@ -152,7 +149,7 @@ class NativePlan:
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
                 found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
-            times: list[float] = self._walk(self._program.profile, memory, segment.first, segment.last)
+            times: list[float] = self._run_steps(self._program.profile, memory, segment.first, segment.last)
             for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
@@ -162,7 +159,7 @@ class NativePlan:
 
     def _begin(self, feeds: Sequence[Array]) -> tuple[Any, list[Array]]:
         try:
-            memory = self._idle.pop()  # one operation, so that no lock is needed
+            memory = self._idle.pop()  # atomic, so that no lock is needed
         except IndexError:
             memory = self._program.make_memory()
         for stored, array in zip(self._inputs, feeds, strict=True):
@@ -172,8 +169,8 @@ class NativePlan:
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
 
-    def _walk(self, run: Callable[..., Any], memory: Any, first: int, last: int) -> Any:
-        """Run steps; one that meets an index outside of its axis ends the run as the reference of its node does."""
+    def _run_steps(self, run: Callable[..., Any], memory: Any, first: int, last: int) -> Any:
+        """Run steps. An index out of range raises the same error as the reference of the node."""
         try:
             return run(memory, first, last)
         except IndexError as error:
@@ -181,7 +178,7 @@ class NativePlan:
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
 
     def _show(self, memory: Any, steps: int, observer: Observer) -> None:
-        """Show what is complete after that many steps."""
+        """Pass the values that are complete after ``steps`` steps to the observer."""
         for value, stored in self._made.get(steps, ()):
             observer(value, self._load(memory, stored))
 
@@ -195,13 +192,13 @@ class NativePlan:
             self._store(memory, stored, array)
 
     def _run_custom(self, memory: Any, step: ReferenceStep, kernel: NativeKernel) -> None:
-        """Run a plugin's C function on the arena itself, where a tensor lies there as C sees it."""
-        operands = [(self._in_place(memory, item) if isinstance(item, Stored) else item) for item in step.inputs]
+        """Run the C function of a plugin, without copies of tensors whose layout in the arena is that of C."""
+        operands = [(self._plain_view(memory, item) if isinstance(item, Stored) else item) for item in step.inputs]
         loaded = [
             self._load(memory, item) if array is None and isinstance(item, Stored) else array
             for item, array in zip(step.inputs, operands, strict=True)
         ]
-        places = [self._in_place(memory, stored) for stored in step.outputs]
+        places = [self._plain_view(memory, stored) for stored in step.outputs]
         results = [
             np.empty(stored.shape, stored.dtype.numpy) if place is None else place
             for stored, place in zip(step.outputs, places, strict=True)
@@ -211,8 +208,8 @@ class NativePlan:
             if place is None:
                 self._store(memory, stored, array)
 
-    def _in_place(self, memory: Any, stored: Stored) -> Array | None:
-        """The bytes of the arena as an array, None where they are arranged or biased in a way of the engine's own."""
+    def _plain_view(self, memory: Any, stored: Stored) -> Array | None:
+        """Return a view of a tensor in the arena, or None if its layout or representation is internal to the engine."""
         view = stored.view(memory.read(self._program, stored.buffer.index))
         is_plain = view.flags.c_contiguous and not (stored.dtype is I8 and stored.buffer.kind != EXTERNAL)
         return view if is_plain and view.dtype == stored.dtype.numpy else None
@@ -233,10 +230,7 @@ class NativePlan:
 
 
 def _contiguous(feeds: Sequence[Array]) -> list[Array]:
-    """The operands as kernels read them: in one piece, elements at multiples of their size.
-
-    Whoever runs the program holds on to them: it knows only their addresses.
-    """
+    """Return contiguous and aligned operands. The caller must keep them alive: the program stores only addresses."""
     return [
         array if array.flags.c_contiguous and array.flags.aligned else np.require(array, None, ("C", "A"))
         for array in feeds

@@ -1,13 +1,13 @@
-"""Integer matrix products of two operands that are both made during the run, alone or as the two of attention."""
+"""Integer matmuls of two operands computed at run time, and attention as one step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.epilogue import FOLLOWERS, Epilogue, bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of
+from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, Epilogue, bias_of
+from tpuconvert.runtime.native.groups import Site, ends_with, names_of
 from tpuconvert.runtime.native.plan_linear_int import BYTES
 from tpuconvert.runtime.native.plan_norm_quantize import ByteQuantization, byte_quantization
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
@@ -21,16 +21,16 @@ from tpuconvert.schema.types import I32, Array
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product of two tensors, with everything that follows it in the same step.
+class Matmul:
+    """A matmul of two tensors with its fused epilogue.
 
     Args:
-        op: with zero points that are one number each.
+        op: the operator, with per-tensor zero points.
         left: [..., M, K], or [..., K, M].
         right: [..., K, N], or [..., N, K].
         bias: one integer per column, or None.
-        epilogue: what happens to the sums.
-        order: of the result's axes in memory.
+        epilogue: applied to the accumulators.
+        order: memory order of the result.
     """
 
     op: MatrixMulV2
@@ -43,22 +43,22 @@ class Product:
 
 @dataclass(frozen=True)
 class Attention:
-    """Scores, their softmax as bytes, and the product of those with the values.
+    """Attention: scores, their softmax as bytes, and its matmul with the values.
 
     Args:
-        scores: a product with a real result.
-        probabilities: what turns the softmax into bytes; see ``byte_quantization``.
-        values: a product whose left operand they are.
+        scores: a matmul with a float result.
+        probabilities: quantization of the softmax.
+        values: a matmul with the probabilities as left operand.
     """
 
-    scores: Product
+    scores: Matmul
     probabilities: ByteQuantization
-    values: Product
+    values: Matmul
 
 
 @ends_with(
     MatrixMulV2.name,
-    *names_of(*FOLLOWERS),
+    *names_of(*EPILOGUE_OPS),
     kernels=("batch_matmul_int8", "attention_int8"),
     dtypes="INT8, UINT8",
     conditions=(
@@ -66,9 +66,9 @@ class Attention:
     ),
     priority=9,
 )
-def product(node: Node, site: Site) -> Group | None:
-    """A product, then at most a rescale, limits and a table, or real numbers; attention where it is the end of one."""
-    found, nodes = _product_ending(node, site)
+def matmul(node: Node, site: Site) -> Group | None:
+    """Match a matmul with its epilogue, or an attention that ends with it."""
+    found, nodes = _matmul_ending_at(node, site)
     y = node.outputs[0]
     if found is None:
         return None
@@ -78,30 +78,30 @@ def product(node: Node, site: Site) -> Group | None:
     return Group(tuple(nodes), lambda builder: _emit(builder, found, y))
 
 
-def _product_ending(node: Node, site: Site) -> tuple[Product | None, list[Node]]:
-    """The product that ends with a node, and its nodes in running order."""
+def _matmul_ending_at(node: Node, site: Site) -> tuple[Matmul | None, list[Node]]:
+    """Return the matmul with an epilogue that ends with ``node``, and its nodes in topological order."""
     chain = [node]
-    while isinstance(chain[-1].op, FOLLOWERS):
-        producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, MatrixMulV2)
+    while isinstance(chain[-1].op, EPILOGUE_OPS):
+        producer = site.absorbable(chain[-1].inputs[0], *EPILOGUE_OPS, MatrixMulV2)
         if producer is None:
             return None, []
         chain.append(producer)
     nodes, y = chain[::-1], node.outputs[0]
-    epilogue = _followed(Epilogue.sums(), nodes[1:])
+    epilogue = _fuse_epilogue(Epilogue.sums(), nodes[1:])
     if epilogue is None or epilogue.dtype is not y.dtype or 0 in y.type.static_shape:
         return None, []
-    return _product(nodes[0], epilogue, _order(y, site)), nodes
+    return _matmul(nodes[0], epilogue, _order(y, site)), nodes
 
 
-def _attention(values: Product, nodes: list[Node], site: Site) -> Attention | None:
-    """Attention that ends with a product; its further nodes are put before those of the product."""
+def _attention(values: Matmul, nodes: list[Node], site: Site) -> Attention | None:
+    """Return the attention that ends with a matmul; its other nodes are inserted before those of the matmul."""
     requant = site.absorbable(values.left, RequantFp32ToInt)
     softmax = None if requant is None else site.absorbable(requant.inputs[0], Softmax)
     if requant is None or softmax is None or values.op.is_left_trans or not _is_along_rows(softmax):
         return None
     probabilities = byte_quantization(requant)
-    end = site.absorbable(softmax.inputs[0], *FOLLOWERS)
-    scores, further = (None, []) if end is None else _product_ending(end, site)
+    end = site.absorbable(softmax.inputs[0], *EPILOGUE_OPS)
+    scores, further = (None, []) if end is None else _matmul_ending_at(end, site)
     if scores is None or scores.epilogue.dequantize is None or probabilities is None:
         return None
     nodes[:0] = [*further, softmax, requant]
@@ -114,7 +114,7 @@ def _is_along_rows(softmax: Node) -> bool:
     return op.axis % rank == rank - 1
 
 
-def _followed(epilogue: Epilogue | None, chain: list[Node]) -> Epilogue | None:
+def _fuse_epilogue(epilogue: Epilogue | None, chain: list[Node]) -> Epilogue | None:
     for follower in chain:
         op = follower.op
         is_per_channel = isinstance(op, RequantInt32) and (op.is_mul_shift_pc or op.is_offset_pc)
@@ -124,7 +124,7 @@ def _followed(epilogue: Epilogue | None, chain: list[Node]) -> Epilogue | None:
     return epilogue
 
 
-def _product(node: Node, epilogue: Epilogue, order: Order) -> Product | None:
+def _matmul(node: Node, epilogue: Epilogue, order: Order) -> Matmul | None:
     op, (left, right, *rest) = node.op, node.inputs
     assert isinstance(op, MatrixMulV2) and left is not None and right is not None
     bias = rest[0] if rest else None
@@ -134,11 +134,11 @@ def _product(node: Node, epilogue: Epilogue, order: Order) -> Product | None:
         return None
     if bias is not None and not (bias.is_constant and bias.dtype is I32):
         return None
-    return Product(op, left, right, None if bias is None else bias.array.reshape(-1), epilogue, order)
+    return Matmul(op, left, right, None if bias is None else bias.array.reshape(-1), epilogue, order)
 
 
 def _order(y: Value, site: Site) -> Order:
-    """Row-major, or so that the permutation that alone reads the result makes it row-major."""
+    """Return the order that makes the result of a permute, the sole user, row-major; else row-major."""
     users = y.users
     if len(users) == 1 and isinstance(users[0].op, Permute) and site.graph.is_sole_use(y):
         order = users[0].op.order
@@ -147,7 +147,7 @@ def _order(y: Value, site: Site) -> Order:
     return row_major(y.rank)
 
 
-def _emit(builder: Builder, found: Product, result: Value) -> None:
+def _emit(builder: Builder, found: Matmul, result: Value) -> None:
     left, right = _left(builder, found), _right(builder, found)
     y = builder.write(result, found.order)
     spec = _matmul_spec(builder, found, left, right, y)
@@ -169,17 +169,17 @@ def _emit_attention(builder: Builder, found: Attention, result: Value) -> None:
     builder.step("attention_int8", spec, (query, key, value), (y,))
 
 
-def _left(builder: Builder, found: Product) -> Stored:
+def _left(builder: Builder, found: Matmul) -> Stored:
     rank = found.left.rank
-    return _with_adjacent(builder, found.left, rank - 2 if found.op.is_left_trans else rank - 1)
+    return _with_contiguous_axis(builder, found.left, rank - 2 if found.op.is_left_trans else rank - 1)
 
 
-def _right(builder: Builder, found: Product) -> Stored:
+def _right(builder: Builder, found: Matmul) -> Stored:
     last = found.right.rank - 1
-    return _with_adjacent(builder, found.right, last, last - 1)
+    return _with_contiguous_axis(builder, found.right, last, last - 1)
 
 
-def _matmul_spec(builder: Builder, found: Product, left: Stored | None, right: Stored, y: Stored | None) -> Any:
+def _matmul_spec(builder: Builder, found: Matmul, left: Stored | None, right: Stored, y: Stored | None) -> Any:
     """Return the spec of the extension. A missing left operand or result is in scratch memory of the attention step."""
     op, rank = found.op, found.right.rank
     row = rank - 1 if op.is_left_trans else rank - 2
@@ -208,8 +208,8 @@ def _matmul_spec(builder: Builder, found: Product, left: Stored | None, right: S
     )
 
 
-def _with_adjacent(builder: Builder, value: Value, axis: int, *others: int) -> Stored:
-    """An operand with adjacent elements along an axis, or along one of others; copied only if there is none."""
+def _with_contiguous_axis(builder: Builder, value: Value, axis: int, *others: int) -> Stored:
+    """Return an operand that is contiguous along an axis, or along one of ``others``. Copy only if necessary."""
     stored = builder.read(value, dense=False)
     if any(_step(stored, candidate) == 1 for candidate in (axis, *others)):
         return stored
@@ -217,5 +217,5 @@ def _with_adjacent(builder: Builder, value: Value, axis: int, *others: int) -> S
 
 
 def _step(stored: Stored, axis: int) -> int:
-    """Bytes between neighbours along an axis; 1 where there are none."""
+    """Stride of an axis in bytes; 1 for a unit axis."""
     return 1 if stored.shape[axis] == 1 else stored.strides[axis]

@@ -1,4 +1,4 @@
-"""Element-wise float operators: chains of them become one step."""
+"""Float element-wise operators: a chain of them is one step."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import singledispatch
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.builder import EXTERNAL, Builder, Group
 from tpuconvert.runtime.native.elements import ELEMENT_TYPES
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
+from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.plan_linear_float import (
-    PRODUCTS,
-    Product,
-    emit_product,
-    is_float_product,
-    product,
+    LINEAR_OPS,
+    LinearOp,
+    emit_linear,
+    is_float_linear,
+    linear,
 )
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value, static
@@ -44,15 +44,15 @@ from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import F32
 
 _MOST_OPERATIONS = 12
-"""Of one step; a chain of a few hundred would keep as many operands alive."""
+"""Number of operations of one step: a longer chain keeps many operands live."""
 
 _LARGEST_ZERO = 2**22
-"""Of integers that a chain starts with: differences have to be exact in binary32."""
+"""Largest zero point of a fused dequantization: differences must be exact in float32."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a chain: its name, the second operand if that is a tensor, and its numbers."""
+    """One operation of a chain: name, second operand if it is a tensor, and its numbers."""
 
     name: str
     operand: Value | None = None
@@ -62,12 +62,12 @@ class Operation:
 
 @dataclass(frozen=True)
 class Chain:
-    """Operations one after the other, starting with a value.
+    """A sequence of operations that starts with a value.
 
     Args:
-        start: real numbers, or integers of at most 16 bits.
-        operations: what happens to it.
-        integers: type as the extension names it, zero point and scale of a start with integers, as they are stored.
+        start: floats, or integers of at most 16 bits.
+        operations: in execution order.
+        integers: stored type, zero point and scale of an integer start.
     """
 
     start: Value
@@ -76,7 +76,7 @@ class Chain:
 
 
 def operations_of(node: Node, index: int = 0) -> list[Operation]:
-    """What an element-wise node does to its operand ``index``."""
+    """Return the operations of an element-wise node on its operand ``index``."""
     return _operations(node.op, node, index)
 
 
@@ -135,7 +135,7 @@ def _(op: Axpy, node: Node, index: int) -> list[Operation]:
 
 @_operations.register
 def _(op: ConditionSelect, node: Node, index: int) -> list[Operation]:
-    return [_choice(*node.inputs[1:])]
+    return [_select(*node.inputs[1:])]
 
 
 @_operations.register
@@ -158,8 +158,8 @@ def _(op: Silu, node: Node, index: int) -> list[Operation]:
     return [Operation("silu", a=op.alpha)]
 
 
-def _choice(chosen: Value | None, other: Value | None) -> Operation:
-    """What becomes of a condition; one of the choices is a number."""
+def _select(chosen: Value | None, other: Value | None) -> Operation:
+    """Return the operation of a select whose condition is the chain; one branch is a scalar."""
     assert chosen is not None and other is not None
     name, tensor, number = ("choose", chosen, other) if _is_number(other) else ("choose_other", other, chosen)
     b = _number(number.array.reshape(()))
@@ -174,40 +174,40 @@ ELEMENTWISE = operators_of(_operations)
 @ends_with(
     *names_of(*ELEMENTWISE),
     kernels=("chain_float32", "conv_float32"),
-    dtypes="FLOAT32; INT8 to UINT16 behind a dequantization",
+    dtypes="FLOAT32; INT8 to UINT16 with a fused dequantization",
     conditions=(
         "a chain of at most 12 operations; conv_float32 where it follows a linear operator with constant weights"
     ),
 )
 def elementwise(node: Node, site: Site) -> Group | None:
-    """A chain of element-wise operators that nobody else sees the middle of, if possible behind a product."""
+    """Match a chain of element-wise operators with single uses, fused into a linear operator if possible."""
     if not _is_float(node):
         return None
     y = node.outputs[0]
-    nodes, chain = _walk(node, site, through_products=True)
+    nodes, chain = _walk(node, site, through_linear=True)
     is_precise = any(item in site.precise for item in nodes)
-    behind = _behind_product(chain, y, site, is_precise)
-    if behind is not None:
-        before, found = behind
-        return Group((*before, *nodes), lambda builder: emit_product(builder, found, y))
-    nodes, chain = _behind_integers(*_walk(node, site, through_products=False), site)
+    fused = _fuse_into_linear(chain, y, site, is_precise)
+    if fused is not None:
+        before, found = fused
+        return Group((*before, *nodes), lambda builder: emit_linear(builder, found, y))
+    nodes, chain = _fuse_dequantization(*_walk(node, site, through_linear=False), site)
     return Group(nodes, lambda builder: emit_chain(builder, chain, y, is_precise))
 
 
-def _walk(node: Node, site: Site, *, through_products: bool) -> tuple[tuple[Node, ...], Chain]:
-    """The longest chain that ends with a node.
+def _walk(node: Node, site: Site, *, through_linear: bool) -> tuple[tuple[Node, ...], Chain]:
+    """Return the longest chain that ends with a node.
 
     Args:
-        node: element-wise, of floats.
-        site: where it stands.
-        through_products: whether the chain may take what could otherwise be the end of a product.
+        node: a float element-wise node.
+        site: the context of the matcher.
+        through_linear: True if the chain may contain nodes that could be the epilogue of a linear operator.
     """
     nodes: list[Node] = []
     found: list[list[Operation]] = []
     step: Node | None = node
     start: Value | None = None
     while step is not None and sum(map(len, found)) < _MOST_OPERATIONS:
-        index, producer = _going_on(step, site, through_products)
+        index, producer = _next_operand(step, site, through_linear)
         nodes.append(step)
         found.append(operations_of(step, index))
         start, step = step.inputs[index], producer
@@ -215,27 +215,27 @@ def _walk(node: Node, site: Site, *, through_products: bool) -> tuple[tuple[Node
     return tuple(reversed(nodes)), Chain(start, [item for operations in reversed(found) for item in operations])
 
 
-def _behind_product(chain: Chain, y: Value, site: Site, is_precise: bool) -> tuple[tuple[Node, ...], Product] | None:
-    """The product with constant weights that a chain can be part of, with the nodes that it takes."""
+def _fuse_into_linear(chain: Chain, y: Value, site: Site, is_precise: bool) -> tuple[tuple[Node, ...], LinearOp] | None:
+    """Return the linear operator that a chain can be fused into, and its nodes."""
     operands = {item.operand for item in chain.operations if item.operand is not None}
     if len(operands) > 1 or any(value.shape != y.shape for value in operands) or chain.start in operands:
         return None
-    node = site.absorbable(chain.start, *PRODUCTS, Reshape)
+    node = site.absorbable(chain.start, *LINEAR_OPS, Reshape)
     nodes: tuple[Node, ...] = () if node is None else (node,)
     if node is not None and isinstance(node.op, Reshape):
         node = site.absorbable(node.inputs[0], MatrixMul)
         nodes = () if node is None else (node, *nodes)
-    if node is None or not is_float_product(node):
+    if node is None or not is_float_linear(node):
         return None
     tail = tuple((item.name, -1 if item.operand is None else 1, item.a, item.b) for item in chain.operations)
     residual = next(iter(operands), None)
-    return nodes, Product(node, residual, None, tail, is_precise or node in site.precise)
+    return nodes, LinearOp(node, residual, None, tail, is_precise or node in site.precise)
 
 
-def _behind_integers(nodes: tuple[Node, ...], chain: Chain, site: Site) -> tuple[tuple[Node, ...], Chain]:
-    """The chain with the dequantization that makes its only tensor, where there is one.
+def _fuse_dequantization(nodes: tuple[Node, ...], chain: Chain, site: Site) -> tuple[tuple[Node, ...], Chain]:
+    """Fuse the dequantization that computes the only tensor of a chain, if there is one.
 
-    Whatever makes the integers then writes a half or a quarter of the bytes.
+    The producer of the integers then writes half or a quarter of the bytes.
     """
     node = site.absorbable(chain.start, DequantIntToFp32)
     if node is None or any(item.operand is not None for item in chain.operations):
@@ -273,7 +273,7 @@ def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> No
 
 
 def _order(builder: Builder, chain: Chain, y: Value) -> Order:
-    """The order of the axes that needs the fewest copies: the one behind, or that of an operand as large as that."""
+    """Return the order with the fewest copies: that of the users, or that of an operand of the result's shape."""
     shape = builder.shape(y)
     wanted = builder.order_wanted(y)
     if wanted is not None:
@@ -285,7 +285,7 @@ def _order(builder: Builder, chain: Chain, y: Value) -> Order:
 
 
 def _readable(builder: Builder, value: Value, order: Order) -> Stored:
-    """An operand whose rows along the innermost axis are runs of elements, in whatever order the rows lie."""
+    """Return an operand with contiguous rows along the innermost axis; the rows may be in any order."""
     inner = next((axis for axis in reversed(order) if builder.shape(value)[axis] != 1), order[-1])
     if not value.is_constant:
         stored = builder.stored(value)
@@ -295,7 +295,7 @@ def _readable(builder: Builder, value: Value, order: Order) -> Stored:
 
 
 def _steps(stored: Stored, order: Order) -> list[int]:
-    """Bytes between neighbours along each axis; 0 along those that repeat."""
+    """Strides in bytes; 0 along broadcast axes."""
     return [0 if stored.shape[axis] == 1 else stored.strides[axis] for axis in order]
 
 
@@ -318,27 +318,29 @@ def _is_number(value: Value | None) -> bool:
     return value is not None and value.is_constant and value.dtype is F32 and value.array.size == 1
 
 
-def _absorbed(value: Value | None, y: Value, site: Site, through_products: bool) -> Node | None:
-    """The producer of an operand if it can be part of the chain: element-wise and of the same shape."""
+def _absorbable_producer(value: Value | None, y: Value, site: Site, through_linear: bool) -> Node | None:
+    """Return the producer of an operand if it can be part of the chain: element-wise, of the same shape."""
     producer = site.absorbable(value, *ELEMENTWISE)
     if producer is None or not _is_float(producer) or producer.outputs[0].shape != y.shape:
         return None
-    return producer if through_products or product(producer, site) is None else None
+    return producer if through_linear or linear(producer, site) is None else None
 
 
-def _going_on(node: Node, site: Site, through_products: bool) -> tuple[int, Node | None]:
-    """Which operand the chain comes from, and its producer if the chain takes that too.
+def _next_operand(node: Node, site: Site, through_linear: bool) -> tuple[int, Node | None]:
+    """Return the operand that the chain continues with, and its producer if it becomes part of the chain.
 
-    It is one that can be taken, else the result of a product, else one as large as the result.
+    Operands whose producer can be absorbed come first, then results of linear operators, then operands of full size.
     """
     y = node.outputs[0]
     places = range(len(node.inputs)) if Trait.BINARY in node.op.traits else range(1)
     for index in places:
-        producer = _absorbed(node.inputs[index], y, site, through_products)
+        producer = _absorbable_producer(node.inputs[index], y, site, through_linear)
         if producer is not None:
             return index, producer
-    products = [index for index in places if site.absorbable(node.inputs[index], *PRODUCTS, Reshape) is not None]
-    for index in (*products, *places):
+    linear_operands = [
+        index for index in places if site.absorbable(node.inputs[index], *LINEAR_OPS, Reshape) is not None
+    ]
+    for index in (*linear_operands, *places):
         value = node.inputs[index]
         if value is not None and value.shape == y.shape and not value.is_constant:
             return index, None
@@ -346,5 +348,5 @@ def _going_on(node: Node, site: Site, through_products: bool) -> tuple[int, Node
 
 
 def _number(value: object) -> float:
-    """A number as binary32 has it."""
+    """Round a number to float32."""
     return float(np.asarray(value, np.float32))

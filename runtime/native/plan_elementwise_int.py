@@ -1,6 +1,6 @@
-"""Element-wise operators on integers, whole trees of them in one step: rescaled sums and products, tables, casts.
+"""Integer element-wise operators: a tree of them is one step, such as requantized adds, lookup tables and casts.
 
-A tree ends where a value is read by somebody else, or has 8 bits: such values are what steps hand on.
+A tree ends at values with several uses and at 8-bit values, which are stored between steps.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from functools import singledispatch
 
 import numpy as np
 
-from tpuconvert.runtime.native.elements import ELEMENT_TYPES, Elements, Inexpressible, Term, through_binary32_is_exact
-from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
+from tpuconvert.runtime.native.builder import Group
+from tpuconvert.runtime.native.element_step import emit_elements
+from tpuconvert.runtime.native.elements import ELEMENT_TYPES, Elements, Term, Unsupported, through_binary32_is_exact
+from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
@@ -42,36 +44,36 @@ _SMALL_OFFSET = 2**30
 
 
 class Tree:
-    """The nodes found so far, and what they compute."""
+    """A tree under construction: its nodes and their instructions."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.elements = Elements()
         self.nodes: list[Node] = []
         self.is_tail = True
-        """Whether only functions of one operand were met so far."""
+        """True while all nodes so far are unary."""
 
     @property
     def is_exact_int32(self) -> bool:
-        """Whether INT32 is computed exactly; the older chips pass through binary32."""
+        """Return True if the chip computes INT32 exactly; older chips convert it to float32."""
         return self.site.chip == Chip.BM1686.value
 
     def of(self, value: Value | None) -> Term:
-        """A value: computed here where its producer can be absorbed, read otherwise."""
+        """Return the term of a value: computed in the tree if its producer can be absorbed, else loaded."""
         assert value is not None
         producer = _float_producer(value, self.site) if value.dtype.is_float else self.site.absorbable(value, *_KINDS)
         if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
             producer = None
         if producer is None:
             return self.elements.operand(value)
-        if value.dtype.bits == 8 and not (self._ends_a_tree(producer) or _rescales_stored_sums(producer)):
+        if value.dtype.bits == 8 and not (self._leads_to_binary(producer) or _requantizes_stored_sums(producer)):
             return self.elements.operand(value)
         return self.term(producer)
 
-    def _ends_a_tree(self, node: Node) -> bool:
-        """Whether functions of one operand lead down to one of two, so that bytes between them need not be stored.
+    def _leads_to_binary(self, node: Node) -> bool:
+        """Return True if unary operators lead to a binary one, so that bytes between them need not be stored.
 
-        What leads to a product of matrices instead belongs to that.
+        Unary operators after a linear operator belong to its epilogue instead.
         """
         while self.is_tail and not _takes_pair(node.op):
             producer = self.site.absorbable(node.inputs[0], *_KINDS)
@@ -81,13 +83,13 @@ class Tree:
         return self.is_tail
 
     def term(self, node: Node) -> Term:
-        """What a node computes.
+        """Return the term of a node.
 
         Raises:
-            Inexpressible: when there are no instructions for it.
+            Unsupported: if there are no instructions for it.
         """
         if node.outputs[0].dtype not in ELEMENT_TYPES:
-            raise Inexpressible(f"{node.outputs[0].dtype} has no lanes")
+            raise Unsupported(f"{node.outputs[0].dtype} is not supported by the kernel")
         self.is_tail = self.is_tail and not _takes_pair(node.op)
         found = _term(node.op, self, node)
         self.nodes.append(node)
@@ -98,17 +100,17 @@ def _takes_pair(op: Op) -> bool:
     return isinstance(op, (BinaryArithmetic, OfTensors))
 
 
-def _rescales_stored_sums(node: Node, depth: int = 2) -> bool:
-    """Whether bytes are rescaled from sums that others read too, or chosen among such: only the sums lie in memory."""
+def _requantizes_stored_sums(node: Node, depth: int = 2) -> bool:
+    """Return True for bytes that are requantized from 32-bit values with other users, or max or min of such bytes."""
     producers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
     if depth and isinstance(node.op, (Max, Min)) and len(producers) == 2:
-        return all(_rescales_stored_sums(producer, depth - 1) for producer in producers)
+        return all(_requantizes_stored_sums(producer, depth - 1) for producer in producers)
     x = node.inputs[0]
     return isinstance(node.op, RequantInt32) and x is not None and x.dtype is I32 and len(x.uses) > 1
 
 
 def tree(node: Node, site: Site) -> Group | None:
-    """The largest tree of element-wise operators that ends with a node; less of it where not all can be expressed."""
+    """Match the largest tree of element-wise operators that ends with a node, or the node alone."""
     y = node.outputs[0]
     if y.dtype not in ELEMENT_TYPES:
         return None
@@ -118,25 +120,25 @@ def tree(node: Node, site: Site) -> Group | None:
         found = Tree(Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise) if is_alone else site)
         try:
             term = found.term(node)
-        except Inexpressible:
+        except Unsupported:
             continue
         if term.dtype is not y.dtype or all(value.is_constant for value in found.elements.operands):
             return None
-        return Group(tuple(found.nodes), lambda builder: found.elements.emit(builder, term, y))  # noqa: B023  the loop ends here
+        return Group(tuple(found.nodes), lambda builder: emit_elements(found.elements, builder, term, y))  # noqa: B023  the loop ends here
     return None
 
 
-# One function per operator
+# Terms of the operators
 
 
 @singledispatch
 def _term(op: Op, tree: Tree, node: Node) -> Term:
-    raise Inexpressible(op.name)
+    raise Unsupported(op.name)
 
 
 def _require_integers(node: Node) -> None:
     if any(value is not None and value.dtype.is_float for value in node.inputs):
-        raise Inexpressible("real numbers, which references take as well")
+        raise Unsupported("float operands, which the reference accepts")
 
 
 def _reference(op: Op, chip: str) -> Callable[[Array], Array]:
@@ -148,7 +150,7 @@ def _reference(op: Op, chip: str) -> Callable[[Array], Array]:
 
 
 def _unary(tree: Tree, node: Node) -> tuple[Term, Term | None]:
-    """The operand, and the result by values where the operand is a byte."""
+    """Return the operand, and the result as a lookup table if the operand is a byte."""
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
         return x, None
@@ -167,7 +169,7 @@ def _requant_int32(op: RequantInt32, tree: Tree, node: Node) -> Term:
 
 @_term.register
 def _arithmetic_shift(op: ArithmeticShift, tree: Tree, node: Node) -> Term:
-    """One rounding, as requant_int32 has it with a multiplier of 1."""
+    """``requant_int32`` with multiplier 1 and one rounding."""
     _require_integers(node)
     x, found = _unary(tree, node)
     if found is not None:
@@ -179,13 +181,13 @@ def _arithmetic_shift(op: ArithmeticShift, tree: Tree, node: Node) -> Term:
 
 @_term.register
 def _bit_ands(op: BitAnds, tree: Tree, node: Node) -> Term:
-    """Integers and one pattern of bits, in two's complement."""
+    """Bitwise and with a constant, in two's complement."""
     _require_integers(node)
     x, found = _unary(tree, node)
     if found is not None:
         return found
     if x.dtype is F32 or op.scalar_i.dtype is not x.dtype:
-        raise Inexpressible("patterns of another width")
+        raise Unsupported("patterns of another width")
     bits = int(op.scalar_i.value)
     low, high = (0, bits) if bits >= 0 else (x.dtype.min, x.dtype.max)
     parameters = [tree.elements.numbers([bits])]
@@ -211,8 +213,8 @@ def _requant_fp32(op: RequantFp32ToInt, tree: Tree, node: Node) -> Term:
         return elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), out)
     integers = op.offset_vec if op.is_offset_pc else (op.offset_val,)
     if max(map(abs, integers)) >= _SMALL_OFFSET or out.bits > 16:
-        raise Inexpressible("an offset or a result is too large")
-    # Far numbers are beyond the result's range with every offset that is allowed here.
+        raise Unsupported("an offset or a result is too large")
+    # Larger numbers are outside of the result's range for every allowed offset.
     far = 2**31 - 1 - _SMALL_OFFSET
     near = elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), I32, -far, far)
     if integers == (0,):
@@ -230,7 +232,7 @@ def _dequant(op: DequantIntToFp32, tree: Tree, node: Node) -> Term:
     offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
     low, high = x.low - max(offsets), x.high - min(offsets)
     if low <= -(2**31) or high >= 2**31:
-        raise Inexpressible("a difference may leave 32 bits")
+        raise Unsupported("a difference may overflow 32 bits")
     is_linear = elements.linear(x) is not None
     if not is_linear and not (op.is_scale_pc or op.is_offset_pc):
         found = elements.function(x, F32, _reference(op, tree.site.chip))
@@ -255,13 +257,13 @@ def _cast(op: Cast, tree: Tree, node: Node) -> Term:
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
         if out.is_float or (not out.is_signed and out.bits == 32):
-            raise Inexpressible(f"cast to {out}")
+            raise Unsupported(f"cast to {out}")
         rounded = Term(I32, I32.min, I32.max, register=elements.add("from_float", elements.value_of(x)))
         return elements.limit(rounded, out)
     if out is F32:
         return elements.real(elements.add("to_float", elements.value_of(x)))
     if out not in ELEMENT_TYPES:
-        raise Inexpressible(f"cast to {out}")
+        raise Unsupported(f"cast to {out}")
     return elements.limit(x, out)
 
 
@@ -269,12 +271,12 @@ def _cast(op: Cast, tree: Tree, node: Node) -> Term:
 def _lut(op: Lut, tree: Tree, node: Node) -> Term:
     table = node.inputs[1]
     if table is None or not table.is_constant:
-        raise Inexpressible("a table that the model computes")
+        raise Unsupported("a table computed at run time")
     entries = table.array.reshape(-1)
     x = tree.of(node.inputs[0])
     found = tree.elements.function(x, node.outputs[0].dtype, lambda values: entries[values.view(np.uint8)])
     if found is None:
-        raise Inexpressible("a table of more than bytes")
+        raise Unsupported("a table of more than bytes")
     return found
 
 
@@ -282,11 +284,11 @@ def _lut(op: Lut, tree: Tree, node: Node) -> Term:
 def _clamp(op: Clamp, tree: Tree, node: Node) -> Term:
     x = tree.of(node.inputs[0])
     if x.dtype is F32 or not (x.dtype.holds(op.min.value) and x.dtype.holds(op.max.value)):
-        raise Inexpressible("limits outside of the type")
+        raise Unsupported("limits outside of the type")
     low, high = int(op.min.value), int(op.max.value)
-    # INT32 passes through binary32 on every chip.
+    # Every chip converts INT32 to float32.
     if x.dtype is I32 and not through_binary32_is_exact(x, Term(I32, low, high)):
-        raise Inexpressible("INT32 is rounded to binary32")
+        raise Unsupported("INT32 is rounded to binary32")
     return tree.elements.limit(x, x.dtype, low, high)
 
 
@@ -295,7 +297,7 @@ def _activation(op: Active | ActiveParam, tree: Tree, node: Node) -> Term:
     elements, out = tree.elements, node.outputs[0].dtype
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
-        raise Inexpressible("a function of real numbers")
+        raise Unsupported("a function of floats")
     if op.active_type is ActiveType.ACTIVE_RELU:
         return elements.limit(elements.limit(x, I32, 0, 2**31 - 1), out)
     found = elements.function(x, out, _reference(op, tree.site.chip))
@@ -306,7 +308,7 @@ def _activation(op: Active | ActiveParam, tree: Tree, node: Node) -> Term:
         low, high = max(x.low, -x.high, 0), max(abs(x.low), abs(x.high))
         return elements.result("absolute", out, low, high, value)
     if op.active_type is not ActiveType.ACTIVE_LEAKY_RELU or x.dtype.bits > 16:
-        raise Inexpressible("a function without instructions")
+        raise Unsupported("a function without instructions")
     slope = float(op.params[0]) if isinstance(op, ActiveParam) and op.params else 0.0
     real = elements.add("to_float", value)
     scaled = elements.add("float_multiply_parameter", real, parameters=[elements.numbers([slope])])
@@ -315,10 +317,10 @@ def _activation(op: Active | ActiveParam, tree: Tree, node: Node) -> Term:
     return elements.result("choose_by_sign", out, -far, far, value, rounded)
 
 
-def _combined(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType) -> Term:
+def _arithmetic(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType) -> Term:
     elements = tree.elements
     if F32 in (a.dtype, b.dtype) or not out.is_integer:
-        raise Inexpressible("real numbers")
+        raise Unsupported("float operands")
     if out is I32 and not tree.is_exact_int32:
         return _through_binary32(tree, arithmetic, a, b)
     if arithmetic in (Arithmetic.ADD, Arithmetic.SUB):
@@ -336,44 +338,44 @@ def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> T
     elements = tree.elements
     names = {Arithmetic.ADD: "float_add", Arithmetic.SUB: "float_subtract", Arithmetic.MUL: "float_multiply"}
     if arithmetic not in names:
-        raise Inexpressible("a choice through binary32")
+        raise Unsupported("max or min through float32")
     reals = [elements.add("to_float", elements.value_of(term)) for term in (a, b)]
     register = elements.add("from_float", elements.add(names[arithmetic], *reals))
     return Term(I32, I32.min, I32.max, register=register)
 
 
 @_term.register
-def _of_tensors(op: Add | Sub | Mul | Max | Min, tree: Tree, node: Node) -> Term:
+def _binary(op: Add | Sub | Mul | Max | Min, tree: Tree, node: Node) -> Term:
     if node.outputs[0].dtype.is_float:
-        raise Inexpressible("real numbers")
+        raise Unsupported("float operands")
     a, b = (tree.of(value) for value in node.inputs)
-    return _combined(tree, op.arithmetic, a, b, node.outputs[0].dtype)
+    return _arithmetic(tree, op.arithmetic, a, b, node.outputs[0].dtype)
 
 
 @_term.register
-def _of_number(op: Adds | Subs | Rsubs | Muls | Maxs | Mins, tree: Tree, node: Node) -> Term:
+def _scalar(op: Adds | Subs | Rsubs | Muls | Maxs | Mins, tree: Tree, node: Node) -> Term:
     x, found = _unary(tree, node)
     if found is not None:
         return found
     if x.dtype is F32:
         if not _comes_from_integers(node, tree.site):
-            raise Inexpressible("real numbers alone")
-        return _real_with_number(tree, op, x)
+            raise Unsupported("floats only")
+        return _float_with_scalar(tree, op, x)
     if op.scalar.dtype.is_float:
-        raise Inexpressible("an integer and a real number")
+        raise Unsupported("an integer and a float scalar")
     number = int(op.scalar.value)
     out = node.outputs[0].dtype
     if out is I32 and not tree.is_exact_int32:
-        raise Inexpressible("INT32 is rounded to binary32")
+        raise Unsupported("INT32 is rounded to binary32")
     if op.arithmetic in (Arithmetic.MAX, Arithmetic.MIN):
         limits = (number, 2**31 - 1) if op.arithmetic is Arithmetic.MAX else (-(2**31), number)
         return tree.elements.limit(tree.elements.limit(x, I32, *limits), out)
     if out is I32 and op.arithmetic is Arithmetic.MUL and max(-x.low, x.high) * abs(number) > I32.max >= abs(number):
-        # A rescale saturates in more than 32 bits.
+        # A requantization saturates after more than 32 bits.
         return tree.elements.rescale(
             x, RequantInt32(multiplier_val=number, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I32)
         )
-    return _with_number(tree, op.arithmetic, x, number, out, is_first=op.scalar_first)
+    return _arithmetic_with_scalar(tree, op.arithmetic, x, number, out, is_first=op.scalar_first)
 
 
 def _float_producer(value: Value | None, site: Site) -> Node | None:
@@ -381,7 +383,7 @@ def _float_producer(value: Value | None, site: Site) -> Node | None:
 
 
 def _comes_from_integers(node: Node, site: Site) -> bool:
-    """Whether a chain of functions of one real number begins with a conversion: a dequantization written out."""
+    """Return True if a chain of float scalar operators starts with a conversion from integers."""
     while isinstance(node.op, (Adds, Subs, Rsubs, Muls)):
         producer = _float_producer(node.inputs[0], site)
         if producer is None:
@@ -391,8 +393,8 @@ def _comes_from_integers(node: Node, site: Site) -> bool:
     return isinstance(node.op, (DequantIntToFp32, Cast)) and x is not None and x.dtype.is_integer
 
 
-def _real_with_number(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
-    """A real number and a constant; a difference is a sum with the opposite number, to the last bit."""
+def _float_with_scalar(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
+    """Combine a float and a scalar; ``x - c`` is computed as ``x + (-c)``, which is equal."""
     elements, number = tree.elements, float(op.scalar.value)
     if op.arithmetic is Arithmetic.MUL:
         parameters = [elements.numbers([number])]
@@ -403,12 +405,14 @@ def _real_with_number(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
     elif op.arithmetic is Arithmetic.SUB:
         number = -number
     elif op.arithmetic is not Arithmetic.ADD:
-        raise Inexpressible("a choice of real numbers")
+        raise Unsupported("max or min of floats")
     return elements.real(elements.add("float_add_parameter", value, parameters=[elements.numbers([number])]))
 
 
-def _with_number(tree: Tree, arithmetic: Arithmetic, x: Term, number: int, out: DType, *, is_first: bool) -> Term:
-    """A term and a number, saturated to a type."""
+def _arithmetic_with_scalar(
+    tree: Tree, arithmetic: Arithmetic, x: Term, number: int, out: DType, *, is_first: bool
+) -> Term:
+    """Combine a term and an integer scalar, saturated to a type."""
     elements = tree.elements
     factor = number if arithmetic is Arithmetic.MUL else -1 if is_first and arithmetic is Arithmetic.SUB else 1
     offset = {Arithmetic.ADD: number, Arithmetic.SUB: number if is_first else -number, Arithmetic.MUL: 0}[arithmetic]
@@ -431,7 +435,7 @@ def _with_number(tree: Tree, arithmetic: Arithmetic, x: Term, number: int, out: 
 
 
 @_term.register
-def _shift_of_tensors(op: AddShift | SubShift | MulShift, tree: Tree, node: Node) -> Term:
+def _shift_binary(op: AddShift | SubShift | MulShift, tree: Tree, node: Node) -> Term:
     _require_integers(node)
     a, b = (tree.of(value) for value in node.inputs)
     arithmetic = op.arithmetic
@@ -443,13 +447,13 @@ def _shift_of_tensors(op: AddShift | SubShift | MulShift, tree: Tree, node: Node
 
 
 @_term.register
-def _shift_of_number(op: AddsShift | SubsShift | RsubsShift | MulsShift, tree: Tree, node: Node) -> Term:
+def _shift_scalar(op: AddsShift | SubsShift | RsubsShift | MulsShift, tree: Tree, node: Node) -> Term:
     _require_integers(node)
     x, found = _unary(tree, node)
     if found is not None:
         return found
     number: Scalar = op.scalar
-    exact = _with_number(tree, op.arithmetic, x, int(number.value), I32, is_first=op.scalar_first)
+    exact = _arithmetic_with_scalar(tree, op.arithmetic, x, int(number.value), I32, is_first=op.scalar_first)
     return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
 
 

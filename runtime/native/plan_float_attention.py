@@ -1,11 +1,11 @@
-"""Attention on floats: two batched products with a softmax between them, in memory of the step's own."""
+"""Float attention: two batched matmuls with a softmax between them, in intermediate buffers."""
 
 from __future__ import annotations
 
 import math
 
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.groups import Site, ends_with
 from tpuconvert.runtime.native.plan_linear_float import multiply
 from tpuconvert.runtime.native.storage import Stored, row_major
 from tpuconvert.schema.graph import Node
@@ -21,7 +21,7 @@ from tpuconvert.schema.types import F32
     conditions="the result does not decide an integer later",
 )
 def attention(node: Node, site: Site) -> Group | None:
-    """Scores, their softmax, and the mean of the values. Scores are rounded: not for what decides integers."""
+    """Match attention whose result is not converted to integers later, as scores are rounded to float32."""
     op, y = node.op, node.outputs[0]
     query, key, value, mask = (*node.inputs, None)[:4]
     assert isinstance(op, Attention) and query is not None and key is not None and value is not None
@@ -51,7 +51,7 @@ def attention(node: Node, site: Site) -> Group | None:
 
 
 def _scale(builder: Builder, scores: Stored, factor: float, mask: Stored | None) -> None:
-    """Add the step that multiplies scores in place, and adds a mask that broadcasts."""
+    """Add the step that scales scores in place and adds a mask that broadcasts."""
     operands = [(builder.place(scores), list(scores.strides))]
     operations = [("mul", -1, factor, 0.0)]
     if mask is not None:

@@ -1,11 +1,11 @@
-"""The last step of SSD detectors."""
+"""SSD detection output: box decoding and non-maximum suppression."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.groups import Site, ends_with
 from tpuconvert.runtime.native.storage import row_major
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.host_detection import DetectionOutput
@@ -19,7 +19,7 @@ from tpuconvert.schema.types import F32, I32
     conditions="counts fit 32 bits",
 )
 def detection_output(node: Node, site: Site) -> Group | None:
-    """Boxes per image and class, without those that overlap a better one."""
+    """Match detection_output."""
     op, y = node.op, node.outputs[0]
     assert isinstance(op, DetectionOutput)
     operands = [value for value in node.inputs if value is not None]

@@ -1,12 +1,12 @@
-"""Pooling and bilinear resizing of float images."""
+"""Pooling, bilinear resizing and channel normalization of float images."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.float_convolution import Image, geometry_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.groups import Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Geometry
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.graph import Node
@@ -25,7 +25,7 @@ from tpuconvert.schema.types import F32
     conditions="always",
 )
 def pool(node: Node, site: Site) -> Group | None:
-    """The largest element of each window, or the average of those that count."""
+    """Match max and average pooling."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
     assert isinstance(op, Pool) and x is not None
     if x.dtype is not F32 or 0 in x.type.static_shape or 0 in y.type.static_shape:
@@ -62,7 +62,7 @@ def pool(node: Node, site: Site) -> Group | None:
     conditions="bilinear",
 )
 def interpolate(node: Node, site: Site) -> Group | None:
-    """Bilinear resizing."""
+    """Match bilinear resizing."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
     assert isinstance(op, Interpolate) and x is not None
     if x.dtype is not F32 or op.method is not InterpolateMode.BILINEAR:
@@ -97,7 +97,7 @@ def interpolate(node: Node, site: Site) -> Group | None:
     conditions="constant statistics, scale and bias; only the first result is used",
 )
 def batch_norm(node: Node, site: Site) -> Group | None:
-    """With given statistics, whose copies nobody reads."""
+    """Match batch normalization with constant statistics and no other used results."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
     factors = node.inputs[1:]
     assert isinstance(op, BatchNorm) and x is not None
@@ -136,7 +136,7 @@ def batch_norm(node: Node, site: Site) -> Group | None:
     conditions="always",
 )
 def lrn(node: Node, site: Site) -> Group | None:
-    """Over neighbouring channels."""
+    """Match local response normalization."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
     assert isinstance(op, Lrn) and x is not None
     if x.dtype is not F32 or 0 in x.type.static_shape:

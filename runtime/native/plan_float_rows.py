@@ -1,4 +1,4 @@
-"""Float softmax, normalization and reduction: what needs the elements of a row next to each other."""
+"""Float softmax, normalization and reduction along contiguous rows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.groups import Site, ends_with, first_operand
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.extents import normalize_axes
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, RmsNorm
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
@@ -32,8 +32,8 @@ _METHODS = {
     conditions="always",
 )
 def softmax(node: Node, site: Site) -> Group | None:
-    """Along the innermost axis of the memory; another one is moved there first."""
-    op, x, y = node.op, _operand(node), node.outputs[0]
+    """Match a softmax; its axis is made the innermost."""
+    op, x, y = node.op, first_operand(node), node.outputs[0]
     assert isinstance(op, Softmax)
     if not _is_float(node):
         return None
@@ -48,7 +48,7 @@ def softmax(node: Node, site: Site) -> Group | None:
 
 
 def emit_softmax(builder: Builder, x: Stored, y: Stored, count: int, is_precise: bool) -> None:
-    """Add the step for tensors whose innermost ``count`` elements are the rows."""
+    """Add the softmax step for rows of ``count`` innermost elements."""
     spec = builder.native.SoftmaxFloatSpec(
         x=builder.place(x), y=builder.place(y), rows=x.size // count, count=count, is_precise=is_precise
     )
@@ -63,7 +63,7 @@ def emit_softmax(builder: Builder, x: Stored, y: Stored, count: int, is_precise:
     conditions="always",
 )
 def layer_norm(node: Node, site: Site) -> Group | None:
-    """Over the last axes, row-major."""
+    """Match layer and RMS normalization over the last axes."""
     op, (x, *factors), y = node.op, node.inputs, node.outputs[0]
     assert isinstance(op, (LayerNorm, RmsNorm)) and x is not None
     if not _is_float(node):
@@ -98,7 +98,7 @@ def layer_norm(node: Node, site: Site) -> Group | None:
     conditions="always",
 )
 def group_norm(node: Node, site: Site) -> Group | None:
-    """Over groups of channels and all axes behind them, row-major."""
+    """Match group normalization."""
     op, (x, *factors), y = node.op, node.inputs, node.outputs[0]
     assert isinstance(op, GroupNorm) and x is not None
     if not _is_float(node):
@@ -132,8 +132,8 @@ def group_norm(node: Node, site: Site) -> Group | None:
     conditions="always",
 )
 def reduce(node: Node, site: Site) -> Group | None:
-    """Axes that lie together in memory; others are moved together first."""
-    op, x, y = node.op, _operand(node), node.outputs[0]
+    """Match a reduction; its axes are made adjacent in memory."""
+    op, x, y = node.op, first_operand(node), node.outputs[0]
     assert isinstance(op, Reduce)
     if not _is_float(node):
         return None
@@ -148,7 +148,7 @@ def reduce(node: Node, site: Site) -> Group | None:
         extents = [shape[axis] for axis in wide]
         first, last = places[0], places[-1] + 1
         count = prod(extents[first:last]) if places[0] < len(wide) else 1
-        # The result as it lies: with the axes that are left, in the same order.
+        # The memory order of the result is that of the remaining axes.
         kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
         if builder.shape(y) == kept:
             target = builder.write(y, order)
@@ -171,24 +171,18 @@ def reduce(node: Node, site: Site) -> Group | None:
     return Group((node,), emit)
 
 
-def _operand(node: Node) -> Value:
-    x = node.inputs[0]
-    assert x is not None
-    return x
-
-
 def _is_float(node: Node) -> bool:
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
     return all(value.dtype is F32 and 0 not in value.type.static_shape for value in values)
 
 
 def _ending_with(order: Order, axes: Sequence[int]) -> Order:
-    """An order that ends with these axes, in their order."""
+    """Return an order that ends with these axes."""
     return (*(axis for axis in order if axis not in axes), *axes)
 
 
 def _together(order: Order, axes: tuple[int, ...], shape: tuple[int, ...]) -> Order:
-    """The order itself where the axes are neighbours in it, otherwise one that ends with them."""
+    """Return the order if the axes are adjacent in it, otherwise one that ends with them."""
     wide = [axis in axes for axis in order if shape[axis] != 1]
     changes = sum(left != right for left, right in pairwise(wide))
     if changes <= 1 or (changes == 2 and not wide[0]):

@@ -1,4 +1,4 @@
-"""Float convolutions and matrix products, with the addition and the limits that can follow them in the same step."""
+"""Float linear operators with a fused residual add and clamp."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import singledispatch
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.float_convolution import Finish, Image, convolve, convolve_transposed
-from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
+from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.float_convolution import FloatEpilogue, Image, convolve, convolve_transposed
+from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.integer_convolution import Geometry
 from tpuconvert.runtime.native.storage import Order, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
@@ -35,15 +35,15 @@ Tail = tuple[tuple[str, int, float, float], ...]
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product and what follows it, as the nodes say it.
+class LinearOp:
+    """A linear operator with constant weights and its epilogue.
 
     Args:
-        node: the product.
-        residual: what is added to it, unless there is a tail.
-        limits: what the sum is limited to.
-        tail: what follows instead.
-        is_precise: whether the result decides integers later.
+        node: the linear operator.
+        residual: operand of the residual add, unless there is a tail.
+        limits: interval of the clamp.
+        tail: element-wise operations in place of add and clamp.
+        is_precise: True if the result is converted to integers later.
     """
 
     node: Node
@@ -54,12 +54,12 @@ class Product:
 
 
 @singledispatch
-def limits_of(op: Op) -> Interval | None:
-    """The interval to which an operator limits its operand, or None if that is not all that it does."""
+def clamp_interval(op: Op) -> Interval | None:
+    """Return the interval to which an operator clamps its operand, or None for another operator."""
     return None
 
 
-@limits_of.register
+@clamp_interval.register
 def _(op: Active | ActiveParam) -> Interval | None:
     if op.out_dtype not in (None, F32):
         return None
@@ -69,68 +69,68 @@ def _(op: Active | ActiveParam) -> Interval | None:
     return (0.0, math.inf) if is_relu else None
 
 
-@limits_of.register
+@clamp_interval.register
 def _(op: Clamp) -> Interval:
     return float(op.min.array), float(op.max.array)
 
 
-@limits_of.register
+@clamp_interval.register
 def _(op: Maxs) -> Interval:
     return float(op.scalar.array), math.inf
 
 
-@limits_of.register
+@clamp_interval.register
 def _(op: Mins) -> Interval:
     return -math.inf, float(op.scalar.array)
 
 
-def emit_product(builder: Builder, found: Product, result: Value) -> None:
-    """Add the steps of a product with constant weights; ``result`` is what the last absorbed node gives."""
+def emit_linear(builder: Builder, found: LinearOp, result: Value) -> None:
+    """Add the steps of a linear operator with constant weights; ``result`` is that of the last fused node."""
     _emit(found.node.op, builder, found, result)
 
 
 @singledispatch
-def _emit(op: Op, builder: Builder, found: Product, result: Value) -> None:
+def _emit(op: Op, builder: Builder, found: LinearOp, result: Value) -> None:
     raise AssertionError(f"{op.name} is not linear")
 
 
 @_emit.register
-def _emit_convolution(op: Conv | Deconv, builder: Builder, found: Product, result: Value) -> None:
+def _emit_convolution(op: Conv | Deconv, builder: Builder, found: LinearOp, result: Value) -> None:
     x, w = found.node.inputs[:2]
     assert x is not None and w is not None
     order = channels_last(4)
     source = Image.of(builder.read(x, order, dense=False))
-    finish = _finish(builder, found, order)
+    epilogue = _epilogue(builder, found, order)
     target = Image.of(builder.write(result, order))
     step = convolve_transposed if isinstance(op, Deconv) else convolve
-    step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
+    step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), epilogue)
 
 
 @_emit.register
-def _emit_matrix(op: MatrixMul, builder: Builder, found: Product, result: Value) -> None:
+def _emit_matrix(op: MatrixMul, builder: Builder, found: LinearOp, result: Value) -> None:
     x, w = found.node.inputs[:2]
     assert x is not None and w is not None
     depth, columns = w.array.shape
     source = Image.of_matrix(builder.read(x, row_major(2), dense=False), depth)
-    finish = _finish(builder, found, row_major(result.rank))
+    epilogue = _epilogue(builder, found, row_major(result.rank))
     target = Image.of_matrix(builder.write(result), columns)
-    convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), finish)
+    convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), epilogue)
 
 
-PRODUCTS = operators_of(_emit)
-LIMITS = operators_of(limits_of)
+LINEAR_OPS = operators_of(_emit)
+CLAMPS = operators_of(clamp_interval)
 
 
 @ends_with(
-    *names_of(*PRODUCTS, *LIMITS, Add),
+    *names_of(*LINEAR_OPS, *CLAMPS, Add),
     "reshape",
     kernels=("conv_float32",),
     dtypes="FLOAT32",
     conditions="conv, deconv or matrix_mul with constant weights, at most one residual add, then clamps",
     priority=5,
 )
-def product(node: Node, site: Site) -> Group | None:
-    """A product, then at most one addition of a tensor of the same shape, then any limits."""
+def linear(node: Node, site: Site) -> Group | None:
+    """Match a linear operator, then at most one add of a tensor of the same shape, then clamps."""
     if any(value is None or value.dtype is not F32 for value in (*node.inputs[:2], *node.outputs)):
         return None
     nodes: list[Node] = []
@@ -139,12 +139,12 @@ def product(node: Node, site: Site) -> Group | None:
     step: Node | None = node
     while step is not None:
         nodes.append(step)
-        interval = limits_of(step.op)
-        if type(step.op) in PRODUCTS:
+        interval = clamp_interval(step.op)
+        if type(step.op) in LINEAR_OPS:
             break
         operand = step.inputs[0]
         if isinstance(step.op, Add) and residual is None:
-            pair = _sum(step, site)
+            pair = _residual_operands(step, site)
             if pair is None:
                 return None
             operand, residual = pair
@@ -152,21 +152,21 @@ def product(node: Node, site: Site) -> Group | None:
             limits.append(interval)
         elif not isinstance(step.op, Reshape):
             return None
-        step = site.absorbable(operand, *PRODUCTS, *LIMITS, Add, Reshape)
-    if step is None or not is_float_product(step):
+        step = site.absorbable(operand, *LINEAR_OPS, *CLAMPS, Add, Reshape)
+    if step is None or not is_float_linear(step):
         return None
     has_reshape = any(isinstance(item.op, Reshape) for item in nodes)
     if has_reshape and (isinstance(node.op, Reshape) or not isinstance(step.op, MatrixMul)):
         return None
-    interval = _all_limits(limits[::-1])
+    interval = _compose(limits[::-1])
     if interval is not None and (interval[1] == 0 or math.copysign(1.0, interval[0]) < 0 == interval[0]):
         return None
-    found = Product(step, residual, interval, is_precise=any(item in site.precise for item in nodes))
-    return Group(tuple(nodes[::-1]), lambda builder: emit_product(builder, found, node.outputs[0]))
+    found = LinearOp(step, residual, interval, is_precise=any(item in site.precise for item in nodes))
+    return Group(tuple(nodes[::-1]), lambda builder: emit_linear(builder, found, node.outputs[0]))
 
 
-def _all_limits(limits: list[Interval]) -> Interval | None:
-    """Intervals one after the other as one."""
+def _compose(limits: list[Interval]) -> Interval | None:
+    """Compose clamps into one interval."""
     if not limits:
         return None
     low, high = limits[0]
@@ -175,19 +175,19 @@ def _all_limits(limits: list[Interval]) -> Interval | None:
     return low, high
 
 
-def _sum(node: Node, site: Site) -> tuple[Value, Value] | None:
-    """The operand of an addition whose producer can be absorbed, and the other one."""
+def _residual_operands(node: Node, site: Site) -> tuple[Value, Value] | None:
+    """Return the operand of an add whose producer can be absorbed, and the other operand."""
     first, second = node.inputs
     for operand, other in ((first, second), (second, first)):
         assert operand is not None and other is not None
-        producer = site.absorbable(operand, *PRODUCTS, Reshape)
+        producer = site.absorbable(operand, *LINEAR_OPS, Reshape)
         if producer is not None and operand.shape == other.shape and operand is not other:
             return operand, other
     return None
 
 
-def is_float_product(node: Node) -> bool:
-    """Whether a product is one of floats with constant weights."""
+def is_float_linear(node: Node) -> bool:
+    """Return True if a linear operator has float operands and constant weights."""
     x, w, *rest = node.inputs
     biases = [value for value in rest if value is not None]
     return (
@@ -203,9 +203,9 @@ def is_float_product(node: Node) -> bool:
     )
 
 
-def _finish(builder: Builder, found: Product, order: Order) -> Finish:
+def _epilogue(builder: Builder, found: LinearOp, order: Order) -> FloatEpilogue:
     residual = None if found.residual is None else builder.read(found.residual, order)
-    return Finish(residual, found.limits, found.tail, found.is_precise)
+    return FloatEpilogue(residual, found.limits, found.tail, found.is_precise)
 
 
 def _bias(node: Node) -> Array | None:
@@ -219,8 +219,8 @@ def _bias(node: Node) -> Array | None:
     dtypes="FLOAT32",
     conditions="weights computed at run time, constant bias",
 )
-def matrix_product(node: Node, site: Site) -> Group | None:
-    """A product of two matrices that are made when the model runs."""
+def matmul(node: Node, site: Site) -> Group | None:
+    """Match a matmul whose weights are computed at run time."""
     x, w, *rest = node.inputs
     biases = [value for value in rest if value is not None]
     if not _are_floats(node) or not all(value.is_constant for value in biases):
@@ -242,7 +242,7 @@ def matrix_product(node: Node, site: Site) -> Group | None:
     conditions="always",
 )
 def batch_matmul(node: Node, site: Site) -> Group | None:
-    """Products of matrices, one per entry of the batch; a permutation behind them decides where they are written."""
+    """Match a batched matmul. A permute of the result determines its memory order."""
     op, (left, right), y = node.op, node.inputs, node.outputs[0]
     if not isinstance(op, BatchMatmul) or left is None or right is None or not _are_floats(node):
         return None
@@ -265,7 +265,7 @@ def batch_matmul(node: Node, site: Site) -> Group | None:
 def multiply(
     builder: Builder, left: Stored, right: Stored, y: Stored, *, bias: Array | None = None, is_precise: bool = False
 ) -> None:
-    """Add the step of products of matrices [..., M, K] and [..., K, N] whose other axes broadcast."""
+    """Add a batched matmul step for matrices [..., M, K] and [..., K, N] whose other axes broadcast."""
     rank = len(y.shape)
     batch = y.shape[:-2]
     starts = [_starts(item, batch) for item in (left, right, y)]
@@ -291,7 +291,7 @@ def multiply(
 
 
 def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
-    """Bytes from the start of a tensor to each of its matrices, in the order of the batch."""
+    """Byte offsets of the matrices of a tensor, in batch order."""
     own, strides = stored.shape[:-2], stored.strides[:-2]
     starts = np.zeros(own, np.int64)
     for axis, (extent, stride) in enumerate(zip(own, strides, strict=True)):
@@ -302,7 +302,7 @@ def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
 
 
 def _wanted_order(y: Value) -> Order:
-    """Row-major for the only reader, where that is a permutation that leaves columns adjacent."""
+    """Return the order that makes the result of a permute, the sole user, row-major; else row-major."""
     users = y.users
     if len(users) == 1 and isinstance(users[0].op, Permute) and users[0].op.order[-1] == y.rank - 1:
         return users[0].op.order

@@ -1,4 +1,4 @@
-"""Integer convolutions and matrix products, with everything that can follow them in the same step."""
+"""Integer linear operators with constant weights and their fused epilogue."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.runtime.native import epilogue as forms
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.epilogue import FOLLOWERS, STORED_BIAS, Epilogue, bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
-from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, phases
+from tpuconvert.runtime.native import epilogue as epilogue_kinds
+from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, STORED_BIAS, Epilogue, bias_of
+from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
+from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, convolve_transposed
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
@@ -34,20 +34,20 @@ BYTES = (I8, U8)
 
 
 @dataclass(frozen=True)
-class Product:
-    """An integer product in one form for all operators.
+class LinearOp:
+    """An integer linear operator, independent of its operator class.
 
     Args:
-        x: the operand of 8 bits.
-        zero: what is subtracted from its elements.
+        x: the 8-bit operand.
+        zero: its zero point.
         weights: [out, in of a group, kernel_h, kernel_w], 8 bits.
-        weight_zeros: subtracted from the weights; one, or one per output channel.
-        bias: integers added to the sums, one per output channel, or None.
+        weight_zeros: zero points of the weights; one, or one per output channel.
+        bias: integers, one per output channel, or None.
         geometry: strides, pads and groups.
-        epilogue: the rescale that the operator itself contains.
-        is_matrix: whether x is [..., M, K] and not an image.
-        is_transposed: whether it is a transposed convolution, with weights [in, out of a group, kernel_h, kernel_w].
-        shape: of the sums; what follows may have reshaped them.
+        epilogue: of the operator itself and of the fused operators.
+        is_matrix: True for x of shape [..., M, K], False for an image.
+        is_transposed: True for a deconv, with weights [in, out of a group, kernel_h, kernel_w].
+        shape: of the accumulators, before a fused reshape.
     """
 
     x: Value
@@ -63,24 +63,24 @@ class Product:
 
 
 @singledispatch
-def _form(op: Op, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
-    """The common form of an integer product, or None if there is no kernel for it."""
+def _form(op: Op, x: Value, w: Value, bias: Array | None, chip: str) -> LinearOp | None:
+    """Return the description of an integer linear operator, or None if there is no kernel for it."""
     return None
 
 
 @_form.register
-def _exact_convolution(op: ConvV2 | DeconvV2, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+def _exact_convolution(op: ConvV2 | DeconvV2, x: Value, w: Value, bias: Array | None, chip: str) -> LinearOp | None:
     if not op.is_izp_const or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
         return None
     zeros = (op.kzp_val,) if op.is_kzp_const else op.kzp_vec
     is_transposed = isinstance(op, DeconvV2)
     if is_transposed and (op.dh, op.dw) != (1, 1):
         return None
-    return Product(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), Epilogue.sums(), is_transposed=is_transposed)
+    return LinearOp(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), Epilogue.sums(), is_transposed=is_transposed)
 
 
 @_form.register
-def _exact_matrix(op: FcInt | MatrixMulV2, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+def _exact_matrix(op: FcInt | MatrixMulV2, x: Value, w: Value, bias: Array | None, chip: str) -> LinearOp | None:
     if isinstance(op, FcInt):
         izp, kzp, transposed = "izp", "kzp", op.weight_trans
     else:
@@ -91,7 +91,7 @@ def _exact_matrix(op: FcInt | MatrixMulV2, x: Value, w: Value, bias: Array | Non
         return None
     weights = w.array if transposed else w.array.T
     zeros = (getattr(op, f"{kzp}_val"),) if getattr(op, f"is_{kzp}_const") else getattr(op, f"{kzp}_vec")
-    return Product(
+    return LinearOp(
         x,
         getattr(op, f"{izp}_val"),
         weights.reshape(*weights.shape, 1, 1),
@@ -106,7 +106,7 @@ def _exact_matrix(op: FcInt | MatrixMulV2, x: Value, w: Value, bias: Array | Non
 @_form.register
 def _calculation_mode(
     op: Conv | Deconv | MatrixMul, x: Value, w: Value, bias: Array | None, chip: str
-) -> Product | None:
+) -> LinearOp | None:
     out = op.out_dtype or x.dtype
     if out.is_float or out.bits > 16:
         return None
@@ -120,7 +120,7 @@ def _calculation_mode(
     is_depthwise = isinstance(op, Conv) and geometry.groups == channels == static(x.shape)[1]
     limits = {"scale": float(scale), "offset": (bias_of(out),)}
     is_early = bias is not None and bias.dtype in (np.int16, np.uint16)
-    made = Product(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
+    made = LinearOp(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
     if is_depthwise and chip == Chip.BM1684.name and op.mode != QCalMode.LowPrecisionSymmetric:
         if bias is not None and bias.dtype == np.float32:
             return None
@@ -130,7 +130,7 @@ def _calculation_mode(
             zero=op.left_zero_point,
             weight_zeros=(op.right_zero_point,),
             bias=bias,
-            epilogue=Epilogue.of(out, rescale=forms.FLOAT, **limits),
+            epilogue=Epilogue.of(out, rescale=epilogue_kinds.FLOAT, **limits),
         )
     if op.mode == QCalMode.LowPrecisionSymmetric:
         if bias is not None and bias.dtype.kind == "f":
@@ -138,14 +138,14 @@ def _calculation_mode(
         return replace(
             made,
             bias=bias,
-            epilogue=Epilogue.of(out, rescale=forms.LOW_PRECISION, narrow=(out.min, out.max), **limits),
+            epilogue=Epilogue.of(out, rescale=epilogue_kinds.LOW_PRECISION, narrow=(out.min, out.max), **limits),
         )
     if op.mode == QCalMode.HighPrecisionSymmetric:
         late = () if bias is None or is_early else tuple((bias.astype(np.float32) * scale).tolist())
         return replace(
             made,
             bias=bias if is_early else None,
-            epilogue=Epilogue.of(out, rescale=forms.HIGH_SYMMETRIC, late_bias=late, **limits),
+            epilogue=Epilogue.of(out, rescale=epilogue_kinds.HIGH_SYMMETRIC, late_bias=late, **limits),
         )
     return None
 
@@ -154,11 +154,11 @@ def _is_int32(bias: Array | None) -> bool:
     return bias is None or bias.dtype == np.int32
 
 
-PRODUCTS = operators_of(_form)
+LINEAR_OPS = operators_of(_form)
 
 
 @ends_with(
-    *names_of(*PRODUCTS, *FOLLOWERS),
+    *names_of(*LINEAR_OPS, *EPILOGUE_OPS),
     kernels=("conv_int8", "batch_matmul_int8"),
     dtypes="INT8, UINT8",
     conditions=(
@@ -167,33 +167,33 @@ PRODUCTS = operators_of(_form)
     ),
     priority=10,
 )
-def product(node: Node, site: Site) -> Group | None:
-    """A product, then at most a rescale, limits and a table."""
-    found = product_before(node, site)
+def linear(node: Node, site: Site) -> Group | None:
+    """Match a linear operator followed by at most one requantization, clamps and a lookup table."""
+    found = linear_op_ending_at(node, site)
     if found is None:
         return None
     nodes, complete = found
     return Group(nodes, lambda builder: _emit(builder, complete, node.outputs[0]))
 
 
-def product_before(node: Node, site: Site) -> tuple[tuple[Node, ...], Product] | None:
-    """The nodes of a product that ends with a node, and what they compute together."""
+def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], LinearOp] | None:
+    """Return the nodes of a linear operator with an epilogue that ends with ``node``, and what they compute."""
     chain = [node]
-    while isinstance(chain[-1].op, (*FOLLOWERS, Reshape)):
-        producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, *PRODUCTS, Reshape)
+    while isinstance(chain[-1].op, (*EPILOGUE_OPS, Reshape)):
+        producer = site.absorbable(chain[-1].inputs[0], *EPILOGUE_OPS, *LINEAR_OPS, Reshape)
         if producer is None:
             return None
         chain.append(producer)
     source = chain.pop()
-    found = _product(source, site.chip)
-    if found is None or not (found.is_matrix or _may_be_reshaped(source, chain)):
+    found = _linear_op(source, site.chip)
+    if found is None or not (found.is_matrix or _allows_reshapes(source, chain)):
         return None
-    followers = [item for item in chain if not isinstance(item.op, Reshape)]
+    nodes_after = [item for item in chain if not isinstance(item.op, Reshape)]
     epilogue: Epilogue | None = found.epilogue
-    for follower in reversed(followers):
-        if isinstance(follower.op, RequantInt32) and not _is_per_column(follower, found):
+    for node_after in reversed(nodes_after):
+        if isinstance(node_after.op, RequantInt32) and not _is_per_column(node_after, found):
             return None
-        epilogue = epilogue.followed_by(follower) if epilogue is not None else None
+        epilogue = epilogue.followed_by(node_after) if epilogue is not None else None
     if epilogue is None:
         return None
     if node.outputs[0].dtype is not epilogue.dtype:
@@ -201,10 +201,10 @@ def product_before(node: Node, site: Site) -> tuple[tuple[Node, ...], Product] |
     return (source, *reversed(chain)), replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
 
 
-def _may_be_reshaped(source: Node, chain: list[Node]) -> bool:
-    """Whether reshapes of an image, channels last as it is made, move nothing, and nothing per channel follows them.
+def _allows_reshapes(source: Node, chain: list[Node]) -> bool:
+    """Return True if reshapes of a channels-last image need no copy and no per-channel parameters follow them.
 
-    The chain begins with its last node.
+    The chain starts with its last node.
     """
     reshapes = [index for index, item in enumerate(chain) if isinstance(item.op, Reshape)]
     if not reshapes:
@@ -223,8 +223,8 @@ def _channels_last(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Stor
     return Stored(buffer, dtype, shape, channels_last(len(shape)))
 
 
-def _is_per_column(requant: Node, found: Product) -> bool:
-    """Whether factors per channel go with the last axis in memory."""
+def _is_per_column(requant: Node, found: LinearOp) -> bool:
+    """Return True if per-channel parameters apply to the last axis in memory."""
     op = requant.op
     assert isinstance(op, RequantInt32)
     per_channel = op.is_mul_shift_pc or op.is_offset_pc
@@ -234,11 +234,11 @@ def _is_per_column(requant: Node, found: Product) -> bool:
 
 def emit_convolution(
     builder: Builder,
-    found: Product,
+    found: LinearOp,
     result: Value,
     residual: Callable[[Builder], Residual] | None = None,
 ) -> None:
-    """Add the step of a convolution that is not transposed, and of the residual sum behind it."""
+    """Add the step of a conv, with an optional residual add."""
     x = builder.read(found.x, channels_last(4), dense=False)
     added = None if residual is None else residual(builder)
     shape, is_reshaped = found.shape, found.shape != builder.shape(result)
@@ -246,14 +246,14 @@ def emit_convolution(
         y = builder.write(result, channels_last(4), dense=False)
     else:
         y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
-    convolve(builder, x, y, shape=x.shape, out_shape=shape, residual=added, **_operands(found))
+    convolve(builder, x, y, shape=x.shape, out_shape=shape, residual=added, **_conv_arguments(found))
     if is_reshaped:
         reshaped = y.reshaped(builder.shape(result))
         assert reshaped is not None, "checked by the matcher"
         builder.alias(result, reshaped)
 
 
-def _operands(found: Product) -> dict[str, Any]:
+def _conv_arguments(found: LinearOp) -> dict[str, Any]:
     return {
         "weights": found.weights,
         "weight_zeros": found.weight_zeros,
@@ -264,7 +264,7 @@ def _operands(found: Product) -> dict[str, Any]:
     }
 
 
-def _emit(builder: Builder, found: Product, result: Value) -> None:
+def _emit(builder: Builder, found: LinearOp, result: Value) -> None:
     if not found.is_matrix and not found.is_transposed:
         emit_convolution(builder, found, result)
         return
@@ -278,21 +278,21 @@ def _emit(builder: Builder, found: Product, result: Value) -> None:
         x = builder.read(found.x, channels_last(4), dense=False)
         y = builder.write(result, channels_last(4), dense=False)
         shape, out = x.shape, y.shape
-    step: Callable[..., None] = phases
-    if found.is_matrix:  # a reshape may have given the result other rows
-        if _is_corrected(builder, found, rows):
-            _multiply(builder, found, x, y, rows)
+    step: Callable[..., None] = convolve_transposed
+    if found.is_matrix:  # the result may be reshaped, so rows are passed explicitly
+        if _corrects_zero_point(builder, found, rows):
+            _emit_matmul(builder, found, x, y, rows)
             return
         pixel = len(found.weights) * y.itemsize
         step = partial(convolve, output_steps=(pixel, pixel * rows))
-    step(builder, x, y, shape=shape, out_shape=out, **_operands(found))
+    step(builder, x, y, shape=shape, out_shape=out, **_conv_arguments(found))
 
 
-def _is_corrected(builder: Builder, found: Product, rows: int) -> bool:
-    """Whether a zero point of the weights costs less as a correction by the sum of each row than in the weights.
+def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
+    """Return True if correcting the accumulators for the zero point of the weights is cheaper than subtracting it.
 
-    Less the zero point, weights need more than 8 bits: where bytes are multiplied that takes two products. What is
-    corrected for are 32-bit sums in memory, and the weights are packed in every run, which long and many rows outweigh.
+    Weights minus a zero point need more than 8 bits, which takes two dot products of bytes. The correction needs the
+    accumulators in memory and packs the weights in every run; many long rows outweigh that.
     """
     depth = found.weights.shape[1]
     if builder.isa not in ("avxvnni", "avx512vnni") or depth < 512 or rows < 32 or len(set(found.weight_zeros)) != 1:
@@ -307,8 +307,8 @@ def _is_corrected(builder: Builder, found: Product, rows: int) -> bool:
     return 0 <= zero + bias_of(dtype) <= 255 and depth * farthest[0] * farthest[1] + largest_bias <= I32.max
 
 
-def _multiply(builder: Builder, found: Product, x: Stored, y: Stored, rows: int) -> None:
-    """Add a matrix product as that of two operands, of which the weights are a constant."""
+def _emit_matmul(builder: Builder, found: LinearOp, x: Stored, y: Stored, rows: int) -> None:
+    """Add a matmul of two operands of which the weights are a constant."""
     columns, depth = found.weights.shape[:2]
     dtype = DType.of(found.weights.dtype)
     stored = found.weights.reshape(columns, depth).view(np.uint8) ^ np.uint8(bias_of(dtype))
@@ -337,7 +337,7 @@ def _multiply(builder: Builder, found: Product, x: Stored, y: Stored, rows: int)
     builder.step("batch_matmul_int8", spec, (x, weights), (y,))
 
 
-def _product(node: Node, chip: str) -> Product | None:
+def _linear_op(node: Node, chip: str) -> LinearOp | None:
     x, w, *rest = node.inputs
     if x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not w.is_constant:
         return None

@@ -1,4 +1,4 @@
-"""Layer normalization whose result is quantized, with the residual sum in front of it: one step."""
+"""Fusion of layer normalization with the residual add before it and the quantization after it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.groups import Site, ends_with
 from tpuconvert.runtime.native.storage import row_major
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
@@ -35,7 +35,7 @@ class ByteQuantization(NamedTuple):
 
 
 def byte_quantization(requant: Node) -> ByteQuantization | None:
-    """Parameters of a per-tensor quantization of floats to bytes, or None for parameters that kernels do not cover."""
+    """Return the parameters of a per-tensor quantization to bytes, or None if kernels do not support them."""
     op, dtype = requant.op, requant.outputs[0].dtype
     assert isinstance(op, RequantFp32ToInt)
     if op.mode is not RequantFp32Mode.SCALE_ROUND_OFFSET or op.is_scale_pc or op.is_offset_pc or dtype.bits != 8:
@@ -48,16 +48,16 @@ def byte_quantization(requant: Node) -> ByteQuantization | None:
 
 @dataclass(frozen=True)
 class Norm:
-    """What one step computes.
+    """Operands of a fused normalization.
 
     Args:
         op: the normalization.
-        x: what is normalized, or one summand of it.
-        residual: the other summand, or None.
-        total: their sum, if others read it.
-        reals: the normalized numbers, if others read them.
-        factor: one number per element of a row, or None.
-        bias: the same.
+        x: its operand, or the first operand of the residual add.
+        residual: the second operand of the residual add, or None.
+        total: result of the residual add, if it has other users.
+        normalized: float result of the normalization, if it has other users.
+        factor: one scale per element of a row, or None.
+        bias: one per element of a row, or None.
         quantization: of the normalized values.
     """
 
@@ -65,7 +65,7 @@ class Norm:
     x: Value
     residual: Value | None
     total: Value | None
-    reals: Value | None
+    normalized: Value | None
     factor: Array | None
     bias: Array | None
     quantization: ByteQuantization
@@ -81,7 +81,7 @@ class Norm:
     priority=8,
 )
 def norm_quantize(node: Node, site: Site) -> Group | None:
-    """Layer normalization of a tensor or of a sum of two, whose bytes are all or part of what is read."""
+    """Match a layer normalization with a quantized result, and the residual add before it."""
     quantization, nodes = byte_quantization(node), [node]
     if quantization is None or site.is_observed:
         return None
@@ -99,24 +99,26 @@ def norm_quantize(node: Node, site: Site) -> Group | None:
         return None
     nodes.append(norm)
     arrays = [None if factor is None else factor.array.reshape(-1) for factor in (*factors, None, None)[:2]]
-    reals = None if _is_read_by_these(value, nodes, site) else value
+    normalized = None if _has_only_users(value, nodes, site) else value
 
     total: Value | None = x
     residual: Value | None = None
     add = _free_producer(x, site, Add)
     if add is not None and _is_float(add) and all(item is not None and item.shape == x.shape for item in add.inputs):
         nodes.append(add)
-        total = None if _is_read_by_these(x, nodes, site) else x
+        total = None if _has_only_users(x, nodes, site) else x
         x, residual = add.inputs
-    kept = [item for item in (reals, total if residual is not None else None) if item is not None]
-    if x is None or not all(_is_read_later(item, node, nodes, site) for item in kept):
+    kept = [item for item in (normalized, total if residual is not None else None) if item is not None]
+    if x is None or not all(_is_used_later(item, node, nodes, site) for item in kept):
         return None
-    found = Norm(op, x, residual, total if residual is not None else None, reals, arrays[0], arrays[1], quantization)
+    found = Norm(
+        op, x, residual, total if residual is not None else None, normalized, arrays[0], arrays[1], quantization
+    )
     return Group(tuple(reversed(nodes)), lambda builder: _emit(builder, found, node.outputs[0]))
 
 
 def _free_producer(value: Value | None, site: Site, kind: type[Op]) -> Node | None:
-    """The producer of a value that others may read too."""
+    """Return the producer of a value, which may have other users, if it belongs to no group."""
     producer = None if value is None else value.producer
     is_free = producer is not None and producer not in site.taken and isinstance(producer.op, kind)
     return producer if is_free else None
@@ -127,13 +129,13 @@ def _is_float(node: Node) -> bool:
     return all(value.dtype is F32 and 0 not in value.type.static_shape for value in values)
 
 
-def _is_read_by_these(value: Value, nodes: list[Node], site: Site) -> bool:
-    """Whether nobody else reads a value."""
+def _has_only_users(value: Value, nodes: list[Node], site: Site) -> bool:
+    """Return True if all users of a value are in ``nodes``."""
     return site.graph.is_sole_use(value) and all(user in nodes for user in value.users)
 
 
-def _is_read_later(value: Value, last: Node, nodes: list[Node], site: Site) -> bool:
-    """Whether everybody else reads a value after the step, which runs where its last node stands."""
+def _is_used_later(value: Value, last: Node, nodes: list[Node], site: Site) -> bool:
+    """Return True if all other users of a value run after the step, whose position is that of ``last``."""
     return all(user in nodes or site.places[user] > site.places[last] for user in value.users)
 
 
@@ -144,7 +146,7 @@ def _emit(builder: Builder, found: Norm, y: Value) -> None:
     count = prod(builder.shape(found.x)[found.op.axis % rank :])
     bytes_ = builder.write(y)
     total = None if found.total is None else builder.write(found.total)
-    reals = None if found.reals is None else builder.write(found.reals)
+    normalized = None if found.normalized is None else builder.write(found.normalized)
     spec = builder.native.NormQuantizeSpec(
         x=builder.place(sources[0]),
         output=builder.place(bytes_),
@@ -154,8 +156,8 @@ def _emit(builder: Builder, found: Norm, y: Value) -> None:
         quantization=found.quantization.compiled(builder),
         residual=builder.place(sources[1]) if len(sources) > 1 else None,
         sum=None if total is None else builder.place(total),
-        normalized=None if reals is None else builder.place(reals),
+        normalized=None if normalized is None else builder.place(normalized),
         factor=found.factor,
         bias=found.bias,
     )
-    builder.step("norm_quantize", spec, sources, [item for item in (bytes_, total, reals) if item is not None])
+    builder.step("norm_quantize", spec, sources, [item for item in (bytes_, total, normalized) if item is not None])

@@ -1,13 +1,13 @@
-"""Pooling, reductions and softmax of bytes."""
+"""Integer pooling, reduction and softmax."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
 
-from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.groups import Site, ends_with, first_operand
 from tpuconvert.runtime.native.storage import Order, channels_last
 from tpuconvert.schema.extents import normalize_axes
 from tpuconvert.schema.graph import Node, Value
@@ -30,17 +30,17 @@ _METHODS = {
 
 @dataclass(frozen=True)
 class _Windows:
-    """Windows on both axes, and how their sums become averages.
+    """Pooling windows along both axes, and the rounding of averages.
 
     Args:
         down: windows along the height.
         along: windows along the width.
-        after: padding behind the image, on both axes.
-        with_padding: whether padding counts.
-        is_maximum: whether the largest element is wanted.
-        divides: whether averages are quotients by the count.
-        scale: multiplied otherwise.
-        shift: to the right then.
+        after: trailing padding along both axes.
+        with_padding: True if padding counts as elements.
+        is_maximum: True for max pooling.
+        divides: True to divide by the number of elements, False for ``sum * scale >> shift``.
+        scale: multiplier.
+        shift: right shift.
     """
 
     down: Span
@@ -53,12 +53,6 @@ class _Windows:
     shift: int = 0
 
 
-def _operand(node: Node) -> Value:
-    x = node.inputs[0]
-    assert x is not None
-    return x
-
-
 @ends_with(
     "pool",
     kernels=("pool_int",),
@@ -66,8 +60,8 @@ def _operand(node: Node) -> Value:
     conditions="always",
 )
 def pool(node: Node, site: Site) -> Group | None:
-    """Maxima, and averages rounded half away from zero."""
-    op, x, y = node.op, _operand(node), node.outputs[0]
+    """Match max pooling and average pooling with ties away from zero."""
+    op, x, y = node.op, first_operand(node), node.outputs[0]
     assert isinstance(op, Pool)
     if x.dtype not in BYTES or 0 in y.type.static_shape:
         return None
@@ -94,8 +88,8 @@ def pool(node: Node, site: Site) -> Group | None:
     conditions="the positions of the maxima are not used",
 )
 def pool_int(node: Node, site: Site) -> Group | None:
-    """Maxima without their places, and averages in both modes."""
-    op, x, y = node.op, _operand(node), node.outputs[0]
+    """Match max pooling without indices, and average pooling in both modes."""
+    op, x, y = node.op, first_operand(node), node.outputs[0]
     assert isinstance(op, PoolInt)
     places = node.outputs[1:]
     if x.dtype not in BYTES or 0 in y.type.static_shape:
@@ -157,8 +151,8 @@ def _emit_pool(builder: Builder, x: Value, y: Value, windows: _Windows) -> None:
     conditions="mean, sum, maximum or minimum",
 )
 def reduce(node: Node, site: Site) -> Group | None:
-    """Mean, sum, maximum and minimum of bytes over any axes."""
-    op, x, y = node.op, _operand(node), node.outputs[0]
+    """Match mean, sum, max and min of bytes over any axes."""
+    op, x, y = node.op, first_operand(node), node.outputs[0]
     assert isinstance(op, Reduce)
     if x.dtype not in BYTES or op.method not in _METHODS or 0 in x.type.static_shape:
         return None
@@ -194,7 +188,7 @@ def reduce(node: Node, site: Site) -> Group | None:
 
 
 def _together(order: Order, axes: tuple[int, ...], shape: tuple[int, ...]) -> Order:
-    """An equivalent order in which the axes are neighbours, or one with them last."""
+    """Return an equivalent order in which the axes are adjacent, or one that ends with them."""
     wide = [axis for axis in order if shape[axis] != 1]
     single = [axis for axis in order if shape[axis] == 1 and axis not in axes]
     inside = [axis for axis in order if shape[axis] == 1 and axis in axes]
@@ -213,8 +207,8 @@ def _together(order: Order, axes: tuple[int, ...], shape: tuple[int, ...]) -> Or
     conditions="always",
 )
 def softmax_int(node: Node, site: Site) -> Group | None:
-    """Rows over axis 1, which lies innermost."""
-    op, x, y = node.op, _operand(node), node.outputs[0]
+    """Match a softmax over axis 1, which is innermost in memory."""
+    op, x, y = node.op, first_operand(node), node.outputs[0]
     assert isinstance(op, SoftmaxInt)
     if 0 in x.type.static_shape:
         return None

@@ -1,13 +1,13 @@
-"""The way in from real numbers to bytes: one step that also turns planes into channels-last pixels."""
+"""Quantization of floats to bytes, including the change from NCHW to channels-last."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
 
-from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.builder import EXTERNAL, Builder, Group
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.groups import Site, ends_with, first_operand
 from tpuconvert.runtime.native.storage import channels_last, row_major
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
@@ -20,7 +20,7 @@ _LARGEST_OFFSET = 2**23
 
 @dataclass(frozen=True)
 class _Quantization:
-    """Nearest(x / divisor * scale) + offset, saturated; halves away from zero."""
+    """``round(x / divisor * scale) + offset``, saturated; ties are rounded away from zero."""
 
     x: Value
     scale: tuple[float, ...] = (1.0,)
@@ -38,7 +38,7 @@ class _Quantization:
     priority=5,
 )
 def quantize(node: Node, site: Site) -> Group | None:
-    """A rescale to bytes, alone or as the operators that older chips and quantized sources write it with."""
+    """Match a quantization to bytes, as one operator or as the sequence that older chips need."""
     y, nodes = node.outputs[0], [node]
     if y.dtype.bits != 8 or 0 in y.type.static_shape:
         return None
@@ -60,11 +60,11 @@ def _rescale(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
         return _Quantization(x, scale, offset)
     assert isinstance(producer.op, Divs)
     nodes.append(producer)
-    return _Quantization(_operand(producer), scale, offset, float(producer.op.scalar.value))
+    return _Quantization(first_operand(producer), scale, offset, float(producer.op.scalar.value))
 
 
 def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
-    """``cast(x * scale)``, or ``adds(cast to INT16(x * scale))``: what INT16 saturates, the bytes saturate too."""
+    """Match ``cast(x * scale)`` or ``adds(cast(x * scale, INT16))``; INT16 saturates only what bytes saturate too."""
     offset, cast = 0, node
     if isinstance(node.op, Adds):
         producer = site.absorbable(node.inputs[0], Cast)
@@ -72,7 +72,7 @@ def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
             return None
         offset, cast = int(node.op.scalar.value), producer
         nodes.append(producer)
-    x = _operand(cast)
+    x = first_operand(cast)
     if x.dtype is not F32:
         return None
     producer = site.absorbable(x, Muls)
@@ -80,13 +80,7 @@ def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
         return _Quantization(x, offset=(offset,))
     assert isinstance(producer.op, Muls)
     nodes.append(producer)
-    return _Quantization(_operand(producer), (float(producer.op.scalar.value),), (offset,))
-
-
-def _operand(node: Node) -> Value:
-    x = node.inputs[0]
-    assert x is not None
-    return x
+    return _Quantization(first_operand(producer), (float(producer.op.scalar.value),), (offset,))
 
 
 def _emit(builder: Builder, found: _Quantization, y: Value) -> None:

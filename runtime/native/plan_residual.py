@@ -1,4 +1,4 @@
-"""Residual sums behind a convolution, as part of its step: added while its bytes are in the nearest cache."""
+"""Residual fusion: the residual add is part of the conv step, while the result is in the first-level cache."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.elements import Inexpressible, Instruction
-from tpuconvert.runtime.native.epilogue import FOLLOWERS, bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.element_step import emit_elements
+from tpuconvert.runtime.native.elements import Instruction, Unsupported
+from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, bias_of
+from tpuconvert.runtime.native.groups import Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Residual
 from tpuconvert.runtime.native.plan_elementwise_int import Tree
-from tpuconvert.runtime.native.plan_linear_int import PRODUCTS, Product, emit_convolution, product_before
+from tpuconvert.runtime.native.plan_linear_int import LINEAR_OPS, LinearOp, emit_convolution, linear_op_ending_at
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value
@@ -36,14 +37,14 @@ _FACTOR = 2**15 - 1
     priority=20,
 )
 def residual(node: Node, site: Site) -> Group | None:
-    """A convolution to bytes plus other bytes, by whole factors and one rounding shift: ``exact_sums``."""
+    """Match a conv with an 8-bit result, an add of bytes with integer multipliers, and one rounding shift."""
     y = node.outputs[0]
     if y.dtype.bits != 8 or y.rank != 4 or site.absorbable(node.inputs[0], Add, Sub) is None:
         return None
     tree = Tree(site)
     try:
         term = tree.term(node)
-    except Inexpressible:
+    except Unsupported:
         return None
     elements = tree.elements
     codes = [instruction.code for instruction in elements.instructions]
@@ -67,26 +68,26 @@ def residual(node: Node, site: Site) -> Group | None:
             convolution = partial(emit_convolution, found=found[1], result=elements.operands[operand])
             parts = (
                 Group(found[0], convolution),
-                Group(tuple(tree.nodes), lambda builder: elements.emit(builder, term, y)),
+                Group(tuple(tree.nodes), lambda builder: emit_elements(elements, builder, term, y)),
             )
             return Group(nodes, partial(emit_convolution, found=found[1], result=y, residual=add), parts)
     return None
 
 
-def _convolution(value: Value, site: Site) -> tuple[tuple[Node, ...], Product] | None:
-    producer = site.absorbable(value, *FOLLOWERS, *PRODUCTS)
-    found = None if producer is None else product_before(producer, site)
+def _convolution(value: Value, site: Site) -> tuple[tuple[Node, ...], LinearOp] | None:
+    producer = site.absorbable(value, *EPILOGUE_OPS, *LINEAR_OPS)
+    found = None if producer is None else linear_op_ending_at(producer, site)
     if found is None or found[1].is_matrix or found[1].is_transposed:
         return None
     return found
 
 
 Parameters = tuple[Array, Array, Array, int]
-"""Factor, other factor, offset and shift."""
+"""Multiplier of the conv, multiplier of the other operand, offset and shift."""
 
 
 def _as_shift(summed: Instruction, rescale: Instruction, bias: int) -> Parameters | None:
-    """The sum and its rescale as one rounding shift of a sum, or None where it is not one."""
+    """Return the parameters of an add and its requantization as one rounding shift, or None if they are not one."""
     given = rescale.arguments
     multiplier, shift, offset = (np.asarray(given[name], np.int64) for name in ("multiplier", "shift", "offset"))
     factor, other, constant = _vectors(summed)

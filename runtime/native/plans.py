@@ -1,4 +1,4 @@
-"""The native plans of a graph: one, or with open extents one per set of numbers that was fed for them."""
+"""Cache of the native plans of a graph: one plan, or one per set of dynamic extents."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copy_graph
 
 _KEPT = 4
-"""Plans that are kept, those used last. Each has packed weights of its own."""
+"""Number of plans to keep, least recently used first out. Each has its own packed weights."""
 
 
 def are_open_at_inputs_only(graph: Graph) -> bool:
-    """Whether every extent is known as soon as those of the inputs are, so that none depends on data."""
+    """Return True if all extents follow from those of the inputs, so that none is data-dependent."""
     return not any("?" in name for name in _open_extents(graph))
 
 
 def _open_extents(graph: Graph) -> set[str]:
-    """Names that stand for extents."""
+    """Names of the symbolic extents."""
     return {extent for value in graph.values for extent in value.type.shape if isinstance(extent, str)}
 
 
 class Plans:
-    """Makes plans when they are first needed. Thread-safe.
+    """Plans of a graph, created on demand. Thread-safe.
 
     Args:
-        graph: all of whose extents are known when those of its inputs are.
-        chip: name of the chip whose arithmetic counts.
+        graph: without data-dependent extents.
+        chip: name of the chip whose arithmetic is computed.
         isa: the instruction set.
         threads: at least 1.
     """
@@ -45,10 +45,10 @@ class Plans:
             self.plan({})
 
     def plan(self, extents: Mapping[str, int], *, is_observed: bool = False) -> NativePlan:
-        """The plan for these numbers in the place of the names of open extents, of which there may be none.
+        """Return the plan for these values of the symbolic extents.
 
         Raises:
-            UsageError: the model cannot take them.
+            UsageError: if the model does not accept them.
         """
         key = frozenset(extents.items()), is_observed
         with self._lock:
@@ -64,7 +64,7 @@ class Plans:
 
     @property
     def latest(self) -> NativePlan | None:
-        """The plan that was asked for last; None while nothing was fed for open extents."""
+        """The plan used last; None for a model with symbolic extents before its first run."""
         with self._lock:
             return next((plan for (_, observed), plan in reversed(self._plans.items()) if not observed), None)
 

@@ -1,4 +1,4 @@
-"""Which float nodes decide integers: what they round differently could become a different integer later."""
+"""Analysis of float nodes whose results are converted to integers later."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _FLOATS = (F32, F16)
 
 
 def deciding_nodes(graph: Graph) -> set[Node]:
-    """Nodes with float results from which some node with float operands and integer results is reached.
+    """Return the float nodes from which a conversion to integers is reached.
 
-    Kernels add their sums for these in binary64, as the references do, so that both round alike.
+    A difference in rounding could change such an integer, so kernels sum these nodes in float64, as the references do.
     """
     deciding: set[Node] = set()
     for node in reversed(graph.sorted_nodes()):

@@ -1,6 +1,6 @@
-"""Memory for results that is used again once the caller has let go of them.
+"""Pool of result arrays, which are reused once the caller has released them.
 
-Steps may write results in place, so it is aligned and has readable bytes behind it, as the arena has.
+Steps write results in place, so the arrays are aligned and have slack after the end, like buffers of the arena.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 from tpuconvert.schema.types import Array
 
 _ALIGNMENT = 64
-"""Of a result, and the bytes behind it that vector kernels may read."""
+"""Alignment of a result, and the slack after it that vector kernels may read."""
 
 _LARGE = 1 << 16
-"""Bytes from which on memory comes fresh from the system, which costs more than many a network computes into it."""
+"""Size from which results are pooled: new pages from the system cost more than a small network."""
 
 _KEPT = 2
-"""How many arrays per result are kept: callers often hold the results of the run before while they make new ones."""
+"""Number of arrays to keep per result: callers often hold the previous results during a run."""
 
 _REFERENCES = 2
-"""What ``sys.getrefcount`` says of memory that only the function asking knows: its variable, and the argument."""
+"""``sys.getrefcount`` of an array without other references: the local variable and the argument."""
 
 
 class ResultMemory:
-    """Makes the arrays of one result. Thread-safe.
+    """Allocator for the arrays of one result. Thread-safe.
 
-    A large array is a view into memory that is kept here. That memory is free when no other object refers to it, and
-    every array or buffer made from the result refers to it, as views do.
+    A large array is a view of pooled memory. The memory is free when nothing else refers to it; every view of the
+    result holds a reference.
 
     Args:
         shape: of the result.
@@ -43,10 +43,10 @@ class ResultMemory:
         self._kept: deque[Array] = deque(maxlen=_KEPT)
 
     def new(self) -> Array:
-        """A contiguous array with undefined content that nobody else uses."""
+        """Return a contiguous, uninitialized array that has no other references."""
         memory = self._free() if self._bytes >= _LARGE else self._fresh()
         start = -memory.ctypes.data % _ALIGNMENT
-        # The view refers to the memory before other threads can see it again.
+        # Create the view, and with it a reference, before other threads can see the memory.
         result = memory[start : start + self._bytes].view(self._dtype).reshape(self._shape)
         if self._bytes >= _LARGE:
             self._kept.append(memory)
@@ -58,8 +58,8 @@ class ResultMemory:
     def _free(self) -> Array:
         for _ in range(len(self._kept)):
             try:
-                memory = self._kept.popleft()  # one operation: no other thread has this one now
-            except IndexError:  # other threads were faster
+                memory = self._kept.popleft()  # atomic: no other thread gets this array
+            except IndexError:  # other threads emptied the pool
                 break
             if sys.getrefcount(memory) == _REFERENCES:
                 return memory

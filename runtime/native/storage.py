@@ -1,8 +1,8 @@
-"""How a tensor lies in memory: which axis is outermost, and where its bytes are.
+"""Memory layout of tensors: buffer, offset and order of the axes.
 
-The graph's operators are defined on NCHW; the kernels work on channels-last images. A stored tensor therefore has an
-order of its axes in memory. A permutation of the graph then moves nothing: its result is the same memory under another
-order, and bytes are copied only where a kernel needs an order that the memory does not have.
+The operators are defined on NCHW; the kernels work on channels-last images. A stored tensor therefore has an order of
+its axes in memory. A permute is a view with another order; bytes are copied only for a kernel that needs a different
+order.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 from tpuconvert.schema.types import I8, Array, DType
 
 Order = tuple[int, ...]
-"""Axes of a tensor from the outermost in memory to the innermost, whose neighbours are adjacent."""
+"""Axes of a tensor from the outermost in memory to the innermost."""
 
 
 def row_major(rank: int) -> Order:
-    """The order in which NumPy arrays lie."""
+    """Order of a C-contiguous array."""
     return tuple(range(rank))
 
 
 def channels_last(rank: int) -> Order:
-    """Axis 1 innermost; the same as row-major below three axes."""
+    """Order with axis 1 innermost; row-major below rank 3."""
     return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
 
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """A piece of memory of the plan: in the arena from step ``first`` to step ``last``, constant, or the caller's."""
+    """A buffer of the plan: in the arena with a lifetime from step ``first`` to ``last``, constant, or the caller's."""
 
     index: int
     kind: str
@@ -44,16 +44,16 @@ class Buffer:
 
 
 class Stored(NamedTuple):
-    """A tensor in memory.
+    """A tensor with its memory layout.
 
     Args:
-        buffer: what holds it.
+        buffer: the buffer that contains it.
         dtype: element type of the graph; INT8 is stored as unsigned bytes with 128 added.
         shape: extents in the graph's axis order.
         order: the axes in memory, outermost first.
         offset: bytes from the start of the buffer to the first element.
-        pitch: bytes from one innermost row to the next; None where rows are adjacent. A wider pitch makes the tensor a
-            slice along its innermost axis of a wider one.
+        pitch: bytes from one innermost row to the next; None for contiguous rows. A wider pitch makes the tensor a
+            slice of a wider one along the innermost axis.
     """
 
     buffer: Buffer
@@ -85,7 +85,7 @@ class Stored(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements are adjacent in memory."""
+        """Return True if the tensor is contiguous."""
         return self.pitch is None or self.pitch == self._inner_bytes or prod(self.memory_shape[:-1]) <= 1
 
     @property
@@ -95,7 +95,7 @@ class Stored(NamedTuple):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes between neighbours along each axis of the graph's order."""
+        """Strides in bytes, in the graph's axis order."""
         steps = [0] * len(self.shape)
         step = self.itemsize
         for position, axis in enumerate(reversed(self.order)):
@@ -104,7 +104,7 @@ class Stored(NamedTuple):
         return tuple(steps)
 
     def has_order(self, order: Order) -> bool:
-        """Whether the memory is also that of ``order``: axes of extent 1 may stand anywhere."""
+        """Return True if ``order`` describes the same memory: unit axes may be anywhere."""
         if order == self.order:
             return True
         own = [axis for axis in self.order if self.shape[axis] != 1]
@@ -112,36 +112,36 @@ class Stored(NamedTuple):
         return own == wanted
 
     def in_order(self, order: Order) -> Stored:
-        """The same memory under an equivalent order."""
+        """Return a view with an equivalent order."""
         is_dense = self.is_dense
         assert self.has_order(order) and (is_dense or order[-1] == self.order[-1])
-        # A single row may have a pitch, which would be wrong for the rows that another order makes of it.
+        # Drop the pitch of a single row: it would be wrong for the rows of another order.
         pitch = None if is_dense else self.pitch
         if order == self.order and pitch == self.pitch:
             return self
         return Stored(self.buffer, self.dtype, self.shape, order, self.offset, pitch)
 
     def permuted(self, axes: tuple[int, ...]) -> Stored:
-        """The same memory with the graph's axes permuted: result axis i is axis ``axes[i]`` of this tensor."""
+        """Return a view with permuted axes: result axis ``i`` is axis ``axes[i]`` of this tensor."""
         place = {axis: index for index, axis in enumerate(axes)}
         shape = tuple([self.shape[axis] for axis in axes])
         order = tuple([place[axis] for axis in self.order])
         return Stored(self.buffer, self.dtype, shape, order, self.offset, self.pitch)
 
     def reshaped(self, shape: tuple[int, ...]) -> Stored | None:
-        """The same memory with another shape, or None where elements would have to move.
+        """Return a view with another shape, or None if a reshape needs a copy.
 
-        The result lists all elements in the same row-major order of the graph. Axes of both shapes fall into groups of
-        equal size; the memory stays where each group is one block of memory in itself.
+        A reshape keeps the row-major order of the elements. The axes of both shapes fall into groups of equal size; no
+        copy is needed if every group is a contiguous block.
         """
         order = _reshaped(self.order, self.shape, shape) if self.is_dense else None
         return None if order is None else Stored(self.buffer, self.dtype, shape, order, self.offset)
 
     def view(self, memory: Array) -> Array:
-        """A NumPy view in the graph's axis order onto the bytes of the buffer; INT8 still has 128 added.
+        """Return a NumPy view of the buffer in the graph's axis order; INT8 still has 128 added.
 
         Raises:
-            ValueError: when the tensor does not lie inside the buffer.
+            ValueError: if the tensor is not inside the buffer.
         """
         element = np.dtype(np.uint8) if self.dtype is I8 else self.dtype.numpy
         end = self.offset + self.extent_bytes
@@ -152,7 +152,7 @@ class Stored(NamedTuple):
 
     @property
     def extent_bytes(self) -> int:
-        """Bytes from the first element to behind the last."""
+        """Bytes from the start of the first element to the end of the last."""
         if not self.size:
             return 0
         return sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True)) + self.itemsize
@@ -160,7 +160,7 @@ class Stored(NamedTuple):
 
 @lru_cache(1 << 10)
 def _reshaped(order: Order, old: tuple[int, ...], new: tuple[int, ...]) -> Order | None:
-    """The order of another shape in the same memory, or None; networks repeat their shapes layer by layer."""
+    """Order of a reshaped view, or None if a copy is needed. Cached: networks repeat their shapes layer by layer."""
     position = {axis: index for index, axis in enumerate(order)}
     blocks: list[tuple[int, list[int]]] = []
     singles: list[int] = []
@@ -178,7 +178,7 @@ def _reshaped(order: Order, old: tuple[int, ...], new: tuple[int, ...]) -> Order
 
 
 def _matching_groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Axes of two shapes of equal size, cut into the shortest runs of equal products."""
+    """Split the axes of two shapes into the shortest runs with equal numbers of elements."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):

@@ -1,24 +1,26 @@
-"""Parts of tensors in memory, and copies between them."""
+"""Strided views of stored tensors, and copies between them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tpuconvert.runtime.native.builder import EXTERNAL, Builder
 from tpuconvert.runtime.native.storage import Stored
-from tpuconvert.schema.types import I8
+from tpuconvert.schema.types import I8, Scalar
 
 
 @dataclass(frozen=True)
 class View:
-    """Elements of a stored tensor at regular distances, as NumPy's views are.
+    """A strided view of a stored tensor, as in NumPy.
 
     Args:
-        stored: whose memory it is.
+        stored: the tensor that owns the memory.
         offset: bytes from the start of the buffer to the first element.
         shape: extents, in the graph's order of axes or any other.
-        strides: bytes between neighbours along each axis; 0 repeats.
+        strides: in bytes; 0 repeats an element.
     """
 
     stored: Stored
@@ -28,11 +30,11 @@ class View:
 
     @staticmethod
     def of(stored: Stored) -> View:
-        """All of a tensor."""
+        """Return a view of a whole tensor."""
         return View(stored, stored.offset, stored.shape, stored.strides)
 
-    def cut(self, axis: int, start: int, count: int, step: int = 1) -> View:
-        """``count`` elements of an axis from ``start`` on."""
+    def slice_axis(self, axis: int, start: int, count: int, step: int = 1) -> View:
+        """Slice an axis: ``count`` elements from ``start``, every ``step``-th one."""
         return replace(
             self,
             offset=self.offset + start * self.strides[axis],
@@ -40,8 +42,8 @@ class View:
             strides=_set(self.strides, axis, self.strides[axis] * step),
         )
 
-    def divided(self, axis: int, inner: int) -> View:
-        """An axis as two: its extent divided by ``inner``, and ``inner``."""
+    def split_axis(self, axis: int, inner: int) -> View:
+        """An axis as two: its extent split_axis by ``inner``, and ``inner``."""
         extent, stride = self.shape[axis], self.strides[axis]
         return replace(
             self,
@@ -49,16 +51,16 @@ class View:
             strides=(*self.strides[:axis], stride * inner, stride, *self.strides[axis + 1 :]),
         )
 
-    def repeated(self, axis: int, count: int) -> View:
-        """A new axis before ``axis`` along which everything repeats."""
+    def repeat(self, axis: int, count: int) -> View:
+        """Insert an axis with stride 0 before ``axis``."""
         return replace(
             self,
             shape=(*self.shape[:axis], count, *self.shape[axis:]),
             strides=(*self.strides[:axis], 0, *self.strides[axis:]),
         )
 
-    def swapped(self, first: int, second: int) -> View:
-        """Two axes exchanged."""
+    def swap_axes(self, first: int, second: int) -> View:
+        """Swap two axes."""
         order = list(range(len(self.shape)))
         order[first], order[second] = order[second], order[first]
         return replace(
@@ -86,10 +88,24 @@ def copy_view(builder: Builder, source: View, target: View) -> None:
     builder.step("copy", spec, (source.stored,), (target.stored,))
 
 
-def sliced(stored: Stored, axis: int, start: int, count: int) -> Stored | None:
-    """Consecutive elements of an axis as a tensor in the same memory, or None where that is not possible.
+def fill(builder: Builder, target: View, value: Scalar) -> None:
+    """Fill a view with a scalar."""
+    assert target.stored.dtype is not I8 or target.stored.buffer.kind != EXTERNAL, (
+        "INT8 of the caller has another representation"
+    )
+    element = value.array.astype(target.stored.dtype.numpy).reshape(1)
+    if target.stored.dtype is I8:
+        element = element.view(np.uint8) ^ np.uint8(builder.native.STORED_BIAS)
+    constant = builder.constant(element)._replace(dtype=target.stored.dtype)
+    source = View(constant, 0, target.shape, (0,) * len(target.shape))
+    if 0 not in target.shape:
+        copy_view(builder, source, target)
 
-    It is along the innermost axis, whose rows then have a pitch, and along the outermost one.
+
+def slice_stored(stored: Stored, axis: int, start: int, count: int) -> Stored | None:
+    """Return a slice of consecutive elements as a view, or None if that is not a ``Stored``.
+
+    It is one along the outermost axis, and along the innermost axis, whose rows then have a pitch.
     """
     wide = [position for position in stored.order if stored.shape[position] != 1]
     shape, offset = _set(stored.shape, axis, count), stored.offset + start * stored.strides[axis]

@@ -71,7 +71,7 @@ def step(draft: Draft, values: list[Value]) -> Value:
 
 @kind(1200)
 def chains(draft: Draft) -> None:
-    """Random graphs of bytes with four axes; everything that nobody reads leaves, and now and then something else."""
+    """Random graphs of rank-4 bytes; unused values become outputs, and sometimes others too."""
     shape = (draft.pick(1, 1, 2), draft.small(24), draft.small(10), draft.small(10))
     values = [draft.input(draft.pick(*BYTES), shape) for _ in range(draft.number(1, 2))]
     for _ in range(draft.number(2, 9)):

@@ -1,4 +1,4 @@
-"""Runs a case on the native engine with every instruction set and number of threads, and compares the results."""
+"""Run a case on the native engine with every instruction set and number of threads, and compare the results."""
 
 from collections.abc import Sequence
 
@@ -21,11 +21,11 @@ EXACT = frozenset(
 )
 """Operators whose float results are one rounding per step in a given order, or none: equal to the last bit."""
 TOLERANCE = 1e-4
-"""Of the largest magnitude, for float results of sums and functions, which kernels may round otherwise."""
+"""Relative to the largest magnitude, for float sums and functions, which kernels may round differently."""
 
 
 def evaluator(chip: Chip):
-    """What runs the nodes without a kernel."""
+    """Function that evaluates the reference of a node."""
 
     def evaluate(node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
         with np.errstate(all="ignore"):
@@ -35,7 +35,7 @@ def evaluator(chip: Chip):
 
 
 def exact_values(graph: Graph) -> set[Value]:
-    """Values that must be equal to the last bit: all integers, and floats that exact operators make of exact values."""
+    """Values that must be bit-exact: all integers, and floats that exact operators compute from exact values."""
     exact = {value for value in graph.values if value.producer is None or value.dtype.is_integer}
     for node in graph.sorted_nodes():
         is_exact = node.op.name in EXACT or _is_exact_function(node)
@@ -45,13 +45,13 @@ def exact_values(graph: Graph) -> set[Value]:
 
 
 def _is_exact_function(node: Node) -> bool:
-    """Activations of at most one product per element."""
+    """Activations with at most one multiplication per element."""
     exact = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_ABSVAL, ActiveType.ACTIVE_LEAKY_RELU)
     return isinstance(node.op, (Active, ActiveParam)) and node.op.active_type in exact
 
 
 def difference(found: Array, expected: Array, exact: bool) -> str:
-    """What is wrong, or an empty string."""
+    """Return a description of the difference, or an empty string."""
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return f"{found.dtype}{found.shape} instead of {expected.dtype}{expected.shape}"
     if found.dtype.kind == "f":

@@ -22,7 +22,7 @@ class NativeCase:
     feeds: list[Array]
     expected: list[Array]
     has_kernels: bool
-    """Whether every node must be computed by a compiled kernel."""
+    """True if every node must be computed by a compiled kernel."""
 
     def __str__(self) -> str:
         ops = ", ".join(str(node.op) for node in self.graph.nodes)
@@ -35,7 +35,7 @@ Builder = Callable[["Draft"], None]
 
 @dataclass(frozen=True)
 class Kind:
-    """What builds the cases of a kind.
+    """Function that builds the cases of a kind.
 
     Args:
         build: adds nodes and outputs to a draft.
@@ -85,7 +85,7 @@ def make(name: str, seed: int) -> NativeCase:
 
 @dataclass
 class Draft:
-    """What a kind's function works with."""
+    """A random graph under construction, as the function of a kind uses it."""
 
     rng: np.random.Generator
     chip: Chip = Chip.BM1686

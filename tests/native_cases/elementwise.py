@@ -83,7 +83,7 @@ def scales_of(draft: Draft, count: int) -> list[float]:
 
 @kind(700)
 def sum_in_common_units(draft: Draft) -> None:
-    """The sum of BM1686 for scales of our own: multiples of a common unit, exact, then one rescale."""
+    """The add of BM1686 with common units: exact integer multiples, then one requantization."""
     shape = image_shape(draft)
     channels = shape[1] if draft.chance(0.3) else 1
     dtypes = [draft.pick(*BYTES) for _ in range(2)]
@@ -173,7 +173,7 @@ def sums_of_every_type(draft: Draft) -> None:
 
 @kind(700)
 def shift_arithmetic(draft: Draft) -> None:
-    """The rounding-shift operators of BM1684, alone and as its sums and products are made of them."""
+    """The rounding-shift operators of BM1684, alone and combined as in its adds and multiplications."""
     draft.chip = Chip.BM1684
     shape = image_shape(draft) if draft.chance(0.7) else some_shape(draft)
     if draft.chance(0.4):
@@ -208,7 +208,7 @@ def shift_arithmetic(draft: Draft) -> None:
 
 @kind(600)
 def arithmetic_shifts(draft: Draft) -> None:
-    """arithmetic_shift of every type in every rounding, alone and behind the product of 16-bit numbers."""
+    """arithmetic_shift of every type in every rounding, alone and after a 16-bit multiplication."""
     shape = some_shape(draft)
     dtype = draft.pick(I8, U8, I16, U16, I32, I32)
     x = draft.input(dtype, shape)
@@ -222,7 +222,7 @@ def arithmetic_shifts(draft: Draft) -> None:
 
 @kind(300)
 def bits_of_numbers(draft: Draft) -> None:
-    """bit_ands of every type, alone and on the way to a byte, as 16-bit activations are taken apart."""
+    """bit_ands of every type, alone and as in decomposed 16-bit activations."""
     dtype = draft.pick(I8, U8, I16, U16, I32)
     x = draft.input(dtype, some_shape(draft))
     y = draft.add(BitAnds(Scalar(dtype, draft.pick(255 if dtype.bits > 8 else 127, dtype.min, dtype.max, 0, 12))), x)
@@ -268,7 +268,7 @@ def pool(draft: Draft) -> None:
 
 @kind(600)
 def pool_int(draft: Draft) -> None:
-    """Averages with a quotient or a multiplier; the places of maxima too."""
+    """Averages by division or multiplier, and maxima with their indices."""
     shape = (draft.pick(1, 2), draft.small(70), draft.small(14), draft.small(14))
     kernels = [draft.small(min(extent, 7)) for extent in shape[2:]]
     if draft.chance(0.2):

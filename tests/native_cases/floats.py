@@ -35,7 +35,7 @@ def normal(draft: Draft, *shape: int, scale: float = 1.0) -> Array:
 
 
 def limited(draft: Draft, x: Value) -> Value:
-    """What often stands behind a product."""
+    """Common epilogues of linear operators."""
     choice = draft.number(0, 3)
     if choice == 0:
         return draft.add(Active(ActiveType.ACTIVE_RELU), x)
@@ -57,7 +57,7 @@ def convolution(draft: Draft, made: Window, *, transposed: bool = False) -> Valu
 
 @kind(700)
 def float_products(draft: Draft) -> None:
-    """Convolutions of every form and matrix products, with limits behind them."""
+    """Convolutions of all kinds and matmuls, with clamps after them."""
     choice = draft.number(0, 5)
     if choice < 4:
         style = draft.pick("dense", "grouped", "depthwise")
@@ -102,7 +102,7 @@ def float_elements(draft: Draft) -> None:
 
 @kind(500)
 def float_relations(draft: Draft) -> None:
-    """Comparisons and choices between numbers that are often equal, zeros of both signs, infinite, or none at all."""
+    """Comparisons and selects between numbers that are often equal, signed zeros, infinite or NaN."""
     shape = some_shape(draft)
     few = np.array([-np.inf, -1.5, -0.0, 0.0, 1e-42, 0.5, 1.5, np.inf, np.nan], np.float32)
 

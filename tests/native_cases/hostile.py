@@ -72,7 +72,7 @@ def mutated_op(op: Op, rng: np.random.Generator, *, extremes: bool) -> tuple[Op,
 
 
 def rebuilt(case: NativeCase, rng: np.random.Generator) -> Graph:
-    """The graph with one attribute of one node changed, and types as they follow from it, as a reader makes them.
+    """Return the graph with one attribute of one node changed and types inferred anew, as a reader creates them.
 
     Raises:
         ValueError, TpuConvertError: when an operator refuses.
@@ -97,7 +97,7 @@ def rebuilt(case: NativeCase, rng: np.random.Generator) -> Graph:
 
 @contextlib.contextmanager
 def forged(case: NativeCase, rng: np.random.Generator) -> Iterator[Graph]:
-    """The graph itself with an attribute or a shape changed that nobody has checked; as it was afterwards."""
+    """Yield the graph with an unchecked change of one attribute or shape, and undo the change."""
     nodes = [node for node in case.graph.nodes if dataclasses.fields(node.op)]
     if nodes and rng.random() < 0.6:
         node = nodes[int(rng.integers(len(nodes)))]

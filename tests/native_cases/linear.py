@@ -1,4 +1,4 @@
-"""Integer convolutions and matrix products with everything that may stand behind them."""
+"""Integer convolutions and matmuls with all possible epilogues."""
 
 from dataclasses import dataclass
 
@@ -116,14 +116,14 @@ def window(draft: Draft, *, style: str, transposed: bool = False) -> Window:
             extent = draft.small(8)
             whole = (extent - 1) * strides[axis] + reach
             before = draft.number(0, min(reach - 1, whole - 1))
-            behind = draft.number(1 - strides[axis], min(reach - 1, whole - 1 - before))
+            after = draft.number(1 - strides[axis], min(reach - 1, whole - 1 - before))
         else:
-            before, behind = (draft.number(0, reach - 1) if draft.chance(0.7) else 0 for _ in range(2))
+            before, after = (draft.number(0, reach - 1) if draft.chance(0.7) else 0 for _ in range(2))
             if draft.chance(0.03):
-                before += draft.number(1, 5)  # windows that see nothing but padding
-            extent = max(extent, reach - before - behind, 1)
+                before += draft.number(1, 5)  # windows entirely in the padding
+            extent = max(extent, reach - before - after, 1)
         extents.append(extent)
-        pads.append((before, behind))
+        pads.append((before, after))
     batch = draft.pick(1, 1, 1, 2, 3)
     parameters = {
         "dh": dilations[0],
@@ -151,9 +151,9 @@ def exact_convolution_of(draft: Draft, x: Value, style: str, channels: int) -> V
     _, inputs, *extents = x.type.static_shape
     kernel, pads = [], []
     for extent in extents:
-        before, behind = draft.number(0, 2), draft.number(0, 2)
-        kernel.append(draft.number(1, min(4, extent + before + behind)))
-        pads += [min(before, kernel[-1] - 1), min(behind, kernel[-1] - 1)]
+        before, after = draft.number(0, 2), draft.number(0, 2)
+        kernel.append(draft.number(1, min(4, extent + before + after)))
+        pads += [min(before, kernel[-1] - 1), min(after, kernel[-1] - 1)]
         kernel[-1] = min(kernel[-1], extent + pads[-1] + pads[-2])
     groups = inputs if style == "depthwise" else 1
     parameters = dict(zip(("pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r"), pads, strict=True))
@@ -239,7 +239,7 @@ def matrix_mul_v2(draft: Draft) -> None:
 
 @kind(800)
 def matrix_mul_v2_two_operands(draft: Draft) -> None:
-    """Batched products of two values of the run, in every transposition."""
+    """Batched matmuls of two computed operands, in every transposition."""
     rank = draft.pick(2, 3, 3, 4, 4, 5)
     batch = tuple(draft.number(1, 3) for _ in range(rank - 2))
     m, k, n = draft.small(50), draft.small(100), draft.small(50)

@@ -1,4 +1,4 @@
-"""Calls of the extension as the planner makes them for a case: recorded, made again, perhaps with a change."""
+"""Calls of the extension that the planner makes for a case: recorded, and repeated with changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Call:
 
 
 class Recorder:
-    """Stands for the extension and notes what is called."""
+    """Wrapper of the extension that records calls."""
 
     def __init__(self) -> None:
         self.module = native()
@@ -47,7 +47,9 @@ class Recorder:
 
         def call(*arguments: Any, **named: Any) -> Any:
             result = found(*arguments, **named)
-            known = Call(name, [self.noted(item) for item in arguments], {k: self.noted(v) for k, v in named.items()})
+            known = Call(
+                name, [self.as_call(item) for item in arguments], {k: self.as_call(v) for k, v in named.items()}
+            )
             self.results[id(result)] = (result, known)
             if isinstance(result, self.module.Step):
                 self.steps.append(known)
@@ -55,10 +57,10 @@ class Recorder:
 
         return call
 
-    def noted(self, value: Any) -> Any:
-        """An argument as a call that can be made again."""
+    def as_call(self, value: Any) -> Any:
+        """Return the recorded call that created an argument, recursively."""
         if isinstance(value, (list, tuple)):
-            return type(value)(self.noted(item) for item in value)
+            return type(value)(self.as_call(item) for item in value)
         if id(value) not in self.results:
             return value
         return self.results[id(value)][1]
@@ -130,14 +132,14 @@ def recorded(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[lis
     sizes: list[tuple[str, int]] = []
     finish = builder_module.Builder.finish
 
-    def finished(self):
+    def record_sizes(self):
         finish(self)
         sizes.extend((buffer.kind, buffer.size) for buffer in self.buffers)
 
     isas = available_isas()
     with monkeypatch.context() as patched:
         patched.setattr(builder_module, "native", lambda: recorder)
-        patched.setattr(builder_module.Builder, "finish", finished)
+        patched.setattr(builder_module.Builder, "finish", record_sizes)
         NativePlan(case.graph, case.chip.name, isas[seed % len(isas)], 1)
     return recorder.steps, sizes
 

@@ -1,4 +1,4 @@
-"""What follows 32-bit sums: requant_int32 with every mode, then limits, casts and tables. And requant_int32 alone."""
+"""Epilogues of 32-bit accumulators: requant_int32 in every mode, alone and with clamps, casts and tables."""
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def requantized(draft: Draft, x: Value, *, out: DType | None = None, per_channel
         round_mode=RoundingMode.HALF_UP if mode in TWICE else draft.pick(*ROUNDINGS),
         out_dtype=out,
     )
-    # Stored INT8 values have 128 added, perhaps by a cast behind this, and so has the offset: it may not fit 32 bits.
+    # Stored INT8 values have 128 added, perhaps by a later cast, and so has the offset: it may not fit 32 bits.
     draft.declines(max((op.offset_val, *op.offset_vec)) > I32.max - 128)
     return draft.add(op, x)
 
@@ -163,7 +163,7 @@ def casts(draft: Draft) -> None:
     x = draft.input(draft.pick(F32, I32, I16, U16, I8, U8), some_shape(draft))
     for _ in range(draft.number(1, 3)):
         op = Cast(draft.pick(F32, I32, I16, U16, I8, U8))
-        draft.declines(x.dtype is F32 and op.out_dtype is F32)  # nobody writes that down
+        draft.declines(x.dtype is F32 and op.out_dtype is F32)  # not a valid cast
         x = draft.add(op, x)
 
 

@@ -1,4 +1,4 @@
-"""Convolutions to bytes with a sum behind them, in the form that the quantizer gives sums of its own scales."""
+"""Convolutions with 8-bit results and a residual add, in the pattern of the quantizer."""
 
 from native_cases.draft import Draft, kind
 from native_cases.elementwise import BYTES, image

@@ -1,4 +1,4 @@
-"""Sessions: the border, the plan, threads, errors."""
+"""Sessions: conversion of inputs and outputs, plan, threads, errors."""
 
 import threading
 

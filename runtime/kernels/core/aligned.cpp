@@ -39,7 +39,7 @@ std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes) {
 }
 
 std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes) {
-  if (kGuardsBuffers) return allocate_aligned(bytes);  // so that nobody reads over into the next part unseen
+  if (kGuardsBuffers) return allocate_aligned(bytes);  // so that reads past the end of a part are detected
   Piece& piece = current_piece();
   const std::lock_guard<std::mutex> lock(piece.mutex);
   std::shared_ptr<std::uint8_t> memory = piece.memory.lock();

@@ -23,7 +23,7 @@ std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes);
 // small plans stay small, and a part keeps no more than that alive.
 std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes);
 
-// Zeroed, 64-byte aligned memory with kSlack readable bytes behind it.
+// Zeroed, 64-byte aligned memory with kSlack readable bytes after it.
 class AlignedBytes {
  public:
   AlignedBytes() = default;
@@ -40,7 +40,7 @@ class AlignedBytes {
     return part;
   }
 
-  // The same, not zeroed but for the bytes behind it.
+  // The same; only the slack is zeroed.
   static AlignedBytes unwritten_part(std::size_t size) { return {size, allocate_part(padded(size))}; }
 
   std::uint8_t* data() { return bytes_.get(); }
@@ -73,8 +73,8 @@ constexpr bool kGuardsBuffers = true;
 constexpr bool kGuardsBuffers = false;
 #endif
 
-// Memory for one buffer of a build with AddressSanitizer: 64-byte aligned, kSlack readable bytes behind `size`, and not
-// one more. Filled with a pattern, so that what nobody wrote is seen in results.
+// Memory for one buffer of a build with AddressSanitizer: 64-byte aligned, exactly kSlack readable bytes
+// after `size`. Filled with a pattern, so that uninitialized bytes show in results.
 class GuardedBytes {
  public:
   static constexpr std::uint8_t kPattern = 0xA5;

@@ -33,7 +33,7 @@ std::vector<Isa> available_isas() {
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
   if (has_avx2) found.push_back(Isa::kAvx2);
-  // The 256-bit form comes with AVX-VNNI or with AVX512-VNNI and VL; the kernels use the encoding of the processor.
+  // CPUs with AVX-VNNI have the VEX encoding of the 256-bit dot product, those with AVX512-VNNI and VL the EVEX encoding.
 #if defined(__GNUC__) && __GNUC__ >= 11
   const bool has_avxvnni = has_avx2 && __builtin_cpu_supports("avxvnni");
 #else
@@ -47,7 +47,7 @@ std::vector<Isa> available_isas() {
 
 bool has_quick_subnormals() {
 #if defined(__x86_64__)
-  // Of those with AVX512: measured on Zen 4. Others leave subnormal results to microcode, for more than a hundred cycles.
+  // Measured on Zen 4. Other CPUs with AVX-512 handle subnormal results in microcode, in more than a hundred cycles.
   __builtin_cpu_init();
   static const bool is_quick = __builtin_cpu_is("amd") != 0;
   return is_quick;

@@ -1,4 +1,4 @@
-// The instruction sets that kernels are written for, and the choice between them.
+// The instruction sets that have kernels.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni };
 
 const char* name_of(Isa isa);
 
-// Throws std::invalid_argument for a name that is none of those.
+// Throws std::invalid_argument for an unknown name.
 Isa isa_named(const std::string& name);
 
-// What this processor and operating system can run, in ascending order; never empty.
+// Instruction sets that the CPU and operating system support, in ascending order; never empty.
 std::vector<Isa> available_isas();
 
-// Whether arithmetic with subnormal numbers takes no longer than with others.
+// True if subnormal arithmetic is as fast as normal arithmetic.
 bool has_quick_subnormals();
 
 }  // namespace tpuconvert

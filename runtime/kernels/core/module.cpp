@@ -1,4 +1,4 @@
-// The extension module: what Python sees of programs and runs. Each family of kernels binds its own steps.
+// The extension module: Python bindings of programs and runs. Each folder of kernels has its own bindings.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -88,7 +88,7 @@ void check_range(const OwningProgram& owner, std::size_t first, std::size_t last
 }  // namespace
 }  // namespace tpuconvert
 
-// Parameters that no kernel serves, told apart from errors of the planner's own.
+// Unsupported parameters have their own exception type, unlike errors of the planner.
 void translate_refusal(const std::exception_ptr& error, void* type) {
   try {
     std::rethrow_exception(error);

@@ -22,7 +22,7 @@ constexpr auto kMost = static_cast<std::size_t>(kMostBytes);
 
 std::size_t padded(std::size_t size) { return (size + kSlack + 63) / 64 * 64; }
 
-// Arenas of some size get a huge page of their own: pages of 4 KB lie where they happen to, and those that share a place in
+// Large arenas use huge pages: 4 KB pages have arbitrary physical addresses, and pages that share a place in
 // a cache with others push each other out.
 std::size_t arena_size(std::size_t bytes) {
   return !kGuardsBuffers && bytes >= kHugePage / 4 ? std::max(bytes, kHugePage) : bytes;
@@ -61,7 +61,7 @@ Memory::Memory(std::uint64_t program, const std::vector<BufferPlan>& buffers, st
 
 void Memory::check_slack() const {
   for (const GuardedBytes& bytes : guarded_)
-    if (!bytes.is_slack_untouched()) throw std::logic_error("a step has written behind the end of a buffer");
+    if (!bytes.is_slack_untouched()) throw std::logic_error("a step has written past the end of a buffer");
 }
 
 Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<BufferPlan> buffers,
@@ -78,7 +78,7 @@ Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<Buf
   for (const BufferPlan& buffer : buffers_) {
     if (buffer.kind != BufferPlan::Kind::kArena) continue;
     if (buffer.size > kMost || buffer.offset > kMost || buffer.offset + buffer.size + kSlack > arena_bytes)
-      throw std::invalid_argument("a buffer does not lie in the arena");
+      throw std::invalid_argument("a buffer is outside of the arena");
   }
   for (std::size_t index = 0; index < steps_.size(); ++index) {
     const Step* step = steps_[index].get();
@@ -105,7 +105,7 @@ void Program::check_span(std::size_t step, const Span& span) {
   const bool is_constant = buffer.kind == BufferPlan::Kind::kConstant;
   if (is_written && is_constant) refuse("would write to", ", which is constant");
   if (span.access == Span::Access::kReadsSlack && !buffer.has_slack)
-    refuse("may read behind", is_constant ? ", which has no slack" : ", which is the caller's and has no slack");
+    refuse("may read past the end of", is_constant ? ", which has no slack" : ", which is the caller's and has no slack");
   const std::size_t start = is_constant ? reinterpret_cast<std::uintptr_t>(buffer.data) : buffer.offset;
   if ((start + span.place.offset) % span.element != 0)
     refuse("takes elements of " + std::to_string(span.element) + " bytes from", " that do not begin at a multiple of that");

@@ -13,20 +13,20 @@
 
 namespace tpuconvert {
 
-// Where a buffer of the plan lies during a run.
+// Kind and location of a buffer of the plan.
 struct BufferPlan {
   enum class Kind { kArena, kConstant, kExternal };
   Kind kind = Kind::kArena;
   std::size_t offset = 0;               // in the arena
   std::size_t size = 0;                 // bytes without slack
   const std::uint8_t* data = nullptr;   // of a constant; the owner of the program keeps it alive
-  bool has_slack = true;                // kSlack readable bytes behind `size`
+  bool has_slack = true;                // kSlack readable bytes after `size`
 };
 
 // The memory of one run at a time: arena, scratch and the addresses of all buffers.
 //
 // A build with AddressSanitizer gives every buffer and every thread's scratch area an allocation of its own, filled with
-// bytes that are no result of anything: reads behind the slack and of what another step left there then show. Writes
+// a pattern: reads after the slack and of stale data of another step then show. Writes
 // into the slack are found by `check_slack`.
 class Memory {
  public:
@@ -45,7 +45,7 @@ class Memory {
   std::size_t failed_step() const { return failed_step_; }
   void set_failed_step(std::size_t step) { failed_step_ = step; }
 
-  // Throws std::logic_error when a step has written behind the end of a buffer. Does nothing in ordinary builds.
+  // Throws std::logic_error if a step has written after the end of a buffer. Does nothing in ordinary builds.
   void check_slack() const;
 
  private:
@@ -60,8 +60,8 @@ class Memory {
 
 class Program {
  public:
-  // Throws std::invalid_argument when a buffer with its slack does not lie in the arena, a step is missing, or a step does
-  // with a buffer what that is not made for: leaves it, reads behind one of the caller, writes to a constant, or takes
+  // Throws std::invalid_argument if a buffer with its slack is outside of the arena, a step is missing, or a step violates
+  // the rules of a buffer: it leaves it, reads past the end of one of the caller, writes to a constant, or accesses
   // elements from places that are not multiples of their size.
   Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<BufferPlan> buffers, std::size_t arena_bytes,
           int threads);
@@ -72,7 +72,7 @@ class Program {
   int threads() const { return threads_; }
   const std::vector<BufferPlan>& buffers() const { return buffers_; }
 
-  // What steps ask of a buffer of the caller: its address is known last.
+  // Requirements of the steps on a buffer of the caller, whose address is known only at run time.
   struct Demands {
     std::size_t alignment = 1;
     bool is_written = false;
@@ -84,7 +84,7 @@ class Program {
 
   std::unique_ptr<Memory> make_memory() const;
 
-  // Runs steps first..last-1. Runs with different memories may overlap: whoever finds the pool taken runs on one thread.
+  // Runs steps first..last-1. Runs with different memories may overlap: a run that finds the pool busy uses one thread.
   // Throws std::invalid_argument for the memory of another program, and what a step throws: std::out_of_range where
   // numbers that the model computed do not fit; the memory knows which step then.
   void run(Memory& memory, std::size_t first, std::size_t last) const;

@@ -1,4 +1,4 @@
-// One step of a plan, and what it sees of the run it is part of.
+// One step of a plan, and its view of the run.
 #pragma once
 
 #include <cstddef>
@@ -10,32 +10,32 @@
 
 namespace tpuconvert {
 
-// Bytes behind the end of every buffer of the arena, every constant and every scratch area that may be read (never
-// written): vector loads may run over. Buffers of the caller have none; a step that reads there must say so, see Span.
+// Slack: bytes after every arena buffer, constant and scratch area that vector loads may read, but nothing may write.
+// Buffers of the caller have no slack; a step that reads it states so in its Span.
 constexpr std::size_t kSlack = 64;
 
-// What is added to an INT8 value to store it: kernels see unsigned bytes only. UINT8 values are stored as they are.
+// Added to an INT8 value to store it, as kernels work on unsigned bytes only. UINT8 values are stored unchanged.
 constexpr int kStoredBias = 128;
 
-// Where a tensor starts: a buffer of the plan and a byte offset into it.
+// Address of a tensor: a buffer of the plan and a byte offset.
 struct Place {
   int buffer = 0;
   std::size_t offset = 0;
 };
 
-// Bytes that a step reads or writes. The program checks once that they lie inside their buffers and begin at a multiple of
-// the bytes of an element, so that no parameter of a file can lead a kernel astray.
+// Byte range that a step reads or writes. The program checks once that it is inside its buffer and aligned to the element
+// size, so that no parameter of an untrusted file causes an out-of-bounds access.
 struct Span {
   enum class Access {
-    kReadsSlack,  // loads whole registers, which may run into the slack behind the buffer
-    kReads,       // nothing behind the last element
-    kWrites,      // and perhaps reads, nothing behind the last element either
+    kReadsSlack,  // loads whole registers, which may read the slack after the buffer
+    kReads,       // nothing after the last element
+    kWrites,      // may also read; nothing after the last element
   };
 
   Place place;
   std::size_t bytes = 0;
   std::size_t element = 1;
-  Access access = Access::kReadsSlack;  // what a new kernel may do without a word
+  Access access = Access::kReadsSlack;  // the default, which allows most
 
   static Span reads_slack(const Place& place, std::size_t bytes, std::size_t element = 1) {
     return {place, bytes, element, Access::kReadsSlack};
@@ -96,7 +96,7 @@ class Step {
   // Bytes of weights and parameters that the step keeps.
   virtual std::size_t packed_bytes() const { return 0; }
 
-  // What a profile calls it, such as "conv_int8 3x3".
+  // Name in profiles, such as "conv_int8 3x3".
   virtual const char* kind() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// A fork-join pool: the caller and those of its workers that are awake share the parts of one job. Nobody waits for a
+// A fork-join pool: the caller and the workers that are awake share the parts of one job. The caller does not wait for a
 // worker that has not begun: on a busy machine the system may not run it for a long while.
 #pragma once
 

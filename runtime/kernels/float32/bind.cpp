@@ -85,7 +85,9 @@ void bind_conv(nb::module_& module) {
       .field_as<std::pair<float, float>>("limits", [](Spec* spec, const std::pair<float, float>& limits) {
         spec->limits = {true, limits.first, limits.second};
       })
-      .field_as<std::vector<Operation>>("tail", [](Spec* spec, const std::vector<Operation>& tail) { spec->tail = operations(tail); })
+      .field_as<std::vector<Operation>>("tail", [](Spec* spec, const std::vector<Operation>& tail) {
+        spec->tail = operations(tail);
+      })
       .field("is_precise", &Spec::is_precise);
   bind_kernel<Spec>(module, "conv_float32", kVectorWidths, make_conv);
 }
@@ -97,7 +99,9 @@ void bind_chain(nb::module_& module) {
       .required_as<std::vector<Operand>>("operands", [](ChainSpec* spec, const std::vector<Operand>& operands) {
         for (const auto& [place, strides] : operands) spec->operands.push_back({place, strides});
       })
-      .required_as<std::vector<Operation>>("ops", [](ChainSpec* spec, const std::vector<Operation>& ops) { spec->ops = operations(ops); })
+      .required_as<std::vector<Operation>>("ops", [](ChainSpec* spec, const std::vector<Operation>& ops) {
+        spec->ops = operations(ops);
+      })
       .field_as<StoredIntegers>("start", [](ChainSpec* spec, const StoredIntegers& start) {
         const auto& [type, zero, scale] = start;
         spec->start = {chain_source_named(type), zero, scale};
@@ -157,7 +161,9 @@ void bind_rows(nb::module_& module) {
       .required("outer", &ReduceFloatSpec::outer)
       .required("count", &ReduceFloatSpec::count)
       .required("inner", &ReduceFloatSpec::inner)
-      .required_as<std::string>("kind", [](ReduceFloatSpec* spec, const std::string& name) { spec->kind = reduce_kind_named(name); })
+      .required_as<std::string>("kind", [](ReduceFloatSpec* spec, const std::string& name) {
+        spec->kind = reduce_kind_named(name);
+      })
       .required("divisor", &ReduceFloatSpec::divisor);
   bind_kernel<ReduceFloatSpec>(module, "reduce_float32", kVectorWidths, make_reduce_float);
 }
@@ -175,8 +181,12 @@ void bind_images(nb::module_& module) {
       .required("input", &Spec::input)
       .required("output", &Spec::output)
       .required("geometry", &Spec::geometry)
-      .required_as<std::vector<Position>>("rows", [](Spec* spec, const std::vector<Position>& rows) { spec->rows = interpolations(rows); })
-      .required_as<std::vector<Position>>("columns", [](Spec* spec, const std::vector<Position>& columns) { spec->columns = interpolations(columns); });
+      .required_as<std::vector<Position>>("rows", [](Spec* spec, const std::vector<Position>& rows) {
+        spec->rows = interpolations(rows);
+      })
+      .required_as<std::vector<Position>>("columns", [](Spec* spec, const std::vector<Position>& columns) {
+        spec->columns = interpolations(columns);
+      });
   bind_kernel<Spec>(module, "resize_float32", kVectorWidths, make_resize_float);
 }
 

@@ -1,4 +1,4 @@
-// The end of a convolution: a tensor is added and limits apply. Included behind the vector header of an instruction set.
+// Conv epilogue: residual add and clamp. Include after the vector header of the instruction set.
 #pragma once
 
 #include "float32/images/window.h"

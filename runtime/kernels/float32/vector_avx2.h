@@ -1,4 +1,4 @@
-// Eight binary32 or four binary64 numbers in one register. Include it in files for AVX2 with FMA only.
+// Eight float32 or four float64 numbers in one register. Include it in files for AVX2 with FMA only.
 #pragma once
 
 #include <immintrin.h>
@@ -93,7 +93,7 @@ struct Double {
   FLOAT_INLINE static Double load(const double* from) { return {_mm256_loadu_pd(from)}; }
   FLOAT_INLINE static Double load(const float* from) { return {_mm256_cvtps_pd(_mm_loadu_ps(from))}; }
   FLOAT_INLINE void store(double* to) const { _mm256_storeu_pd(to, v); }
-  // Rounded to binary32.
+  // Rounded to float32.
   FLOAT_INLINE void store(float* to) const { _mm_storeu_ps(to, _mm256_cvtpd_ps(v)); }
 };
 
@@ -114,7 +114,7 @@ FLOAT_INLINE DoubleMask operator<(Double a, Double b) { return {_mm256_cmp_pd(a.
 FLOAT_INLINE DoubleMask operator>=(Double a, Double b) { return {_mm256_cmp_pd(a.v, b.v, _CMP_GE_OQ)}; }
 FLOAT_INLINE DoubleMask is_nan(Double a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_UNORD_Q)}; }
 FLOAT_INLINE Double select(DoubleMask m, Double yes, Double no) { return {_mm256_blendv_pd(no.v, yes.v, m.m)}; }
-// Both halves of a register as binary64, and back with one rounding.
+// Both halves of a register as float64, and back with one rounding.
 FLOAT_INLINE void widen(Float x, Double (&halves)[2]) {
   halves[0].v = _mm256_cvtps_pd(_mm256_castps256_ps128(x.v));
   halves[1].v = _mm256_cvtps_pd(_mm256_extractf128_ps(x.v, 1));
@@ -123,7 +123,7 @@ FLOAT_INLINE Float narrow(const Double (&halves)[2]) {
   const __m256 low = _mm256_castps128_ps256(_mm256_cvtpd_ps(halves[0].v));
   return {_mm256_insertf128_ps(low, _mm256_cvtpd_ps(halves[1].v), 1)};
 }
-// a * 2^n for the integer n that lies in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
+// a * 2^n for the integer n in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
 FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
   const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted.v), 52);
   return {_mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(a.v), exponent))};

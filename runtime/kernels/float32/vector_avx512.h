@@ -1,4 +1,4 @@
-// Sixteen binary32 or eight binary64 numbers in one register. Include it in files for AVX-512 only.
+// Sixteen float32 or eight float64 numbers in one register. Include it in files for AVX-512 only.
 #pragma once
 
 // GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
@@ -92,7 +92,7 @@ struct Double {
   FLOAT_INLINE static Double load(const double* from) { return {_mm512_loadu_pd(from)}; }
   FLOAT_INLINE static Double load(const float* from) { return {_mm512_cvtps_pd(_mm256_loadu_ps(from))}; }
   FLOAT_INLINE void store(double* to) const { _mm512_storeu_pd(to, v); }
-  // Rounded to binary32.
+  // Rounded to float32.
   FLOAT_INLINE void store(float* to) const { _mm256_storeu_ps(to, _mm512_cvtpd_ps(v)); }
 };
 
@@ -113,7 +113,7 @@ FLOAT_INLINE DoubleMask operator<(Double a, Double b) { return {_mm512_cmp_pd_ma
 FLOAT_INLINE DoubleMask operator>=(Double a, Double b) { return {_mm512_cmp_pd_mask(a.v, b.v, _CMP_GE_OQ)}; }
 FLOAT_INLINE DoubleMask is_nan(Double a) { return {_mm512_cmp_pd_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 FLOAT_INLINE Double select(DoubleMask m, Double yes, Double no) { return {_mm512_mask_blend_pd(m.m, no.v, yes.v)}; }
-// Both halves of a register as binary64, and back with one rounding.
+// Both halves of a register as float64, and back with one rounding.
 FLOAT_INLINE void widen(Float x, Double (&halves)[2]) {
   halves[0].v = _mm512_cvtps_pd(_mm512_castps512_ps256(x.v));
   halves[1].v = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x.v, 1));
@@ -122,7 +122,7 @@ FLOAT_INLINE Float narrow(const Double (&halves)[2]) {
   const __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps(halves[0].v));
   return {_mm512_insertf32x8(low, _mm512_cvtpd_ps(halves[1].v), 1)};
 }
-// a * 2^n for the integer n that lies in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
+// a * 2^n for the integer n in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
 FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
   const __m512i exponent = _mm512_slli_epi64(_mm512_castpd_si512(shifted.v), 52);
   return {_mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(a.v), exponent))};

@@ -1,4 +1,4 @@
-// The plain form: four binary32 or two binary64 numbers as arrays, with the operations of the vector forms.
+// Scalar implementation: four float32 or two float64 numbers as arrays, with the operations of the vector types.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace tpuconvert {
 namespace {
 
-// One number per lane, and one truth value per lane.
+// One number per lane, and one Boolean per lane.
 template <typename T, int kCount>
 struct Lanes {
   T lane[kCount];
@@ -70,7 +70,7 @@ struct Double {
   FLOAT_INLINE void store(double* to) const {
     for (int i = 0; i < kLanes; ++i) to[i] = v.lane[i];
   }
-  // Rounded to binary32.
+  // Rounded to float32.
   FLOAT_INLINE void store(float* to) const {
     for (int i = 0; i < kLanes; ++i) to[i] = static_cast<float>(v.lane[i]);
   }
@@ -147,7 +147,7 @@ FLOAT_INLINE double with_bits(std::uint64_t bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
-// Both halves of a register as binary64, and back with one rounding.
+// Both halves of a register as float64, and back with one rounding.
 FLOAT_INLINE void widen(Float x, Double (&halves)[2]) {
   for (int i = 0; i < Float::kLanes; ++i)
     halves[i / Double::kLanes].v.lane[i % Double::kLanes] = static_cast<double>(x.v.lane[i]);
@@ -158,7 +158,7 @@ FLOAT_INLINE Float narrow(const Double (&halves)[2]) {
     x.v.lane[i] = static_cast<float>(halves[i / Double::kLanes].v.lane[i % Double::kLanes]);
   return x;
 }
-// a * 2^n for the integer n that lies in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
+// a * 2^n for the integer n in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
 FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
   return {each_lane<double, Double::kLanes>(
       [&](int i) { return with_bits(bits_of(a.v.lane[i]) + (bits_of(shifted.v.lane[i]) << 52)); })};

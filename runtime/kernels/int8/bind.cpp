@@ -167,7 +167,9 @@ void bind_conv(nb::module_& module) {
       .required("output", &Spec::output)
       .required("geometry", &Spec::geometry)
       .required("weights", &Spec::weight_array)
-      .required_as<const Epilogue&>("epilogue", [](Spec* spec, const Epilogue& epilogue) { spec->epilogue = epilogue.spec(); })
+      .required_as<const Epilogue&>("epilogue", [](Spec* spec, const Epilogue& epilogue) {
+        spec->epilogue = epilogue.spec();
+      })
       .field("weight_zero", &Spec::weight_zero)
       .field("bias", &Spec::bias)
       .field("input_zero", &Spec::input_zero)
@@ -192,7 +194,9 @@ void bind_matmul(nb::module_& module) {
       .required("right_row", &Spec::right_row)
       .required("right_column", &Spec::right_column)
       .required("output_row", &Spec::output_row)
-      .required_as<const Epilogue&>("epilogue", [](Spec* spec, const Epilogue& epilogue) { spec->epilogue = epilogue.spec(); })
+      .required_as<const Epilogue&>("epilogue", [](Spec* spec, const Epilogue& epilogue) {
+        spec->epilogue = epilogue.spec();
+      })
       .field("left_zero", &Spec::left_zero)
       .field("right_zero", &Spec::right_zero)
       .field("bias", &Spec::bias);

@@ -33,7 +33,9 @@ Reduction reduction(const std::string& name) {
 void bind_elements(nb::module_& module) {
   SpecClass<ElementTensor>(module, "ElementTensor")
       .required("place", &ElementTensor::place)
-      .required_as<std::string>("type", [](ElementTensor* tensor, const std::string& name) { tensor->type = element_type(name); })
+      .required_as<std::string>("type", [](ElementTensor* tensor, const std::string& name) {
+        tensor->type = element_type(name);
+      })
       .required("strides", &ElementTensor::strides);
   using Instruction = ElementInstruction;
   SpecClass<Instruction>(module, "ElementInstruction")
@@ -115,7 +117,9 @@ void bind_rows(nb::module_& module) {
       .required("outer", &ReduceSpec::outer)
       .required("count", &ReduceSpec::count)
       .required("inner", &ReduceSpec::inner)
-      .required_as<std::string>("method", [](ReduceSpec* spec, const std::string& name) { spec->reduction = reduction(name); })
+      .required_as<std::string>("method", [](ReduceSpec* spec, const std::string& name) {
+        spec->reduction = reduction(name);
+      })
       .field("bias", &ReduceSpec::bias);
   bind_kernel<ReduceSpec>(module, "reduce_int", kVectorWidths, make_reduce);
   SpecClass<SoftmaxIntSpec>(module, "SoftmaxIntSpec")

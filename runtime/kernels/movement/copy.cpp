@@ -11,7 +11,7 @@ namespace tpuconvert {
 
 namespace {
 
-// Bytes from the first element to behind the last.
+// Bytes from the first element to the end of the last.
 std::size_t extent_of(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides, int itemsize) {
   std::int64_t last = 0;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -95,7 +95,7 @@ class CopyStep final : public Step {
   const char* kind() const override { return transposes_ ? "transpose" : "copy"; }
 
  private:
-  // Written in ascending order; neighbours that are one run in both become one axis.
+  // Written in ascending order; adjacent that are one run in both become one axis.
   void arrange() {
     std::stable_sort(axes_.begin(), axes_.end(), [](const Axis& a, const Axis& b) { return a.to > b.to; });
     for (std::size_t axis = axes_.size(); axis-- > 1;) {
@@ -107,7 +107,7 @@ class CopyStep final : public Step {
       }
     }
     if (axes_.empty()) axes_.push_back({1, itemsize_, itemsize_});
-    // Where reading runs along another axis than writing, that axis goes next to the innermost one: a matrix.
+    // If the fastest axes of source and target differ, both become the innermost ones: a matrix to transpose.
     const Axis inner = axes_.back();
     if (inner.to == itemsize_ && inner.from != itemsize_ && inner.from != 0) {
       for (std::size_t axis = 0; axis + 1 < axes_.size(); ++axis) {

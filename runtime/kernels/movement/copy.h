@@ -1,4 +1,4 @@
-// Copies between memory orders: permutations, slices, and the way in from and out to the caller's arrays.
+// Copies between memory orders: transposes, slices, and conversion of the caller's arrays.
 #pragma once
 
 #include <cstdint>

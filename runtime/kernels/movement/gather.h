@@ -1,4 +1,4 @@
-// Slices of one axis in another order, by index: resizing to the nearest pixel, reflected borders, index_select.
+// Gather along one axis by constant indices: nearest-neighbour resizing, reflected padding, index_select.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ class IndexSelectStep final : public Step {
   }
 
   void run(const Run& run) const override {
-    // What was checked is what is used, even where somebody writes to the indices meanwhile.
+    // Copy the indices before the bounds check: the caller may modify its buffer concurrently.
     auto* indices = reinterpret_cast<std::int32_t*>(run.scratch(0));
     std::memcpy(indices, run.at<const std::uint8_t>(spec_.indices), static_cast<std::size_t>(spec_.count) * 4);
     check(indices);

@@ -1,4 +1,4 @@
-// Slices of one axis by indices that the model computes: embeddings, tables of 16 bits.
+// Gather along one axis by indices computed at run time: embeddings, 16-bit lookup tables.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace tpuconvert {
 
 // Dense tensors [outer, extent, inner bytes] and [outer, count, inner bytes]: y[i, k] = x[i, indices[k]], where `indices`
-// are `count` integers of 32 bits. A run with an index outside of the axis throws std::out_of_range, which says so with
-// `bounds` behind it ("0..6, axis 0 of [7]"), before anything is written.
+// are `count` 32-bit integers. A run with an index outside of the axis throws std::out_of_range, whose message ends with
+// `bounds` ("0..6, axis 0 of [7]"), before anything is written.
 struct IndexSelectSpec {
   Place source;
   Place indices;

@@ -88,7 +88,7 @@ inline void elements(const std::uint8_t* from, std::ptrdiff_t from_row, std::uin
     }
 }
 
-// Few rows (channels of a picture): each result row is written whole.
+// Few rows (channels of an image): each result row is written whole.
 template <typename T, int kRows>
 inline void few_rows(const std::uint8_t* from, std::uint8_t* to, const Transposition& shape, T flip) {
   const T* rows[kRows];

@@ -1,4 +1,4 @@
-"""Running small graphs on the native engine and on the references, for every instruction set and several threads."""
+"""Small random graphs, run on the native engine and on the references, for every instruction set and thread count."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ THREADS = (1, 2, 4)
 
 
 def evaluate(chip: Chip) -> Callable[[Node, list[Array | None]], tuple[Array, ...]]:
-    """What runs nodes by their references."""
+    """Function that evaluates the reference of a node."""
     return lambda node, arrays: node.op.evaluate(*arrays, chip=chip)
 
 
 def expected(graph: Graph, chip: Chip, feeds: Sequence[Array]) -> list[Array]:
-    """What the references give."""
+    """Results of the references."""
     arrays = dict(zip(graph.inputs, feeds, strict=True))
     arrays |= {value: value.array for value in graph.values if value.is_constant}
     for node in graph.sorted_nodes():
@@ -38,8 +38,8 @@ def check(graph: Graph, feeds: Sequence[Array], *, chip: Chip = Chip.BM1686, ref
     Args:
         graph: the graph.
         feeds: one array per input.
-        chip: whose arithmetic counts.
-        reference: operators that have no kernel, in running order.
+        chip: chip whose arithmetic is computed.
+        reference: operators without a kernel, in topological order.
     """
     wanted = expected(graph, chip, feeds)
     best = available_isas()[-1]
@@ -55,10 +55,10 @@ def check(graph: Graph, feeds: Sequence[Array], *, chip: Chip = Chip.BM1686, ref
 
 
 def _difference(left: Array, right: Array) -> str:
-    """Where two arrays have other bytes; nothing where they are the same."""
+    """Return a description of the first difference, or an empty string for equal bytes."""
     if (left.dtype, left.shape) != (right.dtype, right.shape):
         return f"{left.dtype}{left.shape} for {right.dtype}{right.shape}"
-    if left.tobytes() == right.tobytes():  # of rows one after the other, whatever lies in memory
+    if left.tobytes() == right.tobytes():  # tobytes ignores the memory order
         return ""
     places = np.argwhere((left != right) & ~((left != left) & (right != right)))
     if not len(places):
@@ -78,7 +78,7 @@ def integers(rng: np.random.Generator, dtype: DType, shape: Sequence[int]) -> Ar
 
 
 def reals(rng: np.random.Generator, shape: Sequence[int], scale: float = 50.0) -> Array:
-    """Real numbers with ties, infinities and NaN among them."""
+    """Random floats with ties, infinities and NaN."""
     values = rng.normal(0, scale, shape).astype(np.float32)
     flat = values.reshape(-1)
     for special in (0.5, -0.5, 1.5, -2.5, np.inf, -np.inf, np.nan, -0.0, 1e-40, 3e38):
@@ -110,7 +110,7 @@ class Drawing:
         return self.graph.constant(data(self.rng, dtype, shape))
 
     def channels_last(self, dtype: DType, shape: Sequence[int]) -> Value:
-        """A tensor that lies channels-last in memory: a permuted input."""
+        """A channels-last tensor: a permuted input."""
         rank = len(shape)
         outside = (shape[0], *shape[2:], shape[1])
         return self.graph.add(Permute((0, rank - 1, *range(1, rank - 1))), self.input(dtype, outside))

@@ -85,7 +85,7 @@ PROBE = """
 
 
 def probe(python: Path) -> list[str]:
-    """What both backends say in a fresh process outside of any checkout."""
+    """Output of both backends in a fresh process outside of any checkout."""
     done = run([str(python), "-c", textwrap.dedent(PROBE)], cwd=python.parent, env={"PATH": ""})
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -93,7 +93,7 @@ def probe(python: Path) -> list[str]:
 
 @pytest.fixture
 def python(tmp_path) -> Path:
-    """A new virtual environment that sees this one's packages, but not our own, which is not installed there."""
+    """A new virtual environment with the packages of this one, but without tpuconvert."""
     venv.create(tmp_path / "fresh", with_pip=False)
     found = tmp_path / "fresh" / "bin" / "python"
     [packages] = (tmp_path / "fresh" / "lib").glob("python*/site-packages")

@@ -58,7 +58,7 @@ def samples(case, count):
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 @pytest.mark.parametrize("pool", [1, 2, 4])
 def test_threads_share_a_plan(kind, seed, pool):
-    """Runs overlap; each has its own memory, and whoever finds the worker threads taken works alone."""
+    """Overlapping runs have separate memory; a run that finds the thread pool busy uses one thread."""
     case = make(kind, seed)
     plan = NativePlan(case.graph, case.chip.name, available_isas()[-1], pool)
     known, evaluate = samples(case, 4), evaluator(case.chip)
@@ -148,7 +148,7 @@ def test_results_belong_to_the_caller():
 
 @pytest.mark.parametrize("layout", ["transposed", "strided", "reversed", "read-only", "unaligned"])
 def test_operands_of_every_layout(layout):
-    """What the caller gives need not be contiguous, and stays alive during the run."""
+    """Arrays of the caller need not be contiguous, and stay alive during the run."""
     case = make("conv_v2", 0)
     name, array = case.graph.input_ports[0].name, case.feeds[0]
     if layout == "transposed":

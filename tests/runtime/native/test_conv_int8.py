@@ -85,7 +85,7 @@ def test_slices_of_wider_tensors(isa, threads):
 EDGES = [
     {"size": 7, "kernel": 3, "pad": 1},
     {"size": 14, "kernel": 3, "pad": 1, "stride": 2},
-    {"size": 6, "kernel": 3, "pad": 4},  # results that see nothing but padding
+    {"size": 6, "kernel": 3, "pad": 4},  # some windows are entirely in the padding
     {"size": 9, "kernel": 3, "pad": 2, "dilation": 2},
     {"size": 11, "kernel": 5, "pad": 2},
     {"size": 8, "kernel": 7, "pad": 3, "stride": 2},

@@ -1,4 +1,4 @@
-"""Results are made where they have to lie in the end."""
+"""Results are written to their final memory."""
 
 import numpy as np
 import pytest
@@ -37,14 +37,14 @@ def steps(graph: Graph) -> list[str]:
         for name, array in found.items():
             np.testing.assert_allclose(array, wanted[name], rtol=1e-6)
         again = session.run({name: array[..., ::-1] for name, array in feeds.items()})
-        for name, array in found.items():  # the next run has memory of its own
+        for name, array in found.items():  # the next run has its own memory
             np.testing.assert_allclose(array, wanted[name], rtol=1e-6)
         assert again.keys() == found.keys()
         return [step.kind for step in session.profile(feeds)]
 
 
 def head(graph: Graph, x: Value, height: int, width: int) -> Value:
-    """What a detector does at its end: anchors beside channels, a function, positions in front, all in one list."""
+    """The end of a detector: anchors next to channels, an activation, positions first, all in one list."""
     parted = graph.add(Reshape((1, 3, 7, height, width)), x)
     moved = graph.add(Permute((0, 1, 3, 4, 2)), tanh(graph, parted))
     return graph.add(Reshape((1, 3 * height * width, 7)), moved)
@@ -63,7 +63,7 @@ def test_heads_of_a_detector_are_written_to_their_place_in_the_result():
 
 
 def head_of_sums(scales: DequantIntToFp32) -> Graph:
-    """A convolution whose 21 channels become 3 times 7 real numbers."""
+    """A convolution with 21 channels, which become 3 times 7 floats."""
     graph = Graph("head")
     x = graph.input("x", TensorType(I8, (1, 5, 4, 6)))
     weights = graph.constant(np.random.default_rng(1).integers(-128, 128, (21, 5, 1, 1)).astype(np.int8))
@@ -76,12 +76,12 @@ def head_of_sums(scales: DequantIntToFp32) -> Graph:
     return graph
 
 
-def test_integer_sums_become_real_numbers_behind_a_reshape():
+def test_dequantizes_accumulators_after_a_reshape():
     graph = head_of_sums(DequantIntToFp32(scale_val=0.125))
     assert [kind for kind in steps(graph) if kind not in ("copy", "transpose")] == ["conv_int8 1x1"]
 
 
-def test_parameters_per_channel_behind_a_reshape_are_not_those_of_the_convolution():
+def test_per_channel_parameters_after_a_reshape_are_not_those_of_the_convolution():
     graph = head_of_sums(DequantIntToFp32(is_scale_pc=True, scale_vec=(0.125, 1.0, 3.0)))
     assert "elements" in steps(graph)
 

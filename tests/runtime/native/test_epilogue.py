@@ -1,4 +1,4 @@
-"""The epilogue of integer products in C++ against the NumPy operators, and the proof of its float form."""
+"""The epilogue of integer linear operators against the NumPy operators, and the proof of float requantization."""
 
 from fractions import Fraction
 from math import copysign, floor
@@ -34,7 +34,7 @@ def sums_for(rng, factor):
 
 
 def stored(epilogue, sums):
-    """What the rows of every instruction set give, which is the same."""
+    """Stored results, which are equal on every instruction set."""
     sums = np.ascontiguousarray(sums)
     raw, *others = (epilogue.compiled(sums.shape[1], isa).apply(sums) for isa in available_isas())
     for isa, other in zip(available_isas()[1:], others, strict=True):

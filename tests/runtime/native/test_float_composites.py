@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine w
 
 
 def units(graph: Graph, feeds: list[Array], count: float) -> Array:
-    """So many units in the last place of the reference's result."""
+    """The given number of units in the last place of the reference's result."""
     return count * np.spacing(np.abs(references(graph, feeds)[0])).astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Elementary functions of the native engine: within 0.52 units in the last place of the function in binary64, the same
+"""Elementary functions of the native engine: within 0.52 ULP of the function in float64, the same
 bytes on every instruction set; results that decide integers are the references themselves.
 
 The bound 0.52 is half a unit for the rounding to binary32 and what a relative error of 2^-30 can add to it.
@@ -78,7 +78,7 @@ def run(op: Op, x: Array, isa: str, threads: int = 1) -> Array:
 
 
 def errors(found: Array, exact: Array) -> Array:
-    """Distance from the exact value in units in the last place of binary32 there."""
+    """Distance from the exact value in float32 ULP."""
     with np.errstate(all="ignore"):
         unit = np.spacing(np.minimum(np.abs(exact), np.finfo(np.float32).max).astype(np.float32)).astype(np.float64)
         return np.abs(found.astype(np.float64) - exact) / unit

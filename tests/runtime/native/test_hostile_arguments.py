@@ -1,4 +1,4 @@
-"""Arguments of the extension that nobody meant: refused with an exception, or harmless.
+"""Invalid arguments of the extension: refused with an exception, or harmless.
 
 The calls are those that the planner makes for random graphs, recorded and changed one argument at a time. What a
 constructor accepts must be refused by the program when it would leave its buffers, or run inside of them; a build with
@@ -44,7 +44,7 @@ def attack(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, 
             run_alone(module, step, sizes, 1 + seed % 2)
             ran += 1
         except (ValueError, TypeError, OverflowError, IndexError, RuntimeError, MemoryError, AttributeError) as error:
-            if "behind the end" in str(error):
+            if "past the end of a buffer" in str(error):
                 pytest.fail(f"{kind} {seed}: {call.name} {target}: {error}")
             refused += 1
     return refused, ran
@@ -52,7 +52,7 @@ def attack(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, 
 
 @pytest.fixture(autouse=True)
 def ends_when_it_hangs():
-    """A step that was accepted with an absurd extent would run for hours."""
+    """Abort after a timeout: a step with an absurd extent would run for hours."""
     faulthandler.dump_traceback_later(300, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -102,7 +102,7 @@ BUFFERS = [("arena", 0, 64), ("arena", 128, 64)]
 @pytest.mark.parametrize(
     ("buffers", "arena"),
     [
-        ([("arena", 0, 64), ("arena", 128, 64)], 192),  # no slack behind the second one
+        ([("arena", 0, 64), ("arena", 128, 64)], 192),  # no slack after the second one
         ([("arena", 0, 2**63), ("arena", 128, 64)], 256),
         ([("arena", 2**64 - 64, 64), ("arena", 128, 64)], 256),
         ([("arena", 0, 64), ("arena", 128, 3)], 256),  # smaller than what the step writes

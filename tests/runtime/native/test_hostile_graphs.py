@@ -1,6 +1,6 @@
-"""Attributes that nobody meant: refused, or computed as the references do, and never outside of the arena.
+"""Invalid attributes: refused, or computed as the references do, and never outside of the arena.
 
-In a build with sanitizers (``make sanitize``) every buffer is an allocation of its own: whatever leaves one is found.
+In a build with sanitizers (``make sanitize``) every buffer is a separate allocation, so that overruns are detected.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ SAMPLE, FULL = 15, 500
 """Cases per kind, each with a few changes."""
 CHANGES = 4
 STEEP = (ActiveType.ACTIVE_RSQRT, ActiveType.ACTIVE_LN)
-"""Without a bound on their slope: what differs in the last bit before them may differ anywhere behind them."""
+"""Operators with unbounded slope: a rounding difference before them may become any difference after them."""
 NAMES = [name for name in KINDS if name not in ("quantized_networks", "conv_v2_large")]
 
 

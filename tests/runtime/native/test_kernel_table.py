@@ -55,7 +55,7 @@ def used_kernels(monkeypatch):
     matcher_of = {}
     step, emit = Builder.step, Builder.emit
 
-    def labelled(matcher):
+    def wrap(matcher):
         def match(node, site):
             group = matcher(node, site)
             if group is not None:
@@ -75,7 +75,7 @@ def used_kernels(monkeypatch):
         current[0] = before
 
     find = groups.matchers_of
-    monkeypatch.setattr(groups, "matchers_of", lambda name: tuple(labelled(matcher) for matcher in find(name)))
+    monkeypatch.setattr(groups, "matchers_of", lambda name: tuple(wrap(matcher) for matcher in find(name)))
     monkeypatch.setattr(Builder, "step", recorded_step)
     monkeypatch.setattr(Builder, "emit", recorded_emit)
     for kind in KINDS:

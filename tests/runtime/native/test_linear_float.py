@@ -176,7 +176,7 @@ def test_batched_product(left_transpose: bool, right_transpose: bool, batch: tup
 
 
 def test_heads_of_attention_need_no_copies() -> None:
-    """Permutations before and behind batched products are strides."""
+    """Permutes before and after batched matmuls become strides."""
     rng = np.random.default_rng(6)
     x = normal(rng, 1, 11, 2 * 3 * 8)
     graph = graph_of([x.shape])
@@ -218,7 +218,7 @@ def test_what_follows_is_part_of_the_step(case: str, follower: str, has_sum: boo
 
 
 @pytest.mark.parametrize("case", ["groups", "depthwise", "one tap", "rows that share sets of the cache"])
-def test_functions_and_sums_behind_a_product(case: str) -> None:
+def test_fuses_activations_and_adds(case: str) -> None:
     """Silu has a slope below 1.1, and its own rounding; then one operand of the same shape, and a number."""
     graph, feeds, y, products = convolution(case, has_bias=True)
     plain, _, z, _ = convolution(case, has_bias=True)
@@ -233,7 +233,7 @@ def test_functions_and_sums_behind_a_product(case: str) -> None:
 
 
 def test_matrix_product_that_is_split_into_heads() -> None:
-    """The rows of the product are cut by the reshape behind it."""
+    """A reshape after the matmul splits its rows."""
     rng = np.random.default_rng(18)
     x, w, other = normal(rng, 22, 30), normal(rng, 30, 20), normal(rng, 22, 4, 5)
     graph = graph_of([x.shape, other.shape])
@@ -243,7 +243,7 @@ def test_matrix_product_that_is_split_into_heads() -> None:
     check_close(graph, [x, other], (33 * bound + 1) * ROUNDING, steps=1)
 
 
-def test_matrix_product_with_what_follows_behind_a_reshape() -> None:
+def test_fuses_the_epilogue_of_a_matmul_through_a_reshape() -> None:
     rng = np.random.default_rng(8)
     x, w, other = normal(rng, 22, 30), normal(rng, 30, 20), normal(rng, 2, 11, 20)
     graph = graph_of([x.shape, other.shape])

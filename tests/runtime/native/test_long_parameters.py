@@ -1,4 +1,4 @@
-"""Parameters per channel of a model file, which are arrays until somebody asks for a tuple."""
+"""Per-channel parameters of a model file, which are arrays until a tuple is requested."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ SHAPE = (1, CHANNELS, 5, 4)
 
 
 def in_units(graph: Graph, x: Value, random: np.random.Generator) -> Value:
-    """Whole factors per channel, which a residual sum takes into its step."""
+    """Integer per-channel multipliers, which a residual add includes in its step."""
     factors = random.integers(5000, 20000, CHANNELS) << 16
     op = RequantInt32(
         multiplier_vec=tuple(factors.tolist()),

@@ -1,4 +1,4 @@
-"""How much memory plans take, and how long it takes to make them. Times are printed, never asserted."""
+"""Memory and construction time of plans. Times are printed, never asserted."""
 
 import subprocess
 import sys

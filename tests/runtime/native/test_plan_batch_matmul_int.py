@@ -33,7 +33,7 @@ def zero_of(case: Drawing, dtype: DType) -> int:
 
 
 def tensor_in(case: Drawing, dtype: DType, shape: tuple[int, ...], order: tuple[int, ...]) -> Value:
-    """A tensor whose axes lie in the given order in memory: a permuted input."""
+    """A tensor with the given memory order: a permuted input."""
     outside = tuple(shape[axis] for axis in order)
     back = tuple(int(axis) for axis in np.argsort(order))
     return case.graph.add(Permute(back), case.input(dtype, outside))

@@ -216,7 +216,7 @@ def test_broadcasting(dtype: DType, kind: type[Add], other: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_scaled_channels(seed: int) -> None:
-    """Squeeze and excite: a picture times one number per channel."""
+    """Squeeze and excite: an image times one number per channel."""
     case = Drawing(seed)
     shape = (2, int(case.rng.choice([1, 5, 16, 40])), *case.shape(2))
     results = []
@@ -360,7 +360,7 @@ def test_far_offsets(offset: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_integers_with_real_factors(seed: int) -> None:
+def test_multiplies_integers_by_floats(seed: int) -> None:
     case = Drawing(seed)
     channels = int(case.rng.choice([1, 3, 20]))
     shape = (2, channels, *case.shape(2))

@@ -33,7 +33,7 @@ SEEDS = range(12)
 
 
 def drawn(seed: int) -> tuple[Drawing, DType]:
-    """A drawing and the type that its seed stands for."""
+    """A random graph and the element type for its seed."""
     return Drawing(seed), DTYPES[seed % len(DTYPES)]
 
 

@@ -109,7 +109,7 @@ def test_reduce(seed: int, dtype: DType, method: ReduceMethodType) -> None:
     case.check(*results, chip=Chip.BM1686)
 
 
-def test_global_averages_of_large_pictures() -> None:
+def test_global_averages_of_large_images() -> None:
     case = Drawing(5)
     results = []
     for dtype in DTYPES:

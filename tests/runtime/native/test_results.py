@@ -1,4 +1,4 @@
-"""Memory of results is used again, but never while anybody can still see it."""
+"""Pooled result memory is reused, but never while a reference to it exists."""
 
 import sys
 import threading

@@ -1,7 +1,7 @@
-"""What steps say of the bytes that they touch, and what a program refuses because of it.
+"""Byte ranges that steps declare, and the checks of a program.
 
-Buffers of the caller end with their last byte: a step that loads whole registers must say so, and is refused there. A
-build with sanitizers ends where one did not say so.
+Buffers of the caller have no slack: a step that loads whole registers declares it and is refused there. A build with
+sanitizers aborts if a step reads slack without declaring it.
 """
 
 import numpy as np
@@ -66,7 +66,7 @@ def matmul_spec(left, right, output, item, epilogue):
 
 
 def refusal_of(module, step, sizes):
-    """Why a step is refused on these buffers; nothing where it ran."""
+    """Return why a step is refused on these buffers, or an empty string if it ran."""
     try:
         run_alone(module, step, sizes, 1)
     except ValueError as error:
@@ -76,7 +76,7 @@ def refusal_of(module, step, sizes):
     return ""
 
 
-# Reads behind the end
+# Reads past the end
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -91,7 +91,7 @@ def test_every_step_keeps_to_what_it_says(kind, monkeypatch):
             for index, (_, size) in enumerate(sizes):
                 outside = [*sizes[:index], ("external", size), *sizes[index + 1 :]]
                 refusal = refusal_of(module, step, outside)
-                assert not refusal or f"may read behind buffer {index}, which is the caller's" in refusal, seed
+                assert not refusal or f"may read past the end of buffer {index}, which is the caller's" in refusal, seed
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,9 @@ def test_steps_that_load_whole_registers_are_refused_on_buffers_of_callers(kind,
             for operand in operands if call else ():
                 index = call.named[operand].arguments[0]
                 outside = [*sizes[:index], ("external", sizes[index][1]), *sizes[index + 1 :]]
-                with pytest.raises(ValueError, match=rf"step 0 \(.*\) may read behind buffer {index}, which is the"):
+                with pytest.raises(
+                    ValueError, match=rf"step 0 \(.*\) may read past the end of buffer {index}, which is the"
+                ):
                     run_alone(module, made(step, module, None, rng), outside, 1)
                 found += 1
     assert found
@@ -124,12 +126,12 @@ def test_fused_steps_of_transformers_are_refused_there_too():
     place = module.Place
     buffers = [("external", 0, 64), ("arena", 0, 64), ("arena", 128, 64), ("arena", 256, 64)]
 
-    def refused(step, buffer):
-        with pytest.raises(ValueError, match=f"may read behind buffer {buffer}"):
+    def check_refused(step, buffer):
+        with pytest.raises(ValueError, match=f"may read past the end of buffer {buffer}"):
             program(step, [*buffers[1 : 1 + buffer], buffers[0], *buffers[1 + buffer :]], arena=384)
 
-    refused(norm_quantize(place(0), place(1)), 0)
-    refused(norm_quantize(place(1), place(2), residual=place(0)), 0)
+    check_refused(norm_quantize(place(0), place(1)), 0)
+    check_refused(norm_quantize(place(1), place(2), residual=place(0)), 0)
     floats = module.EpilogueSpec(low=-65536, high=65536, bytes=4, dequantize=(0, 1.0))
     spec = module.AttentionInt8Spec(
         scores=matmul_spec(place(0), place(1), place(3), 4, floats),
@@ -137,7 +139,7 @@ def test_fused_steps_of_transformers_are_refused_there_too():
         values=matmul_spec(place(3), place(2), place(3), 1, module.EpilogueSpec()),
     )
     for operand in range(3):
-        refused(module.attention_int8(spec, "scalar"), operand)
+        check_refused(module.attention_int8(spec, "scalar"), operand)
 
 
 def test_constants_without_slack_are_for_steps_that_need_none():
@@ -147,7 +149,7 @@ def test_constants_without_slack_are_for_steps_that_need_none():
     program(copy_step(), buffers, [np.zeros(64, np.uint8)])
     norm = norm_quantize(place(0), place(1))
     program(norm, buffers, [np.zeros(128, np.uint8)])
-    with pytest.raises(ValueError, match="may read behind buffer 0, which has no slack"):
+    with pytest.raises(ValueError, match="may read past the end of buffer 0, which has no slack"):
         program(norm, buffers, [np.zeros(127, np.uint8)])
     with pytest.raises(ValueError, match="a constant is smaller than its buffer"):
         program(copy_step(), buffers, [np.zeros(63, np.uint8)])
@@ -265,7 +267,7 @@ def test_sizes_near_the_end_of_the_address_space_are_refused():
     with pytest.raises(ValueError, match="a constant is smaller than its buffer"):
         program(step, [("constant", 0, 2**64 - 32), ("arena", 128, 64)], [np.zeros(128, np.uint8)])
     for offset, size in ((2**63, 64), (64, 2**64 - 64), (2**64 - 64, 64)):
-        with pytest.raises(ValueError, match="does not lie in the arena"):
+        with pytest.raises(ValueError, match="outside of the arena"):
             program(step, [("arena", offset, size), ("arena", 128, 64)])
 
 

@@ -13,7 +13,7 @@ from tpuconvert.runtime.native.loader import available_isas, extension, native
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
 LARGE, ZERO = 38, 128
-"""Inputs with the weight 127, beside one with the weight 1; what stands for 0 in all of them."""
+"""Inputs with weight 127 and one with weight 1; the zero point of all of them."""
 LARGEST = LARGE * 127 * 127
 FLUSH_TO_ZERO, DENORMALS_ARE_ZERO = 0x8000, 0x0040
 
@@ -101,7 +101,7 @@ def test_every_threshold(isa, limits, factor, count):
 
 @contextmanager
 def small_numbers_taken_for_zero():
-    """The mode of floating-point arithmetic that libraries built for speed leave behind in a thread."""
+    """Rounding modes that math libraries may leave set in a thread."""
     library = ctypes.CDLL(ctypes.util.find_library("m"))
     before, changed = (ctypes.c_uint32 * 8)(), (ctypes.c_uint32 * 8)()
     library.fegetenv(before)

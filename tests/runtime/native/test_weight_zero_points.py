@@ -1,4 +1,4 @@
-"""Matrix products with constant weights that have a zero point: long ones are corrected by the sums of their rows."""
+"""Matmuls whose constant weights have a zero point: long ones are corrected by the sums of their rows."""
 
 from __future__ import annotations
 

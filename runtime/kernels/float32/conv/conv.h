@@ -1,4 +1,4 @@
-// Binary32 convolution with a fused epilogue; matrix products with constant weights are convolutions with one tap.
+// Binary32 convolution with a fused epilogue; matmuls with constant weights are convolutions with one tap.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace tpuconvert {
 
-// Weights as they lie in the file, with element strides.
+// View of the weights in the file, with strides in elements.
 struct FloatWeights {
   const float* data = nullptr;
   std::ptrdiff_t stride_out = 0, stride_in = 0, stride_y = 0, stride_x = 0;
@@ -26,13 +26,13 @@ struct FloatWeights {
 struct ConvFloatSpec {
   Place input;
   Place output;
-  std::optional<Place> residual;  // added to the result; lies in memory as the result does
+  std::optional<Place> residual;  // added to the result; has its layout
   ConvGeometry geometry;           // strides in bytes, multiples of four
   FloatWeights weights;           // read while the step is made, not kept
   std::vector<float> bias;        // one per output channel, or empty
   Limits limits;                  // applied after the residual
   std::vector<ChainOp> tail;      // what follows instead of an addition and limits; operand 1 is the residual
-  bool is_precise = false;        // sums in binary64, rounded once
+  bool is_precise = false;        // sums in float64, rounded once
 };
 
 // Throws std::invalid_argument for operations that lack an operand.

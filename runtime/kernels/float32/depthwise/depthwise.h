@@ -27,7 +27,7 @@ using DepthwiseFunction = void (*)(const DepthwiseTask& task, std::int64_t first
 struct DepthwiseKernels {
   int lanes;
   DepthwiseFunction run;
-  DepthwiseFunction run_precise;  // sums in binary64, rounded once
+  DepthwiseFunction run_precise;  // sums in float64, rounded once
 };
 
 extern const DepthwiseKernels kDepthwiseScalar;

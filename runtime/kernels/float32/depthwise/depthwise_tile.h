@@ -1,4 +1,4 @@
-// Depthwise kernels over the vector types of one instruction set; included by one file per instruction set, behind its
+// Depthwise kernels over the vector types of one instruction set; included by one file per instruction set, after its
 // vector header. Every sum is one chain of fused multiply-adds in the order of the taps, starting with the bias.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace tpuconvert {
 namespace {
 
-// Where the rows of the result lie.
+// Addresses of the rows of the result.
 struct DepthwisePlace {
   const float* image;
   int y;                  // first row of the image that is read, perhaps above it
@@ -22,7 +22,7 @@ FLOAT_INLINE DepthwisePlace place_of(const DepthwiseTask& task, std::int64_t row
           static_cast<std::ptrdiff_t>(n * task.out_image + y * task.out_row)};
 }
 
-// Where a pixel is read, or zeros outside of the image.
+// Address of a pixel, or zeros outside of the image.
 FLOAT_INLINE const float* pixel_of(const DepthwiseTask& task, const float* image, int y, int x) {
   const bool is_inside = y >= 0 && y < task.height && x >= 0 && x < task.width;
   return is_inside ? image + y * task.in_row + x * task.in_pixel : task.zeros;

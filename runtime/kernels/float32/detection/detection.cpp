@@ -34,7 +34,7 @@ float area_of(const Box& box) {
   return width < 0 || height < 0 ? 0.0f : width * height;
 }
 
-// Intersection over union, every operation in binary32; 0 where they do not meet.
+// Intersection over union, every operation in float32; 0 where they do not meet.
 float overlap(const Box& a, float a_area, const Box& b, float b_area) {
   const float width = smaller(a.high[0], b.high[0]) - larger(a.low[0], b.low[0]);
   const float height = smaller(a.high[1], b.high[1]) - larger(a.low[1], b.low[1]);
@@ -115,7 +115,7 @@ class DetectionStep final : public Step {
   }
   static std::size_t padded(std::size_t size) { return (size + 63) / 64 * 64; }
 
-  // Computed in binary64 and rounded once.
+  // Computed in float64 and rounded once.
   Box decoded(const float* loc, const float* prior, int index, int label) const {
     const float* delta = loc + (spec_.shares_location ? index : std::int64_t{index} * spec_.classes + label) * 4;
     const float* corners = prior + std::int64_t{index} * 4;
@@ -171,7 +171,7 @@ class DetectionStep final : public Step {
     return count;
   }
 
-  // Which of the boxes of an image are written, in the order of the classes: those with the best scores, earlier ones of
+  // Selects the boxes of an image to write, in the order of the classes: those with the best scores, earlier ones of
   // equal scores.
   std::int64_t best(const Found* found, std::int64_t count, int* order) const {
     for (std::int64_t k = 0; k < count; ++k) order[k] = static_cast<int>(k);

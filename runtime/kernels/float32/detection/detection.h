@@ -1,4 +1,4 @@
-// The last step of an SSD detector: predictions become boxes, of which those stay that overlap no better one.
+// SSD detection output: box decoding and non-maximum suppression.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tpuconvert {
 
-// How a prediction moves a prior box; numbers as in the operator.
+// Encoding of a box relative to its prior; numbers as in the operator.
 enum class BoxCode { kCorner = 1, kCenterSize = 2, kCornerSize = 3 };
 
 // loc [images, priors, 1 or classes, 4], conf [images, priors, classes], prior [1 or 2, priors, 4], all dense; the second

@@ -65,7 +65,7 @@ constexpr std::int64_t kPartElements = 1 << 13;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-// One axis of the result: its extent and the elements between neighbours in the result and in every operand.
+// One axis of the result: its extent and the elements between adjacent in the result and in every operand.
 struct Axis {
   std::int64_t extent = 1, step = 1;
   std::vector<std::int64_t> steps;
@@ -156,7 +156,7 @@ class ChainFloatStep final : public Step {
     return &operand == operands_.data() ? item_bytes(start_.source) : kFloat;
   }
 
-  // Where the rows of the operands start, for one row after the other.
+  // Addresses of the rows of the operands, row by row.
   class Rows {
    public:
     Rows(const ChainFloatStep& step, std::int64_t first) : step_(step), next_(first) {}
@@ -255,7 +255,7 @@ class ChainFloatStep final : public Step {
       throw std::invalid_argument("chain_float32: the zero point is too large");
   }
 
-  // Neighbouring axes that are one run in all tensors become one axis.
+  // Adjacent axes that are one run in all tensors become one axis.
   void collapse(const ChainSpec& spec) {
     std::int64_t step = 1;
     for (std::size_t axis = spec.shape.size(); axis-- > 0;) {

@@ -1,4 +1,4 @@
-// Element-wise computations on binary32 tensors: a chain of operations on one element after the other.
+// Element-wise computations on float32 tensors: a chain of operations on one element after the other.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,26 @@ enum class ChainKind {
   kMax, kMin, kReverseMax, kReverseMin,
   // 1 where the relation holds between x and y, else 0.
   kGreater, kGreaterEqual, kLess, kLessEqual, kEqual, kNotEqual,
-  // y where x > 0, the number `b` elsewhere; and the other way round.
+  // x > 0 ? y : b, and x > 0 ? b : y.
   kSelect, kReverseSelect,
   // Of x alone.
   kRelu, kLeakyRelu, kClamp, kAbs, kSquare, kSqrt, kReciprocalSqrt, kRound, kCeil, kFloor,
   kExp, kLog, kSin, kCos, kTanh, kSigmoid, kElu, kGelu, kGeluTanh, kSilu, kHardSigmoid, kHardSwish, kSoftplus, kMish,
 };
 
-// The kind of that name, as the plan spells it. Throws std::invalid_argument for another name.
+// The kind with this name. Throws std::invalid_argument for an unknown name.
 ChainKind chain_kind_named(const std::string& name);
 
-// What the numbers that a chain starts with are stored as. Integers mean (stored - zero) * scale in binary32.
+// Storage type of the first operand. Integers are dequantized: (stored - zero) * scale in float32.
 enum class ChainSource { kReal, kByte, kWord, kSignedWord };
 
 struct ChainStart {
   ChainSource source = ChainSource::kReal;
-  std::int32_t zero = 0;  // |stored - zero| < 2^24: exact in binary32
+  std::int32_t zero = 0;  // |stored - zero| < 2^24: exact in float32
   float scale = 1.0f;
 };
 
-// What integers of that type are stored as: "u8", "u16" or "i16". Throws std::invalid_argument for another name.
+// The storage type with this name: "u8", "u16" or "i16". Throws std::invalid_argument for an unknown name.
 ChainSource chain_source_named(const std::string& name);
 
 struct ChainOp {
@@ -47,7 +47,7 @@ struct ChainOp {
   double a = 0, b = 0;   // slope, limits, factors
 };
 
-// A run of elements that lie behind each other in the result, and what the operations need there.
+// A contiguous run of result elements, and the operands of the operations there.
 struct ChainRow {
   const ChainOp* ops = nullptr;
   int op_count = 0;
@@ -64,7 +64,7 @@ using ChainFunction = void (*)(const ChainRow& row);
 // Writes what `count` stored integers mean.
 using ChainReader = void (*)(const ChainStart& start, const std::uint8_t* from, float* to, std::int64_t count);
 
-// Functions whose results decide integers are evaluated by the mathematical library in binary64 and rounded once.
+// Functions whose results decide integers are evaluated by the mathematical library in float64 and rounded once.
 struct ChainKernels {
   ChainFunction run;
   ChainFunction run_precise;

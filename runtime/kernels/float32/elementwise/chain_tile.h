@@ -1,4 +1,4 @@
-// Element-wise kernels over the vector types of one instruction set; included by one file per instruction set, behind its
+// Element-wise kernels over the vector types of one instruction set; included by one file per instruction set, after its
 // vector header.
 #pragma once
 
@@ -21,7 +21,7 @@ FLOAT_INLINE void map_row(const float* from, float* to, std::int64_t count, F&& 
   if (left > 0) function(Float::load_first(from + i, left)).store_first(to + i, left);
 }
 
-// The same for a function of binary64 numbers.
+// The same for a function of float64 numbers.
 template <typename F>
 FLOAT_INLINE void map_wide(const float* from, float* to, std::int64_t count, F&& function) {
   map_row(from, to, count, [&](Float x) __attribute__((always_inline)) {
@@ -51,7 +51,7 @@ FLOAT_INLINE void map_pairs(const float* from, const float* y, bool is_single, f
 FLOAT_INLINE Float maximum(Float a, Float b) { return select(is_nan(a), a, larger(a, b)); }
 FLOAT_INLINE Float minimum(Float a, Float b) { return select(is_nan(a), a, smaller(a, b)); }
 
-// The nearest integer, halves away from zero; zeros are positive.
+// Rounds to the nearest integer, ties away from zero; zeros are positive.
 FLOAT_INLINE Float round_half_away(Float x) {
   const Float whole = round_to_zero(x);
   const Float away = whole + with_sign_of(Float::broadcast(1.0f), x);
@@ -153,7 +153,7 @@ void run_chain(const ChainRow& row) {
   }
 }
 
-// Stored integers as binary32 numbers.
+// Stored integers as float32 numbers.
 template <typename T, typename F>
 FLOAT_INLINE void read_integers(const T* from, float* to, std::int64_t count, F&& meaning) {
   if (count < Float::kLanes) {

@@ -1,9 +1,9 @@
-// Elementary functions of lanes of binary64 numbers, for results that are rounded to binary32. Included behind the vector
+// Elementary functions of lanes of float64 numbers, for results that are rounded to float32. Included after the vector
 // header of an instruction set.
 //
 // They use fused multiply-adds, additions, products and quotients only, all of which are the same on every instruction
-// set; so are the results. Relative errors stay below 2^-30: after the rounding to binary32 that is at most 0.52 units in
-// the last place. Operands come from binary32 numbers.
+// set; so are the results. Relative errors stay below 2^-30: after the rounding to float32 that is at most 0.52 units in
+// the last place. Operands come from float32 numbers.
 #pragma once
 
 #include "float32/unroll.h"
@@ -22,7 +22,7 @@ FLOAT_INLINE Double polynomial(Double x, const double (&c)[kCount]) {
 }
 
 // exp(x) = 2^n (1 + q): n in the low bits of `shifted`. x is limited to +-200, whose exponentials are 0 and infinity in
-// binary32; NaN stays NaN.
+// float32; NaN stays NaN.
 struct SplitExponential {
   Double shifted, q;
 };
@@ -108,13 +108,13 @@ FLOAT_INLINE Double error_complement(Double x) {
   return select(x < constant(0.0), constant(2.0) - tail, tail);
 }
 
-// Where x is minus infinity: 0, the limit of functions that are x times something that vanishes faster.
+// 0 for x = -infinity: the limit of functions of the form x * f(x) with f(x) = o(1 / x).
 FLOAT_INLINE Double zero_below(Double x, Double y) {
   return select(x < constant(-0x1p200), constant(0.0), y);
 }
 
 FLOAT_INLINE Double gelu(Double x) {
-  // Where error_complement stops to fall, the result has long been below all binary32 numbers.
+  // Where error_complement stops decreasing, the result is below the smallest float32 number.
   const Double y = x * constant(0.5) * error_complement(x * constant(-0.7071067811865476));
   return select(x < constant(-15.5), constant(0.0), y);
 }

@@ -1,7 +1,7 @@
-// The logistic function of lanes of binary32 numbers without binary64. Included behind functions.h.
+// The logistic function of lanes of float32 numbers without float64. Included after functions.h.
 //
 // Every operation is rounded alike on every instruction set; so are the results. They are within 0.516 units in the last
-// place of the function: that was tried for every operand.
+// place of the function: tested for every operand.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace {
 // 1 / (1 + exp(-x)) for |x| < 87, where neither the exponential nor the result is subnormal.
 //
 // exp(-x) = 2^(m/32) exp(-r) for the nearest integer m, |r| < 0.0109. One number holds exp(-x), a second one what its
-// rounding left; so does the sum with 1. The quotient is corrected by its exact remainder.
+// rounding error; so does the sum with 1. The quotient is corrected by its exact remainder.
 FLOAT_INLINE Float sigmoid_near(Float x) {
-  // Bits of 2^(j/32) rounded to binary32, less j * 2^18: bits of m shifted by 18 add j again, and the exponent.
+  // Bits of 2^(j/32) rounded to float32, less j * 2^18: bits of m shifted by 18 add j again, and the exponent.
   alignas(64) static constexpr std::uint32_t kPowers[32] = {
     0x3F800000, 0x3F7ECD87, 0x3F7DAAC3, 0x3F7C980F, 0x3F7B95C2, 0x3F7AA43A, 0x3F79C3D3, 0x3F78F4F0,
     0x3F7837F0, 0x3F778D3A, 0x3F76F532, 0x3F767043, 0x3F75FED7, 0x3F75A15B, 0x3F75583F, 0x3F7523F6,
     0x3F7504F3, 0x3F74FBAF, 0x3F7508A4, 0x3F752C4D, 0x3F75672A, 0x3F75B9BE, 0x3F76248C, 0x3F76A81E,
     0x3F7744FD, 0x3F77FBB8, 0x3F78CCDF, 0x3F79B907, 0x3F7AC0C7, 0x3F7BE4BA, 0x3F7D257D, 0x3F7E83B3,
   };
-  // What r is larger by because 2^(j/32) was rounded.
+  // Rounding error of 2^(j/32), relative to r.
   alignas(64) static constexpr float kRests[32] = {
     0x0p+0f, 0x1.947416p-25f, -0x1.8d96d4p-25f, 0x1.dda2fep-25f,
     0x1.9c0c22p-27f, 0x1.a2fbb4p-25f, -0x1.964902p-25f, 0x1.2b0dbcp-25f,

@@ -1,4 +1,4 @@
-// Pooling and resizing of binary32 images that lie channels-last.
+// Pooling and resizing of float32 channels-last images.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The largest element, or the average, of every window of channels-last images. Included behind the vector header of an
-// instruction set. Averages are summed in binary64, row by row, and rounded once.
+// Max and average pooling of channels-last images. Included after the vector header of an
+// instruction set. Averages are summed in float64, row by row, and rounded once.
 #pragma once
 
 #include "float32/epilogue.h"
@@ -8,7 +8,7 @@
 namespace tpuconvert {
 namespace {
 
-// The part of a window that lies inside the image.
+// The part of a window inside the image.
 struct Inside {
   int begin, end;
 };

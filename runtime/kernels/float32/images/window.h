@@ -21,8 +21,8 @@ struct Window {
   int taps() const { return kernel_h * kernel_w; }
 };
 
-// What a sum is limited to before it is stored, after a tensor of the shape of the result was added: the larger of it and
-// `low`, then the smaller of that and `high`; NaN stays NaN, and a zero has the sign that `low` gives it.
+// Clamp of the result after the residual add: min(max(x, low), high). NaN stays NaN, and a zero has the sign that `low`
+// gives it.
 struct Limits {
   bool are_set = false;
   float low = 0, high = 0;  // low <= high; high is not 0, low is not -0
@@ -32,7 +32,7 @@ struct Limits {
 // possible.
 Window window_of(const ConvGeometry& geometry, const char* kind);
 
-// Bytes from the first to behind the last element of the images, and of the result. The geometry is that of window_of.
+// Bytes from the first to the end of the last element of the images, and of the result. The geometry is that of window_of.
 std::size_t input_bytes(const ConvGeometry& geometry, const char* kind);
 std::size_t output_bytes(const ConvGeometry& geometry, const char* kind);
 

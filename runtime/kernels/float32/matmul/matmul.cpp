@@ -23,7 +23,7 @@ std::ptrdiff_t in_floats(std::int64_t bytes) {
   return bytes / kFloat;
 }
 
-// Bytes to behind the last element of matrices of these extents and strides.
+// Bytes to the end of the last element of matrices of these extents and strides.
 std::size_t extent_of(const std::vector<std::int64_t>& starts, std::int64_t rows, std::int64_t row, std::int64_t columns,
                       std::int64_t column) {
   std::int64_t total = kFloat, step = 0;

@@ -17,7 +17,7 @@ struct MatmulFloatSpec {
   std::int64_t left_row = 0, left_depth = 0, right_depth = 0, right_column = 0, out_row = 0;
   std::vector<std::int64_t> left_starts, right_starts, out_starts;  // one per entry of the batch
   std::vector<float> bias;                                          // one per column, or empty
-  bool is_precise = false;                                          // sums in binary64, rounded once
+  bool is_precise = false;                                          // sums in float64, rounded once
 };
 
 // Throws std::invalid_argument for extents and strides that are not possible.

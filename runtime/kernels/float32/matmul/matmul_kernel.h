@@ -1,4 +1,4 @@
-// Binary32 convolutions and matrix products: what their steps hand to the kernels of an instruction set.
+// Binary32 convolutions and matmuls: what their steps hand to the kernels of an instruction set.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tpuconvert {
 
-// Columns of the result whose weights lie together, one row of weights after the other.
+// Columns of the result whose weights are packed together, row by row.
 struct MatmulPanel {
   int first = 0;               // column of the result
   int columns = 0;             // that are stored
@@ -23,9 +23,8 @@ struct PanelRun {
   std::ptrdiff_t input = 0;    // floats to the first input channel of their group
 };
 
-// Which rows are copied together before they are multiplied: none; parts of those that touch the padding, where the taps of
-// a row are short; or all of them, so that rows at unlucky distances do not share the sets of the cache: for each tile, or
-// once.
+// Rows that are copied to contiguous memory before the multiplication: none; those that touch the padding, where the taps
+// of a row are short; or all of them, which avoids cache conflicts between rows with unlucky strides: per tile, or once.
 enum class Gathers { kNone, kBorder, kTile, kOnce };
 
 // A convolution; a matrix is an image with one row.
@@ -66,11 +65,11 @@ struct MatmulKernels {
   int lanes;          // columns in one register
   int panel_vectors;  // registers of a whole panel
   int tile_rows;      // rows of the result that are computed together
-  int precise_rows;   // the same for sums in binary64
+  int precise_rows;   // the same for sums in float64
   // `residual` may be null; otherwise it has the strides of the result.
   void (*run)(const MatmulConvTask& task, const MatmulPart& part, const float* input, const float* residual, float* output,
               std::uint8_t* scratch);
-  // Sums in binary64, rounded once.
+  // Sums in float64, rounded once.
   void (*run_precise)(const MatmulConvTask& task, const MatmulPart& part, const float* input, const float* residual,
                       float* output, std::uint8_t* scratch);
   // Panels of columns, counted over all entries of the batch: first <= panel < last.

@@ -1,4 +1,4 @@
-// The product kernels over the vector types of one instruction set; included by one file per instruction set, behind its
+// Matmul and conv kernels over the vector types of one instruction set; included by one file per instruction set, after its
 // vector header.
 //
 // Every sum is one chain of fused multiply-adds in the order kernel row, kernel column, channel, starting with the bias:
@@ -163,7 +163,7 @@ struct TileSource {
       for (int i = 0; i < task.kernel_h; ++i)
         for (int r = 0; r < count; ++r)
           addresses[i * count + r] = image[r] + (y[r] + i * task.dilation_h) * task.in_row + x[r] * task.in_pixel;
-      if (!is_inside) copy_border(image, y, x, count);
+      if (!is_inside) copy_padded(image, y, x, count);
     } else {
       segments = task.taps();
       depth = task.depth;
@@ -187,8 +187,8 @@ struct TileSource {
   }
 
  private:
-  // Kernel rows that reach over the border are copied, with zeros where there is nothing.
-  FLOAT_INLINE void copy_border(const float* const* image, const int* y, const int* x, int count) {
+  // Copies kernel rows that cross the edge of the image, with zeros outside.
+  FLOAT_INLINE void copy_padded(const float* const* image, const int* y, const int* x, int count) {
     for (int r = 0; r < count; ++r) {
       const int first = x[r] < 0 ? -x[r] : 0, beyond = x[r] + task.kernel_w - task.width;
       const int last = task.kernel_w - (beyond > 0 ? beyond : 0);
@@ -273,7 +273,7 @@ void run_product(const MatmulConvTask& task, const MatmulPart& part, const float
     source.gathered = gathered + (t - part.tile_begin) * gathered_tile;
     source.set(input + task.runs[part.run_begin].input, first_row(t), row_count(t));
   }
-  // Rows of neighbouring tiles are adjacent in memory.
+  // Rows of adjacent tiles are adjacent in memory.
   const bool is_stream = task.taps() == 1 && task.gathers == Gathers::kNone && task.stride_h == 1 && task.stride_w == 1;
   Tile tile;
   tile.pitch = task.out_pixel;

@@ -12,7 +12,7 @@ namespace {
 // A part has at least this many elements, or its start costs more than another thread gains.
 constexpr std::int64_t kPartElements = 1 << 12;
 
-// What both steps have in common: pixels one after the other, of so many channels each.
+// Base class of steps over contiguous pixels.
 class ChannelStep : public Step {
  public:
   ChannelStep(const Place& x, const Place& y, std::int64_t pixels, std::int64_t channels)

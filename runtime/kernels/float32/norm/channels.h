@@ -1,4 +1,4 @@
-// Operators on the channels of binary32 images that lie channels-last, computed in binary64 and rounded once.
+// Per-channel operators on channels-last float32 images, computed in float64 and rounded once.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Layer, group and root-mean-square normalization along rows. Included behind the vector header of an instruction set.
+// Layer, group and root-mean-square normalization along rows. Included after the vector header of an instruction set.
 #pragma once
 
 #include <cmath>

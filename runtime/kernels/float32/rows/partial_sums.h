@@ -1,4 +1,4 @@
-// Sixteen elements at a time as binary64, whatever the registers hold. Included behind the vector header of an instruction
+// Sixteen elements at a time as float64, for any register width. Included after the vector header of an instruction
 // set.
 #pragma once
 

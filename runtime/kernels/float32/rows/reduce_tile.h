@@ -1,4 +1,4 @@
-// One number for many: sums, largest, smallest and products. Included behind the vector header of an instruction set.
+// Reductions: sum, max, min and product. Included after the vector header of an instruction set.
 #pragma once
 
 #include "float32/rows/partial_sums.h"

@@ -1,6 +1,6 @@
 // Softmax, normalization and reduction: what their steps hand to the kernels of an instruction set.
 //
-// All of them compute in binary64 and round once. Sums along a row are kept as sixteen partial sums, element i in sum
+// All of them compute in float64 and round once. Sums along a row are kept as sixteen partial sums, element i in sum
 // i mod 16, which are added in a fixed tree: the same on every instruction set.
 #pragma once
 

@@ -1,4 +1,4 @@
-// y = exp(x - max(x)) / sum of those, along rows. Included behind the vector header of an instruction set.
+// Softmax along rows: y = exp(x - max(x)) / sum(exp(x - max(x))). Included after the vector header of an instruction set.
 #pragma once
 
 #include "float32/elementwise/functions.h"
@@ -34,7 +34,7 @@ void run_softmax(const SoftmaxTask& task, std::int64_t first, std::int64_t last,
     Sixteen sums = Sixteen::broadcast(0.0);
     if (task.is_precise) precise_powers(from, most, task.count, powers);
     for (std::int64_t i = 0; i < task.count; i += kPartial) {
-      // Beyond the end exp(-infinity) is a number whose share of the sum is nothing.
+      // Elements after the end are -infinity: exp(-infinity) = 0 does not change the sum.
       Sixteen power;
       if (task.is_precise) {
         power = Sixteen::load(powers + i);

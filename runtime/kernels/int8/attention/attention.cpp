@@ -8,7 +8,7 @@ namespace tpuconvert {
 
 namespace {
 
-constexpr std::int64_t kRows = 14;  // that go through all three parts together: whole tiles of every kernel, or nearly
+constexpr std::int64_t kRows = 14;  // processed together: a multiple, or nearly, of the tile height of every kernel
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -30,7 +30,7 @@ class AttentionInt8Step : public Step {
     value_bytes_ = static_cast<std::size_t>(values_->blocks()) * values_->packed_bytes();
     tile_bytes_ = std::max(scores_->scratch_bytes(), values_->scratch_bytes());
     score_bytes_ = static_cast<std::size_t>(kRows * spec_.scores.output_row);
-    // Behind the last row there are bytes that a kernel may read.
+    // With slack after the last row.
     probability_bytes_ = aligned(static_cast<std::size_t>(kRows * spec_.values.left_row) + kSlack);
     power_bytes_ = aligned((columns + kRowLanes) * sizeof(double));
   }
@@ -107,14 +107,14 @@ class AttentionInt8Step : public Step {
 
 std::shared_ptr<Step> make_attention_int8(const AttentionInt8Spec& spec, Isa isa) {
   AttentionInt8Spec own = spec;
-  // Rows between the products lie one behind the other in scratch memory, each from a multiple of 64 bytes on.
+  // Rows between the matmuls are contiguous in scratch memory, each aligned to 64 bytes.
   own.scores.output_batch.assign(own.scores.batch.size(), 0);
   own.values.left_batch.assign(own.values.batch.size(), 0);
   check_matmul_int8(own.scores);
   check_matmul_int8(own.values);
   if (own.scores.batch != own.values.batch || own.scores.rows != own.values.rows ||
       own.scores.columns != own.values.depth || !own.scores.epilogue.is_dequantized)
-    throw std::invalid_argument("attention_int8: the products do not fit together");
+    throw std::invalid_argument("attention_int8: the matmuls do not fit together");
   const auto columns = static_cast<std::size_t>(own.scores.columns);
   own.scores.output_row = static_cast<std::ptrdiff_t>(aligned(columns * sizeof(float)));
   own.values.left_row = static_cast<std::ptrdiff_t>(aligned(columns));

@@ -1,5 +1,5 @@
-// Attention in one step: a product, the softmax of its rows as bytes, and their product with another operand. The rows in
-// between never leave the first cache.
+// Attention as one step: a matmul, the quantized softmax of its rows, and a second matmul. Intermediate rows stay in the
+// first-level cache.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 namespace tpuconvert {
 
 struct AttentionInt8Spec {
-  MatmulInt8Spec scores;  // with real results; where they lie is not used
+  MatmulInt8Spec scores;  // with float results; the output address is not used
   ByteQuantization probabilities;   // the softmax of a row of scores, as the left operand of `values`
-  MatmulInt8Spec values;  // as deep as the scores have columns; where its left operand lies is not used
+  MatmulInt8Spec values;  // with the columns of the scores as depth; the left address is not used
 };
 
 // Throws as make_matmul_int8, and std::invalid_argument where the products do not fit together.

@@ -29,7 +29,7 @@ void add_extent(std::int64_t count, std::int64_t stride, std::int64_t* total) {
           "strides and extents exceed 64 bits");
 }
 
-// Bytes from the first to behind the last element of a channels-last tensor.
+// Bytes from the first to the end of the last element of a channels-last tensor.
 std::int64_t extent(const std::int64_t (&sizes)[3], const std::ptrdiff_t (&strides)[3], std::int64_t pixel_bytes) {
   std::int64_t total = pixel_bytes;
   for (int axis = 0; axis < 3; ++axis) {
@@ -84,7 +84,7 @@ void check_geometry(const ConvGeometry& g, int out_bytes) {
     require(stride % out_bytes == 0, "a stride of the result is not a multiple of its elements");
 }
 
-// What no sum exceeds, by the number of its products.
+// Bound of the accumulators from the number of products.
 std::int64_t reach(const ConvInt8Spec& spec) {
   std::int64_t largest_bias = 0;
   for (const std::int32_t value : spec.bias) largest_bias = std::max(largest_bias, std::abs(std::int64_t{value}));
@@ -102,7 +102,7 @@ void check_parameters(const ConvInt8Spec& spec) {
     require(value >= lowest && value <= lowest + 255, "a zero point lies outside the type of the weights");
   require(spec.bias.empty() || spec.bias.size() == channels, "biases must be one per output channel");
   require(spec.input_zero >= 0 && spec.input_zero <= 255, "the zero point of the input is not a stored byte");
-  // Sums of products alone may not leave 32 bits either: kernels add the bias first or last. One channel at a time only
+  // Sums of products alone may not overflows 32 bits either: kernels add the bias first or last. One channel at a time only
   // where no channel is safe by the number of its products.
   if (reach(spec) <= kLargestIndex) return;
   for (int channel = 0; channel < g.out_channels; ++channel)

@@ -1,4 +1,4 @@
-// Exact integer convolution with a fused epilogue; matrix products are convolutions with one tap.
+// Integer convolution with a fused epilogue; a matmul is a convolution with one tap.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct ConvGeometry {
   bool is_depthwise() const { return groups > 1 && group_in() == 1 && group_out() == 1; }
 };
 
-// Weights as they lie in the file, with element strides; value = element - zero[channel].
+// View of the weights in the file, with strides in elements; value = element - zero[channel].
 struct WeightView {
   const void* data = nullptr;
   bool is_signed = true;
@@ -61,37 +61,37 @@ struct ConvInt8Spec {
   ConvGeometry geometry;
   WeightView weights;               // read while the step is made, not kept
   std::vector<std::int32_t> bias;   // one per output channel, or empty
-  int input_zero = 0;               // stored byte that means 0, 0..255; padding has this value
+  int input_zero = 0;               // stored zero point, 0..255; also the value of padding
   EpilogueSpec epilogue;
   std::optional<ResidualSpec> residual;  // added to results of one byte, after the table
 };
 
-// Where the tensors of a run begin; `other` is null without a residual sum.
+// Addresses of the tensors in a run; `other` is null without a residual add.
 struct ConvAddresses {
   const std::uint8_t* input;
   std::uint8_t* output;
   const std::uint8_t* other;
 };
 
-// The packed form for one instruction set.
+// A convolution with packed weights for one instruction set.
 class ConvInt8Kernel {
  public:
   virtual ~ConvInt8Kernel() = default;
   // Computes part `part` of `parts` of the result. Different parts may run at the same time.
   virtual void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const = 0;
-  // Whether `run` adds the residual; otherwise that is done to the whole result afterwards.
+  // True if `run` adds the residual; otherwise a second pass over the result does.
   virtual bool adds_residual() const { return false; }
-  // Into how many parts the work is best divided for that many threads; more than threads where it evens out the load.
+  // Number of parts to split the work into; may exceed the number of threads to balance the load.
   virtual int parts(int threads) const = 0;
   virtual std::size_t scratch_bytes() const { return 0; }
   virtual std::size_t packed_bytes() const = 0;
   virtual const char* kind() const = 0;
 };
 
-// What a profile calls it: "conv_int8 3x3", "depthwise_int8 3x3", "matmul_int8".
+// Name in profiles: "conv_int8 3x3", "depthwise_int8 3x3", "matmul_int8".
 std::string kind_of(const ConvGeometry& geometry);
 
-// Largest magnitude that sum + bias can have for a channel; sums that may leave 32 bits are refused by make_conv_int8.
+// Largest magnitude that sum + bias can have for a channel; sums that may overflows 32 bits are refused by make_conv_int8.
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel);
 
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_scalar(const ConvInt8Spec& spec);
@@ -99,7 +99,7 @@ std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx2(const ConvInt8Spec& spec);
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec);
 
 // Checks the geometry and makes the step. Throws std::invalid_argument for extents, strides or parameters that do not fit
-// together, and std::overflow_error when a sum may leave 32 bits.
+// together, and std::overflow_error when a sum may overflows 32 bits.
 std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa);
 
 }  // namespace tpuconvert

@@ -2,7 +2,7 @@
 //
 // With products of words (AVX2) the inputs of six positions are widened to scratch memory first. With products of bytes
 // they are read where they lie, one pointer per position and tap; but where a tap is not a whole number of 4 bytes, all
-// taps of a position are copied into one run. Depthwise convolutions read 16 neighbouring channels per tap.
+// taps of a position are copied into one run. Depthwise convolutions read 16 adjacent channels per tap.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -117,7 +117,7 @@ class ConvPanels : public ConvInt8Kernel {
   struct Tile {
     int rows = 0;
     const std::uint8_t* image[kRows];
-    int y[kRows], x[kRows];  // of the first tap; may lie in the padding
+    int y[kRows], x[kRows];  // of the first tap; may be in the padding
     std::uint8_t* out[kRows];
   };
 
@@ -167,7 +167,7 @@ class ConvPanels : public ConvInt8Kernel {
     }
     has_bytes_ = functions_.has_byte_dot;
     repeats_ = byte_parts;
-    // What is read behind the last channel of a group meets weights of 0.
+    // Bytes after the last channel of a group are multiplied by zero weights.
     is_concatenated_ = g_.groups == 1 && (!has_bytes_ || (g_.group_in() % 4 != 0 && g_.taps() > 1));
     is_widened_ = g_.groups > 1 && !has_bytes_;
     const std::ptrdiff_t depth = is_concatenated_ ? std::ptrdiff_t{g_.taps()} * g_.group_in() : g_.group_in();
@@ -191,7 +191,7 @@ class ConvPanels : public ConvInt8Kernel {
     }
   }
 
-  // Puts `count` weights in the places of one lane, from a depth on that is counted in weights.
+  // Packs `count` weights of one lane, starting at a depth counted in weights.
   void put(const std::int16_t* weights, std::ptrdiff_t count, std::ptrdiff_t depth, std::uint8_t* lane,
            int part) const {
     for (std::ptrdiff_t i = 0; i < count; ++i, ++depth) {

@@ -1,4 +1,4 @@
-// Integer convolution for every processor: the specification that the other kernels equal byte for byte.
+// Scalar integer convolution: the reference that the other kernels equal byte for byte.
 //
 // Operands are widened to 16 bits, zero points subtracted, so that compilers find the instruction that multiplies pairs of
 // them (pmaddwd on SSE2). Any weight of -255..255 fits.
@@ -37,7 +37,7 @@ void multiply_tile(const std::int16_t* rows, const std::int16_t* weights, std::p
   std::memcpy(sums, all, sizeof(all));
 }
 
-// Where the input of one output position lies, tap by tap.
+// Input addresses of one output position, per tap.
 class Window {
  public:
   Window(const ConvGeometry& geometry, const std::uint8_t* input, std::int64_t position) : g_(geometry) {

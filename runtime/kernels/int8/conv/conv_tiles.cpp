@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that stay in the second-level cache beside activations
 constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for all rows before the next are read
 constexpr std::size_t kPassBytes = 16 * 1024;    // of inputs that all panels use before the next are read
-constexpr int kFewTiles = 16;                    // behind more, beginning anew is quicker than walking on
+constexpr int kFewTiles = 16;                    // after more tiles, `begin` is faster than `advance`
 
 TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
   if (adds_residual)
@@ -34,7 +34,7 @@ TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
   return tile_sums(panel.full, panel.half, rows);
 }
 
-// Neighbouring panels of one shape, whose weights are used for all rows of a part before those of the next run.
+// Adjacent panels of one shape, whose weights are used for all rows of a part before those of the next run.
 struct PanelRun {
   int first, last;  // last is exclusive
 };
@@ -78,7 +78,7 @@ class Tiles {
 
   std::int64_t count() const { return count_; }
   int rows_of(std::int64_t tile) const { return fewer_ + (tile < higher_ ? 1 : 0); }
-  // How many tiles from this one on are as high as it is.
+  // Number of tiles from this one on with the same height.
   std::int64_t same_from(std::int64_t tile) const { return (tile < higher_ ? higher_ : count_) - tile; }
 
  private:
@@ -148,7 +148,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
 
-  // By output channels where the weights are the larger share of what is read, and they divide evenly enough.
+  // Split by output channels if the weights are larger than the input and divide evenly enough.
   bool splits_panels(int parts) const {
     const int panels = static_cast<int>(packed_.panels.size());
     if (panels < parts || (panels % parts != 0 && panels < 8 * parts)) return false;
@@ -225,8 +225,8 @@ class ConvTiles : public ConvInt8Kernel {
     const RegionWindows& windows = windows_.regions()[results.region];
     const TileArguments* constants = arguments_.data() + results.region * packed_.panels.size();
     TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
-    // Addresses of a tile, from which those of some more are at even distances. They are stored long before they are read:
-    // it would wait for them.
+    // Addresses of a tile; some later tiles have constant distances from it. They are computed one tile ahead to avoid a
+    // store-to-load stall.
     struct {
       Walk walk;
       const std::uint8_t** inputs;
@@ -291,7 +291,7 @@ class ConvTiles : public ConvInt8Kernel {
     arguments->residual.others = walk.other;
   }
 
-  // What a tile has left to be done.
+  // Epilogue and residual add of a tile whose kernel does not include them.
   void complete_tile(int index, int rows, std::int32_t* sums, const Walk& walk) const {
     const Panel& panel = packed_.panels[static_cast<std::size_t>(index)];
     if (panel.epilogue == TileEpilogue::kSums) {
@@ -301,7 +301,7 @@ class ConvTiles : public ConvInt8Kernel {
     if (residual_) add_residual(index, panel, rows, walk.output, walk.other);
   }
 
-  // The last tiles bring the weights near that are used next, which lie behind these: a part of each step's.
+  // The last tiles prefetch the next weights, a part of them in every step.
   std::ptrdiff_t ahead_of(PanelRun run, const Results& results, const Tiles& tiles, std::int64_t tile) const {
     const std::int64_t left = tiles.count() - 1 - tile;
     if (!results.are_last || left >= 4) return 0;
@@ -366,7 +366,7 @@ class ConvTiles : public ConvInt8Kernel {
     return panel.accumulators() > 2 || panel.columns == kLanes * panel.accumulators();
   }
 
-  // Brings the other tensor near while sums are computed.
+  // Prefetches the other tensor during the multiplication.
   void fetch_others(PanelRun run, int rows, const std::uint8_t* const* others, std::ptrdiff_t distance) const {
     const Panel& last_panel = packed_.panels[static_cast<std::size_t>(run.last - 1)];
     const int first = packed_.panels[static_cast<std::size_t>(run.first)].first;
@@ -386,7 +386,7 @@ class ConvTiles : public ConvInt8Kernel {
   }
 
   struct PanelKernels {
-    bool are_complete;  // nothing is left to be done with their results
+    bool are_complete;  // the kernels include epilogue and residual add
     TileKernel of_rows[kMaxRows];
   };
 

@@ -1,4 +1,4 @@
-// Dense and grouped convolution, and matrix products, by register tiles of AVX512-VNNI.
+// Dense and grouped convolution and matmul with register tiles for AVX512-VNNI.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,7 @@ namespace tpuconvert::avx512 {
 
 constexpr int kColumnBytes = 64;  // the most that a column of all rows may have
 
-// How `rows` rows of `pixel_bytes` bytes a pixel become columns: [column][row][pixel_bytes], as many columns at once as
+// Permutation of `rows` rows of pixels with `pixel_bytes` bytes into columns: [column][row][pixel_bytes], as many columns at once as
 // a vector holds.
 struct alignas(64) ColumnOrder {
   std::uint8_t index[kColumnBytes][kColumnBytes];  // [row]: the bytes of this row that a vector takes
@@ -23,7 +23,7 @@ struct alignas(64) ColumnOrder {
 // rows * pixel_bytes <= kColumnBytes
 ColumnOrder column_order(int rows, int pixel_bytes);
 
-// Writes up to 63 bytes behind the last column, and reads as many behind the rows.
+// Writes up to 63 bytes after the last column, and reads as many after the rows.
 void interleave_columns(const ColumnOrder& order, const std::uint8_t* first_row, std::ptrdiff_t row_pitch, int columns,
                         std::uint8_t* to);
 

@@ -1,4 +1,4 @@
-// The choice of a vector form for an epilogue, and its parameters.
+// Choice of the vectorized epilogue, and its parameters.
 #pragma once
 
 #include <vector>
@@ -14,13 +14,13 @@ struct PanelEpiloguePlan {
   std::vector<ColumnParameters> panels;  // bias is left to the caller
 };
 
-// Where the channels of a panel are: `columns` of them from `channel` on.
+// The channels of a panel: `columns` of them from `channel` on.
 struct PanelChannels {
   int channel;
   int columns;
 };
 
-// The fastest form that is exact for the sums that can occur.
+// The fastest epilogue that is exact for all possible accumulators.
 PanelEpiloguePlan plan_panel_epilogue(const ConvInt8Spec& spec, const Epilogue& epilogue, const std::vector<PanelChannels>& panels);
 
 }  // namespace tpuconvert::panels

@@ -1,7 +1,7 @@
-// The 256-bit convolution kernels: what their baseline part and the files for an instruction set know of each other.
+// Interface between the baseline part of the 256-bit convolution and its kernels per instruction set.
 //
 // Plain data and plain functions only: code compiled for an instruction set must not share inline functions with the
-// baseline. Weights lie in panels of 16 output channels, for each 4 bytes of depth one row of 16 times 4 bytes: four
+// baseline. Weights are packed in panels of 16 output channels, with one row of 16 times 4 bytes per 4 bytes of depth: four
 // signed bytes (products by vpdpbusd) or two 16-bit words (vpmaddwd).
 #pragma once
 
@@ -19,7 +19,7 @@ constexpr int kStepBytes = 64;     // of packed weights for 4 bytes of depth
 // channels in their natural order.
 constexpr int column_of(int half, int lane) { return lane / 4 * 8 + half * 4 + lane % 4; }
 
-// What happens to the sums of a tile.
+// Vectorized epilogues of a tile.
 enum class PanelEpilogue {
   kFloatRequant,     // proved; runs under rounding towards minus infinity
   kKinkedRequant,    // proved; runs under rounding towards minus infinity
@@ -27,7 +27,7 @@ enum class PanelEpilogue {
   kTwoRoundings,  // by 31 bits and 0..31 bits
   kLowPrecision,
   kReal,          // kHighSymmetric and kFloat
-  kSums,          // the epilogue is applied to the sums by its scalar form
+  kSums,          // accumulators; the scalar epilogue is applied
 };
 
 struct FloatParameters {
@@ -58,7 +58,7 @@ struct alignas(32) ColumnParameters {
   std::int16_t offset[kColumns];  // float forms: 2 * offset + 1; natural order
 };
 
-// What all columns share.
+// Parameters shared by all columns.
 struct CommonParameters {
   std::uint8_t low = 0, high = 255;
   const std::uint8_t* lut = nullptr;

@@ -1,6 +1,6 @@
 // The 256-bit kernels, compiled once per encoding. The including file defines
-//   PANELS_NAMESPACE  a namespace of its own
-//   PANELS_BYTE_DOT   the instruction with operands "%2, %1, %0", where there is one: sum %0 += four unsigned bytes of %1
+//   PANELS_NAMESPACE  a unique namespace
+//   PANELS_BYTE_DOT   the dot product instruction with operands "%2, %1, %0", if available: sum %0 += four unsigned bytes of %1
 //                     times four signed bytes of %2
 //   PANELS_REGISTER   the constraint of a vector register
 #include <immintrin.h>
@@ -153,7 +153,7 @@ PANELS_INLINE __m256i one_rounding(__m256i x, const FixedParameters& parameters,
   return _mm256_srav_epi32(high, load(parameters.shift + 8 * half));
 }
 
-// Half up by 31 bits, then half away from zero. Neither step leaves 32 bits for the sums at hand.
+// Half up by 31 bits, then half away from zero. Neither step overflows 32 bits for the sums at hand.
 PANELS_INLINE __m256i two_roundings(__m256i x, const FixedParameters& parameters, int half) {
   const __m256i m = load(parameters.multiplier + 8 * half);
   const __m256i first_half = _mm256_set1_epi64x(std::int64_t{1} << 30);
@@ -183,7 +183,7 @@ PANELS_INLINE __m256i low_precision(__m256i x, const CommonParameters& common) {
   return _mm256_srai_epi32(_mm256_add_epi32(product, _mm256_set1_epi32(64)), 7);
 }
 
-// Nearest integers, halves away from zero. Limited to +-40000 first, which no result of 8 bits reaches.
+// Rounds to nearest, ties away from zero. Clamps to +-40000 first, beyond the range of 8-bit results.
 PANELS_INLINE __m256i nearest(__m256 real) {
   const __m256 limited = _mm256_min_ps(_mm256_max_ps(real, _mm256_set1_ps(-40000.0f)), _mm256_set1_ps(40000.0f));
   const __m256i whole = _mm256_cvttps_epi32(limited);

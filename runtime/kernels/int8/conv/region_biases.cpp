@@ -12,7 +12,7 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// What each tap adds to the sums of a panel where its input is padding: [tap][column].
+// Contribution of each tap to the accumulators of a panel in the padding: [tap][column].
 std::vector<std::int32_t> sums_of_padding(const PackedConv& packed, const Panel& panel, const std::uint8_t* padding) {
   alignas(64) static constexpr LaneParameters kNoBias[4] = {};
   static constexpr std::uint32_t kNoSkip = 0;

@@ -1,4 +1,4 @@
-// Parameters of the panels of a convolution for regions that leave taps out.
+// Panel parameters for regions that skip taps.
 #pragma once
 
 #include "core/aligned.h"
@@ -7,8 +7,8 @@
 
 namespace tpuconvert::avx512 {
 
-// LaneParameters [region][lane group]. Biases take off what zero points add in every tap (see `pack`), so each region gets
-// back what the taps would have added that it leaves out. With a single region, the packed parameters themselves.
+// LaneParameters [region][lane group]. The packed biases compensate the zero points of all taps (see `pack`), so the bias
+// of each region gets back the contribution of the taps that it skips. A single region uses the packed parameters.
 AlignedBytes parameters_of_regions(PackedConv* packed, const Windows& windows);
 
 }  // namespace tpuconvert::avx512

@@ -12,7 +12,7 @@ constexpr std::int64_t kMaxEdge = 16;  // results at a side whose windows leave 
 constexpr int kTileCycles = 70;        // of a tile beside its products
 constexpr int kLeastRows = 2;          // below, weights are not read as fast as they could be multiplied
 
-// Neighbouring results along one axis that need the same taps.
+// Adjacent results along one axis that need the same taps.
 struct Run {
   int first, count, tap, taps;
 };
@@ -22,7 +22,7 @@ struct Axis {
 
   Run whole() const { return {0, results, 0, taps}; }
 
-  // The taps of one result that lie in the input; where none does, any one of them.
+  // The taps of one result inside the input; any one tap if there is none.
   Run at(int result) const {
     const std::int64_t from = std::int64_t{result} * stride - pad;  // coordinate of the first tap
     const std::int64_t first = from >= 0 ? 0 : (-from + dilation - 1) / dilation;

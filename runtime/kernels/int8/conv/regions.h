@@ -1,5 +1,4 @@
-// Parts of the result of a convolution whose windows leave the input at the same side, so that the taps which see nothing
-// but padding can be left out there.
+// Regions of the result whose windows cross the same edges of the input, so that taps inside the padding can be skipped.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ struct Region {
   int tap_y, tap_x, taps_h, taps_w;   // of the kernel: a part that holds all taps which any of these results needs
 };
 
-// What the tiles of a panel cost, in cycles.
+// Cost model of the tiles of a panel, in cycles.
 struct TileCosts {
   int rows;          // of the largest tile
   int accumulators;

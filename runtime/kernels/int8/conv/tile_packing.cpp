@@ -25,7 +25,7 @@ struct Shape {
   int columns() const { return 16 * full + (half ? 8 : 0); }
 };
 
-// Panels for neighbouring channels: wide ones first, and little that is computed for channels that are not there.
+// Panels for adjacent channels: wide ones first, and little that is computed for channels that are not there.
 std::vector<Shape> shapes_of(int channels) {
   std::vector<Shape> shapes;
   for (; channels >= 64; channels -= 64) shapes.push_back({4, false});

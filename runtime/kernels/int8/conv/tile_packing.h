@@ -13,7 +13,7 @@
 
 namespace tpuconvert::avx512 {
 
-// Neighbouring output channels that one tile computes.
+// Adjacent output channels that one tile computes.
 struct Panel {
   int first;                  // output channel
   int columns;                // channels

@@ -1,4 +1,4 @@
-// Weights of a panel straight from a file into the order of the register tiles, where each of their bytes is a weight.
+// Packing of 8-bit weights directly from the file into the order of the register tiles.
 //
 // Plain data and plain functions only: code compiled for an instruction set must not share inline functions with the
 // baseline.
@@ -26,8 +26,8 @@ struct WeightPanelTask {
   std::int32_t* magnitudes;                  // of their magnitudes
 };
 
-// Whether weights in this order are covered: input channels or output channels are neighbours, or each output channel
-// is one run of [input][tap] with at most 16 taps. Sums of at most 2^23 weights per channel fit 32 bits.
+// True if this memory order is supported: input or output channels are contiguous, or each output channel is one run of
+// [input][tap] with at most 16 taps. Sums of at most 2^23 weights per channel fit 32 bits.
 bool covers_weights(const WeightPanelTask& task);
 
 void pack_weights_avx512vnni(const WeightPanelTask& task);

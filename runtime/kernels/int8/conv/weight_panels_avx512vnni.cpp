@@ -19,13 +19,13 @@ const std::uint8_t* tap_weights(const WeightPanelTask& task, int tap) {
   return task.weights + tap / task.kernel_w * task.y + tap % task.kernel_w * task.x;
 }
 
-// Into the second-level cache, from any address: weights are read at sixteen places at once or at distant ones, where
-// processors do not see by themselves what comes next.
-TPU_INLINE void bring_near(const std::uint8_t* weights) {
+// Prefetches to the second-level cache, from any address: hardware prefetchers do not handle sixteen streams at once or
+// large strides.
+TPU_INLINE void prefetch(const std::uint8_t* weights) {
   _mm_prefetch(reinterpret_cast<const char*>(weights), _MM_HINT_T1);
 }
 
-// Input channels are neighbours: 64 of each of 16 output channels, transposed.
+// Input channels are adjacent: 64 of each of 16 output channels, transposed.
 void pack_inputs(const WeightPanelTask& task, int accumulator) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
   const Columns columns(accumulator, task.full);
@@ -42,7 +42,7 @@ void pack_inputs(const WeightPanelTask& task, int accumulator) {
         const int column = columns.of(i);
         x[i] = column < task.columns ? bytes_without(zero, from + column * task.out + 4 * quad, mask)
                                      : _mm512_setzero_si512();
-        bring_near(from + (column + next) * task.out + 4 * quad);
+        prefetch(from + (column + next) * task.out + 4 * quad);
       });
       transpose(x);
       unrolled<16>([&](auto i) TPU_INLINED {
@@ -82,7 +82,7 @@ void pack_runs(const WeightPanelTask& task, int accumulator) {
       x[i] = column < task.columns
                  ? _mm512_permutexvar_epi8(by_taps, bytes_without(zero, from + column * task.out, mask))
                  : _mm512_setzero_si512();
-      bring_near(from + (column + next) * task.out);
+      prefetch(from + (column + next) * task.out);
     });
     transpose(x);
     unrolled<16>([&](auto i) TPU_INLINED {
@@ -98,9 +98,9 @@ void pack_runs(const WeightPanelTask& task, int accumulator) {
   _mm512_storeu_si512(task.magnitudes + accumulator * kLanes, magnitudes);
 }
 
-constexpr int kAhead = 64;  // inputs that are brought near before they are needed
+constexpr int kAhead = 64;  // inputs to prefetch ahead
 
-// Output channels are neighbours: four inputs of all columns interleaved.
+// Output channels are adjacent: four inputs of all columns interleaved.
 template <int Accumulators>
 void pack_outputs(const WeightPanelTask& task) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
@@ -114,7 +114,7 @@ void pack_outputs(const WeightPanelTask& task) {
       __m512i rows[4];
       unrolled<4>([&](auto i) TPU_INLINED {
         rows[i] = input + i < task.inputs ? bytes_without(zero, from + i * task.in, mask) : _mm512_setzero_si512();
-        bring_near(from + (kAhead + i) * task.in);
+        prefetch(from + (kAhead + i) * task.in);
       });
       interleave<Accumulators != 4>(rows);
       unrolled<Accumulators>([&](auto i) TPU_INLINED {

@@ -10,27 +10,27 @@
 
 namespace tpuconvert::avx512 {
 
-// What a segment of a window is.
+// Contents of a segment of a window.
 enum class WindowLayout {
   kTaps,     // a tap in the input
   kRows,     // a row of the kernel in a copy of input rows
   kColumns,  // all of the window in a copy whose columns have the rows side by side
 };
 
-// How the bytes under a window are cut into contiguous segments, whose products are summed one after the other.
+// Split of the bytes under a window into contiguous segments, which are accumulated in turn.
 struct SegmentLayout {
   WindowLayout windows = WindowLayout::kTaps;
   int channels = 0;            // input channels of a panel: those of as many groups as share it
   int merged_groups = 1;
-  std::size_t bytes = 0;       // of a segment, a multiple of 4; weights behind its end are zero
+  std::size_t bytes = 0;       // of a segment, a multiple of 4; weights after its end are zero
   int count = 0;
-  int copies = 1;              // weights of more than 8 bits are sums of several; the segments are repeated for each
+  int copies = 1;              // wider weights are sums of several 8-bit ones; the segments are repeated for each
 
   bool is_copied() const { return windows != WindowLayout::kTaps; }
   std::size_t depth() const { return bytes * static_cast<std::size_t>(count); }
 };
 
-// How many summands of -128..127 the largest weight needs.
+// Number of 8-bit summands that the largest weight needs.
 int weight_copies(const ConvInt8Spec& spec);
 
 struct WeightSums {

@@ -1,4 +1,4 @@
-// Addresses of the bytes under results that follow each other, sixteen at once and without branches for edges.
+// Addresses of the inputs of consecutive results, sixteen at once and without branches at edges.
 //
 // Included by files compiled for AVX512 as well as by baseline ones, so it holds plain data only.
 #pragma once
@@ -10,12 +10,12 @@ namespace tpuconvert::avx512 {
 
 constexpr int kWalkLanes = 16;
 
-// How an address goes on: from result to result, and what comes on top at the end of a row and of an image.
+// Address increments: per result, and in addition at the end of a row and of an image.
 struct WalkSteps {
   std::ptrdiff_t result, row, image;
 };
 
-// Where windows cannot leave the input, its height and width may be anything larger than all coordinates in it.
+// If no window leaves the input, height and width may be any bound of its coordinates.
 struct WalkShape {
   int height, width;
   int out_height, out_width;
@@ -24,13 +24,13 @@ struct WalkShape {
   int kernel_h, kernel_w;
   int dilation_h, dilation_w;
   std::ptrdiff_t tap_row, tap_column;  // bytes from tap to tap
-  bool joins_taps;              // a row of the kernel that lies in the input is one segment
-  const std::uint8_t* padding;  // in place of segments outside of the input
+  bool joins_taps;              // a kernel row inside the input is one segment
+  const std::uint8_t* padding;  // replaces segments outside of the input
   WalkSteps input, output, other;
 };
 
 // The next results: their rows and columns, addresses of their windows, and where they and their counterparts in another
-// tensor are. Lanes behind the last result of all may hold anything.
+// tensor are. Lanes after the last result of all may hold anything.
 struct alignas(64) Walk {
   std::int32_t y[kWalkLanes], x[kWalkLanes];
   const std::uint8_t* input[kWalkLanes];
@@ -38,8 +38,8 @@ struct alignas(64) Walk {
   const std::uint8_t* other[kWalkLanes];
 };
 
-// Addresses of the segments under the next `rows` results, [segment][row], with room for kWalkLanes more behind them.
-// Returns how many segments there are: one per tap, or per row of the kernel where `joined` says so.
+// Addresses of the segments under the next `rows` results, [segment][row], with room for kWalkLanes more.
+// Returns the number of segments: one per tap, or one per kernel row if `joined`.
 int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std::uint8_t** to, bool* joined);
 
 // The walk `rows` results further on.

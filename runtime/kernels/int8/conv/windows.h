@@ -1,5 +1,5 @@
-// Where the bytes under each result of a convolution lie: addresses of the segments of its window, in the input, in a
-// row of padding, or in a padded copy of a few input rows.
+// Addresses of the window segments of each result: in the input, in a row of padding, or in a padded copy of a few input
+// rows.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +33,11 @@ class RegionWindows {
   const Region& region() const { return region_; }
   std::int64_t results() const { return std::int64_t{batch_} * region_.height * region_.width; }
 
-  // Whether results that follow each other here do so in the whole, too.
+  // True if consecutive results of the region are consecutive in the tensor.
   bool is_contiguous() const { return is_contiguous_; }
 
-  // How many results, from a multiple of that many on, follow each other evenly: windows at input_step(), and results as
-  // well as their counterparts at output_step(). None where windows may leave the input.
+  // Number of results with constant strides: input_step() between windows, output_step() between results and between
+  // residual operands. It holds from every multiple of this number on; 0 if windows may leave the input.
   std::int64_t even_results() const { return even_results_; }
   std::ptrdiff_t input_step() const { return shape_.input.result; }
   std::ptrdiff_t output_step() const { return shape_.output.result; }
@@ -91,10 +91,10 @@ class Windows {
 
   const std::vector<RegionWindows>& regions() const { return regions_; }
 
-  // Whether results that follow each other in any region do so in the whole, too.
+  // The same for all regions.
   bool are_regions_contiguous() const;
 
-  // Where windows lie in copies of the input.
+  // Padded copies of input rows, if windows are read from there.
   const std::optional<Band>& band() const { return band_; }
 
   // The longest segment of pixels outside of the image; null where windows cannot leave it.

@@ -20,7 +20,7 @@ constexpr std::size_t kPointerBytes = 64;      // of four rows, rounded up to wh
 
 constexpr int groups_of(int rows) { return (rows + 3) / 4; }
 
-// Neighbouring channels that are computed together.
+// Adjacent channels that are computed together.
 struct Block {
   int first;
   int channels;

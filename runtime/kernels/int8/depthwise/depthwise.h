@@ -1,8 +1,8 @@
-// Depthwise convolution: what the kernels for AVX512-VNNI are given. Plain data, like avx512_tile.h.
+// Arguments of the depthwise convolution kernels for AVX512-VNNI. Plain data, like tile.h.
 //
 // Channels are taken in blocks of 64, 32 or 16, one byte vector wide. Interleaving the bytes of four rows puts four
 // vertical taps of a channel into one dword, a block into four vectors: dword 4 * l + i of vector v is channel
-// 16 * l + 4 * v + i, for 128-bit lane l (lane_of). Weights and parameters lie in that order; packing the results undoes it.
+// 16 * l + 4 * v + i, for 128-bit lane l (lane_of). Weights and parameters have this order; packing the results restores the channel order.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ constexpr int kVectors = 4;  // of a block
 struct DepthwiseArguments {
   const std::uint8_t* rows[4];       // input rows under the window, at the first channel of the block
   std::ptrdiff_t in_pixel;           // bytes from pixel to pixel
-  const std::uint8_t* padding;       // 64 bytes that stand for a pixel outside
+  const std::uint8_t* padding;       // 64 bytes used for pixels outside of the image
   int width;                         // of the input
   int left;                          // input column of the first tap of the first result
   int out_width;
@@ -43,7 +43,7 @@ DepthwiseKernel depthwise_3x3_joined(TileEpilogue epilogue, int width, int rows)
 // For any window: rows in groups of four are interleaved into a buffer, then every result sums over columns of it.
 // Blocks of 64 channels.
 struct DepthwiseLine {
-  const std::uint8_t* const* rows;   // 4 * groups input rows; those behind the window have zero weights
+  const std::uint8_t* const* rows;   // 4 * groups input rows; those after the window have zero weights
   int groups;
   std::ptrdiff_t in_pixel;
   const std::uint8_t* padding;

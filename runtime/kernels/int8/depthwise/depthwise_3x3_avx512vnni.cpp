@@ -11,9 +11,9 @@ namespace {
 
 // Input rows, and the column that is loaded next.
 template <int Width, int Rows>
-class Reader {
+class RowLoader {
  public:
-  TPU_INLINE explicit Reader(const DepthwiseArguments& arguments)
+  TPU_INLINE explicit RowLoader(const DepthwiseArguments& arguments)
       : rows_{arguments.rows[0], arguments.rows[1], arguments.rows[2], arguments.rows[Rows == 2 ? 3 : 2]},
         padding_(arguments.padding),
         offset_(arguments.left * arguments.in_pixel),
@@ -73,7 +73,7 @@ TPU_INLINE void store_part(std::uint8_t* to, std::uint64_t mask, __m512i bytes) 
   }
 }
 
-// Results of Columns neighbouring pixels from `x` on in Rows rows. Pixel p takes input columns p * Stride + 0..2.
+// Results of Columns adjacent pixels from `x` on in Rows rows. Pixel p takes input columns p * Stride + 0..2.
 template <int Width, int Stride, int Rows, int Columns, TileEpilogue Epilogue, int Inputs>
 TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width> (&inputs)[Inputs], int x) {
   using B = Block<Width>;
@@ -136,17 +136,17 @@ TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width>
 template <int Width, int Stride, int Rows, TileEpilogue Epilogue>
 void run_rows(const DepthwiseArguments& arguments) {
   constexpr int kKept = 3 - Stride;  // columns that the next result needs again
-  Reader<Width, Rows> reader(arguments);
+  RowLoader<Width, Rows> loader(arguments);
   Column<Width> inputs[Stride + 3];  // under two results
-  unrolled<kKept>([&](auto i) TPU_INLINED { inputs[i] = reader.next(); });
+  unrolled<kKept>([&](auto i) TPU_INLINED { inputs[i] = loader.next(); });
   int x = 0;
   for (; x + 2 <= arguments.out_width; x += 2) {
-    unrolled<2 * Stride>([&](auto i) TPU_INLINED { inputs[kKept + i] = reader.next(); });
+    unrolled<2 * Stride>([&](auto i) TPU_INLINED { inputs[kKept + i] = loader.next(); });
     compute<Width, Stride, Rows, 2, Epilogue>(arguments, inputs, x);
     unrolled<kKept>([&](auto i) TPU_INLINED { inputs[i] = inputs[2 * Stride + i]; });
   }
   if (x < arguments.out_width) {
-    unrolled<Stride>([&](auto i) TPU_INLINED { inputs[kKept + i] = reader.next(); });
+    unrolled<Stride>([&](auto i) TPU_INLINED { inputs[kKept + i] = loader.next(); });
     compute<Width, Stride, Rows, 1, Epilogue>(arguments, inputs, x);
   }
 }
@@ -154,7 +154,7 @@ void run_rows(const DepthwiseArguments& arguments) {
 template <int Width, TileEpilogue Epilogue>
 DepthwiseKernel with_stride(int stride, int rows) {
   if (stride == 2) return run_rows<Width, 2, 1, Epilogue>;
-  if constexpr (Width != 64) return nullptr;  // see avx512_depthwise_joined
+  if constexpr (Width != 64) return nullptr;  // see depthwise_3x3_narrow
   return rows == 2 ? run_rows<Width, 1, 2, Epilogue> : run_rows<Width, 1, 1, Epilogue>;
 }
 

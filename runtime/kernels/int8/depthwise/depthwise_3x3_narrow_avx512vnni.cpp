@@ -1,5 +1,5 @@
-// 3x3 depthwise convolution of blocks of 32 or 16 channels whose windows move by one column: neighbouring pixels lie side
-// by side in the registers from loading on, so that none of them is partly empty. Rows as in avx512_depthwise_3x3.
+// 3x3 depthwise convolution of blocks of 32 or 16 channels with stride 1: adjacent pixels share a
+// register from loading on, so that all lanes are used. Rows as in depthwise_3x3.
 #if defined(__x86_64__)
 
 #include "int8/depthwise/depthwise.h"
@@ -68,7 +68,7 @@ TPU_INLINE Column<64> load_column(const DepthwiseArguments& arguments, int first
   using P = Pixels<Width>;
   const __m512i a = P::load(arguments, arguments.rows[0], first), b = P::load(arguments, arguments.rows[1], first);
   const __m512i c = P::load(arguments, arguments.rows[2], first);
-  // The weights of the fourth tap are zero where there is one row of results.
+  // The weights of the fourth tap are zero for one row of results.
   return interleaved<64>(a, b, c, Rows == 2 ? P::load(arguments, arguments.rows[3], first) : c);
 }
 
@@ -102,7 +102,7 @@ TPU_INLINE void store_pixel_sums(std::int32_t* to, int count, int v, __m512i sum
 }
 
 // Results from `x` on in each row: `Groups` registers of pixels, of which the last has `count`. inputs[i] are the columns of
-// the first tap of group i, and the one behind the last those that follow.
+// the first tap of group i, and the one after the last those that follow.
 template <int Width, int Rows, TileEpilogue Epilogue, int Groups>
 TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<64> (&inputs)[3], int x, int count) {
   using P = Pixels<Width>;

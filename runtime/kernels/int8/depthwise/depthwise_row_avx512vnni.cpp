@@ -25,7 +25,7 @@ void interleave(const DepthwiseLine& line) {
   }
 }
 
-// `Pixels` neighbouring results from `x` on.
+// `Pixels` adjacent results from `x` on.
 template <int Pixels, TileEpilogue Epilogue>
 TPU_INLINE void compute(const DepthwiseLine& line, int x) {
   __m512i sums[Pixels][kVectors];

@@ -1,6 +1,6 @@
 // The inner loops of element-wise steps, written once and compiled for every instruction set.
 //
-// A block of at most kBlock elements is held in lanes of 32 bits (an integer or a binary32 number each), goes through the
+// A block of at most kBlock elements is held in lanes of 32 bits (an integer or a float32 number each), goes through the
 // operations of a step one after the other while it stays in the first-level cache, and is stored once.
 #pragma once
 
@@ -32,8 +32,8 @@ enum class LaneCode {
   kAndParameter,       // the bits that a and parameter 0 share
   kRescale,      // see RescaleParameters
   kLookUp,       // table[a], a in 0..255
-  kToFloat,      // binary32 nearest to a
-  kFromFloat,    // nearest integer, halves away from zero, saturated to 32 bits; NaN gives 0
+  kToFloat,      // float32 nearest to a
+  kFromFloat,    // nearest integer, ties away from zero, saturated to 32 bits; NaN gives 0
   kFloatAdd,
   kFloatSubtract,
   kFloatMultiply,
@@ -45,7 +45,7 @@ enum class LaneCode {
   kCount
 };
 
-// What kRescale does, with p = a * multiplier exact in 64 bits:
+// Definition of kRescale, with p = a * multiplier exact in 64 bits:
 //   narrow: t = low 32 bits of (p >> first); t >>= second; h = (t + 1) >> 1     one rounding by first + second + 1 bits
 //   wide:   t = low 32 bits of ((p + 2^(first + second - 1)) >> first); h = t >> second    one by first + second bits
 //   h = (((h - (h < 0)) >> again) + 1) >> 1 where again is not -1               a second one by again + 1 bits
@@ -95,7 +95,7 @@ using LaneOperation = void (*)(const Lanes& lanes);
 struct ElementKernels {
   LaneOperation operations[static_cast<int>(LaneCode::kCount)];
 
-  // Elements to lanes, plus `bias`. Nothing behind the last element is read.
+  // Elements to lanes, plus `bias`. Nothing after the last element is read.
   void (*load_u8)(const std::uint8_t* from, std::int32_t bias, std::int32_t* out, int count);
   void (*load_u16)(const std::uint16_t* from, std::int32_t bias, std::int32_t* out, int count);
   void (*load_i16)(const std::int16_t* from, std::int32_t bias, std::int32_t* out, int count);
@@ -126,7 +126,7 @@ struct ElementKernels {
   // to[i] = table[from[i]]; from and to may be the same.
   void (*look_up)(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table);
 
-  // to[i] = limit(nearest(from[i] / divisor * scale) + offset) to low..high, halves away from zero, NaN as 0; offset and
+  // to[i] = limit(nearest(from[i] / divisor * scale) + offset) to low..high, ties away from zero, NaN as 0; offset and
   // limits are in terms of stored bytes, |offset| <= 2^24 - 256.
   void (*quantize)(const float* from, float divisor, float scale, std::int32_t offset, std::int32_t low, std::int32_t high,
                    std::uint8_t* to, int count);
@@ -142,7 +142,7 @@ struct ElementKernels {
   void (*accumulate_u8)(const std::uint8_t* from, std::int32_t* sums, std::int64_t count);
   void (*accumulate)(const std::int32_t* from, std::int32_t* sums, std::int64_t count);
 
-  // to[i] = limit(nearest((sums[i] - subtracted) / count) + bias) to 0..255, halves away from zero; a count below 1 is 1.
+  // to[i] = limit(nearest((sums[i] - subtracted) / count) + bias) to 0..255, ties away from zero; a count below 1 is 1.
   void (*averages)(const std::int32_t* sums, std::int32_t subtracted, std::int32_t count, std::int32_t bias,
                    std::uint8_t* to, std::int64_t size);
 

@@ -31,7 +31,7 @@ struct Rescaling {
   }
 };
 
-// Products of the even lanes and of the odd ones are shifted as 64 bits; each leaves 32 bits.
+// Products of the even lanes and of the odd ones are shifted as 64 bits; each overflows 32 bits.
 template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 inline __m256i rescaled(__m256i x, const Rescaling& p) {
   const __m256i one = _mm256_set1_epi32(1);
@@ -148,7 +148,7 @@ void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, co
   residual_by_blocks(a, b, sum, rescaling, limits, to, done, count);
 }
 
-// Sets the rounding of binary32; what is loaded before it is computed with before, what is loaded after it after.
+// Sets the rounding of float32; what is loaded before it is computed with before, what is loaded after it after.
 inline unsigned round_as(unsigned mode) {
   const unsigned before = _mm_getcsr();
   _mm_setcsr(mode);
@@ -156,7 +156,7 @@ inline unsigned round_as(unsigned mode) {
   return before;
 }
 
-// Everything is rounded downwards, which the proof allows for the inner product as well. Elements behind the last whole
+// Everything is rounded downwards, which the proof allows for the inner product as well. Elements after the last whole
 // register go through a copy of it.
 void residual_float(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const FloatRescale& p,
                     std::uint8_t* to, int count) {
@@ -226,7 +226,7 @@ void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, con
 }
 
 void interleave3(const std::uint8_t* const* planes, std::uint8_t* to, int count) {
-  // Where each of 48 result bytes comes from within its plane; -1 gives 0.
+  // Source index of each of 48 result bytes within its plane; -1 gives 0.
   const __m128i a0 = _mm_setr_epi8(0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1, 5);
   const __m128i b0 = _mm_setr_epi8(-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1);
   const __m128i c0 = _mm_setr_epi8(-1, -1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1);

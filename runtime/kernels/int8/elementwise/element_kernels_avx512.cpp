@@ -29,7 +29,7 @@ struct Rescaling {
   }
 };
 
-// Products of the even lanes and of the odd ones are shifted as 64 bits; each leaves 32 bits.
+// Products of the even lanes and of the odd ones are shifted as 64 bits; each overflows 32 bits.
 template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 inline __m512i rescaled(__m512i x, const Rescaling& p) {
   const __m512i one = _mm512_set1_epi32(1);
@@ -133,7 +133,7 @@ int residual_of_tensors(const std::uint8_t* a, const std::uint8_t* b, const Lane
   return count;
 }
 
-// With parameters of their own, lanes keep the order of memory.
+// Lanes with per-channel parameters keep the order of memory.
 template <bool kHasSecond, bool kHasAgain>
 void residual_of_lanes(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
                        const StoreLimits& limits, std::uint8_t* to, int count) {
@@ -214,7 +214,7 @@ struct ByteTable {
   }
 };
 
-// The four bytes of the entries are looked up by themselves and joined. Joining works within quarters of a register, so
+// The four bytes of the entries are looked up separately and interleaved. Interleaving works within 128-bit lanes, so
 // that the elements are dealt out to the quarters first, four at a time.
 void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
   alignas(64) static constexpr std::uint8_t kDealt[64] = {
@@ -235,7 +235,7 @@ void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t
     const __m512i high0 = _mm512_unpacklo_epi8(b2, b3), high1 = _mm512_unpackhi_epi8(b2, b3);
     const __m512i lanes[4] = {_mm512_unpacklo_epi16(low0, high0), _mm512_unpackhi_epi16(low0, high0),
                               _mm512_unpacklo_epi16(low1, high1), _mm512_unpackhi_epi16(low1, high1)};
-    // Groups of 16 lanes that begin behind the last element are not written: there is no room for them.
+    // Groups of 16 lanes that start after the last element are not written.
     for (int group = 0; group < 4; ++group)
       if (16 * group < rest) put(out + i + 16 * group, lanes[group]);
   }
@@ -251,7 +251,7 @@ void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, con
   }
 }
 
-// Where the result bytes of 64 pixels come from: the first two planes as one table of 128 bytes, and the third.
+// Source indices of the result bytes of 64 pixels: the first two planes as one table of 128 bytes, and the third.
 struct Interleaving {
   std::uint8_t first_two[3][64];
   std::uint8_t third[3][64];

@@ -52,7 +52,7 @@ inline std::int32_t limited(std::int64_t value) {
   return static_cast<std::int32_t>(value > INT32_MAX ? INT32_MAX : value);
 }
 
-// Nearest integer of |v| < 2^31, halves away from zero. What is added is the number just below a half: the sum with a half
+// Nearest integer of |v| < 2^31, ties away from zero. What is added is the number just below a half: the sum with a half
 // itself would round up what is just below a half, this one rounds to the next integer exactly from a half on.
 inline std::int32_t nearest(float v) { return static_cast<std::int32_t>(v + __builtin_copysignf(0x1.fffffep-2f, v)); }
 
@@ -185,7 +185,7 @@ void store(const std::int32_t* __restrict lanes, std::int32_t low, std::int32_t 
 template <bool kDivides>
 void quantize_row(const float* __restrict from, float divisor, float scale, std::int32_t offset, std::int32_t low,
                   std::int32_t high, std::uint8_t* __restrict to, int count) {
-  // The limits are whole numbers that binary32 holds: limited before it is rounded, a number stays inside of them.
+  // The limits are whole numbers that float32 holds: limited before it is rounded, a number stays inside of them.
   const auto least = static_cast<float>(low - offset), most = static_cast<float>(high - offset);
   for (int i = 0; i < count; ++i) {
     float v = (kDivides ? from[i] / divisor : from[i]) * scale;

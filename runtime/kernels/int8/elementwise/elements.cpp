@@ -65,7 +65,7 @@ class ElementStep final : public Step {
   const char* kind() const override { return is_residual_ ? "residual" : "elements"; }
 
  private:
-  // Where the channel of an element comes from.
+  // Source of the channel index of an element.
   enum class ChannelFrom { kNothing, kElement, kRow, kOuter };
 
   // One thread's way through its blocks.
@@ -144,7 +144,7 @@ class ElementStep final : public Step {
       const bool is_row = walk.element == size;
       if (is_row && (row_count_ == 1 || walk.row == size * step_.row_length_)) return from;
       std::uint8_t* to = staging_ + kLaneBytes * static_cast<std::size_t>(operand);
-      // What repeats is staged once, and once more where the last block is shorter or a row is cut elsewhere.
+      // Broadcast operands are staged once, and again if the last block is shorter or a row is split differently.
       const bool repeats = walk.row == 0;
       const std::uint8_t*& staged = staged_[static_cast<std::size_t>(operand)];
       if (repeats && staged == from && staged_count_ == count_) return to;
@@ -269,7 +269,7 @@ class ElementStep final : public Step {
                                        reinterpret_cast<std::uint8_t*>(out + row * element_count_));
     }
 
-    // Hands the place of a block to `write`, or a staging area where its rows do not lie next to each other.
+    // Passes the address of a block to `write`, or a staging area if its rows are not contiguous.
     template <typename Write>
     void store(Write write) {
       const int size = bytes_of(step_.result_.type);
@@ -352,7 +352,7 @@ class ElementStep final : public Step {
     channels_ = spec.channel_axis < 0 ? 1 : spec.shape[static_cast<std::size_t>(spec.channel_axis)];
   }
 
-  // Joins neighbouring axes along which every tensor is one run, or repeats; what is left last are rows and elements.
+  // Joins adjacent axes along which every tensor is one run, or repeats; what is left last are rows and elements.
   void find_walk(const ElementSpec& spec) {
     struct Axis {
       std::int64_t extent;

@@ -28,7 +28,7 @@ struct ElementInstruction {
   //   linear       operand `a` (bytes) * parameter 0 + parameter 2; parameter 1 is 0
   //   linear_sum   operand `a` * parameter 0 + operand `b` * parameter 1 + parameter 2 (both bytes)
   //   table        table[operand `a`] (bytes)
-  //   rescale      the rescale of `epilogue` of instruction `a`, whose results lie in low..high
+  //   rescale      the rescale of `epilogue` of instruction `a`, with results in low..high
   std::string code;
   int a = -1, b = -1;
   std::int32_t low = 0, high = 0;

@@ -45,7 +45,7 @@ std::int64_t rounded(std::int64_t magnitude, int bits) {
   return bits == 0 ? magnitude : bits > 62 ? 1 : (magnitude >> bits) + 1;
 }
 
-// One form for all channels; false where a number may leave 32 bits.
+// One form for all channels; false where a number may overflows 32 bits.
 bool prepare_form(const EpilogueSpec& spec, std::int64_t largest, RescaleLanes* lanes) {
   const std::size_t channels =
       std::max({spec.multiplier.size(), spec.shift.size(), spec.offset.size(), std::size_t{1}});

@@ -13,7 +13,7 @@ struct RescaleLanes {
   bool has_second = false, has_again = false, is_wide = false;
 };
 
-// Whether the vector form gives exactly what the epilogue gives, without its limits, for every value in low..high.
+// True if the vector implementation equals the epilogue without its clamp, for every value in low..high.
 bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t high, RescaleLanes* lanes);
 
 }  // namespace tpuconvert

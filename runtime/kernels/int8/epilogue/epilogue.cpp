@@ -72,12 +72,12 @@ std::int64_t round_shift(std::int64_t x, int shift, Rounding rounding) {
 
 std::int64_t limit(std::int64_t x, std::int64_t low, std::int64_t high) { return x < low ? low : x > high ? high : x; }
 
-// Nearest integer, halves away from zero, limited to INT32; NaN gives 0.
+// Rounds to nearest, ties away from zero, saturated to INT32; NaN gives 0.
 std::int64_t nearest_i32(float value) {
   if (value != value) return 0;
   if (value >= 2147483648.0f) return kInt32High;
   if (value <= -2147483648.0f) return kInt32Low;
-  // binary32 has at most 24 bits: the sum with a half is exact in binary64, or rounds without reaching the next integer.
+  // float32 has at most 24 bits: the sum with a half is exact in float64, or rounds without reaching the next integer.
   return static_cast<std::int64_t>(static_cast<double>(value) + (value < 0 ? -0.5 : 0.5));
 }
 
@@ -93,7 +93,7 @@ std::int64_t two_roundings(std::int32_t sum, std::int32_t multiplier, std::int32
 std::int64_t one_rounding(std::int32_t sum, std::int32_t multiplier, std::int32_t shift, Rounding rounding) {
   const std::int64_t product = std::int64_t{sum} * multiplier;
   if (shift <= 0) return round_shift(product, -shift, rounding);
-  // Beyond 32 bits the result is saturated anyway: what is cut here stays above 2^32 in magnitude after any offset.
+  // The result saturates beyond 32 bits: a truncated product stays above 2^32 in magnitude after any offset.
   constexpr std::int64_t kLargest = (std::int64_t{1} << 32) - 1;
   return limit(product, -kLargest, kLargest) * (std::int64_t{1} << shift);
 }
@@ -188,7 +188,7 @@ Epilogue::Epilogue(EpilogueSpec spec, int channels, Isa isa) : spec_(std::move(s
   if (is_fixed_point)
     for (const std::int32_t shift : spec_.shift)
       if (shift < kSmallestShift || shift > kLargestShift)
-        throw std::invalid_argument("shifts of an epilogue lie in -64..31");
+        throw std::invalid_argument("the shift of an epilogue is outside of -64..31");
 
   std::int64_t lowest = 0, highest = 255;
   if (spec_.bytes == 2) {
@@ -204,7 +204,7 @@ Epilogue::Epilogue(EpilogueSpec spec, int channels, Isa isa) : spec_(std::move(s
     throw std::invalid_argument("the limits of an epilogue do not fit its result");
   if (spec_.is_dequantized && (spec_.bytes != 4 || spec_.low < -65536 || spec_.high > 65536 ||
                         std::abs(std::int64_t{spec_.output_zero}) > (1 << 30)))
-    throw std::invalid_argument("an epilogue with real results scales integers of 16 bits");
+    throw std::invalid_argument("an epilogue with float results scales integers of at most 16 bits");
   if (!spec_.lut.empty() && (spec_.bytes != 1 || spec_.lut.size() != 256))
     throw std::invalid_argument("the table of an epilogue has 256 entries of one byte");
 
@@ -215,10 +215,10 @@ Epilogue::Epilogue(EpilogueSpec spec, int channels, Isa isa) : spec_(std::move(s
     std::frexp(spec_.scale, &exponent);
     first_shift_ = spec_.scale <= 1.0f ? 1 - exponent : 0;  // ceil(log2(1 / scale)), without logarithms
     power_ = std::ldexp(1.0, first_shift_);
-    // Exact in binary64. Any factor above 2^40 saturates every result but 0; the limit keeps products inside 64 bits.
+    // Exact in float64. Any factor above 2^40 saturates every result but 0; the limit keeps products inside 64 bits.
     const double rest = static_cast<double>(spec_.scale) * power_ * 128.0;
     rest_in_128ths_ = rest > 0x1p40 ? std::int64_t{1} << 40 : static_cast<std::int64_t>(rest);
-    // Some rests above 1 are cut to 1 as well; multiplying by 128 and rounding by 7 bits is the identity then.
+    // Some remainders above 1 are truncated to 1; multiplying by 128 and rounding by 7 bits is the identity then.
   }
   if (spec_.rescale == Rescale::kLowPrecision &&
       (spec_.narrow_low < -65536 || spec_.narrow_high > 65536 || spec_.narrow_low > spec_.narrow_high))
@@ -243,7 +243,7 @@ void Epilogue::prepare_rows(Isa isa) {
   bool is_lifted = false;
   for (int channel = 0; channel < channels_; ++channel) {
     std::int64_t factor = multiplier(channel);
-    // Bits to the right behind the first 31; unless there are two roundings, one more is needed to round with.
+    // Right shift after the first 31 bits; with one rounding, one more bit is needed for the rounding.
     int rest = is_twice ? -shift(channel) : -shift(channel) - 32;
     for (; rest < 0 && !is_twice && factor > 0 && 2 * factor <= kInt32High; ++rest) factor *= 2;
     const int lift = std::max(0, -rest);
@@ -252,7 +252,7 @@ void Epilogue::prepare_rows(Isa isa) {
     const std::int64_t least = spec_.low - own_offset, most = spec_.high - own_offset;
     if (factor < 0 || factor > kInt32High || first > 30) return;
     if (least < kInt32Low || least > kInt32High || most < kInt32Low || most > kInt32High) return;
-    // |x| <= reach leaves 32 bits by no shift, and what is beyond is limited: so is reach itself.
+    // |x| <= reach overflows 32 bits by no shift, and what is beyond is limited: so is reach itself.
     const std::int64_t reach = lift > 30 ? 0 : (std::int64_t{1} << (31 - lift)) - 1;
     if (lift > 0) {
       const std::int64_t farthest = std::max(std::abs(least), std::abs(most)) + 1;
@@ -297,9 +297,9 @@ void Epilogue::prepare_rows(Isa isa) {
 #endif
 }
 
-// Whether half_up(sum * multiplier * 2^shift) + offset, limited, is floor(factor * float(sum) + addend), limited, with one
-// rounding downwards before the floor. That is so where factor and addend are exact in binary32 and every result is
-// limited from 2^24 on, up to where sums are exact: floors below 2^24 are no different after a rounding downwards.
+// True if clamp(half_up(sum * multiplier * 2^shift) + offset) equals clamp(floor(factor * float(sum) + addend)) with one
+// rounding down before the floor. This holds if factor and addend are exact in float32 and the clamp applies to every
+// |sum| >= 2^24, beyond which sums are inexact: rounding down does not change a floor below 2^24.
 bool Epilogue::find_factors(std::vector<float>* factor, std::vector<float>* addend) const {
   constexpr std::int64_t kFarthest = 1 << 17;
   constexpr double kExact = 1 << 24;
@@ -334,7 +334,7 @@ std::int64_t Epilogue::rescale(std::int32_t sum, int channel) const {
     case Rescale::kHighSymmetric: {
       const std::int64_t first = limit(half_up(sum, first_shift_), -32768, 32767);
       const float product = static_cast<float>(first) * spec_.scale;
-      // The product by a power of two is exact; in binary64 no power is too large.
+      // The product by a power of two is exact; in float64 no power is too large.
       const float real = static_cast<float>(static_cast<double>(product) * power_);
       return nearest_i32(spec_.late_bias.empty() ? real : real + late_bias(channel));
     }

@@ -1,7 +1,8 @@
-// What happens to an exact 32-bit integer sum on its way to a stored integer: the rescalings of the operator set.
+// Epilogue of integer linear operators: from 32-bit accumulators to stored integers, by the requantizations of the
+// operator set.
 //
-// Every form is a monotone function of the sum. `apply` is the definition in C++, equal to the NumPy references; vector
-// kernels use exact forms of their own, or a cheaper form that was proved equal for the channels at hand.
+// Every requantization is a monotone function of the accumulator. `apply` is the scalar definition, equal to the NumPy
+// references; vector kernels use exact implementations, or a cheaper one that was proved equal for the given channels.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ enum class Rescale {
   kTwoRoundings,   // requant_int32 TFLITE, TFLITE_LSHIFT: half up by 31 bits, saturate, half away by -shift
   kOneRounding,    // requant_int32 MULTIPLIER_SHIFT: one rounding of sum * multiplier * 2^shift in `rounding`
   kLowPrecision,   // mode 0: rounding shift, limit to the result type, 7-bit multiplier
-  kHighSymmetric,  // mode 1: rounding shift, limit to 16 bits, binary32 factor, late bias
-  kFloat,          // requant_fp32_to_int: nearest(float(sum) * scale), halves away from zero
+  kHighSymmetric,  // mode 1: rounding shift, limit to 16 bits, float32 factor, late bias
+  kFloat,          // requant_fp32_to_int: nearest(float(sum) * scale), ties away from zero
 };
 
 // As schema/fixed_point.py numbers them.
@@ -36,15 +37,15 @@ struct EpilogueSpec {
   std::vector<std::int32_t> shift;   // positive: to the left; as the attribute of the operator
   std::vector<std::int32_t> offset;
   float scale = 1.0f;                // kLowPrecision, kHighSymmetric, kFloat
-  std::vector<float> late_bias;      // kHighSymmetric: already float(bias) * scale, rounded to binary32; kFloat: a real
-                                     // offset. Added in binary32 before the last rounding
+  std::vector<float> late_bias;      // kHighSymmetric: already float(bias) * scale, rounded to float32; kFloat: a real
+                                     // offset. Added in float32 before the last rounding
   int narrow_low = 0;                // kLowPrecision: the range of the result type, limits the first stage
   int narrow_high = 0;
   std::int64_t low = 0;              // limits of the stored result
   std::int64_t high = 255;
   int bytes = 1;                     // of a stored element: 1 (unsigned), 2 or 4 (two's complement, or unsigned 16/32)
   std::vector<std::uint8_t> lut;     // 256 entries or empty; only for one byte
-  bool is_dequantized = false;              // the result is binary32(stored - output_zero) * output_scale, in 4 bytes
+  bool is_dequantized = false;              // the result is float32(stored - output_zero) * output_scale, in 4 bytes
   std::int32_t output_zero = 0;
   float output_scale = 1.0f;
 };
@@ -53,7 +54,7 @@ struct EpilogueSpec {
 // roundings to the nearest agree then.
 EpilogueSpec without_ties(EpilogueSpec spec, std::int64_t largest);
 
-// The defining scalar form, prepared for fast evaluation.
+// The scalar definition, prepared for fast evaluation.
 class Epilogue {
  public:
   Epilogue() = default;
@@ -65,16 +66,16 @@ class Epilogue {
   int channels() const { return channels_; }
   int bytes() const { return spec_.bytes; }
 
-  // The stored result of one sum: of a real result its bits. `sum` may be anything that fits 32 bits signed.
+  // The stored result of one accumulator; the bits of a float result.
   std::int64_t apply(std::int32_t sum, int channel) const;
 
-  // apply() for `count` neighbouring channels from `channel` on, written as elements of bytes() bytes.
+  // apply() for `count` adjacent channels from `channel` on, written as elements of bytes() bytes.
   void apply_row(const std::int32_t* sums, int channel, int count, std::uint8_t* out) const;
 
   // The same for several rows.
   void apply_rows(const RowBlock& block, int channel, int count) const;
 
-  // What the table or the last scale is applied to.
+  // The result before the lookup table or dequantization.
   std::int64_t before_table(std::int32_t sum, int channel) const;
 
   // kLowPrecision, kHighSymmetric: bits of the first rounding shift, and what is left of the scale: 2^first_shift() * scale
@@ -117,8 +118,8 @@ class Epilogue {
   bool is_identity_ = false;     // kNone on 32 bits without offsets and limits
 };
 
-// Coefficients of the proved float form of one channel:
-//   v = floor(high_part * x + low_part * x), rounded towards minus infinity in binary32 at each of the two steps
+// Coefficients of float requantization of one channel:
+//   v = floor(high_part * x + low_part * x), rounded towards minus infinity in float32 at each of the two steps
 //   (low_part * x to nearest), and stored = limit((v + 1 + 2 * offset) >> 1).
 // x is the sum; high_part + low_part is twice the factor.
 struct FloatRequant {
@@ -126,13 +127,13 @@ struct FloatRequant {
   float low_part = 0.0f;
 };
 
-// Whether the float form gives exactly what `before_table` gives for every sum of magnitude at most `largest`, proved at
-// the thresholds of both monotone functions. False also where the form does not cover the epilogue at all. Proved means:
-//   - x is exact in binary32, v fits 32 bits, and |offset| <= 8192, so that v may saturate to 16 bits first;
+// True if float requantization equals `before_table` for every |sum| <= largest, proved at the thresholds of both monotone
+// functions. False also for an epilogue that it does not support. The proof covers:
+//   - x is exact in float32, v fits 32 bits, and |offset| <= 8192, so that v may saturate to 16 bits first;
 //   - low_part * x may be rounded to nearest or towards minus infinity (as under a changed rounding mode).
 bool prove_float_requant(const Epilogue& epilogue, int channel, std::int64_t largest, FloatRequant* requant);
 
-// The float form with a kink at zero:
+// Float requantization with a kink at zero:
 //   v = floor(high_part * x + (low_part * x + copysign(kink, x))), the inner sum rounded once (a fused multiply-add, to
 //   nearest or towards minus infinity), the outer one once towards minus infinity; +0 counts as positive.
 // It covers what FloatRequant covers (with kink 0), and two roundings: those to the nearest 2^-31 first and then half away

@@ -20,7 +20,7 @@ void first_stage(const std::int32_t* sums, int count, int shift, std::int32_t* o
   }
 }
 
-// Nearest integer, halves away from zero, limited to INT32; NaN gives 0.
+// Rounds to nearest, ties away from zero, saturated to INT32; NaN gives 0.
 std::int32_t nearest_i32(float real) {
   constexpr float kBeyond = 2147483648.0f, kHighest = 2147483520.0f;  // 2^31 and the number below it
   const float number = real == real ? real : 0.0f;

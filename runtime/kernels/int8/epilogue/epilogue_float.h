@@ -1,4 +1,4 @@
-// The forms of an epilogue that compute in binary32, for a row of sums at a time.
+// Requantizations that compute in float32, for a row of accumulators at a time.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace tpuconvert {
 
-// Whether rescale_float_rows() covers an epilogue: kFloat, and kHighSymmetric unless its scale is subnormal.
+// True if rescale_float_rows() supports an epilogue: kFloat, and kHighSymmetric unless its scale is subnormal.
 bool has_float_rows(const EpilogueSpec& spec);
 
-// What apply() limits after adding the offset: nearest integers, halves away from zero, limited to INT32.
+// Requantizes a row without offset and clamp: rounds to nearest, ties away from zero, saturated to INT32.
 void rescale_float_rows(const Epilogue& epilogue, const std::int32_t* sums, int channel, int count, std::int32_t* rescaled);
 
 }  // namespace tpuconvert

@@ -1,21 +1,21 @@
-// Proof that a float form of an epilogue gives the same bytes as its definition.
+// Proof that float requantization gives the same bytes as its definition.
 //
-// Let f be the definition and F the float form, both before the table and both monotone in the sum x on [-L, L]. They are
+// Let f be the definition and F the float requantization, both before the table and both monotone in the sum x on [-L, L]. They are
 // equal everywhere if they are equal at both ends and, for every result k that f reaches in between, at the smallest x
 // with f(x) >= k, called t(k), and just below it: f(x) >= k and F(x) >= k then hold for the same x, for every k.
 //
-// Why F can be evaluated exactly in binary64, without changing the rounding mode:
+// Why F can be evaluated exactly in float64, without changing the rounding mode:
 //   - F(x) >= k means floor(RD(high * x + p)) >= c with c = 2 * (k - offset) - 1. As c is an integer of less than 24
-//     bits, it is a binary32 number itself, and both RD and floor keep "at least c": the condition is high * x + p >= c.
-//   - high * x has at most 48 bits, so it is exact in binary64. So is low * x + kink: low consists of what is left of a
+//     bits, it is a float32 number itself, and both RD and floor keep "at least c": the condition is high * x + p >= c.
+//   - high * x has at most 48 bits, so it is exact in float64. So is low * x + kink: low consists of what is left of a
 //     31-bit multiplier, and the kink is a multiple of the weight of its last bit, at most 2^31 times as much.
-//   - d = high * x - c in binary64 is exact, unless |d| exceeds 2^53 times the last bit of high * x; then d is far beyond
+//   - d = high * x - c in float64 is exact, unless |d| exceeds 2^53 times the last bit of high * x; then d is far beyond
 //     p, which stays below 2^25 such bits, and its rounding cannot change how it compares with -p.
 // Why F is monotone: one step of x adds `high` to the outer sum and at most |low| plus two rounding errors of p to the
 // inner one; with |x| < 2^24, kink <= high and |low| <= 2^-24 * high these are below 2^-20 * high.
 //
 // p may be rounded to nearest or downwards. F(x) >= k is therefore asked of the smaller one at t(k), and F(x) < k of
-// the larger one just below: what is proved holds for both.
+// the larger one just below, so that the proof holds for both.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -80,7 +80,7 @@ bool line_of(const Epilogue& epilogue, int channel, Line* line) {
   return false;
 }
 
-// To the nearest binary32. Not inlined: GCC 12 with -fno-trapping-math takes the rounding out of
+// To the nearest float32. Not inlined: GCC 12 with -fno-trapping-math takes the rounding out of
 // double(float(x)) where it vectorizes both conversions.
 __attribute__((noinline)) float nearest_float(double value) { return static_cast<float>(value); }
 
@@ -150,7 +150,7 @@ bool equals(const FloatFunction& function, std::int64_t x, std::int64_t result, 
 }  // namespace
 
 bool prove_kinked_float_requant(const Epilogue& epilogue, int channel, std::int64_t largest, KinkedFloatRequant* requant) {
-  constexpr std::int64_t kLargestExact = std::int64_t{1} << 24;  // sums up to here are exact in binary32
+  constexpr std::int64_t kLargestExact = std::int64_t{1} << 24;  // sums up to here are exact in float32
   const EpilogueSpec& spec = epilogue.spec();
   const std::int64_t offset = epilogue.offset(channel);
   Line line;

@@ -1,4 +1,4 @@
-// Vector forms of the fixed-point rescalings for a row of sums, whatever the size of the results.
+// Vectorized fixed-point requantization of a row of accumulators, for any result size.
 //
 // Plain data and plain functions only: code compiled for an instruction set must not share inline functions with the
 // baseline.
@@ -17,9 +17,9 @@ constexpr int kRowLanes = 16;
 // Parameters, one per channel. With hi = x * multiplier / 2^31, rounded down or half up,
 //   once   value = half_up(hi, first_shift + 1)
 //   twice  value = half_away(hi, first_shift + 1), hi half up; first_shift -1 leaves hi as it is
-// limited to least..most, plus offset, which does not leave 32 bits; real results are (that - zero) * scale in binary32.
+// limited to least..most, plus offset, which does not overflow 32 bits; float results are (that - zero) * scale in float32.
 // Factors above one half first limit x to -1 - reach..reach, beyond which every result is limited, and shift it left.
-// Multipliers are not negative, so that no step leaves 32 bits for any x.
+// Multipliers are not negative, so that no step overflows 32 bits for any x.
 struct RowParameters {
   const std::int32_t* reach;       // null, with `lift`, where no factor is that large
   const std::int32_t* lift;

@@ -1,7 +1,7 @@
 // The rows of epilogue_rows.h. The including file defines `Lanes`, the operations on its registers, and includes this in an
 // unnamed namespace.
 
-// Parameters of neighbouring channels in registers.
+// Parameters of adjacent channels in registers.
 struct Factors {
   Lanes::Integer multiplier, odd_multiplier, shift, least, most, offset, reach, lift;
 

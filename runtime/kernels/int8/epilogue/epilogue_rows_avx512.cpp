@@ -58,7 +58,7 @@ struct Lanes {
 
 #include "int8/epilogue/epilogue_rows.inl"
 
-// The form with one factor. Limits come first, so that no conversion leaves 32 bits.
+// The form with one factor. Limits come first, so that no conversion overflows 32 bits.
 inline Lanes::Integer by_factor(const RowParameters& p, int channel, Lanes::Integer sums) {
   constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   const __m512 factor = _mm512_loadu_ps(p.factor + channel), addend = _mm512_loadu_ps(p.addend + channel);

@@ -1,13 +1,13 @@
-// The cheapest register form of an epilogue that is proved to be exact.
+// Choice of the cheapest in-register epilogue that is proved exact.
 //
 // Write the factor as m * 2^-s with m < 2^31. m is split into an upper part of at most 24 significant bits and a rest
-// of at most 7, both exact in binary32. The fused multiply-add and the conversion round down, so together they give the
+// of at most 7, both exact in float32. The fused multiply-add and the conversion round down, so together they give the
 // exact floor of upper * x + second; the form is exact whenever the second summand is. That is so
 //   - if there is no rest: the offset and the half are the second summand, and nothing else is left to add;
 //   - if rest * x fits 24 bits for every sum x that matters.
 // Sums matter up to the farthest threshold between two results: beyond, both functions stay at the same limit, because
 // they are monotone (float(x) is too, and the relative error of the form is below 2^-22).
-// What is left is proved threshold by threshold.
+// All other cases are proved threshold by threshold.
 #if defined(__x86_64__)
 
 #include "int8/epilogue/float_requant.h"
@@ -21,7 +21,7 @@ namespace tpuconvert::avx512 {
 namespace {
 
 constexpr int kMantissa = 24;
-constexpr double kLargestExact = 1 << kMantissa;  // sums up to here are exact in binary32
+constexpr double kLargestExact = 1 << kMantissa;  // sums up to here are exact in float32
 
 int bits_of(std::int64_t value) {
   return value == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(value));
@@ -46,7 +46,7 @@ Split split(std::int64_t m) {
   return {upper, m - upper};
 }
 
-// Whether the epilogue is floor(x * m * 2^-s + 1/2) + offset, limited.
+// True if the epilogue is clamp(floor(x * m * 2^-s + 1/2) + offset).
 bool is_half_up(const Epilogue& epilogue, int channel, int* s) {
   const EpilogueSpec& spec = epilogue.spec();
   const int shift = epilogue.shift(channel);

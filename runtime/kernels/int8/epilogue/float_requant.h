@@ -1,4 +1,4 @@
-// Which epilogues the register tiles may compute in binary32, with a proof for each channel.
+// Epilogues that register tiles may compute in float32, with a proof per channel.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace tpuconvert::avx512 {
 
-// The cheapest form of TileEpilogue that gives exactly what the epilogue gives for every 32-bit sum of magnitude at most
-// `largest`, and coefficients for it and for every dearer one; kSums where there is none.
+// The cheapest TileEpilogue that equals the epilogue for every |sum| <= `largest`, and coefficients for it and for every
+// more expensive one; kSums if there is none.
 struct RequantCandidates {
   TileEpilogue cheapest = TileEpilogue::kSums;
   float factor = 0.0f;        // of kOneFactor

@@ -19,7 +19,7 @@ void PanelRequant::add(int channel, int lane, std::int64_t largest) {
 }
 
 TileEpilogue PanelRequant::write(LaneParameters* lanes) const {
-  // Forms with one factor have offsets of their own in every channel; the others have one for all.
+  // Epilogues with one factor have per-channel offsets; the others have one per panel.
   if (epilogue_kind_ == TileEpilogue::kSums || (epilogue_kind_ != TileEpilogue::kOneFactor && has_different_offsets_)) return TileEpilogue::kSums;
   if (epilogue_kind_ == TileEpilogue::kOneFactor && has_quick_subnormals() && write_subnormal(lanes)) return TileEpilogue::kSubnormal;
   for (int i = 0; i < lanes_; ++i) {

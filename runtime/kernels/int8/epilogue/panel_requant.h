@@ -1,4 +1,4 @@
-// The form that suits all channels of a panel, and its parameters.
+// The epilogue that is exact for all channels of a panel, and its parameters.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class PanelRequant {
   // The magnitude of the sums of `channel`, which is computed by `lane`, is at most `largest`.
   void add(int channel, int lane, std::int64_t largest);
 
-  // Writes all parameters but the biases, to which it adds what the form needs.
+  // Writes all parameters except the biases, which it adjusts.
   TileEpilogue write(LaneParameters* lanes) const;
 
  private:
   bool write_subnormal(LaneParameters* lanes) const;
 
   const Epilogue& epilogue_;
-  TileEpilogue epilogue_kind_ = TileEpilogue::kOneFactor;  // the dearest one that a channel needs
+  TileEpilogue epilogue_kind_ = TileEpilogue::kOneFactor;  // the most expensive one that a channel needs
   RequantCandidates candidates_[kMaxColumns];         // of lanes
   OneFactorChannel one_factor_[kMaxColumns];
   int lanes_ = 0;

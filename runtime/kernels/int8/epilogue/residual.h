@@ -1,4 +1,4 @@
-// The sum of bytes that were just computed and those of another tensor, by factors and one rounding shift:
+// Residual add of stored bytes, with integer multipliers and one rounding shift:
 //
 //   stored = min(max((factor * computed + other_factor * other + offset) >> shift, low), high)
 //
@@ -29,7 +29,7 @@ struct ResidualSpec {
 
 class Residual {
  public:
-  // Throws std::invalid_argument for vectors of the wrong length, factors of more than 16 bits and sums that may leave 32.
+  // Throws std::invalid_argument for vectors of the wrong length, factors of more than 16 bits and sums that may overflow 32.
   Residual(const ResidualSpec& spec, int channels, Isa isa);
 
   // Parameters for channels first..first + count - 1, repeated for pixels that follow each other without a gap where
@@ -40,7 +40,7 @@ class Residual {
   };
   Panel add_panel(int first, int count, bool repeats);
 
-  // Adds to `rows` runs of `count` bytes, `offset` behind the given addresses, in place.
+  // Adds to `rows` runs of `count` bytes, `offset` bytes after the given addresses, in place.
   void run(const Panel& panel, int rows, std::size_t count, std::size_t offset, std::uint8_t* const* bytes,
            const std::uint8_t* const* others) const {
     const ResidualRows work{factors(panel), offsets(panel), panel.blocks, shift_, low_, high_,
@@ -48,7 +48,7 @@ class Residual {
     function_(work);
   }
 
-  // What run() works with, for kernels that add the other tensor themselves.
+  // The parameters of run(), for kernels that include the residual add.
   const std::int32_t* factors(const Panel& panel) const { return parameters_.data() + panel.at; }
   const std::int32_t* offsets(const Panel& panel) const { return factors(panel) + panel.blocks * kResidualBlock; }
   int shift() const { return shift_; }

@@ -49,7 +49,7 @@ void residual_avx2(const ResidualRows& work) {
       const std::size_t rest = work.count - at;
       if (rest >= 32) {
         add_half(bytes + at, others + at, factors, offsets, work);
-      } else {  // nothing is written behind the row
+      } else {  // nothing is written after the row
         std::uint8_t last[32] = {}, other[32] = {};
         copy(bytes + at, last, rest);
         copy(others + at, other, rest);

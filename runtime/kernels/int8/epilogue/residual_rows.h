@@ -12,7 +12,7 @@ constexpr int kResidualBlock = 64;  // bytes whose parameters lie together
 struct ResidualRows {
   const std::int32_t* factors;  // [block][kResidualBlock], pairs of 16 bits: that of the other tensor in the upper half
   const std::int32_t* offsets;  // the same
-  int blocks;                   // after so many, the parameters repeat
+  int blocks;                   // number of blocks after which the parameters repeat
   int shift;
   std::uint8_t low, high;
   int rows;

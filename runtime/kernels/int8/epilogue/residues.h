@@ -18,7 +18,7 @@ struct alignas(64) Residues {
 // The least and the largest of `count` residues of each sequence; the largest possible one and 0 of none.
 void find_extremes(const Residues& residues, int count, std::int32_t* least, std::int32_t* largest);
 
-// Where each sequence first has a residue below `below` or at least `from`: -1 where that is not within `count`.
+// Index of the first residue below `below` or at least `from` in each sequence; -1 if there is none within `count`.
 void find_first(const Residues& residues, int count, const std::int32_t* below, const std::int32_t* from,
                 std::int32_t* index);
 

@@ -1,13 +1,13 @@
-// How one fused multiply-add gives the integer floor(m * S + offset + 1/2) of a sum S.
+// Computes floor(m * S + offset + 1/2) of an accumulator S with one fused multiply-add.
 //
-// A sum that begins at the bits of the binary32 number B * 2^-k, 2^23 <= B < 2^24, is the number (B + S) * 2^-k, as long
+// A sum that begins at the bits of the float32 number B * 2^-k, 2^23 <= B < 2^24, is the number (B + S) * 2^-k, as long
 // as B + S stays within the same limits: products are added to the significand. Subnormal numbers are multiples of
 // 2^-149 whose bits, below the sign, are the multiple. A fused multiply-add that is rounded down has therefore the bits of
 //     floor((B + S) * m + c)    for the factor m * 2^(k - 149) and the addend c * 2^-149, c an integer,
-// with no conversion on the way in or out. Negative results have the sign bit set, which makes them the least integers of
-// all: packing with saturation takes them for 0, as it should.
+// without a conversion before or after. Negative results have the sign bit set, so that as integers they are the smallest:
+// packing saturates them to 0, as required.
 //
-// What is left is to choose B. Let m = M / Q, with M < 2^24 and Q a power of two. B * M + c * Q differs from
+// It remains to choose B. Let m = M / Q, with M < 2^24 and Q a power of two. B * M + c * Q differs from
 // (offset + 1/2) * Q by some D, which may be anything that moves no sum over a multiple of Q. Let t(k) be the smallest sum
 // whose result is at least k, and r(k), 0 <= r(k) < M, by how much it is beyond what it has to be, in units of 1 / Q. Then
 //     -r(k) <= D < M - r(k)    for all results k that are within the limits
@@ -34,7 +34,7 @@ constexpr int kMostShift = 46;   // so that products with the largest offset fit
 constexpr int kMostOffset = 8192;
 constexpr int kTries = 4096;
 
-std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) {
+std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) {
   return value / divisor + (value % divisor > 0 ? 1 : 0);
 }
 
@@ -44,7 +44,7 @@ struct Channel {
   std::int64_t first_multiple;  // B is next to (first_multiple + i + 1/2) * q / m
 
   std::int64_t odd_half(std::int64_t multiple) const { return multiple * q + q / 2; }
-  std::int64_t excess(std::int64_t value) const { return quotient_up(value, m) * m - value; }
+  std::int64_t excess(std::int64_t value) const { return ceil_div(value, m) * m - value; }
 };
 
 bool read(const OneFactorChannel& from, Channel* channel) {
@@ -56,7 +56,7 @@ bool read(const OneFactorChannel& from, Channel* channel) {
   channel->q = std::int64_t{1} << shift;
   channel->first_base = (std::int64_t{1} << (kMantissa - 1)) + from.largest;
   channel->last_base = (std::int64_t{1} << kMantissa) - 1 - from.largest;
-  channel->first_multiple = quotient_up((channel->first_base + 1) * channel->m - channel->q / 2, channel->q);
+  channel->first_multiple = ceil_div((channel->first_base + 1) * channel->m - channel->q / 2, channel->q);
   return channel->first_base < channel->last_base;
 }
 
@@ -98,7 +98,7 @@ bool make_subnormal(const OneFactorChannel* channels, int low, int high, LanePar
     const Channel& channel = found[lane];
     if (index[lane] < 0) return false;
     const std::int64_t multiple = channel.first_multiple + index[lane];
-    base[lane] = quotient_up(channel.odd_half(multiple), channel.m);
+    base[lane] = ceil_div(channel.odd_half(multiple), channel.m);
     if (channel.excess(channel.odd_half(multiple)) >= largest[lane]) --base[lane];
     addend[lane] = channels[lane].offset - multiple;
     if (base[lane] > channel.last_base || std::llabs(addend[lane]) >> kMantissa != 0) return false;

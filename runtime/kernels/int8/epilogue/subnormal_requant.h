@@ -1,4 +1,4 @@
-// An exact rescale that is a single fused multiply-add.
+// Exact requantization with a single fused multiply-add on subnormal numbers.
 #pragma once
 
 #include <xmmintrin.h>
@@ -21,7 +21,7 @@ struct OneFactorChannel {
 // with nothing written, where it is not found for all of them.
 bool make_subnormal(const OneFactorChannel* channels, int low, int high, LaneParameters* lanes);
 
-// While it lives, subnormal numbers are computed with: a mode of the caller's thread may take them for zero.
+// Enables subnormal numbers during its lifetime: the thread may have flush-to-zero enabled.
 class WithSubnormals {
  public:
   WithSubnormals() : before_(_mm_getcsr()) {

@@ -25,7 +25,7 @@ std::int64_t multiplied(std::int64_t a, std::int64_t b) {
   return product;
 }
 
-// Bytes from the first to behind the last element; axes as pairs of extent and stride.
+// Bytes from the first to the end of the last element; axes as pairs of extent and stride.
 std::int64_t extent(const MatmulInt8Spec& spec, const std::vector<std::ptrdiff_t>& batch,
                     std::initializer_list<std::pair<std::int64_t, std::ptrdiff_t>> axes, std::int64_t element) {
   std::int64_t total = element;

@@ -1,4 +1,4 @@
-// Exact integer matrix product of two operands that are both made during the run.
+// Integer matmul of two operands that are computed at run time.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct MatmulInt8Spec {
   EpilogueSpec epilogue;              // with one channel per column
 };
 
-// One product for one instruction set. The columns are cut into blocks, each of which is packed and then used for rows.
+// A matmul for one instruction set. Columns are split into blocks; each block is packed and then used for all rows.
 class MatmulInt8Kernel {
  public:
   virtual ~MatmulInt8Kernel() = default;
@@ -38,9 +38,8 @@ class MatmulInt8Kernel {
                         std::int64_t rows, std::uint8_t* scratch) const = 0;
 };
 
-// What all kernels add to the sums of stored bytes of a column, where the right operand counts from `right_zero` bytes
-// on: bias + depth * left_zero * (right_zero - counted_from), modulo 2^32; and `counted_from` itself is 128 where signed
-// bytes are multiplied.
+// Constant part of the accumulators of each column: bias + depth * left_zero * (right_zero - counted_from), modulo 2^32.
+// `counted_from` is what the kernel subtracts from the bytes of the right operand: 128 for dot products of signed bytes.
 std::vector<std::int32_t> constant_parts(const MatmulInt8Spec& spec, int counted_from, std::int64_t padded_columns);
 
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_scalar(const MatmulInt8Spec& spec);
@@ -52,13 +51,13 @@ std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avx512vnni(const MatmulInt8Sp
 void check_matmul_int8(const MatmulInt8Spec& spec);
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_kernel(const MatmulInt8Spec& spec, Isa isa);
 
-// What a step touches of its operands and result.
+// Byte ranges of the operands and the result.
 struct MatmulSpans {
   Span left, right, output;
 };
 MatmulSpans spans_of(const MatmulInt8Spec& spec);
 
-// The products along the leading axes.
+// Iteration over the leading (batch) axes.
 class LeadingAxes {
  public:
   explicit LeadingAxes(const MatmulInt8Spec& spec);
@@ -76,7 +75,7 @@ class LeadingAxes {
 int row_splits(int products, std::int64_t rows, int threads);
 
 // Checks everything and makes the step. Throws std::invalid_argument for what does not fit together, and
-// std::overflow_error when a sum may leave 32 bits.
+// std::overflow_error when a sum may overflows 32 bits.
 std::shared_ptr<Step> make_matmul_int8(const MatmulInt8Spec& spec, Isa isa);
 
 }  // namespace tpuconvert

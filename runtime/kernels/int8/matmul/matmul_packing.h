@@ -9,7 +9,7 @@
 
 namespace tpuconvert {
 
-// Neighbouring columns of the right operand. Bytes from element to element: `row` along the depth, `column` along the
+// Adjacent columns of the right operand. Bytes from element to element: `row` along the depth, `column` along the
 // columns; one of them is 1.
 struct PackingTask {
   const std::uint8_t* right;
@@ -21,12 +21,12 @@ struct PackingTask {
   std::uint8_t* weights;
 };
 
-// Panels of avx512_tile.h: the signed bytes are the stored ones minus 128. bias = constant - left_zero * sum of the column,
+// Panels of tile.h: the signed bytes are the stored ones minus 128. bias = constant - left_zero * sum of the column,
 // for lane l at biases[l / 16 * bias_stride + l % 16]. `full` registers of 16 columns, then a half one.
 void pack_matmul_avx512vnni(const PackingTask& task, int full, bool half, std::int32_t* biases,
                              std::ptrdiff_t bias_stride);
 
-// Panels of panels.h, 16 columns: signed bytes as above, or 16-bit words minus `right_zero`. Biases in panel order.
+// Panels of panel_kernels.h, 16 columns: signed bytes as above, or 16-bit words minus `right_zero`. Biases in panel order.
 void pack_matmul_bytes_avx2(const PackingTask& task, std::int32_t* biases);
 void pack_matmul_words_avx2(const PackingTask& task, int right_zero, std::int32_t* biases);
 

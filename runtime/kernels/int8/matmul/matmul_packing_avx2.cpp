@@ -15,7 +15,7 @@ void store(void* to, __m256i value) { _mm256_storeu_si256(static_cast<__m256i*>(
 
 __m128i load_row(const PackingTask& task, std::int64_t k, char otherwise) {
   if (k >= task.depth) return _mm_set1_epi8(otherwise);
-  // Up to 15 bytes behind the last column: they belong to columns that are not stored.
+  // Up to 15 bytes after the last column: they belong to columns that are not stored.
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(task.right + k * task.row));
 }
 

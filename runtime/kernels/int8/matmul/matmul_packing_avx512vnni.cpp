@@ -1,4 +1,4 @@
-// Packing for the AVX512-VNNI tiles: four neighbours along the depth to a dword, 16 columns to a register.
+// Packing for the AVX512-VNNI tiles: four adjacent along the depth to a dword, 16 columns to a register.
 #include "int8/tile/transpose.h"
 #include "int8/matmul/matmul_packing.h"
 

@@ -1,4 +1,4 @@
-// Layer normalization whose result is quantized, with the residual sum in front of it, as one step.
+// Fused residual add, layer normalization and quantization.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tpuconvert {
 
-// Rows lie one behind the other. bytes = quantized normalization of x, or of x + residual.
+// Rows are contiguous. bytes = quantize(normalize(x)), or quantize(normalize(x + residual)).
 struct NormQuantizeSpec {
   Place x;
   std::optional<Place> residual;

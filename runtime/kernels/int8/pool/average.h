@@ -10,7 +10,7 @@
 namespace tpuconvert {
 
 inline void check_average(const AverageSpec& spec) {
-  if (spec.shift < 0 || spec.shift > 63) throw std::invalid_argument("average: shifts lie in 0..63");
+  if (spec.shift < 0 || spec.shift > 63) throw std::invalid_argument("average: the shift is outside of 0..63");
   if (spec.bias != 0 && spec.bias != kStoredBias) throw std::invalid_argument("average: there is no such bias");
 }
 

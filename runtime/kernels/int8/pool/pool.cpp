@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostExtent = 1 << 24;
 
-// Where a window lies inside the image on one axis.
+// Intersection of a window with the image along one axis.
 struct Inside {
   int first, end;
 };
@@ -118,7 +118,7 @@ class PoolStep final : public Step {
     }
   }
 
-  // How many windows from this one on lie inside the image; at least 1.
+  // Number of consecutive windows inside the image from this one on; at least 1.
   int whole_windows_from(int window) const {
     if (window < spec_.pad_left) return 1;
     const int last = std::min(spec_.out_width - 1, spec_.width - spec_.kernel_w + spec_.pad_left);

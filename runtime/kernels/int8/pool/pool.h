@@ -1,4 +1,4 @@
-// Largest element or average of every window of channels-last bytes.
+// Max and average pooling of channels-last bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace tpuconvert {
 
-// How the sum of a window becomes an average; `bias` is subtracted from every stored byte first, and added to the result.
+// Average of the sum of a window; `bias` is subtracted from every stored byte first, and added to the result.
 struct AverageSpec {
-  bool divides = true;     // the quotient by the window's count, halves away from zero; otherwise
+  bool divides = true;     // the quotient by the window's count, ties away from zero; otherwise
   std::int32_t scale = 1;  // sum * scale / 2^shift, half up
   int shift = 0;           // 0..63
   std::int32_t bias = 0;

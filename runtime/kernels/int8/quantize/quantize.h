@@ -1,4 +1,4 @@
-// Steps on whole tensors of bytes: tables, and the way in from binary32 pictures.
+// Steps on whole tensors: byte lookup tables, and quantization of float32 images.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct LookUpSpec {
 
 std::shared_ptr<Step> make_look_up(const LookUpSpec& spec, Isa isa);
 
-// Planes of binary32 numbers become channels-last bytes:
-// y[n, p, c] = limit(nearest(x[n, c, p] / divisor * scale[c]) + offset[c]), halves away from zero, NaN as 0.
+// Planes of float32 numbers become channels-last bytes:
+// y[n, p, c] = limit(nearest(x[n, c, p] / divisor * scale[c]) + offset[c]), ties away from zero, NaN as 0.
 struct QuantizeSpec {
   Place source;
   Place target;

@@ -25,9 +25,9 @@ std::uint8_t quantize_value(float real, const ByteQuantization& to) {
 
 void check_quantization(const ByteQuantization& to) {
   if (!(to.scale >= 0x1p-10f && to.scale <= 0x1p20f))
-    throw std::invalid_argument("rows_to_bytes: scales lie in 2^-10..2^20");
+    throw std::invalid_argument("quantize_rows: the scale is outside of 2^-10..2^20");
   if (to.offset < -kFarthest || to.offset > kFarthest || to.low < 0 || to.high > 255 || to.low > to.high)
-    throw std::invalid_argument("rows_to_bytes: offset and limits do not fit a byte");
+    throw std::invalid_argument("quantize_rows: offset and limits do not fit a byte");
 }
 
 void softmax_quantize_precise(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers) {
@@ -43,13 +43,13 @@ void softmax_quantize_precise(const SoftmaxQuantizeTask& task, const float* x, s
 }
 
 // The relative error of probability * scale in units of 2^-24, for those near or above one half, where it matters: there
-// x lies at most ln(2.5 * scale) below the largest one.
+// x is at most ln(2.5 * scale) below the largest one.
 //   - The exponent is rounded, and so is its base: 1.25 * ln(2.5 * scale). The power itself: 4.2.
 //   - The sum: count / 8 + 8 of its additions, 4.2 of its powers, and those of their exponents weighted with them, which
 //     is at most 1.25 times the entropy, ln(count).
 //   - Its quotient, the product, and the two roundings of the definition: 4.
 SoftmaxQuantizeTask softmax_quantize_task(std::int64_t count, const ByteQuantization& to) {
-  if (count < 1 || count > kLongest) throw std::invalid_argument("softmax_bytes: rows of 1 to 2^20 elements");
+  if (count < 1 || count > kLongest) throw std::invalid_argument("softmax_quantize: rows of 1 to 2^20 elements");
   check_quantization(to);
   SoftmaxQuantizeTask task{count, to, 0.0f};
   const double farthest = std::fmax(0.0, std::log(2.5 * static_cast<double>(to.scale)));

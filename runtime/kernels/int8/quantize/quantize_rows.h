@@ -1,7 +1,6 @@
-// Rows of real numbers that become bytes at once: softmax or normalization and the quantization of the result, without a
-// tensor of binary32 in between.
+// Fused quantization of rows: softmax or normalization with a quantized result, without an intermediate float32 tensor.
 //
-// The definitions compute in binary64, round to binary32, multiply and round to integers. Binary32 arithmetic gives the
+// The definitions compute in float64, round to float32, multiply and round to integers. Binary32 arithmetic gives the
 // same integer wherever its error cannot reach the middle of two integers; that is checked for every element.
 //
 // Plain data and plain functions only: code compiled for an instruction set must not share inline functions with the
@@ -14,7 +13,7 @@ namespace tpuconvert {
 
 enum class Isa;
 
-// stored = nearest(x * scale) + offset, limited to low..high; the product is rounded to binary32, halves are rounded away
+// stored = nearest(x * scale) + offset, limited to low..high; the product is rounded to float32, halves are rounded away
 // from zero, NaN counts as 0. Stored values: an INT8 result has 128 added already.
 struct ByteQuantization {
   float scale = 1.0f;
@@ -25,11 +24,11 @@ struct ByteQuantization {
 struct SoftmaxQuantizeTask {
   std::int64_t count = 1;  // elements of a row
   ByteQuantization to;
-  float error_bound = 0;         // bound of the relative error of probability * scale in binary32 arithmetic
+  float error_bound = 0;         // bound of the relative error of probability * scale in float32 arithmetic
   bool is_often_ambiguous = false;  // many rows would have to be computed again
 };
 
-// One row, in binary32 or, where that leaves a error_bound, in binary64. False where an element still lies so near to the middle
+// One row, in float32 or, where that leaves a error_bound, in float64. False where an element still lies so near to the middle
 // of two integers that the error could decide; the row is undefined then. `powers` has room for `count` numbers, rounded
 // up to 16.
 using SoftmaxQuantizeFunction = bool (*)(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
@@ -37,13 +36,13 @@ using SoftmaxQuantizeFunction = bool (*)(const SoftmaxQuantizeTask& task, const 
 bool softmax_quantize_avx2(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
 bool softmax_quantize_avx512(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
 
-// The definition of the softmax: exponentials and their sum in binary64, the quotient rounded to binary32. `powers` as above.
+// The definition of the softmax: exponentials and their sum in float64, the quotient rounded to float32. `powers` as above.
 void softmax_quantize_precise(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
 
 // Checks the parameters and sets `error_bound`. Throws std::invalid_argument for what the vector forms do not cover.
 SoftmaxQuantizeTask softmax_quantize_task(std::int64_t count, const ByteQuantization& to);
 
-// Null where there is none for the instruction set.
+// Null if the instruction set has none.
 SoftmaxQuantizeFunction softmax_quantize_function(Isa isa);
 
 struct NormQuantizeTask {

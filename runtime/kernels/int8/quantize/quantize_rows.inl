@@ -17,7 +17,7 @@ inline Lanes::Real power_of_two(Lanes::Real x) {
   return Lanes::times_power_of_two(q, whole);
 }
 
-// 2^x in binary64, with a relative error below 2^-34; 2^-1000 for what is smaller.
+// 2^x in float64, with a relative error below 2^-34; 2^-1000 for what is smaller.
 inline Lanes::Wide wide_power_of_two(Lanes::Wide x) {
   const Lanes::Wide shifter = Lanes::all_wide(6755399441055744.0);  // 1.5 * 2^52: sums with it are rounded to integers
   const Lanes::Wide limited = Lanes::larger(Lanes::all_wide(-1000.0), x);  // NaN stays
@@ -59,7 +59,7 @@ inline float largest_of(const float* x, std::int64_t count) {
   return Lanes::largest(most);
 }
 
-// In binary32; false where it leaves a error_bound.
+// In float32; false where it leaves a error_bound.
 inline bool narrow_row(const SoftmaxQuantizeTask& task, const float* x, float largest, std::uint8_t* y, float* powers) {
   // Elements are exp(x - largest) times a power of two near 1 that all of them share: the rounding of `shift`.
   if (!(largest > -0x1p22f && largest < 0x1p22f)) return false;
@@ -85,7 +85,7 @@ inline bool narrow_row(const SoftmaxQuantizeTask& task, const float* x, float la
 }
 
 // Elements whose product is near the middle of two integers: their bytes, unless the probability is also so near to the
-// middle of two binary32 numbers that the error in binary64 could decide.
+// middle of two float32 numbers that the error in float64 could decide.
 inline bool settle(const SoftmaxQuantizeTask& task, const double* powers, double inverse, std::uint8_t* y) {
   constexpr double kGuard = 0x1p-32;
   for (std::int64_t i = 0; i < task.count; ++i) {
@@ -100,7 +100,7 @@ inline bool settle(const SoftmaxQuantizeTask& task, const double* powers, double
   return true;
 }
 
-// In binary64 up to the probability, which is then rounded as the definition says.
+// In float64 up to the probability, which is then rounded as the definition says.
 inline bool wide_row(const SoftmaxQuantizeTask& task, const float* x, float largest, std::uint8_t* y, double* powers) {
   const std::int64_t count = task.count;
   const Lanes::Wide base = Lanes::all_wide(kWideBase);

@@ -94,7 +94,7 @@ struct Lanes {
   static Wide low_half(Real x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
   static Wide high_half(Real x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
   static Real narrow(Wide low, Wide high) { return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low)); }
-  // The integer lies in the low bits of `shifted`.
+  // The integer is in the low bits of `shifted`.
   static Wide times_power_of_two(Wide x, Wide shifted) {
     const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted), 52);
     return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(x), exponent));

@@ -76,7 +76,7 @@ struct Lanes {
   static Real narrow(Wide low, Wide high) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
   }
-  // The integer lies in the low bits of `shifted`.
+  // The integer is in the low bits of `shifted`.
   static Wide times_power_of_two(Wide x, Wide shifted) {
     const __m512i exponent = _mm512_slli_epi64(_mm512_castpd_si512(shifted), 52);
     return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(x), exponent));

@@ -20,7 +20,7 @@ struct ReduceSpec {
   std::int32_t bias = 0;  // 0 or kStoredBias: part of every stored byte; results saturate
 };
 
-// Throws std::invalid_argument for extents that make no sense, or whose sums leave 32 bits.
+// Throws std::invalid_argument for extents that make no sense, or whose sums overflows 32 bits.
 std::shared_ptr<Step> make_reduce(const ReduceSpec& spec, Isa isa);
 
 }  // namespace tpuconvert

@@ -1,4 +1,4 @@
-// Pieces that the AVX512-VNNI kernels share. Only for files that are compiled for that instruction set: everything is
+// Helpers of the AVX512-VNNI kernels. Only for files that are compiled for that instruction set: everything is
 // in an unnamed namespace, so that nothing of it can be merged with code for the baseline.
 #pragma once
 
@@ -51,7 +51,7 @@ constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
 
 TPU_INLINE __m512i floor_of(__m512 value) { return _mm512_cvt_roundps_epi32(value, kDown); }
 
-// Whether results of the form need no offset.
+// True if the epilogue includes the offset.
 constexpr bool includes_offset(TileEpilogue epilogue) {
   return epilogue == TileEpilogue::kSubnormal || epilogue == TileEpilogue::kOneFactor;
 }

@@ -10,15 +10,15 @@ namespace tpuconvert::avx512 {
 
 constexpr int kLanes = 16;  // output channels of one accumulator register
 
-// Which lane of the accumulators of a panel, 0..16 * accumulators - 1, computes a column, and the other way round. Bytes
+// The lane of a panel's accumulators, 0..16 * accumulators - 1, that computes a column, and its inverse. Bytes
 // that are packed from four accumulators have four columns of each in turn; with fewer, bytes are put in order then.
 constexpr int lane_of(int column, int accumulators) {
   return accumulators == 4 ? 16 * (column / 4 % 4) + column / 16 * 4 + column % 4 : column;
 }
 
-// What the tile does with its sums, from the cheapest to the dearest. With x = float(sum), exact below 2^24:
+// Epilogues of a tile, from the cheapest to the most expensive. With x = float(sum), exact below 2^24:
 enum class TileEpilogue {
-  kSubnormal,  // stored = the bits of factor * (the number whose bits are the sum) + second, see avx512_subnormal_form.cpp
+  kSubnormal,  // stored = the bits of factor * (the number whose bits are the sum) + second, see epilogue/subnormal_requant.cpp
   kOneFactor,  // stored = floor(factor * x + addend)
   kTwoFactors, // v = floor(factor * x + small_factor * x), stored = (v + 1 + 2 * offset) >> 1
   kKinked,     // the same with small_factor * x + copysign(kink, x) as second summand
@@ -34,7 +34,7 @@ struct LaneParameters {
   float kink[kLanes];
 };
 
-// What is added to the results, see ResidualSpec. Only for tiles that store three or four accumulators, or all channels of
+// Residual add, see ResidualSpec. Only for tiles that store three or four accumulators, or all channels of
 // one or two.
 struct TileResidual {
   const std::int32_t* factors;         // [kResidualBlock], in the order of ResidualRows, for the elements of a vector
@@ -50,9 +50,9 @@ struct TileArguments {
   std::size_t input_offset;           // added to each of them
   std::size_t segments;
   std::size_t segment_bytes;          // a multiple of 4, not 0
-  const std::uint32_t* skips;         // [segment]: how many groups of 4 bytes the weights behind it are of no use for
+  const std::uint32_t* skips;         // [segment]: number of 4-byte steps of weights to skip after it
   const std::int8_t* weights;         // [segment][segment_bytes / 4][accumulator][lane][4]
-  std::ptrdiff_t ahead;               // from them to bytes that are brought near meanwhile, 64 of each 256
+  std::ptrdiff_t ahead;               // distance to bytes to prefetch, 64 of each 256
   const LaneParameters* parameters;   // [accumulator]
   std::uint8_t* const* outputs;       // [row]
   std::size_t output_offset;          // added to each of them

@@ -21,7 +21,7 @@ TPU_INLINE __m512i packed(__m512i first, __m512i second, __m512i third, __m512i 
   return Accumulators == 4 ? bytes : in_order(bytes);
 }
 
-// Which bytes of a vector are stored where it is stored in one piece.
+// Mask of the stored bytes of a contiguous vector.
 template <int Accumulators, int Count>
 TPU_INLINE std::uint64_t mask_of(const TileArguments& arguments) {
   return Accumulators > 2 ? arguments.mask : ~std::uint64_t{0} >> (64 - 16 * Accumulators * Count);
@@ -170,7 +170,7 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
     unrolled<kGroups>([&](auto group) TPU_INLINED {
       constexpr int kRow = decltype(group)::value * kRowsAtOnce;
       constexpr int kCount = Rows - kRow < kRowsAtOnce ? Rows - kRow : kRowsAtOnce;
-      // Where there are not four accumulators, the last takes the place of the missing ones and is not stored.
+      // With fewer than four accumulators, the last one replaces the missing ones and is not stored.
       constexpr int kLast = kCount * kAccumulators - 1;
       constexpr int k1 = kLast < 1 ? kLast : 1, k2 = kLast < 2 ? kLast : 2, k3 = kLast < 3 ? kLast : 3;
       __m512i found = packed<kAccumulators, Epilogue>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],

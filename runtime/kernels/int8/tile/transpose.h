@@ -1,4 +1,4 @@
-// Bytes that become registers of 16 columns with four neighbours along the depth each. Only for files that are compiled
+// Bytes that become registers of 16 columns with four adjacent along the depth each. Only for files that are compiled
 // for AVX512-VNNI.
 #pragma once
 
@@ -60,7 +60,7 @@ TPU_INLINE void transpose(__m512i (&x)[16]) {
   unrolled<16>([&](auto i) TPU_INLINED { x[i] = y[i]; });
 }
 
-// Four rows of 64 bytes become four registers of 16 columns, neighbours or as lane_of() has them.
+// Four rows of 64 bytes become four registers of 16 columns, adjacent or as lane_of() has them.
 template <bool AreNeighbours>
 TPU_INLINE void interleave(__m512i (&rows)[4]) {
   const __m512i low01 = _mm512_unpacklo_epi8(rows[0], rows[1]), high01 = _mm512_unpackhi_epi8(rows[0], rows[1]);
