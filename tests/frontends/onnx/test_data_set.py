@@ -40,7 +40,7 @@ def test_float_model(name: str, data_root: Path) -> None:
         np.testing.assert_allclose(value, expected, rtol=0, atol=tolerance, err_msg=f"{name} {key}")
 
 
-# What is converted, but not to the published numbers, and why.
+# Models that are converted, but whose results differ from the published ones, with the reason.
 DIFFERENT = {
     "cv_average_pooling": "published by a framework that counted the padding; opset 6 leaves it out",
     "cv_cumsum_1d_exclusive_1_reverse": "the given input does not have the shape that the model states",

@@ -1,4 +1,4 @@
-"""Models whose constants lie in files beside them: one or several, mapped and not read, past 2 GiB, shared."""
+"""Models with external data: in one or several files, memory-mapped, above 2 GiB, shared."""
 
 import math
 import mmap
@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Array
 
 
 def outside(name: str, location: str, shape: tuple[int, ...], offset: int = 0) -> TensorProto:
-    """A FLOAT32 constant that lies in a file."""
+    """FLOAT32 constant in an external file."""
     tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
     length = 4 * math.prod(shape)
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
@@ -30,7 +30,7 @@ def outside(name: str, location: str, shape: tuple[int, ...], offset: int = 0) -
 
 
 def is_mapped(array: Array) -> bool:
-    """Whether the elements are those of a memory-mapped file."""
+    """Return True if the elements are those of a memory-mapped file."""
     owner: Any = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
@@ -115,7 +115,7 @@ def test_cut_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 @pytest.mark.slow
 def test_past_two_gibibytes(tmp_path: Path) -> None:
-    """A sparse file: nearly all of it is a hole, and nothing but the rows that are wanted is read."""
+    """Of a sparse file, which is mostly a hole, only the needed rows are read."""
     rows, columns = 1 << 20, 600  # 2.34 GiB
     path = tmp_path / "table.bin"
     bias_at = rows * columns * 4

@@ -36,7 +36,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     x = ramp(1, 3, 8, 8)
     nodes = [
         one("Foo", "x", outputs=["a"]),
-        one("Foo", "x", outputs=["b"], domain="com.nobody"),
+        one("Foo", "x", outputs=["b"], domain="com.acme"),
         one("Conv", "x", "w", outputs=["c"], strange=3),
         one("Relu", "a", outputs=["d"]),
         one("Bar", "d", outputs=["e"]),
@@ -44,12 +44,12 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
         one("Relu", "nothing", outputs=["g"]),
         one("MaxPool", "x", outputs=["h", "where"], kernel_shape=[2, 2]),
     ]
-    proto = model(nodes, {"x": x}, [*"bcefgh", "where"], {"w": ramp(2, 3, 1, 1)}, domains={"com.nobody": 1})
+    proto = model(nodes, {"x": x}, [*"bcefgh", "where"], {"w": ramp(2, 3, 1, 1)}, domains={"com.acme": 1})
     with pytest.raises(UnsupportedError) as caught:
         load(saved(proto, tmp_path))
     assert caught.value.exit_code == 3
     assert [problem.op for problem in caught.value.problems] == [
-        "Foo", "com.nobody:Foo", "Conv", "Bar", "Softmax", "Relu", "MaxPool",
+        "Foo", "com.acme:Foo", "Conv", "Bar", "Softmax", "Relu", "MaxPool",
     ]  # fmt: skip
     text = str(caught.value)
     for words in ("7 problems", "opset 17", "strange=3", "axis 9 is outside rank 4", "input 'nothing' is not computed",
@@ -59,7 +59,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     assert "--outputs" not in text  # x is an input: a model that ends there is empty
 
 
-def test_nodes_behind_an_unknown_one_are_examined_when_the_file_states_its_type(tmp_path: Path) -> None:
+def test_checks_nodes_after_an_unknown_one_if_the_file_states_its_type(tmp_path: Path) -> None:
     nodes = [one("Foo", "x", outputs=["a"]), one("Softmax", "a", outputs=["y"], axis=7)]
     proto = model(nodes, {"x": ramp(2, 3)}, ["y"])
     with pytest.raises(UnsupportedError, match="1 problem"):
@@ -169,7 +169,9 @@ def test_one_name_means_one_extent(tmp_path: Path) -> None:
         ({"x": (2, 3, "a+b")}, r"numbers, or names of letters and digits"),
     ],
 )
-def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int | str, ...]], complaint: str, tmp_path: Path) -> None:
+def test_declines_shapes_that_do_not_match(
+    shapes: dict[str, tuple[int | str, ...]], complaint: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=complaint):
         load(saved(open_model(2, 3, None), tmp_path), input_shapes=shapes)
 
@@ -181,10 +183,10 @@ def test_input_that_is_no_tensor(tmp_path: Path) -> None:
         load(saved(proto, tmp_path))
 
 
-# Ranks and types at the border
+# Ranks and types of inputs and outputs
 
 
-def test_rank_0_and_64_bit_types_stay_at_the_border(tmp_path: Path) -> None:
+def test_keeps_rank_0_and_64_bit_types_of_inputs_and_outputs(tmp_path: Path) -> None:
     x = np.array(2.5)
     proto = model([one("Mul", "x", "x", outputs=["y"]), one("ArgMax", "v", outputs=["i"], keepdims=0)],
                   {"x": x, "v": ramp(4)}, ["y", "i"])  # fmt: skip

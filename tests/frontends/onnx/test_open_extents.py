@@ -55,7 +55,7 @@ def classifier() -> onnx.ModelProto:
 
 
 def exported_view() -> onnx.ModelProto:
-    """How exporters write ``x.view(x.size(0), -1)``, once with a division of the size."""
+    """``x.view(x.size(0), -1)`` as exporters write it, once with a division of the size."""
     nodes = [
         node("Shape", "x", "size"), node("Gather", "size zero", "n", axis=0), node("Unsqueeze", "n front", "n1"),
         node("Concat", "n1 rest", "target", axis=0), node("Reshape", "x target", "flat"),
@@ -67,7 +67,7 @@ def exported_view() -> onnx.ModelProto:
 
 
 def mixer() -> onnx.ModelProto:
-    """Products with constant matrices from both sides, as in a layer of a network on patches of a picture."""
+    """Matmuls by constant matrices on both sides, as in a layer on patches of an image."""
     nodes = [
         node("LayerNormalization", "x g b", "n"), node("MatMul", "n w1", "m"), node("Add", "m b1", "h"),
         node("Erf", "h", "e"), node("Mul", "h e", "act"), node("MatMul", "act w2", "o"), node("Add", "x o", "s"),
@@ -99,7 +99,7 @@ def attention() -> onnx.ModelProto:
 
 
 def upscaler() -> onnx.ModelProto:
-    """Open in samples only; the border is cut, the rest doubled, rows are turned round."""
+    """Symbolic in the batch only; crop the edges, repeat the rest, reverse the rows."""
     nodes = [
         node("Slice", "x low high axes", "cut"), node("Resize", "cut none scales", "wide", mode="linear"),
         node("Slice", "wide last first rows back", "turned"), node("ReduceMean", "turned", "m", axes=[1], keepdims=1),
@@ -112,8 +112,8 @@ def upscaler() -> onnx.ModelProto:
     return opened(nodes, constants, None, 2, 6, 6)
 
 
-def picture() -> onnx.ModelProto:
-    """Open in everything but the channels: axes of extent 1 come and go, pictures of any size are convolved."""
+def image_model() -> onnx.ModelProto:
+    """Symbolic in all axes except channels: insert and remove unit axes, convolve images of any size."""
     nodes = [
         node("Squeeze", "x one", "s"), node("Conv", "s w", "c", pads=[1, 1, 1, 1], strides=[2, 2]),
         node("Unsqueeze", "c zero", "u"), node("Squeeze", "u zero", "v"),
@@ -165,7 +165,7 @@ def repeated() -> onnx.ModelProto:
 
 
 NETWORKS = {
-    "picture": (picture, [(1, 1, 3, 6, 7), (2, 1, 3, 9, 5)]),
+    "image": (image_model, [(1, 1, 3, 6, 7), (2, 1, 3, 9, 5)]),
     "classifier": (classifier, [(1, 3, 8, 8), (4, 3, 8, 8)]),
     "view": (exported_view, [(1, 3, 4), (5, 3, 4)]),
     "mixer": (mixer, [(1, 5, 8), (3, 5, 8)]),
@@ -202,7 +202,7 @@ def test_a_constant_as_long_as_an_open_extent_depends_on_no_element(backend: Any
         np.testing.assert_array_equal(session.run({"x": x})["y"], np.full((3, 4), 7))
 
 
-def test_names_are_the_same_at_the_border(tmp_path: Path) -> None:
+def test_keeps_symbolic_names_of_inputs_and_outputs(tmp_path: Path) -> None:
     converted = tc.convert(saved(classifier(), tmp_path), input_shapes={"x": ("samples", 3, 8, 8)})
     with tc.Session(converted) as session:
         assert session.inputs[0].shape == ("samples", 3, 8, 8)
@@ -258,7 +258,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert "is not a shape" in capsys.readouterr().err
 
 
-# What needs a number
+# Operators that need a number
 
 
 def refused(proto: onnx.ModelProto, folder: Path, **options: Any) -> UnsupportedError:
@@ -290,7 +290,7 @@ def test_one_error_names_extent_tensor_node_and_what_to_type(tmp_path: Path) -> 
     assert "state a number, for example:  --input-shapes x=1,3,4" in str(one_left)
 
 
-def test_what_to_type_names_the_inputs_only_and_both_sides_of_a_picture(tmp_path: Path) -> None:
+def test_hint_has_the_inputs_only_and_both_extents_of_an_image(tmp_path: Path) -> None:
     nodes = [node("Slice", "x low high axes", "s"), node("Relu", "s", "y")]
     proto = opened(nodes, {"low": i64(0, 0), "high": i64(-2, -2), "axes": i64(2, 3)}, "N", 3, "H", "W")
     proto.graph.value_info.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ("N", 3, "H", "W")))

@@ -1,4 +1,4 @@
-"""Quantized models become real numbers with annotations; the integers of the file are kept."""
+"""Quantized models become annotated float graphs; the integers of the file are kept."""
 
 from collections.abc import Mapping
 from pathlib import Path

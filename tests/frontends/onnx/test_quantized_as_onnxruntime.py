@@ -1,8 +1,8 @@
 """Quantized models give ONNX Runtime's integers.
 
-Bound: equal, or one step apart where the real result is a tie up to binary32's own rounding. How many such results a
-case may have is stated with it; where none is stated, every integer is equal. Scales are arbitrary numbers, as
-calibration gives them: between round decimals or powers of two ties would be the rule.
+Bound: equal, or one step apart where the exact result is a tie within the rounding error of float32. How many such
+results a case may have is stated with it; where none is stated, every integer is equal. Scales are arbitrary
+numbers, as calibration gives them: between round decimals or powers of two ties would be the rule.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ PAIRS = ((np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.int8))
 """Types of activation and weight that ONNX Runtime multiplies."""
 
 NEAR_TIES = 0.001
-"""Share of results that may be one step off because binary32 makes a tie of them, or a rounding of its own decides."""
+"""Largest share of results that may differ by one step because of ties in float32."""
 
 
 def integers(dtype: Any, *shape: int, seed: int = 0) -> Array:
@@ -311,7 +311,7 @@ def test_arithmetic(form: str, op: str, dtype: Bytes, zero: int, tmp_path: Path)
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("op", ["QLinearSigmoid", "QLinearLeakyRelu"])
 def test_functions(op: str, dtype: Bytes, tmp_path: Path) -> None:
-    """All operands; a polynomial of ONNX Runtime's own stands for the exponential."""
+    """All operands; ONNX Runtime approximates the exponential by a polynomial."""
     constants = {
         "x_scale": np.float32(0.0513), "x_zero": dtype(60), "y_scale": np.float32(0.0041), "y_zero": dtype(0),
     }  # fmt: skip
@@ -334,7 +334,7 @@ def test_global_average(dtype: Bytes, shape: tuple[int, ...], y_scale: float, tm
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("attributes", [{"strides": [2, 2]}, {"pads": [1, 1, 1, 1]}], ids=["inside", "padded"])
 def test_average(attributes: dict[str, Any], dtype: Bytes, tmp_path: Path) -> None:
-    """Means of three by three at another scale; ONNX Runtime adds real numbers, ties fall as their rounding has it."""
+    """3x3 average pooling to another scale; ONNX Runtime adds floats, whose rounding decides ties."""
     constants = {
         "x_scale": np.float32(0.0513), "x_zero": dtype(60), "y_scale": np.float32(0.0317), "y_zero": dtype(50),
     }  # fmt: skip
@@ -405,7 +405,7 @@ MOVES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("op", MOVES)
 @pytest.mark.parametrize("dtype", BYTES)
 def test_between_dequantize_and_quantize(dtype: Bytes, op: str, tmp_path: Path) -> None:
-    """Operators that keep the scale, after a convolution whose result has none of its own."""
+    """Operators that keep the scale, after a convolution without a scale of its output."""
     constants = {
         "x_scale": np.float32(0.0513), "x_zero": dtype(60), "w": integers(np.int8, 4, 3, 3, 3, seed=1),
         "w_scale": np.float32(0.0131), "w_zero": np.int8(0), "y_scale": np.float32(0.3017),
