@@ -1,4 +1,4 @@
-"""How much of a stranger's file is accepted: every bound that a frontend checks, in one place."""
+"""Upper bounds for untrusted files: every limit that a frontend checks."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, Shape
 
 FUNCTIONS = frozenset({"max", "ceil"})
-"""What stands in the names of extents that were computed, besides the names that they were computed from."""
+"""Functions in the names of computed extents, besides the names that they are computed from."""
 
 _PLAIN_NAME = r"[^\W\d][\w.]*\Z"
 
@@ -107,7 +107,7 @@ class OpenExtent:
         return True if self._is_at_least(other, 1) else self._ask()
 
     def _is_at_least(self, other: object, more: int = 0) -> bool:
-        """Whether the extent is known to be not below a number, or not below the number and some more."""
+        """Return True if the extent is known to be at least ``other + more``."""
         return isinstance(other, (int, np.integer)) and self._least() >= other + more and bool(self._least())
 
     def _least(self) -> int:
@@ -156,12 +156,12 @@ def to_shape(extents: Sequence[int]) -> tuple[Dim, ...]:
 
 
 def is_open(extent: object) -> bool:
-    """Whether an extent is not a number."""
+    """Return True if an extent is symbolic."""
     return isinstance(extent, OpenExtent)
 
 
 def is_one(extent: object) -> bool:
-    """Whether an extent is 1. An open one is not: it is repeated by nothing, also where it happens to be 1."""
+    """Return True if an extent is 1. A symbolic one is not: it is never broadcast, even if it is 1 at run time."""
     return not isinstance(extent, OpenExtent) and extent == 1
 
 
@@ -172,7 +172,7 @@ def extents_array(extents: object) -> Array:
 
 
 def is_shape_tensor(array: Array | None) -> bool:
-    """Whether the elements of a constant are extents of which one is open."""
+    """Return True if the elements of a constant are extents of which one is symbolic."""
     return array is not None and array.dtype.kind == "O"
 
 
@@ -192,7 +192,7 @@ _WITHOUT_EXTENTS = frozenset({bool, int, float, str, type(None)})
 
 
 def check_parameters(op: Op) -> None:
-    """Whether the parameters of a new node's operator are numbers.
+    """Check that the parameters of a new node's operator are numbers.
 
     Raises:
         OpenExtentError: a converter wrote an open extent into one.

@@ -1,4 +1,4 @@
-"""What a file really is: recognises the usual mix-ups by their first bytes and words the next step.
+"""Recognize files by their first bytes: common mix-ups, with the next step for each.
 
 The three frontends call :func:`read_checked` before parsing and :func:`corrupt_input` when their parser gave up, so
 that the same wrong file gets the same answer whichever frontend it was handed to.
@@ -18,7 +18,7 @@ _ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of 
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file was recognised as.
+    """Result of recognizing a file.
 
     Attributes:
         id: short name that tests and callers compare with.
@@ -157,7 +157,7 @@ def _identify_model(head: bytes, name: str) -> FileKind | None:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether the bytes are printable text (UTF-8; a character cut at the end of ``head`` is allowed)."""
+    """Return True if the bytes are printable text (UTF-8; a character cut at the end of ``head`` is allowed)."""
     if b"\0" in head:
         return False
     try:

@@ -50,7 +50,7 @@ def load(
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether a file with these first bytes and this name is meant to be read as a Caffe network or its weights."""
+    """Return True if a file with these first bytes and this name is a Caffe network or its weights."""
     from tpuconvert.frontends.sniffing import identify
 
     name = os.fspath(path).lower()

@@ -1,4 +1,4 @@
-"""Layers that apply one function to every element."""
+"""Element-wise unary layers."""
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op, direct
@@ -24,7 +24,7 @@ direct("ReLU6", Clamp(Scalar.f32(0), Scalar.f32(6)), reads=("relu6_param",))
 
 @caffe_op("ReLU", kind=Kind.DIRECT)
 def relu(node: CaffeNode, g: Graph) -> Value:
-    """Rectified: x > 0 ? x : negative_slope * x."""
+    """``x`` above 0, ``negative_slope * x`` below."""
     slope = node.params("relu_param").number("negative_slope")
     if slope == 0:
         return g.add(Active(ActiveType.ACTIVE_RELU), node.input(0))
@@ -63,7 +63,7 @@ def hard_sigmoid(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("CReLU")
 def crelu(node: CaffeNode, g: Graph) -> Value:
-    """relu(x) and relu(-x), one behind the other along the channels."""
+    """Concatenate relu(x) and relu(-x) along the channels."""
     x = node.input(0)
     return formulas.relu(g, g.add(Concat(1), x, emit.muls(g, x, -1)))
 

@@ -24,7 +24,7 @@ _PLANE, _VOLUME = 2, 3
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves: one number per spatial axis of everything."""
+    """Geometry of a window: each field has one number per spatial axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

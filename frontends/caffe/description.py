@@ -46,7 +46,7 @@ class NetDescription:
         layers: in the order in which they run. Old input fields have become a layer of type Input.
         left_out: names of the layers that belong to training alone.
         borrowed: names of the layers of another phase or stage that were kept because their data are read.
-        unknown: fields outside the layers that nobody knows.
+        unknown: unknown fields outside the layers.
 
     """
 
@@ -186,7 +186,7 @@ def _input_layer(message: Any, file: str) -> list[LayerDescription]:
 
 
 def _runs(layer: Any, state: Any, file: str) -> bool:
-    """Whether a layer belongs to inference, by its include and exclude rules."""
+    """Return True if a layer belongs to inference, by its include and exclude rules."""
     if layer.include and layer.exclude:
         hint = "keep one kind of rule per layer"
         raise CorruptInputError("has include and exclude rules at once", file=file, node=layer.name, hint=hint)

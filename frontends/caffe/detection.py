@@ -36,7 +36,7 @@ def prior_box(node: CaffeNode, g: Graph) -> Value:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where boxes are placed. Units: pixels of the image."""
+    """Centers of the boxes. Units: pixels of the image."""
 
     rows: int
     columns: int

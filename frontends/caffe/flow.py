@@ -27,7 +27,7 @@ _MOST_ELEMENTS = 1 << 24
 
 @caffe_op("Accum")
 def accum(node: CaffeNode, g: Graph) -> Value:
-    """Tensors of one size behind each other along the channels; the last one may only say the size."""
+    """Concatenate tensors of one size along the channels; the last one may only give the size."""
     p = node.params("accum_param")
     has_reference = p.has("have_reference") and p.flag("have_reference")
     size = _planes(node)[-1] if has_reference else (_extent(node, "top_height"), _extent(node, "top_width"))
@@ -82,7 +82,7 @@ def flow_warp(node: CaffeNode, g: Graph) -> Value:
 
 
 def _corners(g: Graph, place: Value, extent: int) -> list[tuple[Value, Value]]:
-    """Indices and weights of the two neighbours along one axis; behind the last pixel is the last one again."""
+    """Indices and weights of the two neighbours along one axis; the last pixel is repeated past the edge."""
     first = g.add(Floor(), place)
     part = g.add(Sub(), place, first)
     inside = g.add(Mul(), g.add(Ges(Scalar.f32(0)), place), g.add(Lts(Scalar.f32(extent)), place))

@@ -38,7 +38,7 @@ from tpuconvert.schema.types import F32, MAX_RANK, TensorType, format_shape
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What the caller asked for. Arguments as ``tpuconvert.frontends.caffe.load``."""
+    """Options of an import. Arguments as ``tpuconvert.frontends.caffe.load``."""
 
     limits: Limits
     input_shapes: Mapping[str, Sequence[int]]
@@ -170,7 +170,7 @@ class _Importer:
             self._blobs[top] = _Blob(None, message.name, is_read=True)
 
     def _is_loss(self, layer: LayerDescription) -> bool:
-        """Whether a layer of any type only counts towards what training minimises: nothing may read what it makes."""
+        """Return True if a layer is only part of a training loss, so that no layer may use its tops."""
         message = layer.message
         read = {bottom for other in self._net.layers for bottom in other.message.bottom}
         counts = any(message.loss_weight) or message.type.endswith("Loss")
@@ -205,7 +205,7 @@ class _Importer:
             raise CorruptInputError(str(error), file=self._net.file, node=message.name) from error
 
     def _has_bottoms(self, layer: LayerDescription) -> bool:
-        """Whether every bottom exists; those that do not are told, those of layers that failed are not."""
+        """Return True if every bottom exists. Missing ones are reported, except those of layers that failed."""
         message = layer.message
         for bottom in message.bottom:
             if bottom not in self._blobs:

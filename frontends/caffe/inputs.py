@@ -28,7 +28,7 @@ def memory_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 @caffe_op("ImageData", kind=Kind.FOLDED)
 def image_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """A graph input of the size that pictures are cropped or resized to."""
+    """A graph input of the size that images are cropped or resized to."""
     p = node.params("image_data_param")
     batch, height, width = p.whole("batch_size"), p.whole("new_height"), p.whole("new_width")
     channels = 3 if p.flag("is_color") else 1
@@ -62,7 +62,7 @@ def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 @caffe_op("Data", "HDF5Data", "AnnotatedData", "VideoData", kind=Kind.FOLDED)
 def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """Graph inputs whose shape is in a data base: the caller has to give it, unless pictures are cropped."""
+    """Graph inputs whose shape is in a database: an option has to give it, unless images are cropped."""
     batch = crop = 0
     for name in ("data_param", "hdf5_data_param", "annotated_data_param"):
         p = node.params(name)
@@ -95,7 +95,7 @@ def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 
 def _channels(node: CaffeNode) -> tuple[int, bool]:
-    """Of the pictures of a data base, and whether the layer says so; colours are the rule."""
+    """Number of channels of the images of a database, and whether the layer states it; the default is color."""
     transform = node.params("transform_param")
     if transform.flag("force_gray"):
         return 1, True

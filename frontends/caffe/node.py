@@ -1,4 +1,4 @@
-"""What a converter sees: one layer with its inputs, parameters and weights, and the decorator that registers it."""
+"""Interface of a converter: a layer with its inputs, parameters and weights, and the decorator that registers it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -63,15 +63,15 @@ class RankZero:
 
 
 Result = Value | Declared | RankZero | None
-"""What a converter makes for one top; None for a top that does not exist at inference."""
+"""Result of a converter for one top; None for a top that does not exist at inference."""
 
 Converted = Result | Sequence[Result]
-"""What a converter returns: one result per top; None alone when it makes nothing."""
+"""Return value of a converter: one result per top, or None for a layer without results."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a pooling layer cut a plane into windows that touch and do not overlap.
+    """Windows of a pooling layer that touch and do not overlap.
 
     Args:
         window: extents (height, width) of one window.
@@ -85,7 +85,7 @@ class Tiling:
 
 @dataclass
 class Findings:
-    """What layers learn about the network that others, or the importer, need to know.
+    """Facts about the network that converters collect for other layers or the importer.
 
     Args:
         without_weights: layers that need weights and found none, because no weight file was given.
@@ -184,7 +184,7 @@ class CaffeNode:
         return self._parameters[name]
 
     def unread(self) -> list[str]:
-        """What the converter left unread of what it was given, as texts."""
+        """Parameters that the converter did not read, as text."""
         left = [f"{name}.{item}" for name, p in self._parameters.items() for item in p.unread]
         for item in self._description.unknown:
             asked = str(item.path[0]) in self._parameters
@@ -201,7 +201,7 @@ class CaffeNode:
     # Weights
 
     def has_weight(self, index: int) -> bool:
-        """Whether the layer has a learned tensor of that index. True as long as no weight file was given."""
+        """Return True if the layer has a learned tensor of that index, or if no weight file was given."""
         return self._blobs is None or index < len(self._blobs)
 
     def weight(self, index: int, shape: Sequence[int], what: str) -> Array:
@@ -236,7 +236,7 @@ class CaffeNode:
         return blob.data.reshape(wanted)
 
     def blobs_left(self) -> str:
-        """What the converter left unread of the learned tensors, in words; empty when it read all."""
+        """Learned tensors that the converter did not read, as text; empty if it read all."""
         found = self._blobs or []
         left = [index for index in range(len(found)) if index not in self._blobs_read]
         if not left:

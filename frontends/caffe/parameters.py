@@ -33,7 +33,7 @@ WITHOUT_EFFECT = frozenset(
 class Parameters:
     """One parameter message of a layer, such as ``convolution_param``.
 
-    A parameter that is not given has the default of Caffe's schema. What a converter never asks for is in ``unread``.
+    A parameter that is not given has the default of Caffe's schema. ``unread`` has those that were not read.
 
     Args:
         message: the protobuf message; None for one that Caffe's schema does not have.
@@ -54,7 +54,7 @@ class Parameters:
 
     @property
     def unread(self) -> list[str]:
-        """Parameters that were given and that nobody asked for, as ``name: value``."""
+        """Given parameters that were not read, as ``name: value``."""
         given = [] if self._message is None else [(f.name, value) for f, value in self._message.ListFields()]
         known = [(name, value) for name, value in given if name not in self._read | WITHOUT_EFFECT]
         found = [f"{name}: {_shown(value)}" for name, value in known]
@@ -69,7 +69,7 @@ class Parameters:
         self._read.update(names)
 
     def has(self, name: str) -> bool:
-        """Whether the parameter is given."""
+        """Return True if the parameter is given."""
         self._read.add(name)
         if name in self._extra:
             return True
@@ -89,7 +89,7 @@ class Parameters:
         return float(self._one(name))
 
     def flag(self, name: str) -> bool:
-        """A truth value."""
+        """A Boolean parameter."""
         return bool(self._one(name))
 
     def text(self, name: str) -> str:

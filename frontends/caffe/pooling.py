@@ -67,7 +67,7 @@ def pooling(node: CaffeNode, g: Graph) -> list[Value]:
 
 
 def _begins_behind(op: Pool, plane: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether rounding up made windows without a pixel: they begin behind the plane. With padding Caffe drops them."""
+    """Return True if rounding up adds windows that begin past the plane. With padding Caffe drops them."""
     last = ((result[0] - 1) * op.stride_h, (result[1] - 1) * op.stride_w)
     return not (op.pad_h or op.pad_w) and any(start >= extent for start, extent in zip(last, plane, strict=True))
 
@@ -104,7 +104,7 @@ def _windows(node: CaffeNode, p: Parameters, kind: PoolType, strides: tuple[int,
         pooling_type=kind,
         is_ceil_mode=_rounds_up(p),
         is_ave_count_zero_pad=True,
-        ensure_pool_image=any(pads),  # Caffe drops a window that begins behind the image only where there is padding
+        ensure_pool_image=any(pads),  # Caffe drops a window that begins past the image only with padding
     )
 
 
@@ -125,7 +125,7 @@ def pooled(g: Graph, x: Value, op: Pool, method: str) -> Value:
 
 
 def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...]) -> Value:
-    """Where the first maximum of every window is: row * width + column, as a number."""
+    """Position of the first maximum of every window: row * width + column."""
     (rows, columns), (height, width) = tiling.window, tiling.plane
     batch, channels, down, along = result
     x = node.input(0)
@@ -169,13 +169,13 @@ def _strides(p: Parameters) -> tuple[int, int]:
 
 
 def _rounds_up(p: Parameters) -> bool:
-    """Caffe names the rounding, forks say it with a truth value."""
+    """Caffe names the rounding mode, forks have a Boolean."""
     return p.flag("ceil_mode") if p.has("ceil_mode") else p.choice("round_mode") == "CEIL"
 
 
 @caffe_op("SPP")
 def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
-    """Pooling into 1, 4, 16 ... bins, all of them one behind the other as [batch, features]."""
+    """Pool into 1, 4, 16 ... bins and concatenate them as [batch, features]."""
     p = node.params("spp_param")
     method, levels = p.choice("pool"), p.whole("pyramid_height")
     batch, _, height, width = _image_shape(node)

@@ -1,7 +1,7 @@
 """Recurrent layers, unrolled over their time steps, whose number the input's first axis is.
 
-A second bottom, ``cont``, says per step and sequence whether it goes on (1) or begins anew (0): what a step remembers
-is multiplied by it. All weights of the inputs of one step are one matrix, also those of an input that does not change.
+A second bottom, ``cont``, tells per step and sequence whether it continues (1) or starts (0): the states are
+multiplied by it. All weights of the inputs of one step are one matrix, also those of an input that does not change.
 
 Shapes: x [T, N, ...], cont [T, N], an unchanging input [N, ...], first states and last states [1, N, H].
 Source: Caffe's layers RNN and LSTM, and Donahue et al., Long-term Recurrent Convolutional Networks.
@@ -31,7 +31,7 @@ _LSTM_GATES = (0, 2, 1, 3)
 
 @dataclass(frozen=True)
 class _Sequence:
-    """What the two layers have in common.
+    """Common inputs and weights of the two layers.
 
     Args:
         steps: per time step its input [N, I].
@@ -154,7 +154,7 @@ def rnn(node: CaffeNode, g: Graph) -> list[Value]:
 
 @caffe_op("LSTMUnit")
 def lstm_unit(node: CaffeNode, g: Graph) -> list[Value]:
-    """One step of an LSTM behind its matrix products: bottoms memory, gates, cont; tops memory and result."""
+    """One step of an LSTM after its matmuls: bottoms memory, gates, cont; tops memory and result."""
     batch, units = node.shape(0)[1:] if len(node.shape(0)) == 3 else (0, 0)
     if (node.shape(0)[0], node.shape(1), node.shape(2)) != (1, (1, batch, 4 * units), (1, batch)):
         shapes = ", ".join(str(list(node.shape(index))) for index in range(3))

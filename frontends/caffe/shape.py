@@ -39,7 +39,7 @@ def reshape(node: CaffeNode, g: Graph) -> Value:
     p = node.params("reshape_param")
     shape, dims = node.shape(0), p.group("shape").ints("dim")
     axis, count = p.whole("axis"), p.whole("num_axes")
-    start = axis if axis >= 0 else len(shape) + axis + 1  # -1 is behind the last axis
+    start = axis if axis >= 0 else len(shape) + axis + 1  # -1 is after the last axis
     if not 0 <= start <= len(shape):
         raise node.fail(f"axis {axis} does not exist in a tensor of rank {len(shape)}", kind=INVALID_NODE)
     end = len(shape) if count < 0 else start + count
@@ -72,7 +72,7 @@ def permute(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Concat", kind=Kind.DIRECT)
 def concat(node: CaffeNode, g: Graph) -> Value:
-    """Tensors one behind the other along an axis."""
+    """Concatenate tensors along an axis."""
     p = node.params("concat_param")
     axis = node.axis(p.whole("concat_dim" if p.has("concat_dim") else "axis"), len(node.shape(0)))
     if node.input_count == 1:

@@ -58,7 +58,7 @@ class UnknownField:
 
 @dataclass
 class Parsed:
-    """What the text held besides the message that was filled.
+    """Contents of the text besides the parsed message.
 
     ``lines`` has the line of every repeated message, by its path.
     """

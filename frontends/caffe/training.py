@@ -26,7 +26,7 @@ def split(node: CaffeNode, g: Graph) -> list[Value]:
 
 @caffe_op("Silence", kind=Kind.FOLDED)
 def silence(node: CaffeNode, g: Graph) -> None:
-    """Takes tensors that nobody wants, so that they do not become outputs."""
+    """Consume unused tensors, so that they do not become outputs."""
     for index in range(node.input_count):
         node.input(index)
 

@@ -1,4 +1,4 @@
-"""Why some layer types have no converter, in words, with what to do about it."""
+"""Layer types without a converter, with reasons and next steps."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -157,7 +157,7 @@ def v1_to_current(layers: Sequence[Any]) -> Upgraded:
 
 
 def v0_to_current(layers: Sequence[Any]) -> Upgraded:
-    """V0 layers in the current form. Layers of type ``padding`` move into the convolution or pooling behind them."""
+    """V0 layers in the current form. Layers of type ``padding`` move into the convolution or pooling after them."""
     upgraded: Upgraded = []
     padding: dict[str, Any] = {}
     for index, outer in enumerate(layers):

@@ -27,7 +27,7 @@ _NOTHING = memoryview(b"")
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned integer and the position behind it.
+    """An unsigned integer and the position after it.
 
     Raises:
         WireError: the data end inside it, or it is longer than 64 bits.
@@ -85,7 +85,7 @@ def read_fields(data: memoryview) -> Iterator[Field]:
 
 
 def _run_length(data: memoryview, start: int) -> int:
-    """How many 32-bit fields of the same one-byte tag follow one another."""
+    """Number of consecutive 32-bit fields with the same one-byte tag."""
     most = (len(data) - start) // 5
     if most == 0:
         raise WireError(f"the data end inside field {data[start] >> 3} (byte {start})")
