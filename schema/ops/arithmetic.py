@@ -29,7 +29,7 @@ _SUM = on(
     bm1684=(same(F32), _VIA_FLOAT, FIXED_SUM),
     bm1686=(same(F32), same(F16), _EXACT_I32, _EXACT_U32, FIXED_SUM),
 )
-_CHOICE = on(
+_SELECTION = on(
     same(F32),
     _VIA_FLOAT,
     bm1684=(same(F32), _VIA_FLOAT, same(*SMALL)),
@@ -160,7 +160,7 @@ class Max(BinaryArithmetic):
     infinity = InfinityUse.DEFINED
 
     arithmetic = Arithmetic.MAX
-    dtypes = _CHOICE
+    dtypes = _SELECTION
     traits = Trait.BINARY | Trait.COMMUTATIVE_INTEGERS | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN
 
 
@@ -175,5 +175,5 @@ class Min(BinaryArithmetic):
     infinity = InfinityUse.DEFINED
 
     arithmetic = Arithmetic.MIN
-    dtypes = _CHOICE
+    dtypes = _SELECTION
     traits = Trait.BINARY | Trait.COMMUTATIVE_INTEGERS | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN

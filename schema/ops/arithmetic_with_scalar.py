@@ -34,7 +34,7 @@ def _sum(tensor: str, *rules: Rule) -> ChipTable:
 
 _PRODUCT: Case = case({"tensor_i0": _BYTES, "scalar": _BYTES, "tensor_o": _SMALL}, compute="EXACT_INT")
 
-_CHOICE = on(
+_SELECTION = on(
     same(F32),
     _VIA_FLOAT,
     bm1684=(same(F32), _VIA_FLOAT, same(*_SMALL)),
@@ -191,7 +191,7 @@ class Maxs(ScalarArithmetic):
     scalar: Scalar
 
     arithmetic = Arithmetic.MAX
-    dtypes = _CHOICE
+    dtypes = _SELECTION
 
     def clamp_range(self) -> tuple[float, float]:
         """Limited on one side."""
@@ -209,7 +209,7 @@ class Mins(ScalarArithmetic):
 
     arithmetic = Arithmetic.MIN
     traits = Trait.LUT | Trait.KEEPS_SIGN
-    dtypes = _CHOICE
+    dtypes = _SELECTION
 
     def clamp_range(self) -> tuple[float, float]:
         """Limited on one side."""

@@ -47,10 +47,10 @@ class Sampling(Op):
             raise ValueError(f"{self.name}: {len(self.stride)} strides with {len(self.offsets)} offsets")
 
     def sampled(self, extent: Dim, axis: int, *types: TensorType) -> Dim:
-        """How many elements are read along an axis.
+        """Number of elements that are read along an axis.
 
         Raises:
-            ShapeError: when the first one lies behind the last.
+            ShapeError: if the first one is after the last.
         """
         if isinstance(extent, int) and self.offsets[axis] >= extent:
             raise ShapeError(
