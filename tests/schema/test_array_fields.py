@@ -1,4 +1,4 @@
-"""Objects with arrays in the place of long tuples are what objects with tuples are."""
+"""Fields that are kept as arrays behave like tuples."""
 
 import copy
 import dataclasses
@@ -33,7 +33,7 @@ def quant() -> QuantParams:
     return make_with_arrays(QuantParams, {"dtype": I8, "axis": 1}, arrays)
 
 
-def test_a_tuple_is_made_when_the_field_is_looked_at() -> None:
+def test_creates_tuple_at_first_access() -> None:
     op = requant()
     assert isinstance(numbers_of(op, "shift_vec"), np.ndarray) and "shift_vec" not in vars(op)
     assert op.shift_vec == SHIFTS and type(op.shift_vec) is tuple and type(op.shift_vec[0]) is int
@@ -45,7 +45,7 @@ def test_a_tuple_is_made_when_the_field_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("made", "plain"), [(requant, same_requant), (quant, lambda: QuantParams(SCALES, (0,) * 100, I8, 1))]
 )
-def test_nobody_sees_a_difference(made, plain) -> None:  # type: ignore[no-untyped-def]  # functions of any class
+def test_equals_object_created_with_tuples(made, plain) -> None:  # type: ignore[no-untyped-def]  # functions of any class
     assert made() == plain() and plain() == made() and hash(made()) == hash(plain())
     assert repr(made()) == repr(plain()) and str(made()) == str(plain())
     assert dataclasses.asdict(made()) == dataclasses.asdict(plain())
@@ -55,14 +55,14 @@ def test_nobody_sees_a_difference(made, plain) -> None:  # type: ignore[no-untyp
     assert dataclasses.fields(made()) == dataclasses.fields(plain())
 
 
-def test_objects_made_as_always_know_nothing_of_it() -> None:
+def test_does_not_affect_objects_created_with_tuples() -> None:
     requant()
     assert RequantInt32(mode=RequantMode.TFLITE).shift_vec == () and RequantInt32.shift_vec == ()
     with pytest.raises(AttributeError):
         _ = QuantParams.scale
 
 
-def test_what_is_checked() -> None:
+def test_checks_values_of_arrays() -> None:
     with pytest.raises(ValueError, match="positive"):
         make_with_arrays(
             QuantParams,

@@ -1,4 +1,4 @@
-"""Names of chips, of products that execute the operators of one, and of products that none fits."""
+"""Names of chips, of products that execute the operators of a chip, and of unsupported products."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_products_that_execute_the_operators_of_another_chip(name: str) -> None:
         ("tpu", "known are bm1682, bm1684, bm1686, bm1684x, bm1688"),
     ],
 )
-def test_other_products_are_answered_with_what_to_choose(name: str, answer: str) -> None:
+def test_unsupported_products_get_a_hint(name: str, answer: str) -> None:
     with pytest.raises(tc.UsageError, match=answer):
         tc.convert(SOURCE, chip=name)
 

@@ -105,7 +105,7 @@ def test_unknown_extents_cost_none() -> None:
     assert (macs(made), bytes_moved(made)) == (None, None)
 
 
-def test_operators_with_products_or_windows_count_steps() -> None:
+def test_counts_macs_of_linear_and_window_operators() -> None:
     """An operator that is named after products, cells or windows would otherwise cost nothing."""
     words = ("conv", "matrix_mul", "matmul", "fc_", "attention", "_cell", "pool")
     by_data = ("roi_",)  # the size of a window is in an operand
@@ -116,7 +116,7 @@ def test_operators_with_products_or_windows_count_steps() -> None:
     assert [kind.name for kind in named if kind.count_macs is Op.count_macs] == []
 
 
-def test_what_nodes_that_run_as_one_pass_on_does_not_count() -> None:
+def test_values_inside_fused_nodes_do_not_count() -> None:
     graph = Graph()
     x = graph.input("x", TensorType(F32, (4, 4)))
     y = graph.add(Active(ActiveType.ACTIVE_RELU), x)
@@ -128,7 +128,7 @@ def test_what_nodes_that_run_as_one_pass_on_does_not_count() -> None:
     assert z.users == []
 
 
-def test_least_time_is_the_longer_of_computing_and_moving() -> None:
+def test_roofline_is_longer_of_compute_and_transfer() -> None:
     made = node(ConvV2(), (1, 64, 8, 8), (32, 64, 1, 1), dtype=I8)
     hardware = hardware_of(Chip.BM1686)
     assert cost.arithmetic_type(made) is I8

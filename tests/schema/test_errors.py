@@ -1,4 +1,4 @@
-"""Errors: ids are stable, all problems are told once."""
+"""Errors: stable ids, and one report with all problems."""
 
 import pytest
 

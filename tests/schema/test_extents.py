@@ -25,7 +25,7 @@ def test_products_have_one_spelling():
     assert extents.times("max(A,B)", 2) == "2*max(A,B)"
 
 
-def test_quotients():
+def test_divides_extents():
     assert extents.ceil_div(7, 2) == 4
     assert extents.ceil_div("H", 1) == "H"
     assert extents.ceil_div("H+1", 2) == "ceil((H+1)/2)"

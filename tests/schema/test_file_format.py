@@ -220,7 +220,7 @@ BROKEN: dict[str, Callable[[FileModel], object]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, name: str) -> None:
+def test_does_not_write_unreadable_model(tmp_path: Path, name: str) -> None:
     model = _broken(BROKEN[name])
     with pytest.raises(InternalError, match="cannot be written"):
         write_model(tmp_path / "m.tpum", model)
@@ -241,7 +241,7 @@ def test_nodes_out_of_order_are_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), [("missing/m.tpum", "create its folder"), ("", "regular file")])
-def test_places_that_cannot_be_written(tmp_path: Path, name: str, words: str) -> None:
+def test_reports_unwritable_path(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         write_model(tmp_path / name, tiny_model())
     assert words in str(caught.value) and caught.value.exit_code == 2
@@ -259,7 +259,7 @@ def test_large_files_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("number", "is_written"), [(errno.EOPNOTSUPP, True), (errno.ENOSPC, False)])
-def test_place_that_cannot_be_reserved(
+def test_reports_failed_reservation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_written: bool
 ) -> None:
     def fail(*_: int) -> None:

@@ -1,4 +1,4 @@
-"""A writer that fails or is killed leaves the old file or the new one."""
+"""Atomic replacement: a writer that fails or is killed leaves the old file or the new one."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
     ids=["full", "denied", "interrupted", "memory"],
 )
 @pytest.mark.parametrize("old", [True, False], ids=["old file", "no file"])
-def test_failures_leave_nothing_behind(
+def test_failures_leave_no_temporary_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     place: ModuleType,

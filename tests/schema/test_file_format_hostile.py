@@ -1,4 +1,4 @@
-"""Damaged, hostile and mistaken files: every one ends in one clear CorruptInputError."""
+"""Damaged, hostile and wrong files: each is rejected with one CorruptInputError."""
 
 import os
 import random
@@ -24,14 +24,14 @@ from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, TableForm
 MUTATIONS = 1500  # per model
 
 
-def signed(content: bytes | bytearray) -> bytes:
-    """The content with the digest that belongs to it, so that what lies behind that check is tested."""
+def update_digest(content: bytes | bytearray) -> bytes:
+    """Update the digest, so that the checks after it are tested."""
     digest = xxhash.xxh3_128(content[HEADER_SIZE:]).digest()
     return bytes(content[:56]) + b"xxh3-128" + digest + bytes(content[80:])
 
 
 def reading(path: Path, content: bytes) -> FileModel | CorruptInputError:
-    """What reading the content gives: a model, or the one error that is allowed."""
+    """Read the content. Return the model, or the CorruptInputError."""
     path.write_bytes(content)
     try:
         return read_model(path)
@@ -59,23 +59,23 @@ def test_every_truncation(tmp_path: Path, content: bytes) -> None:
         refusal(tmp_path / "m.tpum", content[:length])
 
 
-def test_every_truncation_whose_header_says_so(tmp_path: Path, content: bytes) -> None:
-    """Sizes in the header and the sum adjusted: only the checks behind them are left."""
+def test_rejects_truncation_with_matching_header(tmp_path: Path, content: bytes) -> None:
+    """Header and digest match the truncated content, so that only the later checks can find it."""
     start, weights_size = struct.unpack_from("<Q16xQ", content, 24)
     metadata = content[start:].rstrip(b"\0")
     weights = content[HEADER_SIZE : HEADER_SIZE + weights_size]
-    results = [reading(tmp_path / "m.tpum", framed(metadata[:size], weights)) for size in range(len(metadata))]
+    results = [reading(tmp_path / "m.tpum", build_file(metadata[:size], weights)) for size in range(len(metadata))]
     refused = [isinstance(result, CorruptInputError) for result in results]
     text = sum(len(word) + 8 for word in ("", "tiny", "none", "0"))  # what stands last; names may lose letters
     assert all(refused[:-text]), [size for size, is_refused in enumerate(refused) if not is_refused]
 
 
-def framed(metadata: bytes, weights: bytes) -> bytes:
+def build_file(metadata: bytes, weights: bytes) -> bytes:
     """A file around metadata and weights, written down again rather than with the code under test."""
     metadata += bytes(-len(metadata) % ALIGNMENT)
     body = weights + bytes(-len(weights) % ALIGNMENT)
     sizes = (3, 128, 128 + len(body) + len(metadata), 128 + len(body), len(metadata), 128, len(body))
-    return signed(struct.pack("<8sIIQQQQQ72x", b"TPUM\r\n\x1a\n", *sizes) + body + metadata)
+    return update_digest(struct.pack("<8sIIQQQQQ72x", b"TPUM\r\n\x1a\n", *sizes) + body + metadata)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -114,7 +114,7 @@ def mutations(content: bytes, seed: int) -> Iterator[tuple[str, bytes]]:
                 changed[position : position + 4] = changed[other : other + 4]
             else:
                 struct.pack_into("<Q", changed, position & ~7, chance.choice((0, 1 << 62, (1 << 64) - 1, 1 << 31)))
-        yield f"seed {seed}, mutation {number}", signed(changed)
+        yield f"seed {seed}, mutation {number}", update_digest(changed)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -134,14 +134,14 @@ def test_random_damage(tmp_path: Path, name: str) -> None:
     assert 0 < models < MUTATIONS  # names and numbers may change; most damage is found
 
 
-def repacked(path: Path, model: FileModel, change: Callable[[tpum.Model], tpum.Model]) -> bytes:
+def repack(path: Path, model: FileModel, change: Callable[[tpum.Model], tpum.Model]) -> bytes:
     """The file of a model whose tables were changed before they were packed."""
     tables, _ = encode(model)
     write_model(path, model)
     content = path.read_bytes()
     weights, size = struct.unpack_from("<QQ", content, 40)
     writer = FlatBufferWriter()
-    return framed(writer.finish(change(tables).pack(writer), b"TPUM"), content[weights : weights + size])
+    return build_file(writer.finish(change(tables).pack(writer), b"TPUM"), content[weights : weights + size])
 
 
 def in_graph(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
@@ -189,7 +189,7 @@ def in_model(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
 K = tpum.AttributeKind
 PER_AXIS = tpum.Quantization(scale=(1.0, 2.0), zero_point=(0, 0), dtype=tpum.DType.INT8, per_axis=True)
 
-# What is changed in the tables of the rich model, and what the error says.
+# Changes to the tables of the rich model, and the expected words of the error.
 LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
     "input out of range": (in_graph(inputs=(0, 99)), "value 99 of"),
     "negative input": (in_graph(inputs=(0, -1)), "value -1 of"),
@@ -199,7 +199,7 @@ LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
     "fewer ports than outputs": (in_graph(output_ports=()), "number of ports"),
     "output out of range": (in_graph(outputs=(0, 1, 2, 3, 400)), "value 400"),
     "no nodes": (in_graph(nodes=()), "not computed before"),
-    "nobody makes a value": (in_graph(nodes=(), outputs=(), output_ports=()), "no node computes"),
+    "value without producer": (in_graph(nodes=(), outputs=(), output_ports=()), "no node computes"),
     "no symbols": (in_graph(symbols=()), "symbolic dimension"),
     "two values of one name": (in_value("a", name="b"), "same name"),
     "no data type": (in_value("a", dtype=tpum.DType.NONE), "no data type"),
@@ -247,7 +247,7 @@ LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
     "unknown parameter": (in_attribute("flag", name="flog"), "no parameter 'flog'"),
     "parameter of another kind": (in_attribute("number", kind=K.FLOAT), "stored as FLOAT, expected INT"),
     "parameter without a value": (in_attribute("number", kind=K.NONE), "no value"),
-    "truth value 2": (in_attribute("flag", integer=2), "neither true nor false"),
+    "Boolean 2": (in_attribute("flag", integer=2), "neither true nor false"),
     "unknown enum member": (in_attribute("color", string="BLUE"), "BLUE"),
     "data type none": (in_attribute("dtype", dtype=tpum.DType.NONE), "parameter 'dtype'"),
     "scalar that does not fit": (in_attribute("scalar", dtype=tpum.DType.UINT8, integer=256), "representable"),
@@ -278,16 +278,16 @@ LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_well_formed_files_that_make_no_sense(tmp_path: Path, name: str) -> None:
+def test_rejects_inconsistent_tables(tmp_path: Path, name: str) -> None:
     change, words = LIES[name]
-    message = refusal(tmp_path / "m.tpum", repacked(tmp_path / "m.tpum", rich_model(), change))
+    message = refusal(tmp_path / "m.tpum", repack(tmp_path / "m.tpum", rich_model(), change))
     assert re.search(re.escape(words), message), message
 
 
 def test_the_unchanged_tables_are_accepted(tmp_path: Path) -> None:
     """Otherwise the test above would prove nothing."""
     for model in (rich_model(), kinds_model(), tiny_model()):
-        assert isinstance(reading(tmp_path / "m.tpum", repacked(tmp_path / "m.tpum", model, lambda t: t)), FileModel)
+        assert isinstance(reading(tmp_path / "m.tpum", repack(tmp_path / "m.tpum", model, lambda t: t)), FileModel)
 
 
 def test_missing_plugin_names_what_to_load(tmp_path: Path) -> None:
@@ -299,18 +299,18 @@ def test_missing_plugin_names_what_to_load(tmp_path: Path) -> None:
 
 
 def test_a_parameter_that_is_not_stored_takes_its_default(tmp_path: Path) -> None:
-    """What lets an operator gain a parameter later."""
-    model = reading(tmp_path / "m.tpum", repacked(tmp_path / "m.tpum", tiny_model(3), in_node(0, attributes=())))
+    """Older files stay readable after an operator gets a new parameter."""
+    model = reading(tmp_path / "m.tpum", repack(tmp_path / "m.tpum", tiny_model(3), in_node(0, attributes=())))
     assert isinstance(model, FileModel) and model.graph.nodes[0].op.attributes()["number"] == 0
 
 
 def test_unknown_enum_number(tmp_path: Path) -> None:
-    content = bytearray(repacked(tmp_path / "m.tpum", tiny_model(), lambda t: t))
+    content = bytearray(repack(tmp_path / "m.tpum", tiny_model(), lambda t: t))
     (start,) = struct.unpack_from("<Q", content, 24)
     root = start + struct.unpack_from("<I", content, start)[0]
     vtable = root - struct.unpack_from("<i", content, root)[0]
     content[root + struct.unpack_from("<H", content, vtable + 6)[0]] = 200  # Model.chip, slot 1
-    assert "200 is not a valid Chip" in refusal(tmp_path / "m.tpum", signed(content))
+    assert "200 is not a valid Chip" in refusal(tmp_path / "m.tpum", update_digest(content))
 
 
 def test_many_tables_that_share_one_long_vector_are_refused(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_many_tables_that_share_one_long_vector_are_refused(tmp_path: Path) -> N
     )
     root = writer.table(TableForm((0, "O", 0), (1, "B", 0), (2, "O", 0), (4, "O", 0)), empty, 1, empty, graph)
     metadata = writer.finish(root, b"TPUM")
-    assert "overlap" in refusal(tmp_path / "m.tpum", framed(metadata, b""))
+    assert "overlap" in refusal(tmp_path / "m.tpum", build_file(metadata, b""))
     with pytest.raises(ValueError, match="overlap"):
         tpum.unpack(memoryview(metadata))
 
@@ -356,7 +356,7 @@ def test_wrong_files(tmp_path: Path, name: str) -> None:
     assert words in refusal(tmp_path / "m.tpum", content)
 
 
-def test_a_real_onnx_model_is_called_one(tmp_path: Path, data_root: Path) -> None:
+def test_identifies_onnx_models(tmp_path: Path, data_root: Path) -> None:
     paths = sorted((data_root / "models").rglob("*.onnx"))
     assert paths
     for path in paths:
@@ -371,21 +371,21 @@ def test_newer_format_version(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(0, b"xxh3-128"), (3, b"crc32\0\0\0"), (3, b"xxh3-129")])
-def test_headers_with_a_digest_that_does_not_exist(tmp_path: Path, content: bytes, version: int, name: bytes) -> None:
+def test_rejects_unknown_digest_algorithms(tmp_path: Path, content: bytes, version: int, name: bytes) -> None:
     changed = bytearray(content)
     changed[8], changed[56:64] = version, name
     assert "does not describe" in refusal(tmp_path / "m.tpum", bytes(changed))
 
 
 @pytest.mark.parametrize(("field", "version"), [(32, 1), (32, 2), (32, 3), (48, 3)])
-def test_a_part_that_is_not_filled_up(tmp_path: Path, content: bytes, field: int, version: int) -> None:
+def test_rejects_unpadded_parts(tmp_path: Path, content: bytes, field: int, version: int) -> None:
     """One byte more of metadata (32) or weights (48), in a header that is right otherwise."""
     changed = bytearray((of_version(version, content) if version < 3 else content) + b"\0")
     metadata, weights = struct.unpack_from("<Q8xQ", changed, 32)
     metadata, weights = metadata + (field == 32), weights + (field == 48)
     places = (128 + weights, metadata, 128, weights) if version == 3 else (128, metadata, 128 + metadata, weights)
     struct.pack_into("<5Q", changed, 16, len(changed), *places)
-    assert "does not describe" in refusal(tmp_path / "m.tpum", signed(changed))
+    assert "does not describe" in refusal(tmp_path / "m.tpum", update_digest(changed))
 
 
 def test_messages_of_damage(tmp_path: Path, content: bytes) -> None:
@@ -397,7 +397,7 @@ def test_messages_of_damage(tmp_path: Path, content: bytes) -> None:
     assert "does not describe" in refusal(tmp_path / "m.tpum", content + b"\0")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_rejects_missing_files_and_folders(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_model(tmp_path / "absent.tpum")
     with pytest.raises(UsageError, match="folder or a device"):

@@ -205,7 +205,7 @@ def test_every_truncation_is_refused() -> None:
             check(buffer[:length])
 
 
-def test_path_of_a_deep_offence() -> None:
+def test_reports_path_of_nested_error() -> None:
     buffer = build()
     tensors = field_position(buffer, 2)
     vector = tensors + struct.unpack_from("<I", buffer, tensors)[0]
@@ -275,7 +275,7 @@ def test_depth_and_visits_are_limited() -> None:
     assert caught.value.is_limit
 
 
-def test_shared_tables_cannot_blow_up() -> None:
+def test_limits_visits_of_shared_tables() -> None:
     """Each table lists the one below it twenty times: twenty to the tenth power paths in a few hundred bytes."""
     schema = Schema({"Node": "children:[Node]"})
     builder = flatbuffers.Builder(64)

@@ -1,11 +1,11 @@
-"""Looking for cycles is put off, and nothing of it is left behind."""
+"""Garbage collection is less frequent inside the context and unchanged after it."""
 
 import gc
 
 from tpuconvert.schema.gc_control import OBJECTS, reduced_gc_frequency
 
 
-def test_what_was_made_counts_as_old() -> None:
+def test_moves_objects_to_oldest_generation() -> None:
     before = gc.get_threshold()
     with reduced_gc_frequency():
         assert gc.get_threshold()[0] == OBJECTS
@@ -15,7 +15,7 @@ def test_what_was_made_counts_as_old() -> None:
     assert {id(item) for item in made} <= old
 
 
-def test_who_has_changed_it_is_left_alone() -> None:
+def test_keeps_settings_of_caller() -> None:
     before = gc.get_threshold()
     mine: list[list[int]] = [[]]
     gc.freeze()
@@ -32,7 +32,7 @@ def test_who_has_changed_it_is_left_alone() -> None:
         gc.unfreeze()
 
 
-def test_cycles_are_found_later() -> None:
+def test_later_collection_finds_cycles() -> None:
     class Ring:
         def __init__(self) -> None:
             self.self = self

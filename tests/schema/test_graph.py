@@ -39,7 +39,7 @@ def test_nodes_carry_the_source_of_the_surrounding_block():
     assert outside.producer.sources == ()
 
 
-def test_a_block_that_fails_gives_the_sources_back():
+def test_failed_source_block_restores_sources():
     graph = chain(0)
     first, second = Source("m.onnx", "a", "Relu"), Source("m.onnx", "b", "Relu")
     with graph.source(first):
@@ -48,7 +48,7 @@ def test_a_block_that_fails_gives_the_sources_back():
         assert graph.add(RELU, graph.inputs[0]).producer.sources == (first,)
 
 
-def test_readers_are_compared_in_order():
+def test_compares_uses_in_order():
     graph = chain(0)
     x = graph.inputs[0]
     total = graph.add(Add(), x, x).producer
@@ -69,7 +69,7 @@ def test_one_operator_object_on_other_types_gives_other_types():
         graph.add_all(split, graph.input("x", TensorType(F32, (1, 5))))
 
 
-def test_replace_uses_moves_readers_and_outputs():
+def test_replace_uses_changes_operands_and_outputs():
     graph = chain(3)
     first, second = graph.find("y0"), graph.find("y1")
     graph.replace_uses(second, first)
@@ -134,7 +134,7 @@ def test_several_results_have_names_of_their_own():
     assert [part.shape for part in parts] == [(1, 2), (1, 2)]
 
 
-def test_removing_a_node_that_is_read_is_our_mistake():
+def test_rejects_removal_of_used_node():
     graph = chain(2)
     with pytest.raises(AssertionError, match="'y0' is still used"):
         graph.remove(graph.find("y0").producer)

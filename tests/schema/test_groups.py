@@ -43,12 +43,12 @@ def test_groups_in_a_file(tmp_path: Path) -> None:
         ((Group(0, 2, Tiles(1, MAX_PARTS + 1, 1)),), "parts"),
     ],
 )
-def test_groups_that_are_none(groups: tuple[Group, ...], message: str) -> None:
+def test_rejects_invalid_groups(groups: tuple[Group, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Grouping(MEMORY, groups)
 
 
-def test_groups_behind_the_last_node(tmp_path: Path) -> None:
+def test_rejects_groups_after_last_node(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="ends at node"):
         write_model(tmp_path / "m.tpum", model_with(Group(0, 1000)))
 

@@ -66,7 +66,7 @@ def test_infinity_and_nan_are_values() -> None:
     np.testing.assert_array_equal(converted(given, np.dtype(np.float32), "x"), given)
 
 
-def test_codes_of_another_8_bit_type_are_not_taken_for_those_of_a_quantized_input() -> None:
+def test_rejects_other_8_bit_type_for_quantized_input() -> None:
     """uint8 codes 0 to 127 fit int8, but represent other values."""
     with pytest.raises(UsageError, match="type uint8, the model takes int8"):
         converted(np.uint8([1, 2]), np.dtype(np.int8), "x", is_quantized=True)

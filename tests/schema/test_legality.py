@@ -1,4 +1,4 @@
-"""Where operators are legal, and the words for where they are not."""
+"""Legality of operators per chip, and the reasons for which they are illegal."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_a_chip_without_the_operator_names_those_that_have_it():
     assert verdict.reason == "BM1684 does not have interpolate (BM1686 has it)"
 
 
-def test_the_rule_that_failed_is_said_in_words():
+def test_reports_failed_rule():
     verdict = check(Add(), Chip.BM1684, types(I16, I8), types(U16))
     assert verdict.status is Status.ILLEGAL
     assert "a UINT16 result excludes INT16 inputs" in verdict.reason
@@ -58,7 +58,7 @@ def test_constants_that_are_required():
     assert check(MODE2, Chip.BM1684, ins, outs, [False, True]).status is Status.LEGAL
 
 
-def test_a_graph_tells_all_its_illegal_nodes_at_once_with_the_next_step():
+def test_reports_all_illegal_nodes_with_next_step():
     graph = Graph("m", "m.onnx")
     x = graph.input("x", TensorType(F32, (1, 1, 2, 2)))
     resize = Interpolate(size=(4, 4), platform=PlatForm.TENSORFLOW, method=InterpolateMode.BILINEAR)
@@ -75,7 +75,7 @@ def test_a_graph_tells_all_its_illegal_nodes_at_once_with_the_next_step():
     assert "--chip bm1686" in text
 
 
-def test_nodes_that_share_their_operator_are_told_apart():
+def test_checks_nodes_with_shared_operator_separately():
     graph, add = Graph(file="m.onnx"), Add()
     for index, dtype in enumerate((F32, I16, F32, I16)):
         x, y = (graph.input(f"{name}{index}", TensorType(dtype, (4,))) for name in "xy")

@@ -144,7 +144,7 @@ def test_conditions_agree_with_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined()])
-def test_the_other_operators_are_what_the_contract_says(entry: contract.Entry) -> None:
+def test_unconditional_localities_match_contract(entry: contract.Entry) -> None:
     definition = all_ops()[entry["name"]]
     if "condition" not in entry["locality"]:
         assert definition.locality.kind.value == entry["locality"]["kind"]
@@ -199,7 +199,7 @@ def test_absent_operands_do_not_count() -> None:
     assert locality_of_use(Concat(0), Chip.BM1686, [None, x], [x]).is_local
 
 
-def test_what_runs_on_the_host_is_global() -> None:
+def test_host_operators_are_global() -> None:
     hosts = [definition for definition in all_ops().values() if definition.kind is OpKind.HOST]
     assert hosts
     for definition in hosts:

@@ -1,4 +1,4 @@
-"""Large files that are mapped, and read where their constants are copied to another file."""
+"""Large mapped files, which are read through a descriptor when their constants are copied."""
 
 import gc
 import os
@@ -72,7 +72,7 @@ def test_constants_of_a_large_file_are_written_as_those_in_memory(
     assert (tmp_path / "again.tpum").read_bytes() == wanted
 
 
-def test_where_a_view_lies(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_offset_of_view(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert file_place(np.frombuffer(content, np.uint8)) is None
     assert file_place(mapped(tmp_path / "source.bin")) is None, "a small file"
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
@@ -147,7 +147,7 @@ def test_the_digest_is_that_of_the_whole_file(
 
 
 @needs_preadv
-def test_what_is_read_in_order_is_read_once(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_ordered_parts_once(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
     place = file_place(mapped(tmp_path / "source.bin"))
     assert place is not None

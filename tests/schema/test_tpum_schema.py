@@ -46,7 +46,7 @@ def test_a_changed_schema_changes_the_code(repository: Path, generator: dict[str
         ("table A { x: [int] (required); }", "required"),
     ],
 )
-def test_the_generator_refuses_what_it_does_not_understand(generator: dict[str, Any], text: str, reason: str) -> None:
+def test_generator_rejects_unsupported_schema(generator: dict[str, Any], text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         generator["generate"](text)
 
@@ -58,7 +58,7 @@ def test_enums_have_the_members_of_the_vocabulary() -> None:
 
 @pytest.mark.skipif(shutil.which("flatc") is None, reason="the FlatBuffers compiler is not installed")
 @pytest.mark.parametrize("name", MODELS)
-def test_the_flatbuffers_compiler_reads_what_we_write(repository: Path, tmp_path: Path, name: str) -> None:
+def test_flatbuffers_compiler_reads_written_files(repository: Path, tmp_path: Path, name: str) -> None:
     write_model(tmp_path / "m.tpum", MODELS[name]())
     content = (tmp_path / "m.tpum").read_bytes()
     (tmp_path / "metadata.bin").write_bytes(content[int.from_bytes(content[24:32], "little") :])
