@@ -29,6 +29,7 @@ from tpuconvert.optimizer.quantize.custom import has_integer_form
 from tpuconvert.optimizer.quantize.lowering import find_lowering
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
+    changes_shape_or_axes,
     has_constant_weight,
     is_arithmetic,
     is_average_pool,
@@ -39,8 +40,6 @@ from tpuconvert.optimizer.quantize.traits import (
     why_no_runtime_product,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, Trait
-from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
 
@@ -143,7 +142,7 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
 
 def _keep_moved_inputs(graph: Graph, floats: set[str], wide: set[Value], reasons: dict[str, str]) -> None:
     """What moves an input stays float where a float node reads the result, which is then given unrounded numbers."""
-    moves = [node for node in graph.sorted_nodes() if _moves_whole(node.op) and node.name not in floats]
+    moves = [node for node in graph.sorted_nodes() if changes_shape_or_axes(node.op) and node.name not in floats]
     seen: set[Node] = set()
     for node in reversed(moves):
         if any(user.name in floats or user in seen for user in node.output.users):
@@ -172,12 +171,7 @@ def _passes_wide(graph: Graph, node: Node) -> bool:
     """Nodes that take 16 bits as they take 8: permute and the like, clamps; factors, concatenations of their own."""
     if node.op.name == "concat" or positive_factor(node.op) is not None:
         return all(graph.is_sole_use(value) for value in _computed(node))
-    return _moves_whole(node.op) or isinstance(node.op, Extract) or node.op.clamp_range() is not None
-
-
-def _moves_whole(op: Op) -> bool:
-    """Return True if the result has all elements of the operand, in another shape or order of axes."""
-    return Trait.REARRANGES in op.traits and not isinstance(op, Copy)
+    return changes_shape_or_axes(node.op) or isinstance(node.op, Extract) or node.op.clamp_range() is not None
 
 
 def _computed(node: Node) -> list[Value]:
@@ -273,7 +267,7 @@ def carry_scales(graph: Graph) -> None:
     """Let values that are only moved stand for the same integers, where the source file says nothing about them."""
     for node in graph.sorted_nodes():
         source, result = node.inputs[0] if node.inputs else None, node.outputs[0]
-        if _moves_whole(node.op) and source is not None and result.quant is None:
+        if changes_shape_or_axes(node.op) and source is not None and result.quant is None:
             moved = source.quant is not None and source.quant.axis is None and not source.is_constant
             result.quant = source.quant if moved else None
 

@@ -9,6 +9,7 @@ from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.types import Chip
@@ -27,6 +28,14 @@ def is_average_pool(op: Op) -> bool:
 def keeps_scale(op: Op) -> bool:
     """Whether the result's elements are elements of the operands."""
     return Trait.MOVES_INTEGERS in op.traits or is_max_pool(op)
+
+
+def changes_shape_or_axes(op: Op) -> bool:
+    """Return True if the result has all elements of the operand in another shape or order of axes.
+
+    A copy is none of these: between values with different scales it requantizes.
+    """
+    return Trait.REARRANGES in op.traits and not isinstance(op, Copy)
 
 
 def is_table(op: Op) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, TFLITE_ONCE, operands_of, source_of
+from tpuconvert.optimizer.quantize.traits import changes_shape_or_axes
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Trait
 from tpuconvert.schema.types import Chip
 
 SourceForm = Callable[[Node, Lowering], Lowered | None]
@@ -37,7 +37,7 @@ def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
     if lowering.rescale not in (TFLITE, TFLITE_ONCE) or lowering.chip is not Chip.BM1686:
         return None
     form = _FORMS.get(source_of(node))
-    if form is None or Trait.REARRANGES in node.op.traits or len(node.outputs) != 1 or node.outputs[0].quant is None:
+    if form is None or changes_shape_or_axes(node.op) or len(node.outputs) != 1 or node.outputs[0].quant is None:
         return None
     if any(value.quant is None and not value.is_constant for value in operands_of(node)):
         return None
