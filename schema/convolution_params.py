@@ -18,7 +18,7 @@ from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ConvolutionParams(Op):
     """Geometry of a two-dimensional convolution: the first parameters of every convolution operator.
 

@@ -1,7 +1,7 @@
 """The operator base class, the operator registry, and the vocabulary of definitions for legal data types and chips.
 
-An operator definition is one frozen dataclass. Its fields are the parameters of the operator, with the names of the TPU
-operator set. A node of the graph has an instance.
+An operator definition is one frozen dataclass, which ``tpu_op`` makes of a class. Its fields are the parameters of the
+operator, with the names of the TPU operator set. A node of the graph has an instance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -395,6 +395,23 @@ class Op:
             return self.reference(*arrays, chip=chip)
         return self.reference(*arrays)
 
+    # Equality, hash and representation are here once: generated ones would cost 30 ms in a small conversion.
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={getattr(self, name)!r}" for name in _parameters(type(self))]
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in _parameters(type(self))])
+
     def __str__(self) -> str:
         changed = []
         for item in fields(self):
@@ -435,8 +452,14 @@ OpClass = TypeVar("OpClass", bound=type[Op])
 _REGISTRY: dict[str, type[Op]] = {}
 
 
-def tpu_op(name: str, kind: OpKind = OpKind.TPU) -> Callable[[OpClass], OpClass]:
-    """Register a definition under ``name``, which is what the file stores: never reused, never renamed.
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def tpu_op(name: str, kind: OpKind = OpKind.TPU, *, kw_only: bool = False) -> Callable[[OpClass], OpClass]:
+    """Make a class a frozen dataclass and register it as the definition of an operator.
+
+    Args:
+        name: what the file stores: never reused, never renamed.
+        kind: who executes or defines the operator.
+        kw_only: the constructor takes parameters by name only.
 
     Raises:
         ValueError: when the name is taken.
@@ -447,6 +470,9 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU) -> Callable[[OpClass], OpClass]
         if name in _REGISTRY:
             first, second = _REGISTRY[name].__module__, definition.__module__
             raise ValueError(f"operator '{name}' is defined twice: {first} and {second}")
+        if "__dataclass_fields__" not in vars(definition):  # a plugin may have applied the decorator itself
+            has_own_eq = definition.__eq__ is not Op.__eq__  # generated for a base, which does not compare all fields
+            dataclass(frozen=True, eq=has_own_eq, repr=has_own_eq, kw_only=kw_only)(definition)
         definition.name = name
         definition.kind = kind
         if definition.parameter_aliases:

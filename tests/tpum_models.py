@@ -5,7 +5,6 @@ import hashlib
 import math
 import struct
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ class Word(enum.Enum):
 
 
 @tpu_op("format_test_all_kinds", OpKind.CUSTOM)
-@dataclass(frozen=True)
 class AllKinds(Op):
     """One field of every kind that the file can hold."""
 
@@ -45,7 +43,7 @@ class AllKinds(Op):
     word: Word = Word.YES
     colors: tuple[Color, ...] = ()
     dtype: DType = F32
-    scalar: Scalar = Scalar(F32, 0.0)  # noqa: RUF009 - frozen
+    scalar: Scalar = Scalar(F32, 0.0)
     maybe_number: int | None = None
     maybe_reals: tuple[float, ...] | None = None
     maybe_dtype: DType | None = None
@@ -61,7 +59,6 @@ class AllKinds(Op):
 
 
 @tpu_op("format_test_bytes", OpKind.CUSTOM)
-@dataclass(frozen=True)
 class Blocks(Op):
     """Kinds that the first files did not have: here, so that the bytes of those files stay comparable."""
 
@@ -78,7 +75,6 @@ class Blocks(Op):
 
 
 @tpu_op("format_test_split", OpKind.CUSTOM)
-@dataclass(frozen=True)
 class Halves(Op):
     """Two results; the parameter has no default; extents may be symbolic."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -184,7 +183,6 @@ class ActivationFunction(Op):
 
 
 @tpu_op("active")
-@dataclass(frozen=True)
 class Active(ActivationFunction):
     """``y = f(x)``: apply an activation function element-wise. LEAKY_RELU has slope 0 here.
 
@@ -196,7 +194,6 @@ class Active(ActivationFunction):
 
 
 @tpu_op("active_param")
-@dataclass(frozen=True)
 class ActiveParam(ActivationFunction):
     """``y = f(x)``: apply an activation element-wise. ``params[0]`` is the slope of LEAKY_RELU, 0 if absent."""
 

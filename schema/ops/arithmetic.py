@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
@@ -82,7 +81,6 @@ class FreeBinaryArithmetic(BinaryArithmetic):
 
 
 @tpu_op("add")
-@dataclass(frozen=True)
 class Add(FreeBinaryArithmetic):
     """``y = sat(x0 + x1)``: add two tensors element-wise. Integers saturate.
 
@@ -99,7 +97,6 @@ class Add(FreeBinaryArithmetic):
 
 
 @tpu_op("sub")
-@dataclass(frozen=True)
 class Sub(FreeBinaryArithmetic):
     """``y = sat(x0 - x1)``: subtract two tensors element-wise. Integers saturate.
 
@@ -116,7 +113,6 @@ class Sub(FreeBinaryArithmetic):
 
 
 @tpu_op("mul")
-@dataclass(frozen=True)
 class Mul(FreeBinaryArithmetic):
     """``y = sat(x0 * x1)``: multiply two tensors element-wise. Integers saturate.
 
@@ -136,7 +132,6 @@ class Mul(FreeBinaryArithmetic):
 
 
 @tpu_op("div")
-@dataclass(frozen=True)
 class Div(BinaryArithmetic):
     """``y = x0 / x1``: divide two tensors element-wise as IEEE 754 does: x/0 is a signed infinity, 0/0 is NaN.
 
@@ -150,7 +145,6 @@ class Div(BinaryArithmetic):
 
 
 @tpu_op("max")
-@dataclass(frozen=True)
 class Max(BinaryArithmetic):
     """``y = max(x0, x1)``, element-wise; NaN if either operand is NaN.
 
@@ -165,7 +159,6 @@ class Max(BinaryArithmetic):
 
 
 @tpu_op("min")
-@dataclass(frozen=True)
 class Min(BinaryArithmetic):
     """``y = min(x0, x1)``, element-wise; NaN if either operand is NaN.
 

@@ -5,8 +5,6 @@ A positive amount multiplies and saturates, a negative one divides and rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import IO_SAME_SIGN, SHIFT_NOT_WIDER
@@ -57,7 +55,6 @@ def check_amounts(op: Op, shift_axis: int, x: TensorType, amount: TensorType) ->
 
 
 @tpu_op("arithmetic_shift")
-@dataclass(frozen=True)
 class ArithmeticShift(Op):
     """``y = x * 2^shift``: shift by one amount, rounded by ``rounding_mode``, saturated.
 
@@ -93,7 +90,6 @@ class ArithmeticShift(Op):
 
 
 @tpu_op("arithmetic_pc_shift")
-@dataclass(frozen=True)
 class ArithmeticPcShift(Op):
     """``y = x * 2^s``: shift by one amount per channel, rounded by ``rounding_mode``, saturated.
 

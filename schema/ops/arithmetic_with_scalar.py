@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -98,7 +97,6 @@ class FreeScalarArithmetic(ScalarArithmetic):
 
 
 @tpu_op("adds")
-@dataclass(frozen=True)
 class Adds(FreeScalarArithmetic):
     """``y = sat(x + scalar)``: add a number to every element. Integers saturate."""
 
@@ -111,7 +109,6 @@ class Adds(FreeScalarArithmetic):
 
 
 @tpu_op("subs")
-@dataclass(frozen=True)
 class Subs(FreeScalarArithmetic):
     """``y = sat(x - scalar)``: subtract a number from every element. Integers saturate."""
 
@@ -124,7 +121,6 @@ class Subs(FreeScalarArithmetic):
 
 
 @tpu_op("rsubs")
-@dataclass(frozen=True)
 class Rsubs(FreeScalarArithmetic):
     """``y = sat(scalar - x)``: subtract every element from a number. Integers saturate."""
 
@@ -139,7 +135,6 @@ class Rsubs(FreeScalarArithmetic):
 
 
 @tpu_op("muls")
-@dataclass(frozen=True)
 class Muls(FreeScalarArithmetic):
     """``y = sat(x * scalar)``: multiply every element by a number. Integers saturate."""
 
@@ -157,7 +152,6 @@ class Muls(FreeScalarArithmetic):
 
 
 @tpu_op("divs")
-@dataclass(frozen=True)
 class Divs(ScalarArithmetic):
     """``y = x / scalar``: divide every element by a number; not a multiplication by the reciprocal."""
 
@@ -169,7 +163,6 @@ class Divs(ScalarArithmetic):
 
 
 @tpu_op("rdivs")
-@dataclass(frozen=True)
 class Rdivs(ScalarArithmetic):
     """``y = scalar / x``: divide a number by every element."""
 
@@ -182,7 +175,6 @@ class Rdivs(ScalarArithmetic):
 
 
 @tpu_op("maxs")
-@dataclass(frozen=True)
 class Maxs(ScalarArithmetic):
     """``y = max(x, scalar)``: limit every element from below; NaN stays NaN."""
 
@@ -199,7 +191,6 @@ class Maxs(ScalarArithmetic):
 
 
 @tpu_op("mins")
-@dataclass(frozen=True)
 class Mins(ScalarArithmetic):
     """``y = min(x, scalar)``: limit every element from above; NaN stays NaN."""
 
@@ -217,7 +208,6 @@ class Mins(ScalarArithmetic):
 
 
 @tpu_op("axpy")
-@dataclass(frozen=True)
 class Axpy(Op):
     """``y = scalar * x + previous``, rounded after the multiplication and after the addition.
 

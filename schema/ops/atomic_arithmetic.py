@@ -100,7 +100,7 @@ def shifted_pattern(x: Array, amount: Array, shift_type: ShiftType) -> Array:
     return shift_wrapping(pattern, amount).view(x.dtype)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AtomicArithmetic(Op, abc.ABC):
     """Base of the family: constant operands, shapes, and the data type of the result."""
 
@@ -170,8 +170,7 @@ class _FloatArithmetic(AtomicArithmetic):
         return combine(self.arithmetic, x0, x1, F32, Chip.BM1684)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_ADD", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_ADD", OpKind.ATOMIC, kw_only=True)
 class BmAdd(_FloatArithmetic):
     """``y = x0 + x1``."""
 
@@ -181,8 +180,7 @@ class BmAdd(_FloatArithmetic):
     arithmetic = Arithmetic.ADD
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_SUB", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SUB", OpKind.ATOMIC, kw_only=True)
 class BmSub(_FloatArithmetic):
     """``y = x0 - x1``."""
 
@@ -192,8 +190,7 @@ class BmSub(_FloatArithmetic):
     arithmetic = Arithmetic.SUB
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_MUL", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MUL", OpKind.ATOMIC, kw_only=True)
 class BmMul(_FloatArithmetic):
     """``y = x0 * x1``."""
 
@@ -203,8 +200,7 @@ class BmMul(_FloatArithmetic):
     arithmetic = Arithmetic.MUL
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_DIV", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_DIV", OpKind.ATOMIC, kw_only=True)
 class BmDiv(_FloatArithmetic):
     """``y = x0 / x1``."""
 
@@ -214,8 +210,7 @@ class BmDiv(_FloatArithmetic):
     arithmetic = Arithmetic.DIV
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_MAX", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MAX", OpKind.ATOMIC, kw_only=True)
 class BmMax(_FloatArithmetic):
     """``y = max(x0, x1)``; NaN if either operand is NaN."""
 
@@ -225,8 +220,7 @@ class BmMax(_FloatArithmetic):
     arithmetic = Arithmetic.MAX
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_MIN", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MIN", OpKind.ATOMIC, kw_only=True)
 class BmMin(_FloatArithmetic):
     """``y = min(x0, x1)``; NaN if either operand is NaN."""
 
@@ -236,8 +230,7 @@ class BmMin(_FloatArithmetic):
     arithmetic = Arithmetic.MIN
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_MAC", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MAC", OpKind.ATOMIC, kw_only=True)
 class BmMac(_FloatArithmetic):
     """``y = x0 * x1 + old``, rounded after each operation. The previous content ``old`` is an operand here."""
 
@@ -261,8 +254,7 @@ class _BitLogic(AtomicArithmetic):
         return LOGIC[self.logic](words(x0), words(x1)).view(x0.dtype)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_AND", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_AND", OpKind.ATOMIC, kw_only=True)
 class BmAnd(_BitLogic):
     """``y = x0 & x1``: bitwise AND."""
 
@@ -272,8 +264,7 @@ class BmAnd(_BitLogic):
     logic = Logic.AND
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_OR", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_OR", OpKind.ATOMIC, kw_only=True)
 class BmOr(_BitLogic):
     """``y = x0 | x1``: bitwise OR."""
 
@@ -283,8 +274,7 @@ class BmOr(_BitLogic):
     logic = Logic.OR
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_XOR", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_XOR", OpKind.ATOMIC, kw_only=True)
 class BmXor(_BitLogic):
     """``y = x0 ^ x1``: bitwise XOR."""
 
@@ -294,8 +284,7 @@ class BmXor(_BitLogic):
     logic = Logic.XOR
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_SHIFT", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SHIFT", OpKind.ATOMIC, kw_only=True)
 class BmShift(AtomicArithmetic):
     """y = x0 shifted by the amount that the lowest six bits of x1 are with their sign, -32 to 31; positive is left.
 
@@ -326,8 +315,7 @@ class _Selection(AtomicArithmetic):
         return np.where(condition, _constant(self.select_value, dtype), _constant(0.0, dtype))
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_SG", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SG", OpKind.ATOMIC, kw_only=True)
 class BmSg(_Selection):
     """``y = select_value if x0 > x1 else 0``; 0 for NaN."""
 
@@ -340,8 +328,7 @@ class BmSg(_Selection):
         return self.select(x0 > x1, x0.dtype)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_SE", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SE", OpKind.ATOMIC, kw_only=True)
 class BmSe(_Selection):
     """y = the bit pattern of select_value where the bits of x0 and x1 are the same, else 0."""
 
@@ -355,8 +342,7 @@ class BmSe(_Selection):
         return self.select(words(x0) == words(x1), x0.dtype)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic.BM_CPY", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic.BM_CPY", OpKind.ATOMIC, kw_only=True)
 class BmCpy(AtomicArithmetic):
     """``y = x0``, bit for bit. x1 is not read."""
 

@@ -5,8 +5,6 @@ dequant_int_to_fp32 is tpu_bdc_fp32_dequant with a free offset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.atomic_operands import (
@@ -52,8 +50,7 @@ def _rescale(x: Array, offset: int | Array, multiplier: int | Array, shift: Shif
     return rescale_one_rounding(x.astype(np.int64) - offset, multiplier, shift, mode)
 
 
-@tpu_op("tpu_bdc_int_dequant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_int_dequant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcIntDequant(Dequantization):
     """``y = sat((x - offset) * multiplier * 2^shift)``, rounded once by ``rounding_mode``.
 
@@ -85,8 +82,7 @@ class TpuBdcIntDequant(Dequantization):
         return (saturate(rescaled, self.out_dtype or I32),)
 
 
-@tpu_op("tpu_bdc_int_pc_dequant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_int_pc_dequant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcIntPcDequant(Dequantization):
     """tpu_bdc_int_dequant with parameters per channel.
 
@@ -121,8 +117,7 @@ class TpuBdcIntPcDequant(Dequantization):
         return (saturate(rescaled, self.out_dtype or I32),)
 
 
-@tpu_op("tpu_bdc_fp32_dequant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_fp32_dequant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcFp32Dequant(Dequantization):
     """``y = (x - offset) * scale`` in float32. The difference is exact: ``rounding_mode`` has no effect.
 
@@ -147,8 +142,7 @@ class TpuBdcFp32Dequant(Dequantization):
         return (dequantize(x, offset, scale, self.rounding_mode),)
 
 
-@tpu_op("tpu_bdc_fp32_pc_dequant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_fp32_pc_dequant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcFp32PcDequant(Dequantization):
     """tpu_bdc_fp32_dequant with parameters per channel.
 

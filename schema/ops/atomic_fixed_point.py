@@ -46,7 +46,7 @@ def _one_dtype(*dtypes: DType) -> ChipTable:
 _SUMS = _bm1684(INPUTS_SAME_WIDTH, input0=_ALL, input1=_ALL, output=_ALL)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FixedPointArithmetic(Op, abc.ABC):
     """Base of the family: constants of one element, expansion of input1, and shapes."""
 
@@ -99,8 +99,7 @@ class _Combination(FixedPointArithmetic):
         return (combine(self.arithmetic, x0, x1, self.result_dtype(DType.of(x0.dtype)), Chip.BM1684),)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_ADD", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_ADD", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedAdd(_Combination):
     """``y = sat(x0 + x1)``."""
 
@@ -112,8 +111,7 @@ class BmQuantizedAdd(_Combination):
     arithmetic = Arithmetic.ADD
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SUB", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SUB", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedSub(_Combination):
     """``y = sat(x0 - x1)``."""
 
@@ -125,8 +123,7 @@ class BmQuantizedSub(_Combination):
     arithmetic = Arithmetic.SUB
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAX", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAX", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedMax(_Combination):
     """``y = max(x0, x1)``."""
 
@@ -137,8 +134,7 @@ class BmQuantizedMax(_Combination):
     arithmetic = Arithmetic.MAX
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MIN", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MIN", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedMin(_Combination):
     """``y = min(x0, x1)``."""
 
@@ -154,8 +150,7 @@ def _check_shift(op: Op, name: str, shift: int) -> None:
         raise ValueError(f"{op.name}: {name} must be in 0..31, found {shift}")
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MUL", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MUL", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedMul(FixedPointArithmetic):
     """``y = sat(round(x0 * x1 / 2^rshift_bit))``; ties round up."""
 
@@ -175,8 +170,7 @@ class BmQuantizedMul(FixedPointArithmetic):
         return (saturate(rrs(product, self.rshift_bit), self.result_dtype(DType.of(x0.dtype))),)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAC", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAC", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedMac(FixedPointArithmetic):
     """y = (x0 * x1 + old * 2^lshift_bit) / 2^rshift_bit, rounded half up, saturated; old is the previous y.
 
@@ -202,8 +196,7 @@ class BmQuantizedMac(FixedPointArithmetic):
         return (saturate(rrs(total, self.rshift_bit), self.result_dtype(DType.of(old.dtype))),)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SHIFT", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SHIFT", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedShift(FixedPointArithmetic):
     """y = x0 shifted by x1, positive to the left; bits are dropped on both sides, the pattern is read as y's type."""
 
@@ -233,8 +226,7 @@ class _BitLogic(FixedPointArithmetic):
         return (LOGIC[self.logic](x0, x1),)
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_AND", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_AND", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedAnd(_BitLogic):
     """``y = x0 & x1``: bitwise AND."""
 
@@ -244,8 +236,7 @@ class BmQuantizedAnd(_BitLogic):
     logic = Logic.AND
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_OR", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_OR", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedOr(_BitLogic):
     """``y = x0 | x1``: bitwise OR."""
 
@@ -255,8 +246,7 @@ class BmQuantizedOr(_BitLogic):
     logic = Logic.OR
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_XOR", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_XOR", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedXor(_BitLogic):
     """``y = x0 ^ x1``: bitwise XOR."""
 
@@ -266,8 +256,7 @@ class BmQuantizedXor(_BitLogic):
     logic = Logic.XOR
 
 
-@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_CPY", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_CPY", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedCpy(FixedPointArithmetic):
     """``y = x0``. x1 is not read."""
 

@@ -5,8 +5,6 @@ requant_int32 in mode 2 and requant_fp32_to_int in mode 1 are these with roundin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.atomic_operands import (
@@ -65,8 +63,7 @@ def per_channel(quant: Array, place: int) -> Array:
     return quant[0, :, 0, place].reshape(-1, 1, 1)
 
 
-@tpu_op("tpu_bdc_int_requant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_int_requant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcIntRequant(Requantization):
     """``y = sat(round(x * multiplier * 2^shift) + offset)``, rounded by ``rounding_mode``.
 
@@ -97,8 +94,7 @@ class TpuBdcIntRequant(Requantization):
         return (saturate(rescaled + self.offset, self.result_dtype),)
 
 
-@tpu_op("tpu_bdc_int_pc_requant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_int_pc_requant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcIntPcRequant(Requantization):
     """tpu_bdc_int_requant with parameters per channel.
 
@@ -134,8 +130,7 @@ class TpuBdcIntPcRequant(Requantization):
         return (saturate(rescaled + offset, self.result_dtype),)
 
 
-@tpu_op("tpu_bdc_fp32_requant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_fp32_requant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcFp32Requant(Requantization):
     """``y = sat(round(x * scale + offset))`` in float32, rounded after the multiplication and the addition.
 
@@ -166,8 +161,7 @@ class TpuBdcFp32Requant(Requantization):
         return (requantize(x, scale, offset, self.result_dtype, **modes),)
 
 
-@tpu_op("tpu_bdc_fp32_pc_requant", OpKind.ATOMIC)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tpu_bdc_fp32_pc_requant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcFp32PcRequant(Requantization):
     """tpu_bdc_fp32_requant with parameters per channel.
 

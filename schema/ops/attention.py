@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +27,6 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 @tpu_op("attention", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class Attention(Composite):
     """``y = softmax(query @ key^T * scale + mask) @ value``: scaled dot-product attention per batch and head.
 

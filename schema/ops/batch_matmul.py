@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +22,6 @@ _RANKS = tuple(range(2, 9))
 
 
 @tpu_op("batch_matmul", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class BatchMatmul(Composite):
     """``y[b] = left[b] @ right[b]``: one matmul per batch, with optional transposition of the last two axes.
 

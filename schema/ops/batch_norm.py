@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +20,6 @@ class NormMode(enum.IntEnum):
 
 
 @tpu_op("batch_norm")
-@dataclass(frozen=True)
 class BatchNorm(Op):
     """``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``: normalize every channel.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -51,7 +50,6 @@ class TensorLogic(Op):
 
 
 @tpu_op("bit_and")
-@dataclass(frozen=True)
 class BitAnd(TensorLogic):
     """``y = x0 & x1``: bitwise AND."""
 
@@ -59,7 +57,6 @@ class BitAnd(TensorLogic):
 
 
 @tpu_op("bit_or")
-@dataclass(frozen=True)
 class BitOr(TensorLogic):
     """``y = x0 | x1``: bitwise OR."""
 
@@ -67,7 +64,6 @@ class BitOr(TensorLogic):
 
 
 @tpu_op("bit_xor")
-@dataclass(frozen=True)
 class BitXor(TensorLogic):
     """``y = x0 ^ x1``: bitwise XOR."""
 
@@ -95,7 +91,6 @@ class ScalarLogic(Op):
 
 
 @tpu_op("bit_ands")
-@dataclass(frozen=True)
 class BitAnds(ScalarLogic):
     """``y = x & scalar``: bitwise AND with a number."""
 
@@ -105,7 +100,6 @@ class BitAnds(ScalarLogic):
 
 
 @tpu_op("bit_ors")
-@dataclass(frozen=True)
 class BitOrs(ScalarLogic):
     """``y = x | scalar``: bitwise OR with a number."""
 
@@ -115,7 +109,6 @@ class BitOrs(ScalarLogic):
 
 
 @tpu_op("bit_xors")
-@dataclass(frozen=True)
 class BitXors(ScalarLogic):
     """``y = x ^ scalar``: bitwise XOR with a number."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.op import Case, Op, Operand, Trait, case, limited_local, on, tpu_op
@@ -45,7 +43,6 @@ def _nearest(x: Array) -> Array:
 
 
 @tpu_op("cast")
-@dataclass(frozen=True)
 class Cast(Op):
     """``y = x`` as ``out_dtype``.
 

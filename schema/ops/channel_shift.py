@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
@@ -46,7 +44,6 @@ def _move(x: Array, distance: int) -> Array:
 
 
 @tpu_op("lshift")
-@dataclass(frozen=True)
 class Lshift(ChannelShift):
     """``y[:, c] = x[:, c + num]``: shift along axis 1 towards index 0 and fill with zeros."""
 
@@ -59,7 +56,6 @@ class Lshift(ChannelShift):
 
 
 @tpu_op("rshift")
-@dataclass(frozen=True)
 class Rshift(ChannelShift):
     """``y[:, c] = x[:, c - num]``: shift along axis 1 away from index 0 and fill with zeros."""
 
@@ -72,7 +68,6 @@ class Rshift(ChannelShift):
 
 
 @tpu_op("clshift")
-@dataclass(frozen=True)
 class Clshift(ChannelShift):
     """``y[:, c] = x[:, (c + num) % C]``: rotate along axis 1 towards index 0."""
 
@@ -85,7 +80,6 @@ class Clshift(ChannelShift):
 
 
 @tpu_op("crshift")
-@dataclass(frozen=True)
 class Crshift(ChannelShift):
     """``y[:, c] = x[:, (c - num) % C]``: rotate along axis 1 away from index 0."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.composite import Composite
@@ -18,7 +16,6 @@ _FIXED = (F32, I32, I8, U8, I16, U16)
 
 
 @tpu_op("channel_shuffle", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class ChannelShuffle(Composite):
     """Channel ``i * groups + j`` of y is channel ``j * (C / groups) + i`` of x.
 

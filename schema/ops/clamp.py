@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.elementwise import maximum, minimum, through_binary32
@@ -15,7 +13,6 @@ _WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(I8, U8, I16, 
 
 
 @tpu_op("clamp")
-@dataclass(frozen=True)
 class Clamp(Op):
     """``y = min(max(x, min), max)``, element-wise. INT32 passes through float32 on every chip."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -80,7 +79,6 @@ class TensorComparison(Op):
 
 
 @tpu_op("gt")
-@dataclass(frozen=True)
 class Gt(TensorComparison):
     """``y = 1 if x0 > x1 else 0``, element-wise."""
 
@@ -88,7 +86,6 @@ class Gt(TensorComparison):
 
 
 @tpu_op("ge")
-@dataclass(frozen=True)
 class Ge(TensorComparison):
     """``y = 1 if x0 >= x1 else 0``, element-wise."""
 
@@ -96,7 +93,6 @@ class Ge(TensorComparison):
 
 
 @tpu_op("lt")
-@dataclass(frozen=True)
 class Lt(TensorComparison):
     """``y = 1 if x0 < x1 else 0``, element-wise."""
 
@@ -104,7 +100,6 @@ class Lt(TensorComparison):
 
 
 @tpu_op("le")
-@dataclass(frozen=True)
 class Le(TensorComparison):
     """``y = 1 if x0 <= x1 else 0``, element-wise."""
 
@@ -112,7 +107,6 @@ class Le(TensorComparison):
 
 
 @tpu_op("eq")
-@dataclass(frozen=True)
 class Eq(TensorComparison):
     """``y = 1 if x0 == x1 else 0``, element-wise."""
 
@@ -121,7 +115,6 @@ class Eq(TensorComparison):
 
 
 @tpu_op("ne")
-@dataclass(frozen=True)
 class Ne(TensorComparison):
     """``y = 1 if x0 != x1 else 0``, element-wise. NaN differs from everything."""
 
@@ -153,7 +146,6 @@ class ScalarComparison(Op):
 
 
 @tpu_op("gts")
-@dataclass(frozen=True)
 class Gts(ScalarComparison):
     """``y = 1 if x > scalar else 0``, element-wise."""
 
@@ -163,7 +155,6 @@ class Gts(ScalarComparison):
 
 
 @tpu_op("ges")
-@dataclass(frozen=True)
 class Ges(ScalarComparison):
     """``y = 1 if x >= scalar else 0``, element-wise."""
 
@@ -173,7 +164,6 @@ class Ges(ScalarComparison):
 
 
 @tpu_op("lts")
-@dataclass(frozen=True)
 class Lts(ScalarComparison):
     """``y = 1 if x < scalar else 0``, element-wise."""
 
@@ -183,7 +173,6 @@ class Lts(ScalarComparison):
 
 
 @tpu_op("les")
-@dataclass(frozen=True)
 class Les(ScalarComparison):
     """``y = 1 if x <= scalar else 0``, element-wise."""
 
@@ -193,7 +182,6 @@ class Les(ScalarComparison):
 
 
 @tpu_op("eqs")
-@dataclass(frozen=True)
 class Eqs(ScalarComparison):
     """``y = 1 if x == scalar else 0``, element-wise."""
 
@@ -203,7 +191,6 @@ class Eqs(ScalarComparison):
 
 
 @tpu_op("nes")
-@dataclass(frozen=True)
 class Nes(ScalarComparison):
     """``y = 1 if x != scalar else 0``, element-wise. NaN differs from everything."""
 

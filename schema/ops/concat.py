@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
@@ -44,7 +42,6 @@ def _is_local(op: Concat, ins: tuple[TensorType, ...], outs: tuple[TensorType, .
 
 
 @tpu_op("concat")
-@dataclass(frozen=True)
 class Concat(Op):
     """Concatenate the operands along ``axis``.
 
@@ -77,7 +74,6 @@ class Concat(Op):
 
 
 @tpu_op("split")
-@dataclass(frozen=True)
 class Split(Op):
     """``num`` consecutive parts of x along ``axis``: the inverse of concat.
 
@@ -119,7 +115,6 @@ class Split(Op):
 
 
 @tpu_op("interleave")
-@dataclass(frozen=True)
 class Interleave(Op):
     """Chunks of ``step`` slices along ``axis``, from x0 and x1 in turn.
 

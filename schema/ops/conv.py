@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
@@ -17,7 +15,6 @@ _INTEGER = mode_cases("tensor_input", "tensor_weight", "tensor_bias", "tensor_o"
 
 
 @tpu_op("conv")
-@dataclass(frozen=True)
 class Conv(ConvolutionParams):
     """Convolution: y = x * w + b; for integers rescaled by ``scale`` as ``mode`` says.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.op import LOCAL, Operand, Support, Trait, on, same, tpu_op
@@ -13,7 +11,6 @@ from tpuconvert.schema.volume_params import VolumeConvolution, VolumeGeometry, v
 
 
 @tpu_op("conv3d")
-@dataclass(frozen=True)
 class Conv3d(VolumeConvolution):
     """Convolution: y = x * w + b, summed in binary64 and rounded once.
 

@@ -18,7 +18,7 @@ from tpuconvert.schema.volume_params import (
 from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExactVolumeConvolution(VolumeConvolution):
     """Base of conv3d_v2 and deconv3d_v2: parameters, data types, and the type of the result.
 
@@ -74,7 +74,6 @@ class ExactVolumeConvolution(VolumeConvolution):
 
 
 @tpu_op("conv3d_v2")
-@dataclass(frozen=True)
 class Conv3dV2(ExactVolumeConvolution):
     """Exact convolution: y = (x - izp) * (w - kzp) + b, saturated once. Padding contributes 0.
 
@@ -92,7 +91,6 @@ class Conv3dV2(ExactVolumeConvolution):
 
 
 @tpu_op("deconv3d_v2")
-@dataclass(frozen=True)
 class Deconv3dV2(ExactVolumeConvolution):
     """Exact transposed convolution of x - izp with w - kzp, plus b, saturated once.
 

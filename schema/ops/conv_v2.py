@@ -30,7 +30,7 @@ EXACT_DTYPES = on(
 """The data types of every exact convolution, with two or three spatial axes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExactConvolution(ConvolutionParams):
     """Base of conv_v2 and deconv_v2: zero points, data types, and the type of the result.
 
@@ -59,7 +59,6 @@ class ExactConvolution(ConvolutionParams):
 
 
 @tpu_op("conv_v2")
-@dataclass(frozen=True)
 class ConvV2(ExactConvolution):
     """Exact convolution: y = (x - izp) * (w - kzp) + b, saturated once. Padding contributes 0.
 

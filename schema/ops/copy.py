@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
 
@@ -23,7 +21,6 @@ class Identity(Op):
 
 
 @tpu_op("copy")
-@dataclass(frozen=True)
 class Copy(Identity):
     """y = x, bit for bit."""
 
@@ -34,7 +31,6 @@ class Copy(Identity):
 
 
 @tpu_op("constdata")
-@dataclass(frozen=True)
 class Constdata(Identity):
     """A constant as an ordinary read-only tensor, for operands that do not take constants. Free at run time.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tpuconvert.schema.errors import UsageError
@@ -47,7 +46,6 @@ def customed_function(op_type: int) -> Callable[[Function], Function]:
 
 
 @tpu_op("customed_ops")
-@dataclass(frozen=True)
 class CustomedOps(Op):
     """Call the function registered for ``op_type``.
 

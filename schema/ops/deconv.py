@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
@@ -17,7 +15,6 @@ _INTEGER = mode_0_case("tensor_input", "tensor_weight", "tensor_bias", "tensor_o
 
 
 @tpu_op("deconv")
-@dataclass(frozen=True)
 class Deconv(ConvolutionParams):
     """Transposed convolution: every x adds its multiple of the kernel to y, then b; integers are rescaled by ``scale``.
 

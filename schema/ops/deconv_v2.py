@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuconvert.schema.convolution_params import convolution_inputs
 from tpuconvert.schema.integer_product import add_bias, integer_transposed_convolution
 from tpuconvert.schema.op import tpu_op
@@ -13,7 +11,6 @@ from tpuconvert.schema.zero_points import zero_point
 
 
 @tpu_op("deconv_v2")
-@dataclass(frozen=True)
 class DeconvV2(ExactConvolution):
     """Exact transposed convolution of x - izp with w - kzp, plus b, saturated once.
 

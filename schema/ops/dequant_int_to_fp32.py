@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
@@ -13,7 +11,6 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorTyp
 
 
 @tpu_op("dequant_int_to_fp32")
-@dataclass(frozen=True)
 class DequantIntToFp32(Op):
     """Dequantize: y = (x - offset) * scale; the difference is exact, then rounded to binary32, as is the product.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,7 +38,6 @@ def _is_local(op: Extract, ins: tuple[TensorType, ...], outs: tuple[TensorType, 
 
 
 @tpu_op("extract")
-@dataclass(frozen=True)
 class Extract(Op):
     """y[i] = x[start + i * stride] on every axis, up to and without ``end``.
 
@@ -73,7 +71,6 @@ def _with_limits(*dtypes: DType) -> tuple[Case]:
 
 
 @tpu_op("extract_v2")
-@dataclass(frozen=True)
 class ExtractV2(Op):
     """As extract, with start, end and stride given at run time.
 

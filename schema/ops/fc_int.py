@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zer
 
 
 @tpu_op("fc_int")
-@dataclass(frozen=True)
 class FcInt(Op):
     """Exact product of x - izp with kernel - kzp, plus bias, saturated once.
 

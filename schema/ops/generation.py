@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +35,6 @@ def _fill_case(*dtypes: DType) -> tuple[Case]:
 
 
 @tpu_op("number_like")
-@dataclass(frozen=True)
 class NumberLike(Op):
     """y = scalar_i everywhere, in the data type of the scalar.
 
@@ -63,7 +61,6 @@ _SEQUENCE = case({"shape_tensor": (I32,), "tensor_o": (F32, I32)})
 
 
 @tpu_op("sequence_gen")
-@dataclass(frozen=True)
 class SequenceGen(Op):
     """0, 1, 2, ... in row-major order, in the shape that the operand holds.
 
@@ -105,7 +102,6 @@ def _fetch_case(*dtypes: DType) -> tuple[Case]:
 
 
 @tpu_op("shape_fetch")
-@dataclass(frozen=True)
 class ShapeFetch(Op):
     """The extents of x on the axes ``begin_axis``, ``begin_axis + step``, ... before ``end_axis``.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from tpuconvert.schema.op import GLOBAL, Op, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, U16, Array, TensorType
 
 
-@tpu_op("channel_sum_16b", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("channel_sum_16b", OpKind.HOST, kw_only=True)
 class ChannelSum16b(Op):
     """Sums of the BFLOAT16 elements of every channel, added one after the other in binary32.
 
@@ -54,8 +52,7 @@ class ChannelSum16b(Op):
         return (sums[:, -1].copy(),)
 
 
-@tpu_op("lrn_cross_channels", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("lrn_cross_channels", OpKind.HOST, kw_only=True)
 class LrnCrossChannels(Op):
     """Local response normalisation: y = x * (k[0] + k[1] * sum(x^2))^k[2], the sum over ``half`` channels on each side.
 
@@ -100,8 +97,7 @@ class ShuffleType(enum.IntEnum):
     INTERLEAVE = 1
 
 
-@tpu_op("shuffle_forward", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("shuffle_forward", OpKind.HOST, kw_only=True)
 class ShuffleForward(Op):
     """SPLIT: y0 has the even channels of x0, then those of x1; y1 the odd ones. INTERLEAVE is the inverse.
 
@@ -149,8 +145,7 @@ class ShuffleForward(Op):
         return flattened(mixed[: self.channels0], self.format), flattened(mixed[self.channels0 :], self.format)
 
 
-@tpu_op("tiled_scale_2d_32f", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("tiled_scale_2d_32f", OpKind.HOST, kw_only=True)
 class TiledScale2d32f(Op):
     """Every element times the factor of its column, then times that of its row; each product is rounded.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +25,6 @@ class BoxCode(enum.IntEnum):
 
 
 @tpu_op("detection_output", OpKind.HOST)
-@dataclass(frozen=True)
 class DetectionOutput(Op):
     """Boxes per image and class: decoded, above the score threshold, without those that overlap a better one.
 

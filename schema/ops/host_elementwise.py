@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
 
@@ -39,8 +38,7 @@ _ARITHMETIC: Mapping[EltwiseOperation, Arithmetic] = MappingProxyType(
 )
 
 
-@tpu_op("eltwise_forward", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("eltwise_forward", OpKind.HOST, kw_only=True)
 class EltwiseForward(Op):
     """Product, weighted sum, maximum or minimum of two or more arrays, from the first to the last, rounded every time.
 
@@ -139,8 +137,7 @@ _BINARY64: Mapping[UnaryOperation, Callable[[Array], Array]] = MappingProxyType(
 )
 
 
-@tpu_op("unary_32f", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("unary_32f", OpKind.HOST, kw_only=True)
 class Unary32f(Op):
     """y = f(x), element by element. Transcendental functions are evaluated in binary64 and rounded once.
 

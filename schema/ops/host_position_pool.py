@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,8 +15,7 @@ _SMALLEST_SIDE = 0.1
 """Pixels. A region is at least this wide and high."""
 
 
-@tpu_op("roi_position_pool", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("roi_position_pool", OpKind.HOST, kw_only=True)
 class RoiPositionPool(Op):
     """Every region is divided into group_size x group_size cells; a cell is the mean of its pixels, 0 without pixels.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from tpuconvert.schema.types import F32, Array, TensorType
 _REGION = 5
 
 
-@tpu_op("proposals", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("proposals", OpKind.HOST, kw_only=True)
 class Proposals(Op):
     """The best boxes: anchors at every position, moved by the predictions, without those that overlap a better one.
 

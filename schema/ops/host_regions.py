@@ -38,8 +38,7 @@ class _Taps:
     per_cell: int
 
 
-@tpu_op("roi_align", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("roi_align", OpKind.HOST, kw_only=True)
 class RoiAlign(Op):
     """Every region is divided into cells; a cell is the mean, or the largest part, of bilinear samples in it.
 
@@ -116,8 +115,7 @@ class RoiAlign(Op):
         return pooled
 
 
-@tpu_op("roi_max_pool", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("roi_max_pool", OpKind.HOST, kw_only=True)
 class RoiMaxPool(Op):
     """Every region, rounded to pixels, is divided into cells; a cell is its largest pixel, 0 where it has none.
 

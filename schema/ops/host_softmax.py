@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuconvert.schema.bfloat16 import narrow, widen
 from tpuconvert.schema.flat_tensors import check_extents, check_size, flat
 from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, tpu_op
@@ -35,8 +33,7 @@ class FlatSoftmax(Op):
         return Softmax(1).reference(x.reshape(self.outer, self.count, self.inner))[0].reshape(-1)
 
 
-@tpu_op("softmax_32f", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("softmax_32f", OpKind.HOST, kw_only=True)
 class Softmax32f(FlatSoftmax):
     """y = exp(x - max(x)) / sum(exp(x - max(x))) along ``count``.
 
@@ -53,8 +50,7 @@ class Softmax32f(FlatSoftmax):
         return (self.probabilities(x),)
 
 
-@tpu_op("softmax_16b", OpKind.HOST)
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("softmax_16b", OpKind.HOST, kw_only=True)
 class Softmax16b(FlatSoftmax):
     """softmax_32f of BFLOAT16 words (UINT16), the result rounded to the nearest word, ties to even.
 

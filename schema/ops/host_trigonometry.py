@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -28,7 +27,6 @@ _FUNCTIONS: Mapping[InverseFunction, Callable[[Array], Array]] = MappingProxyTyp
 
 
 @tpu_op("inverse_trigonometry", OpKind.HOST)
-@dataclass(frozen=True)
 class InverseTrigonometry(Op):
     """y = the angle in radians, element-wise; NaN outside the domain. Evaluated in binary64, rounded once.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.extents import normalize_axis, with_extent
@@ -14,7 +12,6 @@ _CASE = case({"tensor_i": (F32,), "index": (I32,), "tensor_o": (F32,)}, IO_SAME)
 
 
 @tpu_op("index_select")
-@dataclass(frozen=True)
 class IndexSelect(Op):
     """Slice k of y along ``dim`` is slice ``index[k]`` of x.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,8 +50,7 @@ def _dtype_table() -> ChipTable:
     return on(bm1682=None, bm1684=None, bm1686=tuple(cases))
 
 
-@tpu_op("interpolate")
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("interpolate", kw_only=True)
 class Interpolate(Op):
     """Resize: y is x sampled at s(o) on both axes, nearest pixel or bilinear; coordinates and weights in binary32.
 

@@ -5,8 +5,6 @@ A positive amount multiplies and drops the bits beyond the width, a negative one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import SHIFT_NOT_WIDER
@@ -28,7 +26,6 @@ def shifted(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
 
 
 @tpu_op("logical_shift")
-@dataclass(frozen=True)
 class LogicalShift(Op):
     """Shift by one amount: y = x * 2^shift without the bits beyond the width of y, or rounded by ``rounding_mode``.
 
@@ -64,7 +61,6 @@ class LogicalShift(Op):
 
 
 @tpu_op("logical_pc_shift")
-@dataclass(frozen=True)
 class LogicalPcShift(Op):
     """Shift by one amount per channel, otherwise as logical_shift.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +15,6 @@ _CASE = case({"tensor_i": (I8, U8), "table": (I8, U8, F32), "tensor_o": (I8, U8,
 
 
 @tpu_op("lut")
-@dataclass(frozen=True)
 class Lut(Op):
     """Table look-up: y = table[x], where a negative x is read as its unsigned bit pattern: -1 selects entry 255.
 

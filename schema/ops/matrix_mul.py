@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +18,6 @@ _INTEGER = mode_cases("matrix_left", "matrix_right", "bias", "matrix_result", LA
 
 
 @tpu_op("matrix_mul")
-@dataclass(frozen=True)
 class MatrixMul(Op):
     """Matrix product: y = left @ right + bias; for integers rescaled by ``scale`` as ``mode`` says.
 

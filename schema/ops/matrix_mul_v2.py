@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.errors import ShapeError
@@ -17,7 +16,6 @@ from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zer
 
 
 @tpu_op("matrix_mul_v2")
-@dataclass(frozen=True)
 class MatrixMulV2(Op):
     """Exact matrix product of left - lzp with right - rzp, plus bias, saturated once.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
@@ -62,7 +60,6 @@ class Suppression(Op):
 
 
 @tpu_op("nms")
-@dataclass(frozen=True)
 class Nms(Suppression):
     """Indices of the boxes taken: each overlaps every better one by an IoU of at most ``threshold``.
 
@@ -80,7 +77,6 @@ class Nms(Suppression):
 
 
 @tpu_op("nms_v2")
-@dataclass(frozen=True)
 class NmsV2(Suppression):
     """As nms, among the boxes whose score is above ``score_threshold``, and at most ``max_output_size`` of them.
 

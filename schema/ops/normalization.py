@@ -6,7 +6,6 @@ References are evaluated in binary64 and rounded once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,7 +45,6 @@ def _wide(x: Array | None, default: float, shape: tuple[int, ...]) -> Array:
 
 
 @tpu_op("layer_norm", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class LayerNorm(Composite):
     """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over ``axis`` and all axes after it.
 
@@ -93,7 +91,6 @@ class LayerNorm(Composite):
 
 
 @tpu_op("rms_norm", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class RmsNorm(Composite):
     """``y = x / sqrt(mean(x^2) + epsilon) * scale``, over ``axis`` and all axes after it.
 
@@ -150,7 +147,6 @@ def _with_free_batch(op: Composite, x: Value) -> tuple[int, ...]:
 
 
 @tpu_op("group_norm", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class GroupNorm(Composite):
     """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over groups of channels and all axes after them.
 
@@ -206,7 +202,6 @@ class GroupNorm(Composite):
 
 
 @tpu_op("lrn", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class Lrn(Composite):
     """``y = x / (bias + alpha / size * sum of squares of size neighbouring channels) ^ beta``.
 

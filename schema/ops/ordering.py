@@ -7,7 +7,7 @@ equal values open.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,7 +56,6 @@ _ARG = (
 
 
 @tpu_op("arg")
-@dataclass(frozen=True)
 class Arg(Op):
     """Index of the first largest or smallest element along ``axis``; that of the first NaN, if any.
 
@@ -93,7 +92,6 @@ class Arg(Op):
 
 
 @tpu_op("topk")
-@dataclass(frozen=True)
 class Topk(Op):
     """The ``k`` largest elements along ``axis``, falling, or the ``k`` smallest, rising; and their indices.
 
@@ -140,7 +138,6 @@ _ARGSORT = case({"tensor_i": (F32,), "index_o": (I32, F32)})
 
 
 @tpu_op("sort")
-@dataclass(frozen=True)
 class Sort(Op):
     """The elements along ``dim`` in ascending or descending order, after their indices.
 
@@ -174,7 +171,6 @@ class Sort(Op):
 
 
 @tpu_op("argsort")
-@dataclass(frozen=True)
 class Argsort(Op):
     """The indices that sort x along ``dim``, in rising or falling order of the values.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -72,7 +71,6 @@ def _is_local(op: Pad, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...]
 
 
 @tpu_op("pad")
-@dataclass(frozen=True)
 class Pad(Op):
     """x with padding. REFLECT does not repeat the outermost elements, SYMMETRIC does.
 
@@ -104,7 +102,6 @@ class Pad(Op):
 
 
 @tpu_op("pad_v2")
-@dataclass(frozen=True)
 class PadV2(Op):
     """As pad, with the paddings given at run time.
 

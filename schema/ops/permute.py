@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.extents import check_length
@@ -12,7 +10,6 @@ from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Tens
 
 
 @tpu_op("permute")
-@dataclass(frozen=True)
 class Permute(Op):
     """Axis k of y is axis ``order[k]`` of x.
 

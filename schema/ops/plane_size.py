@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +35,6 @@ class HwAvgMode(enum.IntEnum):
 
 
 @tpu_op("hw_avg")
-@dataclass(frozen=True)
 class HwAvg(Op):
     """Quotient: y = x / (hw[0] * hw[1]) in binary32, as it is or rounded to an integer and saturated.
 
@@ -88,7 +86,6 @@ class HwAvg(Op):
 
 
 @tpu_op("hw_mul")
-@dataclass(frozen=True)
 class HwMul(Op):
     """Size of a plane times a factor: y = (x[0] * x[1]) * scale; the exact product is rounded to binary32 first.
 

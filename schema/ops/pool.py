@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,8 +22,7 @@ class PoolType(enum.IntEnum):
     UNKNOWN = 2
 
 
-@tpu_op("pool")
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("pool", kw_only=True)
 class Pool(Op):
     """Largest element, or average, of every window.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import I32, Array, DType, TensorType
 
 
-@tpu_op("pool3d_int")
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("pool3d_int", kw_only=True)
 class Pool3dInt(IntegerPooling):
     """Average or maximum of the elements of every window that are inside the volume; padding never counts.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -89,8 +88,7 @@ def check_windows(op: IntegerPooling, sizes: tuple[int, ...], pads: tuple[int, .
         raise ValueError(f"{op.name}: scale is INT32 and rshift 0..63, found {op}")
 
 
-@tpu_op("pool_int")
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("pool_int", kw_only=True)
 class PoolInt(IntegerPooling):
     """Average or maximum of the elements of every window that are inside the image; padding never counts.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -65,7 +64,6 @@ class RecurrentCell(Composite):
 
 
 @tpu_op("lstm_cell", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class LstmCell(RecurrentCell):
     """One step: cell' = sigmoid(f) * cell + sigmoid(i) * tanh(c); hidden' = sigmoid(o) * tanh(cell').
 
@@ -128,7 +126,6 @@ class LstmCell(RecurrentCell):
 
 
 @tpu_op("gru_cell", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class GruCell(RecurrentCell):
     """One step: hidden' = (1 - z) * tanh(h) + z * hidden with the update gate z and the reset gate r.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,7 +28,6 @@ _HAS_NEUTRAL = (ReduceMethodType.REDUCE_SUM, ReduceMethodType.REDUCE_PROD)
 
 
 @tpu_op("reduce")
-@dataclass(frozen=True)
 class Reduce(Op):
     """One number for all elements along the listed axes.
 

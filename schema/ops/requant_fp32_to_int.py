@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +24,6 @@ _RESULTS = (I8, U8, I16, U16)
 
 
 @tpu_op("requant_fp32_to_int")
-@dataclass(frozen=True)
 class RequantFp32ToInt(Op):
     """``y = sat(round(x * scale) + offset)``; in mode 1 ``y = sat(round(x * scale + offset_fp))``: quantize.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -28,8 +27,7 @@ class RequantMode(enum.IntEnum):
 _TFLITE = (RequantMode.TFLITE_LSHIFT, RequantMode.TFLITE)
 
 
-@tpu_op("requant_int32")
-@dataclass(frozen=True, kw_only=True)
+@tpu_op("requant_int32", kw_only=True)
 class RequantInt32(Op):
     """``y = sat(x * multiplier * 2^shift + offset)``, with ``2^(shift - 31)`` in the TFLite modes: requantize.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
@@ -27,7 +25,6 @@ class Rounding(Op):
 
 
 @tpu_op("ceil")
-@dataclass(frozen=True)
 class Ceil(Rounding):
     """``y = ceil(x)``: round every element up to an integer."""
 
@@ -37,7 +34,6 @@ class Ceil(Rounding):
 
 
 @tpu_op("floor")
-@dataclass(frozen=True)
 class Floor(Rounding):
     """``y = floor(x)``: round every element down to an integer."""
 
@@ -47,7 +43,6 @@ class Floor(Rounding):
 
 
 @tpu_op("round")
-@dataclass(frozen=True)
 class Round(Rounding):
     """``y = sign(x) * floor(|x| + 1/2)``: round to the nearest integer; ties round away from zero.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +27,6 @@ def _spread(choice: Array, shape: tuple[int, ...]) -> Array:
 
 
 @tpu_op("condition_select")
-@dataclass(frozen=True)
 class ConditionSelect(Op):
     """``y = sel0 if cond > 0 else sel1``, element-wise: where/select. NaN selects sel1.
 
@@ -67,7 +65,6 @@ class SelectType(enum.IntEnum):
 
 
 @tpu_op("select")
-@dataclass(frozen=True)
 class Select(Op):
     """``y = c if a > b else d``, element-wise, or with ``a >= b``.
 
@@ -112,7 +109,6 @@ def _mask_case(*dtypes: DType) -> Case:
 
 
 @tpu_op("masked_select")
-@dataclass(frozen=True)
 class MaskedSelect(Op):
     """The elements of x whose mask is not 0, in row-major order. NaN is not 0.
 
@@ -142,7 +138,6 @@ _WHERE = case({"tensor_i": (F32,), "tensor_o": (I32,)})
 
 
 @tpu_op("where")
-@dataclass(frozen=True)
 class Where(Op):
     """The coordinates of the elements of x that are not 0, one row each, in row-major order.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
@@ -105,7 +104,6 @@ class ShapeChange(Op, abc.ABC):
 
 
 @tpu_op("reshape")
-@dataclass(frozen=True)
 class Reshape(ShapeChange):
     """The elements of x in another shape.
 
@@ -122,7 +120,6 @@ class Reshape(ShapeChange):
 
 
 @tpu_op("squeeze")
-@dataclass(frozen=True)
 class Squeeze(ShapeChange):
     """x without the listed axes, which have extent 1; an empty list removes every axis of extent 1.
 
@@ -141,7 +138,6 @@ class Squeeze(ShapeChange):
 
 
 @tpu_op("expand_dims")
-@dataclass(frozen=True)
 class ExpandDims(ShapeChange):
     """x with ``ndims`` axes of extent 1 inserted before ``axis``.
 
@@ -165,7 +161,6 @@ class ExpandDims(ShapeChange):
 
 
 @tpu_op("reshape_v2")
-@dataclass(frozen=True)
 class ReshapeV2(Op):
     """As reshape, with the target given at run time.
 

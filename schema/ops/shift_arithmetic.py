@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -94,7 +93,6 @@ class OfScalar(ShiftArithmetic):
 
 
 @tpu_op("mul_shift")
-@dataclass(frozen=True)
 class MulShift(OfTensors):
     """``y = sat(rrs(a * b, shift))``: multiply, then shift right. Shapes: a, b, y equal."""
 
@@ -106,7 +104,6 @@ class MulShift(OfTensors):
 
 
 @tpu_op("add_shift")
-@dataclass(frozen=True)
 class AddShift(OfTensors):
     """``y = sat(rrs(a + b, shift))``: add, then shift right. Shapes: a, b, y equal."""
 
@@ -118,7 +115,6 @@ class AddShift(OfTensors):
 
 
 @tpu_op("sub_shift")
-@dataclass(frozen=True)
 class SubShift(OfTensors):
     """``y = sat(rrs(a - b, shift))``: subtract, then shift right; y is signed. Shapes: a, b, y equal."""
 
@@ -130,7 +126,6 @@ class SubShift(OfTensors):
 
 
 @tpu_op("muls_shift")
-@dataclass(frozen=True)
 class MulsShift(OfScalar):
     """``y = sat(rrs(x * scalar, shift))``: multiply by a number, then shift right. Shapes: y as x."""
 
@@ -143,7 +138,6 @@ class MulsShift(OfScalar):
 
 
 @tpu_op("adds_shift")
-@dataclass(frozen=True)
 class AddsShift(OfScalar):
     """``y = sat(rrs(x + scalar, shift))``: add a number, then shift right. Shapes: y as x."""
 
@@ -156,7 +150,6 @@ class AddsShift(OfScalar):
 
 
 @tpu_op("subs_shift")
-@dataclass(frozen=True)
 class SubsShift(OfScalar):
     """``y = sat(rrs(x - scalar, shift))``: subtract a number, then shift right; y is signed. Shapes: y as x."""
 
@@ -169,7 +162,6 @@ class SubsShift(OfScalar):
 
 
 @tpu_op("rsubs_shift")
-@dataclass(frozen=True)
 class RsubsShift(OfScalar):
     """``y = sat(rrs(scalar - x, shift))``: subtract from a number, then shift right; y is signed. Shapes: y as x."""
 

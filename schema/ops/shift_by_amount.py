@@ -5,8 +5,6 @@ The arithmetic shifts drop bits on the left and round down on the right; a negat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import IO_SAME, IO_SAME_SIGN
@@ -48,7 +46,6 @@ _ARITH = on(bm1682=None, bm1684=_ARITH_CASES, bm1686=todo(*_ARITH_CASES))
 
 
 @tpu_op("arith_lshift")
-@dataclass(frozen=True)
 class ArithLshift(ShiftByTensor):
     """``y = x * 2^num`` without the bits beyond the width; ``floor(x / 2^-num)`` for a negative amount."""
 
@@ -60,7 +57,6 @@ class ArithLshift(ShiftByTensor):
 
 
 @tpu_op("arith_rshift")
-@dataclass(frozen=True)
 class ArithRshift(ShiftByTensor):
     """``y = floor(x / 2^num)``; for a negative amount ``x * 2^-num`` without the bits beyond the width."""
 
@@ -75,7 +71,6 @@ _ROUND = case({"tensor_i": _HALF, "tensor_num": (I16,), "tensor_o": _SMALL}, IO_
 
 
 @tpu_op("round_rshift")
-@dataclass(frozen=True)
 class RoundRshift(ShiftByTensor):
     """``y = sat(floor(x / 2^num + 1/2))``: a right shift whose ties round up; x for an amount of at most 0."""
 
@@ -120,7 +115,6 @@ _ARITHS = on(bm1682=None, bm1684=(_ARITHS_CASE,), bm1686=todo(_ARITHS_CASE))
 
 
 @tpu_op("arith_lshifts")
-@dataclass(frozen=True)
 class ArithLshifts(ShiftByScalar):
     """``y = x * 2^num`` without the bits beyond the width; ``floor(x / 2^-num)`` for a negative amount."""
 
@@ -134,7 +128,6 @@ class ArithLshifts(ShiftByScalar):
 
 
 @tpu_op("arith_rshifts")
-@dataclass(frozen=True)
 class ArithRshifts(ShiftByScalar):
     """``y = floor(x / 2^num)``; for a negative amount ``x * 2^-num`` without the bits beyond the width."""
 
@@ -151,7 +144,6 @@ _ROUNDS = case({"tensor_i": _HALF, "scalar_num": (I16, I32), "tensor_o": _SMALL}
 
 
 @tpu_op("round_rshifts")
-@dataclass(frozen=True)
 class RoundRshifts(ShiftByScalar):
     """``y = sat(floor(x / 2^num + 1/2))``: a right shift whose ties round up; x for an amount of at most 0."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import abc
 import enum
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,7 +59,6 @@ class GeluForm(enum.IntEnum):
 
 
 @tpu_op("gelu", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class Gelu(CompositeActivation):
     """``y = x/2 * (1 + erf(x / sqrt(2)))``; with TANH ``y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
 
@@ -91,7 +89,6 @@ class Gelu(CompositeActivation):
 
 
 @tpu_op("silu", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class Silu(CompositeActivation):
     """``y = x / (1 + exp(-alpha * x))``: SiLU, also called swish.
 
@@ -111,7 +108,6 @@ class Silu(CompositeActivation):
 
 
 @tpu_op("hard_sigmoid", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class HardSigmoid(CompositeActivation):
     """``y = min(max(alpha * x + beta, 0), 1)``, a piecewise linear sigmoid.
 
@@ -134,7 +130,6 @@ class HardSigmoid(CompositeActivation):
 
 
 @tpu_op("hard_swish", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class HardSwish(CompositeActivation):
     """``y = x * min(max(x / 6 + 1/2, 0), 1)``, a piecewise approximation of SiLU.
 
@@ -151,7 +146,6 @@ class HardSwish(CompositeActivation):
 
 
 @tpu_op("softplus", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class Softplus(CompositeActivation):
     """``y = ln(1 + exp(x))``, a smooth ReLU.
 
@@ -168,7 +162,6 @@ class Softplus(CompositeActivation):
 
 
 @tpu_op("mish", OpKind.COMPOSITE)
-@dataclass(frozen=True)
 class Mish(CompositeActivation):
     """``y = x * tanh(ln(1 + exp(x)))``: the Mish activation.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.extents import normalize_axis
@@ -13,7 +11,6 @@ from tpuconvert.schema.types import F32, Array, TensorType
 
 
 @tpu_op("softmax")
-@dataclass(frozen=True)
 class Softmax(Op):
     """``y = exp(x - max(x)) / sum(exp(x - max(x)))`` along ``axis``, in float64, rounded once.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from tpuconvert.schema.types import I8, U8, Array, DType, TensorType
 
 
 @tpu_op("softmax_int")
-@dataclass(frozen=True)
 class SoftmaxInt(Op):
     """``y = sat(round(t / sum(t) * scale) + zero_point)`` with ``t = table[max(x) - x]``: softmax over axis 1.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,7 +61,6 @@ def _to_space(x: Array, block: Sequence[int], crop: Sequence[int]) -> Array:
 
 
 @tpu_op("space_to_batch")
-@dataclass(frozen=True)
 class SpaceToBatch(Op):
     """Element (bh, bw) of every block goes to batch index (bh * block columns + bw) * N + n.
 
@@ -91,7 +89,6 @@ class SpaceToBatch(Op):
 
 
 @tpu_op("batch_to_space")
-@dataclass(frozen=True)
 class BatchToSpace(Op):
     """The inverse of space_to_batch, then ``crop_size`` rows and columns (top, bottom, left, right) are removed.
 
@@ -129,7 +126,6 @@ def _check_operands(op: str, x: TensorType, block: TensorType, border: TensorTyp
 
 
 @tpu_op("space_to_batch_v2")
-@dataclass(frozen=True)
 class SpaceToBatchV2(Op):
     """As space_to_batch, with block and padding given at run time.
 
@@ -161,7 +157,6 @@ class SpaceToBatchV2(Op):
 
 
 @tpu_op("batch_to_space_v2")
-@dataclass(frozen=True)
 class BatchToSpaceV2(Op):
     """As batch_to_space, with block and crop given at run time.
 

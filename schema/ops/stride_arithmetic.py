@@ -6,7 +6,6 @@ expanded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
@@ -125,7 +124,6 @@ class SampledCopy(Sampling):
 
 
 @tpu_op("stride_add")
-@dataclass(frozen=True)
 class StrideAdd(FreeSampledArithmetic):
     """``y[o] = sat(x0[o * stride] + x1[o * stride])``: add strided samples."""
 
@@ -137,7 +135,6 @@ class StrideAdd(FreeSampledArithmetic):
 
 
 @tpu_op("stride_sub")
-@dataclass(frozen=True)
 class StrideSub(FreeSampledArithmetic):
     """``y[o] = sat(x0[o * stride] - x1[o * stride])``: subtract strided samples."""
 
@@ -149,7 +146,6 @@ class StrideSub(FreeSampledArithmetic):
 
 
 @tpu_op("stride_mul")
-@dataclass(frozen=True)
 class StrideMul(FreeSampledArithmetic):
     """``y[o] = sat(x0[o * stride] * x1[o * stride])``: multiply strided samples."""
 
@@ -161,7 +157,6 @@ class StrideMul(FreeSampledArithmetic):
 
 
 @tpu_op("stride_div")
-@dataclass(frozen=True)
 class StrideDiv(SampledArithmetic):
     """``y[o] = x0[o * stride] / x1[o * stride]``: divide strided samples."""
 
@@ -172,7 +167,6 @@ class StrideDiv(SampledArithmetic):
 
 
 @tpu_op("stride_max")
-@dataclass(frozen=True)
 class StrideMax(SampledArithmetic):
     """``y[o] = max(x0[o * stride], x1[o * stride])``."""
 
@@ -183,7 +177,6 @@ class StrideMax(SampledArithmetic):
 
 
 @tpu_op("stride_min")
-@dataclass(frozen=True)
 class StrideMin(SampledArithmetic):
     """``y[o] = min(x0[o * stride], x1[o * stride])``."""
 
@@ -194,7 +187,6 @@ class StrideMin(SampledArithmetic):
 
 
 @tpu_op("stride_cpy")
-@dataclass(frozen=True)
 class StrideCpy(SampledCopy):
     """``y[o] = x[o * stride]``: copy strided samples."""
 
@@ -202,7 +194,6 @@ class StrideCpy(SampledCopy):
 
 
 @tpu_op("stride_add_offset")
-@dataclass(frozen=True)
 class StrideAddOffset(StartsAtOffset, FreeSampledArithmetic):
     """``y[o] = sat(x0[offset + o * stride] + x1[offset + o * stride])``."""
 
@@ -215,7 +206,6 @@ class StrideAddOffset(StartsAtOffset, FreeSampledArithmetic):
 
 
 @tpu_op("stride_sub_offset")
-@dataclass(frozen=True)
 class StrideSubOffset(StartsAtOffset, FreeSampledArithmetic):
     """``y[o] = sat(x0[offset + o * stride] - x1[offset + o * stride])``."""
 
@@ -228,7 +218,6 @@ class StrideSubOffset(StartsAtOffset, FreeSampledArithmetic):
 
 
 @tpu_op("stride_mul_offset")
-@dataclass(frozen=True)
 class StrideMulOffset(StartsAtOffset, FreeSampledArithmetic):
     """``y[o] = sat(x0[offset + o * stride] * x1[offset + o * stride])``."""
 
@@ -241,7 +230,6 @@ class StrideMulOffset(StartsAtOffset, FreeSampledArithmetic):
 
 
 @tpu_op("stride_div_offset")
-@dataclass(frozen=True)
 class StrideDivOffset(StartsAtOffset, SampledArithmetic):
     """``y[o] = x0[offset + o * stride] / x1[offset + o * stride]``."""
 
@@ -253,7 +241,6 @@ class StrideDivOffset(StartsAtOffset, SampledArithmetic):
 
 
 @tpu_op("stride_max_offset")
-@dataclass(frozen=True)
 class StrideMaxOffset(StartsAtOffset, SampledArithmetic):
     """``y[o] = max(x0[offset + o * stride], x1[offset + o * stride])``."""
 
@@ -265,7 +252,6 @@ class StrideMaxOffset(StartsAtOffset, SampledArithmetic):
 
 
 @tpu_op("stride_min_offset")
-@dataclass(frozen=True)
 class StrideMinOffset(StartsAtOffset, SampledArithmetic):
     """``y[o] = min(x0[offset + o * stride], x1[offset + o * stride])``."""
 
@@ -277,7 +263,6 @@ class StrideMinOffset(StartsAtOffset, SampledArithmetic):
 
 
 @tpu_op("stride_cpy_offset")
-@dataclass(frozen=True)
 class StrideCpyOffset(StartsAtOffset, SampledCopy):
     """``y[o] = x[offset + o * stride]``: copy strided samples from an offset."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,7 +46,6 @@ def _is_local(op: Repetition, ins: tuple[TensorType, ...], outs: tuple[TensorTyp
 
 
 @tpu_op("tile")
-@dataclass(frozen=True)
 class Tile(Repetition):
     """x repeated ``reps[k]`` times along axis k."""
 
@@ -64,7 +62,6 @@ class Tile(Repetition):
 
 
 @tpu_op("broadcast")
-@dataclass(frozen=True)
 class Broadcast(Repetition):
     """x repeated ``times[k]`` times along axis k: tile by another name."""
 
@@ -80,7 +77,6 @@ class Broadcast(Repetition):
 
 
 @tpu_op("repeat")
-@dataclass(frozen=True)
 class Repeat(Repetition):
     """x repeated ``reps[k]`` times along axis k: tile that is always global. It does not repeat single elements."""
 
@@ -96,7 +92,6 @@ class Repeat(Repetition):
 
 
 @tpu_op("tile_v2")
-@dataclass(frozen=True)
 class TileV2(Op):
     """As tile, with the counts given at run time.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.elementwise import in_binary64
@@ -28,7 +26,6 @@ class Trigonometric(Op):
 
 
 @tpu_op("sin")
-@dataclass(frozen=True)
 class Sin(Trigonometric):
     """``y = sin(x)``, element-wise."""
 
@@ -38,7 +35,6 @@ class Sin(Trigonometric):
 
 
 @tpu_op("cos")
-@dataclass(frozen=True)
 class Cos(Trigonometric):
     """``y = cos(x)``, element-wise."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.extents import times
@@ -13,7 +11,6 @@ from tpuconvert.schema.types import F32, I8, U8, Array, TensorType
 
 
 @tpu_op("upsample")
-@dataclass(frozen=True)
 class Upsample(Op):
     """``y[n, c, h, w] = x[n, c, h // scale, w // scale]``: nearest-neighbor upsampling.
 

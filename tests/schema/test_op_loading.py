@@ -8,13 +8,10 @@ from tpuconvert.schema import ops
 from tpuconvert.schema.op import find_op
 
 NEW_OPERATOR = """
-from dataclasses import dataclass
-
 from tpuconvert.schema.op import Op, tpu_op
 
 
 @tpu_op("brand_new")
-@dataclass(frozen=True)
 class BrandNew(Op):
     pass
 """
