@@ -13,7 +13,8 @@ import numpy as np
 from tpuconvert.model import Model
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session import Session
-from tpuconvert.samples.calibration_data import load_arrays, load_feeds
+from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.samples.calibration_data import load_arrays
+from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.schema.errors import UsageError
 
 MOST_ELEMENTS = 1 << 14

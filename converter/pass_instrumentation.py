@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tpuconvert
 from tpuconvert.model import Model
@@ -13,8 +13,6 @@ from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.plugins import plugins_of
 from tpuconvert.report.model_description import describe_graph
 from tpuconvert.report.text import node_lines
-from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
-from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.graph import Graph
@@ -23,13 +21,10 @@ from tpuconvert.schema.visible_text import visible
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options
+    from tpuconvert.samples.calibration_data import CalibrationSource
 
 Tell = Callable[[str], None]
 Sink = Path | Tell
-
-RANDOM_SAMPLES = 2
-USER_SAMPLES = 4
-"""Largest number of user samples that run before and after every pass."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +61,9 @@ class Watch:
         found: list[Observer] = [_Dumper(self.dump_after, options, tell)] if self.dump_after else []
         if self.validate:
             # 185 ms: imports the quantizer
-            from tpuconvert.optimizer.validation import Validator
+            from tpuconvert.pass_validation import create_validator
 
-            found.append(Validator(_feeds(graph, options, self.samples), chip=options.chip))
+            found.append(create_validator(graph, options, self.samples))
         return found
 
 
@@ -109,14 +104,3 @@ def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
 def _save(path: Path, graph: Graph, options: Options) -> None:
     content = FileModel(graph, options.chip, tpuconvert.__version__, plugins=tuple(plugins_of(graph)))
     Model(content).save(path)
-
-
-def _feeds(graph: Graph, options: Options, samples: CalibrationSource | None) -> list[dict[str, Any]]:
-    from itertools import islice
-
-    given: Iterable[dict[str, Any]] = []
-    if samples is not None:
-        given = load_feeds(samples, graph.input_ports, options.preprocess)
-    feeds = list(islice(given, USER_SAMPLES))
-    is_open = any(isinstance(extent, str) for port in graph.input_ports for extent in port.shape)
-    return feeds if feeds and is_open else [*random_feeds(graph.input_ports, RANDOM_SAMPLES), *feeds]

@@ -6,7 +6,6 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpuconvert.report.html_page import to_html
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.text import full_text, to_json
 from tpuconvert.schema.file_replacement import replacing
@@ -18,6 +17,8 @@ def write_report(path: Path, description: Description) -> None:
     """Write a report in the format of its suffix: .html, .json, else text."""
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):
+        from tpuconvert.report.html_page import to_html  # 5 ms
+
         text = to_html(description)
     else:
         text = to_json(description) if suffix == ".json" else visible(full_text(description)) + "\n"

@@ -17,7 +17,8 @@ from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.batches import check_joinable
 from tpuconvert.runtime.session import Session
-from tpuconvert.samples.calibration_data import load_arrays, load_feeds
+from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.spelling import did_you_mean

@@ -22,7 +22,8 @@ from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_graph
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session import Session
-from tpuconvert.samples.calibration_data import FeedSource, image_feeds, load_arrays, load_feeds
+from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.calibration_data import FeedSource, image_feeds, load_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port

@@ -19,9 +19,10 @@ import numpy as np
 
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
+from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.content_digest import Digest, digest_of
-from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.input_types import converted
@@ -312,34 +313,6 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
             f"{path}: neither a folder, an image, .npz nor .npy", hint=f"images: {', '.join(IMAGE_SUFFIXES)}"
         )
     return _from_arrays(load_arrays(path), path.name, builder)
-
-
-def load_arrays(path: Path) -> dict[str, Array]:
-    """Read an .npz (arrays by name) or an .npy file (one array, named ""). Pickled objects are never loaded.
-
-    Raises:
-        UsageError: the file cannot be read.
-        CorruptInputError: it is not such a file.
-
-    """
-    import zipfile  # with every kind of compression
-
-    note_input(path)
-    try:
-        loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix.lower() == ".npy" else None)
-        if isinstance(loaded, np.ndarray):
-            return {"": loaded}
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        # NumPy's own words advise to load pickled objects, which run code
-        reason = "neither .npy nor .npz, or with pickled objects in it" if "pickle" in str(error) else str(error)
-        hint = "arrays of numbers are written by numpy.savez(FILE, NAME=array)"
-        raise CorruptInputError(f"not a NumPy file, or a damaged one: {reason}", file=str(path), hint=hint) from error
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:

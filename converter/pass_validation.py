@@ -1,0 +1,37 @@
+"""Validation of the optimizer's passes on random samples and samples of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.optimizer.validation import Validator
+from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
+from tpuconvert.samples.random_samples import random_feeds
+from tpuconvert.schema.graph import Graph
+
+if TYPE_CHECKING:
+    from tpuconvert.options import Options
+
+RANDOM_SAMPLES = 2
+USER_SAMPLES = 4
+"""Largest number of user samples that run before and after every pass."""
+
+
+def create_validator(graph: Graph, options: Options, samples: CalibrationSource | None) -> Validator:
+    """Create the observer that runs the graph before and after every pass.
+
+    Raises:
+        UsageError: the samples do not fit, or there are none for an input whose extents are open.
+    """
+    return Validator(_feeds(graph, options, samples), chip=options.chip)
+
+
+def _feeds(graph: Graph, options: Options, samples: CalibrationSource | None) -> list[dict[str, Any]]:
+    given: Iterable[dict[str, Any]] = []
+    if samples is not None:
+        given = load_feeds(samples, graph.input_ports, options.preprocess)
+    feeds = list(islice(given, USER_SAMPLES))
+    is_open = any(isinstance(extent, str) for port in graph.input_ports for extent in port.shape)
+    return feeds if feeds and is_open else [*random_feeds(graph.input_ports, RANDOM_SAMPLES), *feeds]
