@@ -395,7 +395,15 @@ class Op:
             return self.reference(*arrays, chip=chip)
         return self.reference(*arrays)
 
-    # Equality, hash and representation are here once: generated ones would cost 30 ms in a small conversion.
+    # These methods are here once: those that a dataclass generates per operator take 45 ms of a small conversion.
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self) or name not in self.__dataclass_fields__:  # the constructor sets each parameter once
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -471,8 +479,10 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU, *, kw_only: bool = False) -> Ca
             first, second = _REGISTRY[name].__module__, definition.__module__
             raise ValueError(f"operator '{name}' is defined twice: {first} and {second}")
         if "__dataclass_fields__" not in vars(definition):  # a plugin may have applied the decorator itself
-            has_own_eq = definition.__eq__ is not Op.__eq__  # generated for a base, which does not compare all fields
-            dataclass(frozen=True, eq=has_own_eq, repr=has_own_eq, kw_only=kw_only)(definition)
+            # A base that is a plain dataclass has generated methods, which do not know the fields of this class.
+            generate = definition.__eq__ is not Op.__eq__
+            is_frozen = definition.__setattr__ is not Op.__setattr__
+            dataclass(frozen=is_frozen, eq=generate, repr=generate, kw_only=kw_only)(definition)
         definition.name = name
         definition.kind = kind
         if definition.parameter_aliases:
