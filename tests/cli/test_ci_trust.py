@@ -249,7 +249,7 @@ def test_source_that_changes_while_a_model_is_made_is_not_kept(
     monkeypatch.setattr(runner, "_make", make)
     code, found = statuses(capsys)
     assert code == 2
-    assert "changed meanwhile" in found["a"]
+    assert "changed during the conversion" in found["a"]
     assert entries(".tpum") == [] and not Path("a.tpum").exists()
 
 

@@ -14,7 +14,7 @@ def test_explains_an_operator(capsys: Captured) -> None:
     assert main(["ops", "softmax"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "softmax(tensor_i; axis) -> tensor_o"
-    assert "Softmax: y = exp(x - max(x)) / sum(exp(x - max(x))) along axis, in binary64, rounded once." in lines
+    assert "y = exp(x - max(x)) / sum(exp(x - max(x))) along axis, in float64, rounded once." in lines
     assert "  axis  int  required  axis; negative counts from the end" in lines
     assert "  BM1682: this chip does not have it" in lines
     assert lines[lines.index("  BM1684") + 1] == "    FLOAT32"
