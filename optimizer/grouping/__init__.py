@@ -1,1 +1,1 @@
-"""Groups of nodes that share on-chip memory: what may be cut, what it costs, and which groups are best."""
+"""Layer grouping: tiling rules, cost model and planner for nodes that share on-chip memory."""

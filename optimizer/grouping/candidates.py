@@ -1,7 +1,7 @@
-"""Every way of cutting a group that the planner tries, as arrays: one number per way.
+"""Candidate tilings of a group. Quantities are arrays with one element per tiling.
 
-Along N and C parts never overlap: a value is needed in equal parts, or as a whole for each of them. Along H windows
-make them overlap, so that the intervals of all parts of all counts are computed.
+Along N and C tiles never overlap: a tile needs an equal tile of a value, or all of it. Along H tiles overlap because of
+windows, so the intervals of all tiles are computed for every tile count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ else:
     Ints = Bools = Floats = np.ndarray
 
 WHOLE = 0
-"""The way of cutting that is none."""
+"""Index of the candidate without tiling."""
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 _FEW = (2, 4, 8, 16, 32)
@@ -39,11 +39,11 @@ _ROWS_WITH_OTHERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28, 32)
 
 @dataclass(eq=False, slots=True)
 class Rows:
-    """The rows of a value that each part needs, for every number of parts along H.
+    """Rows of a value that each tile needs, for every number of tiles along H.
 
     Attributes:
-        start, stop: the intervals of all parts of all counts, one after the other.
-        longest, total: per way of cutting, the longest interval and the sum of all.
+        start, stop: intervals of all tiles, concatenated over all tile counts.
+        longest, total: for each tiling, length of the longest interval and sum of the lengths.
     """
 
     start: Ints
@@ -56,7 +56,7 @@ class Rows:
     parts: dict[tuple[bool, bool], Part] = field(default_factory=dict)
 
     def part(self, is_cut_n: bool, is_cut_c: bool) -> Part:
-        """These rows of a value that is cut along N and C, or not: always the same object."""
+        """Return the tile with these rows, cached: equal arguments return the same object."""
         known = self.parts.get((is_cut_n, is_cut_c))
         if known is None:
             known = self.parts[is_cut_n, is_cut_c] = Part(is_cut_n, is_cut_c, self)
@@ -65,7 +65,7 @@ class Rows:
 
 @dataclass(eq=False, slots=True)
 class Part:
-    """What is needed of a value: equal parts along N and C or all of it, and rows."""
+    """Tile of a value: equal tiles along N and C or the full extent, and the rows."""
 
     is_cut_n: bool
     is_cut_c: bool
@@ -76,14 +76,14 @@ class Part:
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """What a node takes that computes a part of its results.
+    """Memory and cost of a node that computes a tile of its results.
 
     Attributes:
-        operands: what it needs of its operands that are no constants, with their shapes.
-        lanes: bytes of one lane for its results, and for constants that do not stay.
-        all_lanes: the same with its operand, where it has one; None for other numbers of operands.
-        constants: bytes of one lane for constants that stay, and bytes loaded of all constants; None without any.
-        repeated: what is computed more than once weighs so much; None where nothing is computed.
+        operands: needed tile and shape of each operand that is not a constant.
+        lanes: bytes of one lane for the results, and for constants that are reloaded for each tile.
+        all_lanes: ``lanes`` plus the bytes of the operand if there is exactly one, otherwise None.
+        constants: bytes of one lane for resident constants, and bytes loaded for all constants; None if there are none.
+        repeated: cost of recomputation in bytes; None if the node has no multiply-accumulates.
     """
 
     operands: tuple[tuple[Part, Shape], ...]
@@ -103,17 +103,16 @@ class Shape(NamedTuple):
 
 
 WholeNode = tuple[list[tuple[int, int, int, int]], list[tuple[int, int, int, bool]], int, int, int]
-"""Results (number, bytes of one lane, all bytes, last reader), operands (the same with whether they are read whole
-instead of a reader), and sums of bytes for constants: of one lane, all, and those that parts may leave out. Of a node
-that is not cut."""
+"""Memory and traffic of a node without tiling. Results: number, bytes of one lane, bytes, last user. Operands: number,
+bytes of one lane, bytes, ``is_read_whole``. Constants, summed: bytes of one lane, bytes, bytes that tiles may skip."""
 
 
 class Candidates:
-    """The ways of cutting, and what they make of values.
+    """Candidate tilings, with cached sizes of tiles.
 
     Args:
-        memory: of the chip.
-        extents_n: extents of axis 0 in the graph; with 1 alone nothing is cut along N.
+        memory: on-chip memory.
+        extents_n: extents of axis 0 in the graph; if all are 1, no candidate splits N.
     """
 
     def __init__(self, memory: LocalMemory, extents_n: Collection[int]) -> None:
@@ -122,7 +121,7 @@ class Candidates:
         tiles = [Tiles(1, 1, h) for h in _ROWS]
         tiles += [Tiles(1, c, h) for c in _FEW for h in _ROWS_WITH_OTHERS]
         tiles += [Tiles(n, 1, h) for n in sorted({*_FEW, batch}) if 1 < n <= batch for h in _ROWS_WITH_OTHERS]
-        # Constants stay for all parts, or do not; with one part that is the same.
+        # Constants are resident or reloaded for each tile; with one tile there is no difference.
         self.ways = [(item, False) for item in tiles] + [(item, True) for item in tiles if max(item) > 1]
         self.n, self.c, self.h = (np.array(column, np.int64) for column in zip(*(w for w, _ in self.ways), strict=True))
         self.keeps: Bools = np.array([keeps for _, keeps in self.ways])
@@ -134,7 +133,7 @@ class Candidates:
         self._parts_n_c: Ints = self.n * self.c
         self._stays: Ints = self.keeps.astype(np.int64)
         self._passes: Ints = 1 - self._stays
-        # How often a constant is loaded, by whether it is cut along N and C; those that stay for parts along C only.
+        # Number of loads of a constant, by whether it is split along N and C. A resident one is reloaded along C only.
         self._loads: dict[tuple[bool, bool], Ints] = {}
         for is_cut_n in (False, True):
             again: Ints = np.where(self.keeps, 1, self.h if is_cut_n else self.h * self.n)
@@ -150,28 +149,28 @@ class Candidates:
         self._parts: dict[tuple[int, int, int], Bools] = {}
 
     def _rows(self, start: Ints, stop: Ints, extent: int) -> Rows:
-        start[0], stop[0] = 0, extent  # one part is everything, also rows that no window reads
+        start[0], stop[0] = 0, extent  # a single tile has all rows, including those that no window reads
         length = stop - start
         longest = np.maximum.reduceat(length, self._begins)[self._row_of]
         total = np.add.reduceat(length, self._begins)[self._row_of]
         return Rows(start, stop, longest, total)
 
     def equal_rows(self, extent: int) -> Rows:
-        """Equal parts of the rows."""
+        """Rows of equal tiles."""
         if extent not in self._equal:
             start, stop = (index * extent // self._counts for index in (self._indices, self._indices + 1))
             self._equal[extent] = self._rows(start, stop, extent)
         return self._equal[extent]
 
     def whole_rows(self, extent: int) -> Rows:
-        """All rows for each part."""
+        """All rows for each tile."""
         if extent not in self._whole:
             start = np.zeros_like(self._counts)
             self._whole[extent] = self._rows(start, start + extent, extent)
         return self._whole[extent]
 
     def cut_rows(self, rows: Rows, cut: Cut, extent: int) -> Rows:
-        """The rows of an operand that ``rows`` of a result need."""
+        """Map ``rows`` of a result to the rows of an operand that they need."""
         key = cut, extent
         known = rows.cuts.get(key)
         if known is None:
@@ -189,28 +188,28 @@ class Candidates:
         return known
 
     def rounded_rows(self, rows: Rows, multiple: int, extent: int) -> Rows:
-        """The rows that are computed where they come several at a time."""
+        """Extend each interval to multiples of ``multiple``."""
         key = Cut(-1, divisor=multiple), extent
         if key not in rows.cuts:
             start, stop = rows.start // multiple * multiple, -(-rows.stop // multiple) * multiple
             rows.cuts[key] = self._rows(start, stop, extent)
         return rows.cuts[key]
 
-    def join(self, one: Part, other: Part, extent: int) -> Part:
-        """What is needed by two readers of a value."""
+    def union(self, one: Part, other: Part, extent: int) -> Part:
+        """Smallest tile of a value that contains two tiles."""
         if one is other:
             return one
         rows = one.rows
         if rows is not other.rows:
             known = rows.unions.get(id(other.rows))
-            if known is None:  # the other is kept as well, so that its address stays its own
+            if known is None:  # keep a reference to the other, so that its id is not reused
                 both = np.minimum(rows.start, other.rows.start), np.maximum(rows.stop, other.rows.stop)
                 known = rows.unions[id(other.rows)] = self._rows(*both, extent), other.rows
             rows = known[0]
         return rows.part(one.is_cut_n and other.is_cut_n, one.is_cut_c and other.is_cut_c)
 
     def size(self, part: Part, shape: Shape) -> tuple[Ints, Ints]:
-        """Bytes of one lane that a part of a value takes, and bytes of all its parts together."""
+        """Bytes of one lane for a tile of a value, and total bytes of all tiles."""
         known = part.sizes.get(shape)
         if known is None:
             rows = part.rows
@@ -223,7 +222,7 @@ class Candidates:
         return known
 
     def _planes_of(self, n: int, is_cut_n: bool, c: int, is_cut_c: bool) -> tuple[Any, Any]:
-        """Planes in one lane for a part of n * c of them, and planes of all parts along N and C together."""
+        """Planes in one lane for a tile of n * c planes, and total planes of all tiles along N and C."""
         key = n, is_cut_n, c, is_cut_c
         known = self._planes.get(key)
         if known is None:
@@ -236,7 +235,7 @@ class Candidates:
         return known
 
     def only(self, can_cut: tuple[bool, bool, bool]) -> Bools:
-        """Which ways cut along no other axes than these."""
+        """Mask of the tilings that split only these axes."""
         known = self._only.get(can_cut)
         if known is None:
             others = [is_cut for is_cut, can in zip(self.is_cut, can_cut, strict=True) if not can]
@@ -244,14 +243,14 @@ class Candidates:
         return known
 
     def has_parts(self, n: int, c: int, h: int) -> Bools:
-        """Which ways leave something for every part of a result that leaves the group."""
+        """Mask of the tilings without empty tiles of a result that leaves the group."""
         known = self._parts.get((n, c, h))
         if known is None:
             known = self._parts[n, c, h] = (self.n <= n) & (self.c <= c) & (self.h <= h)
         return known
 
     def step(self, facts: Facts, part: Part) -> Step:
-        """What a node takes that computes a part of its results."""
+        """Memory and cost of a node that computes a tile of its results."""
         known = part.steps.get(facts.use.number)
         if known is None:
             known = part.steps[facts.use.number] = self._step(facts, part)
@@ -287,7 +286,7 @@ class Candidates:
         return rows.part(cut_n is not None and part.is_cut_n, cut_c is not None and part.is_cut_c)
 
     def _constants_of(self, facts: Facts, part: Part) -> tuple[Ints, Ints, Ints]:
-        """Bytes of one lane while the node runs, bytes of one lane all the time, and bytes loaded, of all constants."""
+        """Sums over constants: bytes of one lane while the node runs, resident bytes of one lane, bytes loaded."""
         rows = part.rows if facts.use.cuts_rows_of_constants else None
         key = facts.use.number, part.is_cut_n, part.is_cut_c, rows
         known = self._constants.get(key)
@@ -298,9 +297,9 @@ class Candidates:
         return known
 
     def _constant(self, operand: Operand, part: Part) -> tuple[Any, Any, Ints]:
-        """Bytes of one lane where it does not stay, bytes of one lane where it does, and bytes loaded.
+        """Bytes of one lane if reloaded, bytes of one lane if resident, and bytes loaded.
 
-        A constant that stays is whole along N and H, and loaded once for each part along C.
+        A resident constant has its full extent along N and H, and is loaded once for each tile along C.
         """
         shape, (cut_n, cut_c, cut_h), filters = operand.shape, operand.cuts, operand.filters
         n, _, h = extents = shape[:3]
@@ -323,7 +322,7 @@ class Candidates:
         )
 
     def whole(self, facts: Facts) -> WholeNode:
-        """What a node takes and moves that is not cut."""
+        """Memory and traffic of a node without tiling, cached."""
         known = self._whole_nodes.get(facts.results)
         if known is None:
             known = self._whole_nodes[facts.results] = self._whole_node(facts)
@@ -331,8 +330,8 @@ class Candidates:
 
     def _whole_node(self, facts: Facts) -> WholeNode:
         results = [
-            (number, *self._whole_value(shape), reader)
-            for number, shape, reader in zip(facts.results, facts.use.results, facts.last_readers, strict=True)
+            (number, *self._whole_value(shape), user)
+            for number, shape, user in zip(facts.results, facts.use.results, facts.last_users, strict=True)
         ]
         operands = [
             (item.value, *self._whole_value(item.shape), item.is_read_whole)
@@ -345,7 +344,7 @@ class Candidates:
         return results, operands, *constants
 
     def _constants_of_whole(self, facts: Facts) -> tuple[int, int, int]:
-        """Bytes of one lane, all bytes, and those that parts may leave out."""
+        """Sums over constants: bytes of one lane, bytes, and bytes that tiles may skip."""
         lanes = moved = spared = 0
         for value, shape, _, is_read_whole, filters in facts.operands:
             if value < 0:
@@ -355,7 +354,7 @@ class Candidates:
         return lanes, moved, spared
 
     def _whole_value(self, shape: Shape) -> tuple[int, int]:
-        """Bytes of one lane, and all bytes."""
+        """Bytes of one lane, and total bytes."""
         known = self._whole_values.get(shape)
         if known is None:
             lanes: int = lane_bytes(self.memory, shape.n, shape.c, shape.h * shape.row)

@@ -1,10 +1,10 @@
-"""How tensors lie in on-chip memory: channels are dealt out to lanes, planes begin at aligned places.
+"""Layout of tensors in on-chip memory: channels are distributed over lanes, planes begin at aligned addresses.
 
-One lane holds, for every index of axis 0 and every channel that is its own, a plane of H * W elements. The filters of a
-convolution lie with their output channels in the lanes, each in one piece. Filters that do not stay are loaded one per
-lane, used, and replaced by the next ones.
+A lane has a plane of H * W elements for every index of axis 0 and every channel assigned to it. Filters of a
+convolution are distributed over the lanes by output channel, each contiguous. Filters that are not resident are loaded
+one per lane, used, and replaced by the next ones.
 
-The functions take numbers, or NumPy arrays of numbers to lay out many sizes at once.
+The functions accept integers, or NumPy arrays of integers to compute many sizes at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpuconvert.schema.hardware import LocalMemory
 
 
 def shape4(value: Value) -> tuple[int, int, int, int]:
-    """The extents along N, C and H, and the product of the others."""
+    """Extents along N, C and H, and the product of the other extents."""
     shape = value.type.static_shape
     n, c, h = (*shape[:3], 1, 1)[:3]
     return n, c, h, math.prod(shape[3:])
@@ -40,19 +40,19 @@ def lane_bytes(memory: LocalMemory, n: Any, c: Any, plane: Any) -> Any:
 
 
 def lane_planes(memory: LocalMemory, n: Any, c: Any) -> Any:
-    """Planes of one lane, of n * c."""
+    """Planes in one lane, out of n * c."""
     return n * -(-c // memory.lanes)
 
 
 def plane_bytes(memory: LocalMemory, plane: Any) -> Any:
-    """Bytes that a plane takes."""
+    """Bytes of a plane, rounded up to a multiple of the memory row."""
     row = memory.row_bytes
     return -(-plane // row) * row
 
 
-def filters_of(node: Node, place: int) -> tuple[int, int] | None:
-    """Which axis of an operand counts the filters of a convolution, and how many each index has; None for others."""
-    if place != 1 or not isinstance(node.op, ConvolutionParams):
+def filters_of(node: Node, index: int) -> tuple[int, int] | None:
+    """Filter axis of a convolution weight, and number of filters per index; None for other operands."""
+    if index != 1 or not isinstance(node.op, ConvolutionParams):
         return None
     return (0, 1) if node.op.weight_layout == "OIHW" else (1, node.op.groups)
 
@@ -64,14 +64,14 @@ def constant_lane_bytes(
     lengths: tuple[Any, Any, Any],
     stays: bool,
 ) -> Any:
-    """Bytes of one lane for a part of a constant operand.
+    """Bytes of one lane for a tile of a constant operand.
 
     Args:
-        memory: of the chip.
-        extents: of the operand along N, C and H, and bytes of one row.
-        filters: as ``filters_of`` says.
-        lengths: of the part along the operand's first three axes.
-        stays: whether it stays for all parts; otherwise it is there while the node runs.
+        memory: on-chip memory.
+        extents: extents of the operand along N, C and H, and bytes of one row.
+        filters: result of ``filters_of``.
+        lengths: extents of the tile along the operand's first three axes.
+        stays: whether it is resident for all tiles; otherwise it is in memory only while the node runs.
     """
     n, c, h = lengths
     if filters is None:

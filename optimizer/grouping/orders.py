@@ -1,4 +1,4 @@
-"""Orders in which nodes can run. A group is a run of the order, so that the order decides which groups there are."""
+"""Topological orders of a graph. A group is consecutive in the order, so the order determines the possible groups."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tpuconvert.schema.graph import Graph, Node
 
 
 def depth_first(graph: Graph) -> list[Node]:
-    """Follow every branch to where it ends or has to wait for another; take the newest branch first.
+    """Depth-first topological order: follow each branch until it ends or joins another, newest branch first.
 
-    A file may have its branches side by side, one node of each in turn, and then no run of nodes is connected.
+    A file may interleave the nodes of its branches, and then consecutive nodes are not connected.
     """
     missing = {
         node: len({value.producer for value in node.inputs if value is not None and value.producer is not None})
@@ -30,18 +30,18 @@ def depth_first(graph: Graph) -> list[Node]:
 
 
 def distance(order: Sequence[Node]) -> int:
-    """How far values are from their readers, all together: what an order keeps waiting."""
-    places = {node: place for place, node in enumerate(order)}
+    """Sum of the buffer lifetimes: distance from each producer to the last user of its result."""
+    positions = {node: position for position, node in enumerate(order)}
     return sum(
-        max((places[user] for user, _ in value.uses), default=place) - place
-        for node, place in places.items()
+        max((positions[user] for user, _ in value.uses), default=position) - position
+        for node, position in positions.items()
         for value in node.outputs
     )
 
 
 def other_orders(nodes: Sequence[Node], count: int) -> Iterator[list[Node]]:
-    """Some orders in which the nodes can run, drawn with a fixed seed; most steps follow the newest branch."""
-    import random  # which few graphs need
+    """Generate random topological orders with a fixed seed; most steps follow the newest branch."""
+    import random  # few graphs need it
 
     members = set(nodes)
     producers = {node: {v.producer for v in node.inputs if v is not None and v.producer in members} for node in nodes}

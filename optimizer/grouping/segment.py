@@ -1,7 +1,7 @@
-"""The cost of groups that end at one node, for every way of cutting them: grown node by node towards the front.
+"""Cost of the groups that end at one node, for every candidate tiling. A group grows backwards, node by node.
 
-What a node has to compute is decided by the nodes behind it. A node that joins in front changes nothing of what has
-been found, except that its results are no longer loaded.
+The rows that a node has to compute depend only on the nodes after it. Prepending a node therefore keeps the costs found
+so far, except that its results are no longer loaded from global memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tpuconvert.optimizer.grouping.facts import Facts
 
 
 class _Live:
-    """A value in on-chip memory between two steps; steps count back from the end of the group."""
+    """Lifetime of a value in on-chip memory. Steps are counted backwards from the end of the group."""
 
     __slots__ = ("first", "last", "part", "shape")
 
@@ -26,11 +26,11 @@ class _Live:
 
 
 class Segment:
-    """Nodes up to one that is the last.
+    """Group of consecutive nodes with a fixed last node.
 
     Args:
-        candidates: the ways of cutting.
-        end: place of the last node.
+        candidates: the candidate tilings.
+        end: position of the last node.
 
     Attributes:
         size: number of nodes.
@@ -41,29 +41,29 @@ class Segment:
         self.size = 0
         self._candidates = candidates
         self._end = end
-        self._used: list[Ints] = []  # per step; what a step takes never shrinks
+        self._used: list[Ints] = []  # bytes per lane of each step; never decreases
         self._peak: Ints = np.zeros(count, np.int64)
         self._room: Ints = np.full(count, candidates.memory.lane_bytes, np.int64)
         self._possible: Bools = np.ones(count, np.bool_)
         self._live: dict[int, _Live] = {}
-        self._changed = 0  # the first step that has not been looked at since it has grown
-        self._moved: Ints = np.zeros(count, np.int64)  # but for values that would be loaded
+        self._changed = 0  # first step whose memory grew after the peak was computed
+        self._moved: Ints = np.zeros(count, np.int64)  # without the operands of the group
         self._repeated: Floats = np.zeros(count)
 
     def add(self, facts: Facts) -> None:
-        """Put a node in front."""
+        """Prepend a node."""
         step = self.size
         self.size += 1
-        part = self._wanted(facts)
+        part = self._needed_tile(facts)
         found = self._candidates.step(facts, part)
         if not all(facts.use.can_cut):
             self._possible &= self._candidates.only(facts.use.can_cut)
-        for number, shape, reader in zip(facts.results, facts.use.results, facts.last_readers, strict=True):
+        for number, shape, user in zip(facts.results, facts.use.results, facts.last_users, strict=True):
             known = self._live.pop(number, None)
-            if known is not None:  # it is not loaded after all, and lives from here on
+            if known is not None:  # computed here instead of loaded: its lifetime begins here
                 lanes = self._grow(known, part)
                 self._keep(lanes, known.first + 1, step)
-            if reader > self._end:
+            if user > self._end:
                 n, c, h, row = shape
                 self._moved += n * c * h * row
                 self._possible &= self._candidates.has_parts(n, c, h)
@@ -82,13 +82,14 @@ class Segment:
             self._use(number, needed, shape, step)
 
     def best(self) -> tuple[float, int, int] | None:
-        """The least weight, the way that has it, and how many bytes more than one part every possible way costs.
+        """Return the lowest cost, the index of its tiling, and the least tiling overhead in bytes.
 
-        The last does not count what would be loaded, which nodes in front may make. However many of these join, the
-        weight is as much above the bound of ``whole_groups`` at least: every node that is added moves what it has to
-        move in any case, or more. Rounded down to whole bytes, it is not too much in larger sums, which are rounded.
+        The overhead is that of the cheapest tiling compared with a single tile. It excludes operands of the group,
+        which a prepended node may compute. It remains a lower bound of the cost above the bound of ``whole_groups``
+        when nodes are prepended, because every node moves at least the bytes that it moves in a single tile. Rounding
+        down to an integer keeps it a lower bound in larger floating-point sums.
 
-        None when no way fits into the memory.
+        Return None if no tiling fits into memory.
         """
         for used in self._used[self._changed :]:
             np.maximum(self._peak, used, out=self._peak)
@@ -99,15 +100,15 @@ class Segment:
         loaded = self._moved
         for live in self._live.values():
             loaded = loaded + self._candidates.size(live.part, live.shape)[1]
-        weight = np.where(self._possible, loaded + self._repeated, np.inf)
-        way = int(weight.argmin())
+        cost = np.where(self._possible, loaded + self._repeated, np.inf)
+        way = int(cost.argmin())
         least = (self._moved + self._repeated)[self._possible].min()
-        return float(weight[way]), way, math.floor(least) - int(self._moved[WHOLE])
+        return float(cost[way]), way, math.floor(least) - int(self._moved[WHOLE])
 
     def needs_equal_parts(self, facts: Facts) -> bool:
-        """Whether the next node has to make of its only result what it makes as the last of a group, or more of it.
+        """Return True if the next node must compute at least the rows that it computes as the last node of a group.
 
-        That is: equal parts at least, and none of them empty in any way of cutting that is possible so far.
+        These are equal tiles of its only result, none of them empty in a tiling that is still possible.
         """
         live = self._live.get(facts.results[0])
         if live is None:
@@ -118,37 +119,37 @@ class Segment:
             return False
         return not (self._possible & ~self._candidates.has_parts(n, c, h)).any()
 
-    def _wanted(self, facts: Facts) -> Part:
-        """What has to be computed: what nodes behind it read, and equal parts of results that leave."""
-        wanted: Part | None = None
+    def _needed_tile(self, facts: Facts) -> Part:
+        """Tile that a node must compute: union of the tiles its users need, and of equal tiles if a result leaves."""
+        tile: Part | None = None
         extent = facts.use.results[0].h
-        for number, shape, reader in zip(facts.results, facts.use.results, facts.last_readers, strict=True):
+        for number, shape, user in zip(facts.results, facts.use.results, facts.last_users, strict=True):
             live = self._live.get(number)
             if live is not None:
-                wanted = live.part if wanted is None else self._candidates.join(wanted, live.part, extent)
-            if reader > self._end:
+                tile = live.part if tile is None else self._candidates.union(tile, live.part, extent)
+            if user > self._end:
                 equal = self._candidates.equal_rows(shape.h).part(True, True)
-                wanted = equal if wanted is None else self._candidates.join(wanted, equal, extent)
-        assert wanted is not None, f"nobody reads {facts.node}"
+                tile = equal if tile is None else self._candidates.union(tile, equal, extent)
+        assert tile is not None, f"no user of {facts.node}"
         if facts.use.row_multiple == 1:
-            return wanted
-        rows = self._candidates.rounded_rows(wanted.rows, facts.use.row_multiple, extent)
-        return rows.part(wanted.is_cut_n, wanted.is_cut_c)
+            return tile
+        rows = self._candidates.rounded_rows(tile.rows, facts.use.row_multiple, extent)
+        return rows.part(tile.is_cut_n, tile.is_cut_c)
 
     def _use(self, number: int, part: Part, shape: Shape, step: int) -> None:
-        """A value is read here: loaded here, so far, and kept for those that read it later."""
+        """Add a use of a value: unless a producer is prepended, it is loaded here and kept for its later users."""
         known = self._live.get(number)
         if known is None:
             self._live[number] = _Live(part, shape, step)
             first, lanes = step, self._candidates.size(part, shape)[0]
         else:
             first = known.first + 1
-            lanes = self._grow(known, self._candidates.join(known.part, part, shape.h))
+            lanes = self._grow(known, self._candidates.union(known.part, part, shape.h))
             known.first = step
         self._keep(lanes, first, step + 1)
 
     def _grow(self, live: _Live, part: Part) -> Ints:
-        """More of a value is needed than has been known. Returns the bytes of one lane that it takes."""
+        """Enlarge the needed tile of a value. Return its bytes per lane."""
         lanes, _ = self._candidates.size(part, live.shape)
         if part is not live.part:
             before, _ = self._candidates.size(live.part, live.shape)
@@ -157,7 +158,7 @@ class Segment:
         return lanes
 
     def _keep(self, lanes: Ints, begin: int, end: int) -> None:
-        """So much more is taken from one step on, up to another."""
+        """Add the bytes of a lane to the steps from ``begin`` to ``end`` (exclusive)."""
         for step in range(begin, end):
             self._used[step] = self._used[step] + lanes
         if begin < end:

@@ -1,10 +1,10 @@
-"""Which parts of its operands a node needs for a part of its results.
+"""Tiling rules: the tile of each operand that a node needs for a tile of its results.
 
-A part is an interval of indices along one of the axes that groups are cut along: N, C and H are axes 0, 1 and 2 of
-every tensor in a group, whatever its rank. A rule says for one axis which interval of each operand belongs to an
-interval of the results; None says that results cannot be computed in parts along that axis.
+A tile is an interval of indices along one of the tiled axes: N, C and H are axes 0, 1 and 2 of every tensor in a group,
+whatever its rank. The rule of an axis maps an interval of the results to an interval of each operand. The rule is None
+if the results cannot be tiled along the axis.
 
-Operators without a rule can be in a group, which is then not cut.
+Operators without a rule can be in a group; the group then has a single tile.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ N, C, H = AXES = 0, 1, 2
 
 
 class Cut(NamedTuple):
-    """The interval of an operand: from (start * step + first) / divisor to ((stop-1) * step + last) / divisor.
+    """Map from an interval of the results to an interval of an operand.
 
-    Both are rounded down, the last index is included, and what lies outside of the operand is left out.
-    ``axis`` is the operand's axis, which for a weight is not that of the results.
+    The interval of the operand is from (start * step + first) / divisor to ((stop-1) * step + last) / divisor, both
+    rounded down and inclusive, and clipped to the extent of the operand. ``axis`` is the axis of the operand, which for
+    a weight differs from the axis of the results.
     """
 
     axis: int
@@ -46,39 +47,39 @@ class Cut(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether the operand's interval is that of the results."""
+        """Return True if the interval of the operand equals that of the results."""
         return self[1:] == (1, 0, 0, 1)
 
     @property
     def skips(self) -> bool:
-        """Whether neighbouring indices of the results leave indices of the operand out."""
+        """Return True if windows of adjacent result indices skip indices of the operand."""
         return self.step > self.last - self.first + 1
 
     def of(self, start: int, stop: int, extent: int) -> tuple[int, int]:
-        """The interval [start, stop) of an operand of that extent."""
+        """Interval [start, stop) of an operand with this extent."""
         low = (start * self.step + self.first) // self.divisor
         high = ((stop - 1) * self.step + self.last) // self.divisor + 1
         return max(low, 0), min(high, extent)
 
 
 Rule = tuple[Cut | None, ...] | None
-"""Per operand the part that is needed, None for all of it (and for an absent one); or None: there are no parts."""
+"""For each operand the needed interval, or None for all of it or an omitted operand. None if there is no tiling."""
 
 
 def row_multiple(node: Node) -> int:
-    """How many rows of the result come at a time: a part begins and ends at a multiple."""
+    """Number of rows of which a tile of the result begins and ends at a multiple."""
     return node.op.scale if isinstance(node.op, Upsample) else 1
 
 
 def rules(node: Node) -> tuple[Rule, Rule, Rule]:
-    """The rules of a node for N, C and H. All extents must be numbers."""
+    """Rules of a node for N, C and H. All extents must be static."""
     op = node.op
     return _rule(op, node, N), _rule(op, node, C), _rule(op, node, H)
 
 
 @functools.singledispatch
 def _rule(op: Op, node: Node, axis: int) -> Rule:
-    """The rule of an operator along one axis."""
+    """Rule of an operator along one axis."""
     return _alike(node, axis) if Trait.ELEMENTWISE in op.traits else None
 
 
@@ -87,12 +88,12 @@ def _shape(value: Value) -> tuple[int, ...]:
 
 
 def _extent(value: Value, axis: int) -> int:
-    """Extent along an axis; 1 along those that the value does not have."""
+    """Extent along an axis; 1 if the rank is too small."""
     return _shape(value)[axis] if axis < value.type.rank else 1
 
 
 def _alike(node: Node, axis: int) -> Rule:
-    """Element by element: operands have the extents of the result, or are expanded from 1."""
+    """Rule of an element-wise operator: each operand has the extent of the result, or is broadcast from 1."""
     result = node.outputs[0]
     if axis >= result.type.rank:
         return None
@@ -109,14 +110,14 @@ def _alike(node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _batch_norm(op: BatchNorm, node: Node, axis: int) -> Rule:
-    """The first operand has the shape of the result; the others are small and belong to the channels."""
+    """The first operand has the shape of the result; the others are per-channel vectors."""
     if axis == C and len(node.inputs) > 1:
         return None
     return _moving(node, axis)
 
 
 def _moving(node: Node, axis: int) -> Rule:
-    """The first operand in the same parts, the others as a whole."""
+    """The first operand has the same tiles as the result; the others are read completely."""
     if axis >= node.outputs[0].type.rank:
         return None
     return (Cut(axis), *[None] * (len(node.inputs) - 1))
@@ -132,18 +133,18 @@ def _convolution(op: ConvolutionParams, node: Node, axis: int) -> Rule:
         return _output_channels(node, op, x, w)
     reach = op.dh * (_shape(w)[2] - 1) + 1
     if op.weight_layout == "OIHW":
-        if max(op.pad_h_t, op.pad_h_b) >= reach:  # a window, and so a part, might hold nothing but padding
+        if max(op.pad_h_t, op.pad_h_b) >= reach:  # a window, and so a tile, could contain only padding
             return None
         return (Cut(H, op.stride_h, -op.pad_h_t, reach - 1 - op.pad_h_t), *[None] * (len(node.inputs) - 1))
-    if reach < op.stride_h or op.pad_h_b < 0:  # some results belong to no row of x
+    if reach < op.stride_h or op.pad_h_b < 0:  # some result rows depend on no row of x
         return None
     first = op.pad_h_t - reach + op.stride_h  # rounded up
     return (Cut(H, 1, first, op.pad_h_t, op.stride_h), *[None] * (len(node.inputs) - 1))
 
 
 def _output_channels(node: Node, op: ConvolutionParams, x: Value, w: Value) -> Rule:
-    """All of x for some of the filters; of a depthwise convolution the same channels of x."""
-    if op.weight_layout != "OIHW" or not w.is_constant:  # the filters of a part are not a part of a value's channels
+    """A tile of the filters needs all of x; in a depthwise convolution the same channels of x."""
+    if op.weight_layout != "OIHW" or not w.is_constant:  # a tile of the filters is not a tile of a value along C
         return None
     is_depthwise = _shape(x)[C] == _shape(w)[0] == op.groups
     if op.groups != 1 and not is_depthwise:
@@ -165,7 +166,7 @@ def _pool(op: Pool, node: Node, axis: int) -> Rule:
 def _pool_int(op: PoolInt, node: Node, axis: int) -> Rule:
     if axis != H:
         return _moving(node, axis)
-    if not op.is_avg_pooling:  # places of maxima are counted from the first row of the plane
+    if not op.is_avg_pooling:  # indices of maxima are relative to the first row of the plane
         return None
     return _windows(node, op.kernel_h, op.stride_h, op.pad_h_t, op.pad_h_b)
 
@@ -174,7 +175,7 @@ def _windows(node: Node, kernel: int, stride: int, before: int, after: int) -> R
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     rows = before + _extent(x, H) + after
-    # Windows in the padding alone, and the last one of the ceil mode that hangs over, make no part of their own.
+    # A window that is only padding, or the last one of ceil mode that exceeds the padding, cannot be a tile.
     if max(before, after) >= kernel or (_extent(y, H) - 1) * stride + kernel > rows:
         return None
     return (Cut(H, stride, -before, kernel - 1 - before),)
@@ -194,7 +195,7 @@ def _reduce(op: Reduce, node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _along_one_axis(op: Softmax | Concat, node: Node, axis: int) -> Rule:
-    """Elements along one axis depend on each other."""
+    """Elements along the operator's axis depend on each other: no tiling along it."""
     x = node.inputs[0]
     assert x is not None
     return _across(node, axis, normalize_axis(op.name, op.axis, x.type))
@@ -202,7 +203,7 @@ def _along_one_axis(op: Softmax | Concat, node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _along_channels(op: SoftmaxInt, node: Node, axis: int) -> Rule:
-    """Channels depend on each other."""
+    """Channels depend on each other: no tiling along C."""
     return _across(node, axis, C)
 
 
@@ -232,5 +233,5 @@ def _upsample(op: Upsample, node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _lut(op: Lut, node: Node, axis: int) -> Rule:
-    """The table as a whole."""
+    """The lookup table is read completely."""
     return _moving(node, axis)

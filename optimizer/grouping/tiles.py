@@ -1,10 +1,10 @@
-"""What a group costs when it runs part by part: memory, traffic and what is computed more than once.
+"""Cost of a group that runs tile by tile: memory, traffic and recomputation.
 
-Results that leave the group are cut into equal parts. Walking back from them, every value gets the interval that is
-needed for a part; for windows neighbouring intervals overlap, and the overlap is loaded and computed again.
+Results that leave the group are split into equal tiles. A backward walk computes the interval of every value that a
+tile needs. Windows make adjacent intervals overlap; the overlap is loaded and computed again.
 
-Lengths along an axis do not depend on the cuts along the others. They are found axis by axis: the longest interval for
-the memory, the sum of all for traffic and work. Loops over parts run along C outermost, then N, then H.
+Interval lengths along one axis do not depend on the tiling of the others, and are computed for each axis: the longest
+interval for memory, the sum for traffic and compute. The loops over tiles are C (outermost), N, H.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from tpuconvert.schema.hardware import Hardware, LocalMemory
 Interval = tuple[int, int]
 
 Key = Value | tuple[Node, int]
-"""A value between nodes, or the use of a constant: a node and the place of the operand."""
+"""A value between nodes, or the use of a constant: a node and the operand index."""
 
 
 class CannotCutError(ValueError):
-    """A node of the group cannot compute its results in parts along an axis, or there are fewer results than parts."""
+    """A node of the group cannot be tiled along an axis, or the extent is smaller than the number of tiles."""
 
 
 def part(extent: int, count: int, index: int) -> Interval:
-    """The interval of part ``index`` of ``count``: as equal as numbers allow."""
+    """Interval of tile ``index`` of ``count``; lengths differ by at most 1."""
     return index * extent // count, (index + 1) * extent // count
 
 
 def leaving(nodes: Sequence[Node], outputs: Collection[Value]) -> list[Value]:
-    """Results that are read outside of the group, by nobody, or are outputs of the graph."""
+    """Results that leave the group: graph outputs, results with users outside of the group, and unused results."""
     members = set(nodes)
-    made = (value for node in nodes for value in node.outputs)
-    return [v for v in made if v in outputs or not v.uses or any(user not in members for user, _ in v.uses)]
+    produced = (value for node in nodes for value in node.outputs)
+    return [v for v in produced if v in outputs or not v.uses or any(user not in members for user, _ in v.uses)]
 
 
 def needed(nodes: Sequence[Node], leave: Collection[Value], axis: int, count: int, index: int) -> dict[Key, Interval]:
-    """The intervals of part ``index`` of ``count`` along an axis: of values, and of constants along the cut's axis.
+    """Intervals that tile ``index`` of ``count`` along an axis needs: of values, and of constants along ``Cut.axis``.
 
     Args:
-        nodes: the group, in running order.
-        leave: results that leave it.
+        nodes: nodes of the group, in execution order.
+        leave: results that leave the group.
         axis: N, C or H.
-        count: number of parts.
-        index: of the part.
+        count: number of tiles.
+        index: index of the tile.
 
     Raises:
-        CannotCutError: the group cannot be computed in so many parts.
+        CannotCutError: the group cannot be split into ``count`` tiles.
     """
     found: dict[Key, Interval] = {}
     for value in leave:
         extent = shape4(value)[axis]
         if extent < count:
-            raise CannotCutError(f"'{value.name}' has {extent} of {count} parts along axis {axis}")
+            raise CannotCutError(f"'{value.name}' has extent {extent} along axis {axis}, expected at least {count}")
         found[value] = part(extent, count, index)
     for node in reversed(nodes):
         rule = rule_of(node, axis, count)
@@ -68,14 +68,14 @@ def needed(nodes: Sequence[Node], leave: Collection[Value], axis: int, count: in
         if axis == H:
             multiple = row_multiple(node)
             start, stop = start // multiple * multiple, -(-stop // multiple) * multiple
-        found.update(dict.fromkeys(node.outputs, (start, stop)))  # all results are computed in the same part
-        for place, (operand, cut) in enumerate(zip(node.inputs, rule, strict=True)):
+        found.update(dict.fromkeys(node.outputs, (start, stop)))  # all results have the same tile
+        for slot, (operand, cut) in enumerate(zip(node.inputs, rule, strict=True)):
             if operand is None:
                 continue
             extent = shape4(operand)[axis if cut is None else cut.axis]
             interval = (0, extent) if cut is None else cut.of(start, stop, extent)
             if operand.is_constant:
-                found[node, place] = interval
+                found[node, slot] = interval
             else:
                 low, high = found.get(operand, interval)
                 found[operand] = (min(low, interval[0]), max(high, interval[1]))
@@ -83,29 +83,29 @@ def needed(nodes: Sequence[Node], leave: Collection[Value], axis: int, count: in
 
 
 def rule_of(node: Node, axis: int, count: int) -> tuple[Cut | None, ...]:
-    """The rule of a node; with one part everything is needed.
+    """Return the rule of a node. A single tile needs all of each operand.
 
     Raises:
-        CannotCutError: there is none.
+        CannotCutError: the node has no rule for the axis.
     """
     rule: Rule = (None,) * len(node.inputs) if count == 1 else rules(node)[axis]
     if rule is None:
-        raise CannotCutError(f"'{node.name}' ({node.op.name}) is not cut along axis {axis}")
+        raise CannotCutError(f"'{node.name}' ({node.op.name}) cannot be tiled along axis {axis}")
     return rule
 
 
 @dataclass(frozen=True)
 class GroupCost:
-    """What a group costs.
+    """Cost of a group.
 
     Args:
-        lane_bytes: the most memory of one lane that is in use at a time.
+        lane_bytes: peak memory of one lane.
         loaded: bytes read from global memory.
-        stored: bytes written to it.
-        macs: multiply-accumulate steps, with those of overlaps.
-        repeated_macs: those of overlaps alone.
-        computing_seconds: the least time that arithmetic takes.
-        repeated_bytes: what they weigh: the bytes that global memory could have moved meanwhile.
+        stored: bytes written to global memory.
+        macs: multiply-accumulates, including recomputation.
+        repeated_macs: multiply-accumulates of the recomputation.
+        computing_seconds: lower bound of the compute time.
+        repeated_bytes: bytes that global memory could transfer during the recomputation.
     """
 
     lane_bytes: int
@@ -122,8 +122,8 @@ class GroupCost:
         return self.loaded + self.stored
 
     @property
-    def weight(self) -> float:
-        """What the planner makes small, in bytes."""
+    def objective(self) -> float:
+        """Cost that the planner minimizes: traffic and byte equivalent of the recomputation."""
         return self.traffic + self.repeated_bytes
 
 
@@ -135,36 +135,36 @@ def group_cost(
     memory: LocalMemory,
     hardware: Hardware,
 ) -> GroupCost:
-    """The cost of running nodes as a group.
+    """Compute the cost of nodes that run as a group.
 
     Args:
-        nodes: in running order, with static shapes.
-        outputs: of the graph.
-        tiles: how results are cut.
+        nodes: in execution order, with static shapes.
+        outputs: outputs of the graph.
+        tiles: number of tiles along N, C and H.
         keeps_constants: as in ``Group``.
-        memory: of the chip.
-        hardware: its speed.
+        memory: on-chip memory.
+        hardware: peak rates of the chip.
 
     Raises:
-        CannotCutError: the group cannot be computed in these parts.
+        CannotCutError: the group cannot be split into these tiles.
     """
     leave = leaving(nodes, outputs)
     lengths = _Lengths(nodes, leave, tiles)
-    made = {value for node in nodes for value in node.outputs}
+    produced = {value for node in nodes for value in node.outputs}
     loaded, lanes = 0, dict[Key, int]()
     for key in lengths.longest:
         if isinstance(key, Value):
             n, c, h = lengths.longest[key]
             rest = shape4(key)[3] * size_of(key)
             lanes[key] = lane_bytes(memory, n, c, h * rest)
-            loaded += 0 if key in made else math.prod(lengths.total[key]) * rest
+            loaded += 0 if key in produced else math.prod(lengths.total[key]) * rest
         else:
-            node, place = key
-            use = _constant_use(node, place, lengths, tiles, keeps_constants)
-            filters = filters_of(node, place)
+            node, slot = key
+            use = _constant_use(node, slot, lengths, tiles, keeps_constants)
+            filters = filters_of(node, slot)
             lanes[key] = constant_lane_bytes(memory, use.extents, filters, use.longest, keeps_constants)
             loaded += use.loaded
-    repeated, macs, weight, seconds = 0, 0, 0.0, 0.0
+    repeated, macs, repeated_bytes, seconds = 0, 0, 0.0, 0.0
     for node in nodes:
         first = node.outputs[0]
         steps = cost.macs(node) or 0
@@ -172,7 +172,7 @@ def group_cost(
         repeated += again
         macs += steps + again
         seconds += cost.computing_seconds(node, hardware, steps + again)
-        weight += again * hardware.bytes_per_mac(cost.arithmetic_type(node))
+        repeated_bytes += again * hardware.bytes_per_mac(cost.arithmetic_type(node))
     return GroupCost(
         lane_bytes=_peak(nodes, lanes, keeps_constants),
         loaded=loaded,
@@ -180,12 +180,12 @@ def group_cost(
         macs=macs,
         repeated_macs=repeated,
         computing_seconds=seconds,
-        repeated_bytes=weight,
+        repeated_bytes=repeated_bytes,
     )
 
 
 class _Lengths:
-    """Along N, C and H: the longest interval of everything that is needed, and the sum over all parts."""
+    """Interval lengths of values and constants along N, C and H: the longest, and the sum over all tiles."""
 
     def __init__(self, nodes: Sequence[Node], leave: Collection[Value], tiles: Tiles) -> None:
         self.longest: dict[Key, list[int]] = {}
@@ -200,16 +200,16 @@ class _Lengths:
 
 @dataclass(frozen=True)
 class _ConstantUse:
-    """Extents and bytes of a row, lengths on the constant's own first three axes, and bytes loaded over all parts."""
+    """Extents and bytes of a row, largest tile on the first three axes, and bytes loaded for all tiles."""
 
     extents: tuple[int, int, int, int]
     longest: tuple[int, int, int]
     loaded: int
 
 
-def _constant_use(node: Node, place: int, lengths: _Lengths, tiles: Tiles, is_kept: bool) -> _ConstantUse:
-    """One that is kept is whole along N and H, and loaded once for each part along C."""
-    value = node.inputs[place]
+def _constant_use(node: Node, slot: int, lengths: _Lengths, tiles: Tiles, is_kept: bool) -> _ConstantUse:
+    """Size and traffic of a constant. A resident one is loaded completely along N and H, once for each tile along C."""
+    value = node.inputs[slot]
     assert value is not None
     *longest, rest = shape4(value)
     extents = longest[0], longest[1], longest[2], rest * size_of(value)
@@ -219,32 +219,32 @@ def _constant_use(node: Node, place: int, lengths: _Lengths, tiles: Tiles, is_ke
             continue
         rule = rules(node)[axis]
         assert rule is not None
-        cut = rule[place]
+        cut = rule[slot]
         if cut is None:
             loaded *= count
         else:
-            longest[cut.axis] = lengths.longest[node, place][axis]
-            loaded = loaded * lengths.total[node, place][axis] // max(shape4(value)[cut.axis], 1)
+            longest[cut.axis] = lengths.longest[node, slot][axis]
+            loaded = loaded * lengths.total[node, slot][axis] // max(shape4(value)[cut.axis], 1)
     return _ConstantUse(extents, (longest[0], longest[1], longest[2]), loaded)
 
 
 def _peak(nodes: Sequence[Node], lanes: dict[Key, int], keeps_constants: bool) -> int:
-    """The most memory in use while one node runs. A tensor is there from its load or its node to its last reader."""
+    """Peak memory over the nodes. The lifetime of a buffer is from its load or producer to its last user."""
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
     used = [0] * len(nodes)
     kept = 0
     for step, node in enumerate(nodes):
-        for place, value in enumerate(node.inputs):
+        for slot, value in enumerate(node.inputs):
             if value is None:
                 continue
             if not value.is_constant:
                 first.setdefault(value, step)
                 last[value] = step
             elif keeps_constants:
-                kept += lanes[node, place]
+                kept += lanes[node, slot]
             else:
-                used[step] += lanes[node, place]
+                used[step] += lanes[node, slot]
         for value in node.outputs:
             first[value] = last[value] = step
     for value, step in first.items():

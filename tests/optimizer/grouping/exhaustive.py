@@ -13,14 +13,14 @@ from tpuconvert.schema.locality import locality_of
 from tpuconvert.schema.types import Chip
 
 
-def least_weight(graph: Graph, chip: Chip, memory: LocalMemory) -> float:
-    """The least weight over every way to divide the nodes into connected groups that can run one after the other.
+def least_cost(graph: Graph, chip: Chip, memory: LocalMemory) -> float:
+    """Lowest cost over all partitions of the nodes into connected groups that can run sequentially.
 
-    Groups need not be runs of the graph's order, and are cut into any number of parts along the rows, and some
-    along channels and images.
+    Groups need not be consecutive in the order of the graph. They are tiled with every tile count along H, and some
+    tile counts along C and N.
     """
     nodes = graph.nodes
-    bit = {node: 1 << place for place, node in enumerate(nodes)}
+    bit = {node: 1 << index for index, node in enumerate(nodes)}
     before = [
         sum({bit[value.producer] for value in node.inputs if value is not None and value.producer is not None})
         for node in nodes
@@ -30,20 +30,20 @@ def least_weight(graph: Graph, chip: Chip, memory: LocalMemory) -> float:
     outputs = set(graph.outputs)
 
     @cache
-    def weight_of(members: int) -> float:
+    def cost_of(members: int) -> float:
         group = [node for node in nodes if members & bit[node]]
         if len(group) == 1:
             return float(cost.bytes_alone(group[0]) or 0)
         if not all(is_local[nodes.index(node)] for node in group) or not _is_connected(group):
             return math.inf
-        return min((_weight(group, way) for way in _ways(group)), default=math.inf)
+        return min((_group_cost(group, way) for way in _ways(group)), default=math.inf)
 
-    def _weight(group: list[Node], way: tuple[Tiles, bool]) -> float:
+    def _group_cost(group: list[Node], way: tuple[Tiles, bool]) -> float:
         try:
             found = group_cost(group, outputs, *way, memory, hardware)
         except CannotCutError:
             return math.inf
-        return found.weight if found.lane_bytes <= memory.lane_bytes else math.inf
+        return found.objective if found.lane_bytes <= memory.lane_bytes else math.inf
 
     everything = (1 << len(nodes)) - 1
 
@@ -51,13 +51,13 @@ def least_weight(graph: Graph, chip: Chip, memory: LocalMemory) -> float:
     def best(done: int) -> float:
         if done == everything:
             return 0.0
-        rest = [place for place in range(len(nodes)) if not done >> place & 1]
+        rest = [index for index in range(len(nodes)) if not done >> index & 1]
         found = math.inf
         for count in range(1, len(rest) + 1):
             for chosen in itertools.combinations(rest, count):
-                members = sum(1 << place for place in chosen)
-                if all(before[place] & ~(done | members) == 0 for place in chosen):  # it can run now
-                    alone = weight_of(members)
+                members = sum(1 << index for index in chosen)
+                if all(before[index] & ~(done | members) == 0 for index in chosen):  # all producers have run
+                    alone = cost_of(members)
                     if alone < found:
                         found = min(found, alone + best(done | members))
         return found

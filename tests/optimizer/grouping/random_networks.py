@@ -1,4 +1,4 @@
-"""Seeded random networks of local operators, with branches, in INT8 and in FLOAT32 on small whole numbers."""
+"""Seeded random networks of local operators, with branches, in INT8 and in FLOAT32 on small integers."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def random_network(seed: int, steps: int, height: int = 8, batch: int = 1, is_in
 
 
 def feeds_of(g: Graph, seed: int = 0) -> dict[str, Array]:
-    """Whole numbers in the range of INT8."""
+    """Integers in the range of INT8."""
     rng = np.random.default_rng(seed)
     return {v.name: rng.integers(-8, 9, v.type.static_shape).astype(v.dtype.numpy) for v in g.inputs}
 

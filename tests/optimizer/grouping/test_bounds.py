@@ -1,4 +1,4 @@
-"""Groups that the planner passes over because of a bound: none of them would have been better."""
+"""Lower bounds of the planner: a group that is skipped because of its bound is not cheaper."""
 
 import math
 import random
@@ -7,10 +7,10 @@ import pytest
 from random_networks import random_network
 
 from tpuconvert.optimizer.grouping.candidates import Candidates
-from tpuconvert.optimizer.grouping.ending import Ending
 from tpuconvert.optimizer.grouping.facts import FactsOfGraph
 from tpuconvert.optimizer.grouping.planner import plan_order
 from tpuconvert.optimizer.grouping.segment import Segment
+from tpuconvert.optimizer.grouping.segment_bounds import SegmentBounds
 from tpuconvert.optimizer.grouping.slicing import H, rules
 from tpuconvert.optimizer.grouping.tiles import CannotCutError, group_cost
 from tpuconvert.schema.graph import Graph
@@ -22,8 +22,8 @@ CHIP = Chip.BM1686
 HARDWARE = hardware_of(CHIP)
 
 
-def drawn(seed: int) -> tuple[Graph, LocalMemory]:
-    """A network, and a memory in which some of its groups fit whole, some in parts, and some not at all."""
+def random_case(seed: int) -> tuple[Graph, LocalMemory]:
+    """Random graph, and a memory in which some of its groups fit untiled, some tiled, and some not at all."""
     draw = random.Random(seed)
     graph = random_network(
         seed, draw.choice((8, 12, 16)), draw.choice((8, 12, 13, 30)), draw.choice((1, 1, 2, 3)), draw.random() < 0.5
@@ -32,7 +32,7 @@ def drawn(seed: int) -> tuple[Graph, LocalMemory]:
 
 
 class Plain:
-    """The same plan without bounds and without anything that groups share: every run of nodes, each from the start."""
+    """Planner without bounds or shared results: it evaluates every range of consecutive nodes separately."""
 
     def __init__(self, graph: Graph, memory: LocalMemory) -> None:
         self.graph, self.memory, self.outputs = graph, memory, set(graph.outputs)
@@ -40,14 +40,14 @@ class Plain:
         self.candidates = Candidates(memory, {shape.n for item in self.facts.facts for shape in item.use.results})
 
     def weight(self, first: int, stop: int) -> tuple[float, tuple[Tiles, bool]] | None:
-        """The least weight of a run and the way of cutting it; None where it is no group."""
+        """Lowest cost of a range of nodes and its tiling; None if it is not a group."""
         nodes = self.graph.nodes[first:stop]
         if not is_connected(nodes):
             return None
         whole = group_cost(nodes, self.outputs, Tiles(), False, self.memory, HARDWARE)
         skips = any(cut is not None and cut.skips for node in nodes for cut in rules(node)[H] or ())
         if whole.lane_bytes <= self.memory.lane_bytes and not skips:
-            return whole.weight, (Tiles(), False)
+            return whole.objective, (Tiles(), False)
         segment = Segment(self.candidates, stop - 1)
         for item in reversed(self.facts.facts[first:stop]):
             segment.add(item)
@@ -55,7 +55,7 @@ class Plain:
         return None if found is None else (found[0], self.candidates.ways[found[1]])
 
     def plan(self, longest: int) -> tuple[float, tuple[Group, ...]]:
-        """The weight of the best plan and its groups."""
+        """Cost and groups of the cheapest plan."""
         best: list[tuple[float, tuple[Group, ...]]] = [(0.0, ())]
         for end in range(len(self.graph)):
             weight, groups = best[end][0] + self.facts.moved[end], best[end][1]
@@ -81,82 +81,82 @@ def is_connected(nodes) -> bool:
 
 
 @pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 300))])
-def test_the_plan_is_that_of_a_planner_without_bounds(seed: int) -> None:
-    graph, memory = drawn(seed)
+def test_plan_equals_plan_without_bounds(seed: int) -> None:
+    graph, memory = random_case(seed)
     longest = 5 if seed % 4 == 3 else 32
     weight, groups = Plain(graph, memory).plan(longest)
     plan = plan_order(graph, graph.nodes, CHIP, HARDWARE, memory, longest)
     assert plan.groups == groups
-    assert plan.weight == pytest.approx(weight, rel=1e-12)  # sums of the same numbers
+    assert plan.cost == pytest.approx(weight, rel=1e-12)  # sums of the same terms in another order
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_way_of_cutting_is_below_the_bound(seed: int) -> None:
-    """With weights from ``group_cost``, which computes nothing the way the planner does."""
-    graph, memory = drawn(seed + 1000)
-    plain = Plain(graph, LocalMemory(memory.lanes, 16, 16))  # nothing fits whole: all are bounds
+def test_no_tiling_costs_less_than_bound(seed: int) -> None:
+    """Compare with ``group_cost``, an independent implementation."""
+    graph, memory = random_case(seed + 1000)
+    plain = Plain(graph, LocalMemory(memory.lanes, 16, 16))  # no group fits untiled, so all are bounds
     draw = random.Random(seed)
-    looked_at = 0
+    checked = 0
     for end in range(1, len(graph)):
-        ending = Ending(plain.facts.facts[: end + 1], end, plain.candidates, [None] * end)
-        for count in range(2, len(ending.weights) + 1):
+        bounds = SegmentBounds(plain.facts.facts[: end + 1], end, plain.candidates, [None] * end)
+        for count in range(2, len(bounds.costs) + 1):
             nodes = graph.nodes[end + 1 - count : end + 1]
             for tiles, keeps in draw.sample(plain.candidates.ways, 12):
                 try:
                     found = group_cost(nodes, plain.outputs, tiles, keeps, memory, HARDWARE)
                 except CannotCutError:
                     continue
-                looked_at += 1
-                assert ending.weights[count - 1] <= found.weight or not is_connected(nodes)
-    assert looked_at > 20
+                checked += 1
+                assert bounds.costs[count - 1] <= found.objective or not is_connected(nodes)
+    assert checked > 20
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_weighing_one_group_says_of_longer_ones(seed: int) -> None:
-    """Bounds rise to no more than what the longer groups weigh; those that fit nowhere stay without a weight."""
-    graph, memory = drawn(seed + 2000)
+def test_segment_cost_raises_bounds_of_longer_groups(seed: int) -> None:
+    """The raised bounds do not exceed the costs of the longer groups."""
+    graph, memory = random_case(seed + 2000)
     plain = Plain(graph, memory)
     end = len(graph) - 1
     for count in range(2, end + 1):
-        ending = Ending(plain.facts.facts, end, plain.candidates, [None] * end)
-        if count > len(ending.weights) or ending.ways[count - 1] is not None:
+        bounds = SegmentBounds(plain.facts.facts, end, plain.candidates, [None] * end)
+        if count > len(bounds.costs) or bounds.ways[count - 1] is not None:
             continue
-        ending.weigh(count)
-        for longer in range(count + 1, len(ending.weights) + 1):
+        bounds.segment_cost(count)
+        for longer in range(count + 1, len(bounds.costs) + 1):
             found = plain.weight(end + 1 - longer, end + 1)
-            assert found is None or ending.weights[longer - 1] <= found[0]
+            assert found is None or bounds.costs[longer - 1] <= found[0]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_groups_that_end_before_say(seed: int) -> None:
-    """Some are weighed and some have bounds only; what others learn from both is no more than their weight."""
-    graph, memory = drawn(seed + 3000)
+def test_bounds_from_earlier_groups(seed: int) -> None:
+    """Bounds derived from exact costs and bounds of earlier groups do not exceed the cost."""
+    graph, memory = random_case(seed + 3000)
     plain = Plain(graph, memory)
     draw = random.Random(seed)
-    before: list[Ending | None] = []
+    before: list[SegmentBounds | None] = []
     for end in range(len(graph)):
-        ending = Ending(plain.facts.facts[: end + 1], end, plain.candidates, list(before))
-        counts = [count for count, way in enumerate(ending.ways, 1) if way is None and count > 1]
+        bounds = SegmentBounds(plain.facts.facts[: end + 1], end, plain.candidates, list(before))
+        counts = [count for count, way in enumerate(bounds.ways, 1) if way is None and count > 1]
         for count in draw.sample(counts, min(len(counts), 4)):
-            if ending.ways[count - 1] is None:
-                ending.weigh(count, draw.choice((-math.inf, math.inf)))
+            if bounds.ways[count - 1] is None:
+                bounds.segment_cost(count, draw.choice((-math.inf, math.inf)))
         for count in counts:
             found = plain.weight(end + 1 - count, end + 1)
-            assert found is None or ending.weights[count - 1] <= found[0] * (1 + 1e-12)
-        before.append(ending if draw.random() < 0.8 else None)
+            assert found is None or bounds.costs[count - 1] <= found[0] * (1 + 1e-12)
+        before.append(bounds if draw.random() < 0.8 else None)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_groups_behind_a_narrow_place_cost_what_they_do_from_the_start(seed: int) -> None:
-    graph, memory = drawn(seed + 4000)
+def test_groups_after_narrow_node_have_same_cost_without_reuse(seed: int) -> None:
+    graph, memory = random_case(seed + 4000)
     plain = Plain(graph, memory)
-    shared: list[Ending | None] = []
+    shared: list[SegmentBounds | None] = []
     for end in range(len(graph)):
         window = plain.facts.facts[: end + 1]
-        alone = Ending(window, end, plain.candidates, [None] * end).whole
-        shared.append(Ending(window, end, plain.candidates, list(shared)))
-        assert connected(shared[end].whole) == connected(alone)
+        alone = SegmentBounds(window, end, plain.candidates, [None] * end).whole
+        shared.append(SegmentBounds(window, end, plain.candidates, list(shared)))
+        assert finite_costs(shared[end].whole) == finite_costs(alone)
 
 
-def connected(whole) -> list[tuple[float, float, float]]:
+def finite_costs(whole) -> list[tuple[float, float, float]]:
     return [item for item in whole if item[0] < math.inf]

@@ -1,9 +1,9 @@
-"""Groups of random networks and of those of the data set: what may be a group, what fits, and how good it is."""
+"""Groups of random graphs and of the data set: validity, memory and cost."""
 
 import data_models
 import numpy as np
 import pytest
-from exhaustive import least_weight
+from exhaustive import least_cost
 from random_networks import feeds_of, random_network
 from tile_execution import run_grouped
 
@@ -25,12 +25,12 @@ SIZES = (200, 300, 600, 1200, 3000)
 
 
 def small_memory(seed: int) -> LocalMemory:
-    """A memory in which the groups of a small network have to be cut."""
+    """Memory in which the groups of a small graph must be tiled."""
     return LocalMemory(4, int(np.random.default_rng(seed).choice(SIZES)), 16)
 
 
 def check_groups(graph: Graph, grouping: Grouping, chip: Chip) -> None:
-    """What every group promises, looked up in the graph: nothing here is the planner's."""
+    """Check the invariants of every group independently of the planner."""
     graph.validate()
     grouping.check(len(graph))
     for group in grouping.groups:
@@ -43,7 +43,7 @@ def check_groups(graph: Graph, grouping: Grouping, chip: Chip) -> None:
             nodes, set(graph.outputs), group.tiles, group.keeps_constants, grouping.memory, hardware_of(chip)
         )
         assert found.lane_bytes <= grouping.memory.lane_bytes
-        assert found.weight <= sum(cost.bytes_alone(node) for node in nodes)
+        assert found.objective <= sum(cost.bytes_alone(node) for node in nodes)
 
 
 def is_connected(nodes) -> bool:
@@ -75,8 +75,8 @@ def is_convex(graph: Graph, nodes) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("is_integer", [True, False], ids=["int8", "float32"])
-def test_random_networks_in_parts(seed: int, is_integer: bool) -> None:
-    """Executed part by part with intervals that overlap, groups give the bytes of the whole network."""
+def test_random_networks_tile_by_tile(seed: int, is_integer: bool) -> None:
+    """Groups executed tile by tile, with overlapping intervals, return the bytes of the whole graph."""
     graph = random_network(seed, 12, height=12, batch=1 + seed % 3, is_integer=is_integer)
     memory = small_memory(seed)
     grouping = plan_groups(graph, Chip.BM1686, memory)
@@ -86,10 +86,10 @@ def test_random_networks_in_parts(seed: int, is_integer: bool) -> None:
         found = group_cost(nodes, set(graph.outputs), group.tiles, group.keeps_constants, memory, BM1686)
         assert counted.peak <= found.lane_bytes <= memory.lane_bytes
         assert counted.stored == found.stored
-        assert counted.loaded <= found.loaded  # those of constants come on top
+        assert counted.loaded <= found.loaded  # the planner also counts constants
 
 
-def test_the_networks_above_are_cut_along_every_axis() -> None:
+def test_random_networks_are_tiled_along_every_axis() -> None:
     missing = {0, 1, 2}
     for seed in range(40):
         graph = random_network(seed, 12, height=12, batch=1 + seed % 3)
@@ -104,14 +104,14 @@ def test_the_networks_above_are_cut_along_every_axis() -> None:
 def test_within_five_percent_of_exhaustive_search(seed: int) -> None:
     graph = random_network(seed, 8, is_integer=bool(seed % 2))
     memory = LocalMemory(4, int(np.random.default_rng(seed).choice([200, 300, 500, 1000])), 16)
-    best = least_weight(graph, Chip.BM1686, memory)
+    best = least_cost(graph, Chip.BM1686, memory)
     grouping = plan_groups(graph, Chip.BM1686, memory)
-    found = weight_of(graph, grouping, Chip.BM1686)
-    assert found <= 1.05 * best  # it may be less: the search runs the nodes of a group in the graph's order only
+    found = cost_of(graph, grouping, Chip.BM1686)
+    assert found <= 1.05 * best  # can be lower: the search keeps the order of the graph inside a group
 
 
-def weight_of(graph: Graph, grouping: Grouping, chip: Chip) -> float:
-    """What the objective is, from the groups alone."""
+def cost_of(graph: Graph, grouping: Grouping, chip: Chip) -> float:
+    """Cost of a grouping, computed by ``group_cost``."""
     nodes, outputs, total = graph.nodes, set(graph.outputs), 0.0
     grouped = set()
     for group in grouping.groups:
@@ -119,17 +119,17 @@ def weight_of(graph: Graph, grouping: Grouping, chip: Chip) -> float:
         grouped.update(members)
         total += group_cost(
             members, outputs, group.tiles, group.keeps_constants, grouping.memory, hardware_of(chip)
-        ).weight
+        ).objective
     return total + sum(cost.bytes_alone(node) or 0 for node in nodes if node not in grouped)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_planner_counts_as_group_cost_does(seed: int) -> None:
+def test_plan_cost_equals_group_cost(seed: int) -> None:
     graph = random_network(seed, 14, height=12, batch=1 + seed % 2, is_integer=bool(seed % 3))
     memory = small_memory(seed + 1)
     plan = plan_order(graph, graph.nodes, Chip.BM1686, BM1686, memory)
-    # The weight of what is repeated is computed from shares in the one, from whole steps in the other.
-    assert plan.weight == pytest.approx(weight_of(graph, Grouping(memory, plan.groups), Chip.BM1686), rel=1e-6)
+    # One computes the recomputation from ratios, the other from integer multiply-accumulates.
+    assert plan.cost == pytest.approx(cost_of(graph, Grouping(memory, plan.groups), Chip.BM1686), rel=1e-6)
 
 
 def test_results_do_not_depend_on_grouping() -> None:
@@ -152,27 +152,27 @@ def chain(count: int) -> Graph:
     return g
 
 
-def test_nothing_fits_into_no_memory() -> None:
+def test_no_groups_without_memory() -> None:
     assert plan_groups(chain(3), Chip.BM1686, LocalMemory(1, 16, 16)).groups == ()
 
 
-def test_global_operators_and_open_extents_are_in_no_group() -> None:
+def test_dynamic_extents_are_in_no_group() -> None:
     g = Graph("open")
     x = g.input("x", TensorType(F32, ("N", 8, 4, 4)))
     g.output(g.add(Active(ActiveType.ACTIVE_RELU), g.add(Active(ActiveType.ACTIVE_RELU), x)))
     assert plan_groups(g, Chip.BM1686).groups == ()
 
 
-def test_a_long_chain_is_planned_by_looking_at_few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_chain_evaluates_few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     from tpuconvert.optimizer.grouping import planner
 
-    looked_at = []
-    ending = planner.Ending
-    monkeypatch.setattr(planner, "Ending", lambda *a: looked_at.append(1) or ending(*a))
+    evaluated = []
+    bounds = planner.SegmentBounds
+    monkeypatch.setattr(planner, "SegmentBounds", lambda *a: evaluated.append(1) or bounds(*a))
     graph = chain(2000)
     grouping = plan_groups(graph, Chip.BM1686)
     assert sum(group.count for group in grouping.groups) == len(graph)
-    assert len(looked_at) < 100  # not one for each of 4,000 nodes
+    assert len(evaluated) < 100  # not one for each of 4,000 nodes
 
 
 def test_groups_of_networks_that_are_all_different_are_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tpuconvert.report.cost import describe_cost
 ENOUGH = 0.6
 
 
-def saved(model: tc.Model) -> float:
+def saved_share(model: tc.Model) -> float:
     return describe_cost(model)["saved"]
 
 
@@ -23,13 +23,13 @@ def test_random_weights(tmp_path: Path, name: str) -> None:
     write_network(network, source)
     samples = [{network.input: network.samples(1, 0)}]
     for chip in ("bm1682", "bm1684", "bm1686"):
-        assert saved(tc.convert(source, chip=chip)) >= ENOUGH
-        assert saved(tc.convert(source, chip=chip, local_memory="bm1684x")) >= ENOUGH
+        assert saved_share(tc.convert(source, chip=chip)) >= ENOUGH
+        assert saved_share(tc.convert(source, chip=chip, local_memory="bm1684x")) >= ENOUGH
     for chip in ("bm1684", "bm1686"):
-        assert saved(tc.convert(source, chip=chip, quantize="int8", calibration=samples)) >= ENOUGH
+        assert saved_share(tc.convert(source, chip=chip, quantize="int8", calibration=samples)) >= ENOUGH
 
 
 @pytest.mark.parametrize("name", [name for name in data_models.names() if "mobilenet_v2" in name])
 def test_trained_mobilenets(data_root: Path, name: str) -> None:
     model, _ = data_models.converted(data_root, name, "bm1686", "source")
-    assert saved(model) >= ENOUGH
+    assert saved_share(model) >= ENOUGH

@@ -1,7 +1,7 @@
-"""Runs groups part by part with the NumPy reference, and counts what lies in memory meanwhile.
+"""Run groups tile by tile with the NumPy reference, and measure memory and traffic.
 
-Written against what the operators mean, not against the planner: only the intervals come from the code under test. An
-interval that is too short gives results of the wrong shape or with wrong borders.
+Only the intervals come from the code under test. An interval that is too short gives results of the wrong shape or with
+wrong elements at tile edges.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclass
 class Counted:
-    """What running a group took."""
+    """Measured memory and traffic of a group, in bytes."""
 
     peak: int = 0
     loaded: int = 0
@@ -36,7 +36,7 @@ class Counted:
 
 
 def run_whole(graph: Graph, feeds: dict[str, Array], chip: Chip) -> dict[Value, Array]:
-    """Every value of the graph."""
+    """Compute every value of the graph."""
     arrays = {value: feeds[value.name] for value in graph.inputs}
     arrays |= {value: value.array for value in graph.values if value.is_constant}
     for node in graph.nodes:
@@ -46,12 +46,12 @@ def run_whole(graph: Graph, feeds: dict[str, Array], chip: Chip) -> dict[Value, 
 
 
 def run_grouped(graph: Graph, grouping: Grouping, feeds: dict[str, Array], chip: Chip) -> list[Counted]:
-    """Run groups in parts; every result that leaves a group must have the bytes of the whole run."""
+    """Run groups tile by tile. Every result that leaves a group must have the bytes of the untiled run."""
     whole = run_whole(graph, feeds, chip)
     counts = []
     for group in grouping.groups:
         nodes = graph.nodes[group.first : group.stop]
-        found, counted = run_in_parts(nodes, group, graph, whole, grouping.memory, chip)
+        found, counted = run_tiled(nodes, group, graph, whole, grouping.memory, chip)
         for value, array in found.items():
             assert array.dtype == whole[value].dtype
             assert array.tobytes() == whole[value].tobytes(), f"'{value.name}' of {group}"
@@ -59,10 +59,10 @@ def run_grouped(graph: Graph, grouping: Grouping, feeds: dict[str, Array], chip:
     return counts
 
 
-def run_in_parts(
+def run_tiled(
     nodes: list[Node], group: Group, graph: Graph, whole: dict[Value, Array], memory: LocalMemory, chip: Chip
 ) -> tuple[dict[Value, Array], Counted]:
-    """Results that leave the group, put together from their parts."""
+    """Run a group tile by tile and return the assembled results that leave it."""
     leave = leaving(nodes, set(graph.outputs))
     together = {value: np.empty_like(whole[value]) for value in leave}
     counted = Counted()
@@ -80,20 +80,20 @@ def run_in_parts(
         for step, node in enumerate(nodes):
             box = tuple(box[node.outputs[0]] for box in boxes)
             operands = []
-            for place, value in enumerate(node.inputs):
+            for slot, value in enumerate(node.inputs):
                 if value is None:
                     operands.append(None)
                     continue
-                wanted = _operand_box(node, place, value, box, tiles)
+                wanted = _operand_box(node, slot, value, box, tiles)
                 source, origin = (value.array, _all(value)) if value.is_constant else held[value]
                 operands.append(_inside(source, origin, wanted))
                 if value.is_constant:
-                    # Filters come one per lane unless they stay; everything else as a whole.
+                    # Filters are loaded one per lane unless resident; other constants are loaded completely.
                     steps[step] += 0 if isinstance(node.op, ConvolutionParams) else _lanes(operands[-1], memory)
-            results = adapted(node, box, tiles).evaluate(*operands, chip=chip)
+            results = adapt_op(node, box, tiles).evaluate(*operands, chip=chip)
             for value, array in zip(node.outputs, results, strict=True):
                 expected = tuple(stop - start for start, stop in box)[: array.ndim]
-                assert array.shape[:3] == expected, f"{node.op} makes {array.shape} where {expected} was planned"
+                assert array.shape[:3] == expected, f"{node.op} returns {array.shape}, expected {expected}"
                 held[value] = array, box
                 last = max((nodes.index(user) for user, _ in value.uses if user in nodes), default=step)
                 for index_ in range(step, last + 1):
@@ -110,14 +110,14 @@ def run_in_parts(
 def _lanes_by_step(nodes: list[Node], loaded: dict[Value, Array], memory: LocalMemory) -> list[int]:
     steps = [0] * len(nodes)
     for value, array in loaded.items():
-        readers = [place for place, node in enumerate(nodes) if value in node.inputs]
-        for step in range(min(readers), max(readers) + 1):
+        users = [slot for slot, node in enumerate(nodes) if value in node.inputs]
+        for step in range(min(users), max(users) + 1):
             steps[step] += _lanes(array, memory)
     return steps
 
 
 def _lanes(array: Array, memory: LocalMemory) -> int:
-    """Bytes of one lane: channels go to the lanes in turn, and each plane begins at an aligned place."""
+    """Bytes of one lane: channels are distributed over lanes, and each plane begins at an aligned address."""
     n, c = (*array.shape, 1, 1)[:2]
     plane = array.nbytes // max(n * c, 1)
     rows = (plane + memory.row_bytes - 1) // memory.row_bytes
@@ -141,7 +141,7 @@ def _cut(array: Array, box: Box) -> tuple[Array, Box]:
 
 
 def _inside(array: Array, origin: Box, wanted: Box) -> Array:
-    """A part of a part. Everything that is wanted must be there."""
+    """Extract a box from a tile that must contain it."""
     moved = []
     for (first, last), (start, stop) in zip(origin, wanted, strict=True):
         assert first <= start <= stop <= last, f"{wanted} is not in {origin}"
@@ -149,17 +149,17 @@ def _inside(array: Array, origin: Box, wanted: Box) -> Array:
     return np.ascontiguousarray(array[_slices(tuple(moved), array.ndim)])
 
 
-def _operand_box(node: Node, place: int, value: Value, box: Box, tiles) -> Box:
+def _operand_box(node: Node, slot: int, value: Value, box: Box, tiles) -> Box:
     found = list(_all(value))
     for axis in AXES:
-        cut = rule_of(node, axis, tiles[axis])[place]
+        cut = rule_of(node, axis, tiles[axis])[slot]
         if cut is not None:
             found[cut.axis] = cut.of(*box[axis], _extents(value)[cut.axis])
     return tuple(found)
 
 
-def adapted(node: Node, box: Box, tiles) -> Op:
-    """The operator for a part: without the padding that lies in other parts, with the parameters of its channels."""
+def adapt_op(node: Node, box: Box, tiles) -> Op:
+    """Operator for one tile: without the padding of other tiles, with the parameters of its channels."""
     op = node.op
     if tiles.c > 1:
         op = _with_channels(node, op, *box[C])
@@ -194,19 +194,19 @@ def adapted(node: Node, box: Box, tiles) -> Op:
 
 
 def _overhang(start: int, stop: int, stride: int, pad: int, reach: int, extent: int) -> tuple[int, int]:
-    """Rows of padding before and behind the image that the windows of a part reach."""
+    """Rows of padding before and after the image that the windows of a tile reach."""
     return max(pad - start * stride, 0), max((stop - 1) * stride - pad + reach - extent, 0)
 
 
 def _with_channels(node: Node, op: Op, start: int, stop: int) -> Op:
-    """Vectors with one value per output channel lose those of other parts."""
+    """Restrict per-channel vectors to the channels of a tile."""
     changes: dict[str, object] = {}
     for item in dataclasses.fields(op):
         value = getattr(op, item.name)
         is_of_results = item.name.endswith("_vec") and item.name != "izp_vec"
         if is_of_results and len(value) == _extents(node.outputs[0])[C] > 1:
             changes[item.name] = value[start:stop]
-    if isinstance(op, ConvolutionParams) and op.groups > 1:  # depthwise: nothing else with groups is cut
+    if isinstance(op, ConvolutionParams) and op.groups > 1:  # depthwise, the only tiled form of groups
         changes["groups"] = stop - start
         if getattr(op, "izp_vec", ()):
             changes["izp_vec"] = op.izp_vec[start:stop]
