@@ -1,20 +1,21 @@
-"""Deciding the scale of every activation from calibrated ranges.
+"""Choose the scale of every activation from calibrated ranges.
 
-The graph stays a float graph; what is decided is written onto its values as ``quant``. Weights follow from the
-scales of the activations. Which integer operators this becomes is the business of legalization.
+The graph stays a float graph. The parameters are stored in ``quant`` of its values. The scales of the weights follow
+from those of the activations. Legalization chooses the integer operators.
 
-Decisions, in this order:
-1. Which nodes have an integer form. Products always, those of two computed operands where the chip has them;
-   element-wise arithmetic and data movement when their operands are quantized; everything else stays float.
-2. Results that only float nodes and graph outputs read are wide (INT16): an 8-bit rounding just before the end of the
-   integer part would cost accuracy and buy nothing. A non-linear function, an average or a sum in that place stays
-   float: so does the whole residual stream of a transformer, which normalizations and sums read, and what moves an
-   input to it.
+Steps, in this order:
+1. Find the nodes with an integer form: linear operators (those with two computed operands only if the chip has them),
+   and element-wise arithmetic and data movement with quantized operands. Everything else stays float.
+2. Results whose users are float nodes and graph outputs only are wide (INT16): rounding to 8 bits just before the end
+   of the integer part would cost accuracy without a benefit. An activation function, an average or an add in that
+   position stays float. This includes the residual stream of a transformer, whose users are normalizations and adds,
+   and the data movement between a graph input and the stream.
 3. Scales: activations that are never negative are UINT8 with threshold / 255, the others symmetric INT8 with
    threshold / 127; data movement keeps its operand's scale.
-4. A value that only a clamp or a concatenation reads takes over the scale of the result, so that nothing is rounded
-   twice; one that only a factor reads takes it over divided by the factor, which then changes no integer.
-5. Where the chip can, activations get one scale per channel (``channel_scales``).
+4. A value whose sole user is a clamp or a concatenation takes over the scale of the result, so that nothing is rounded
+   twice. If the sole user multiplies by a constant, the value takes over the scale divided by the constant; the
+   multiplication then changes no integer.
+5. If the chip supports it, activations get per-channel scales (``channel_scales``).
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def quantize(
     """Annotate a float graph for one chip.
 
     Args:
-        graph: float graph that was calibrated; its values are annotated in place.
-        ranges: of its values, by name.
-        chip: BM1686 rescales every channel of a result on its own, so activations can have one scale per channel.
-        kept: reasons for nodes that are to stay float, by the name of the first result.
+        graph: calibrated float graph; its values are annotated in place.
+        ranges: calibrated ranges of its values, by name.
+        chip: BM1686 rescales every channel of a result separately, so activations can have per-channel scales.
+        kept: reasons for nodes that must stay float, by the name of the first result.
 
     Returns:
         For every node that stays float, by the name of its first result: the reason.
@@ -102,7 +103,7 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
 
 
 def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[str, str]) -> set[Value]:
-    """Values that no 8-bit node reads. Adds functions, averages and sums in that place to the float nodes."""
+    """Values without 8-bit users. Add activation functions, averages and adds that produce them to the float nodes."""
     wide: set[Value] = set()
     for node in reversed(graph.sorted_nodes()):
         if node.name in floats:
@@ -114,8 +115,8 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
         elif is_average_pool(node.op) or is_table(node.op) or is_arithmetic(node.op) or has_integer_form(node.op):
             floats.add(node.name)
             reasons[node.name] = "nothing after it is quantized"
-    # Data movement and clamps are wide only when what they read is: they do not widen anything themselves. What moves
-    # the result of a float node stays float: rounding it on the way to other float nodes would buy nothing.
+    # Data movement and clamps are wide only if their operands are. Data movement between float nodes stays float:
+    # rounding there has no benefit.
     changed = True
     while changed:
         moved = False
@@ -130,7 +131,7 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
             for node in graph.nodes
             if node.outputs[0] in wide and not is_product(node.op) and not wide.issuperset(_computed(node))
         ]
-        # An operand of a narrow concatenation is narrow too, and so on upwards.
+        # An operand of a narrow concatenation is narrow too, and so are its producers.
         narrow_operands = {
             value for node in graph.nodes if node.name not in floats and node.outputs[0] not in wide
             for value in node.inputs if value in wide
@@ -141,7 +142,7 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
 
 
 def _keep_moved_inputs(graph: Graph, floats: set[str], wide: set[Value], reasons: dict[str, str]) -> None:
-    """What moves an input stays float where a float node reads the result, which is then given unrounded numbers."""
+    """Keep data movement of graph inputs in float if a float node uses the result, to give it unrounded values."""
     moves = [node for node in graph.sorted_nodes() if changes_shape_or_axes(node.op) and node.name not in floats]
     seen: set[Node] = set()
     for node in reversed(moves):
@@ -168,14 +169,17 @@ def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> boo
 
 
 def _passes_wide(graph: Graph, node: Node) -> bool:
-    """Nodes that take 16 bits as they take 8: permute and the like, clamps; factors, concatenations of their own."""
+    """Return True for nodes that support 16 bits as well as 8: layout changes, clamps; some scalings and concats.
+
+    A scaling or a concat must be the sole user of its operands.
+    """
     if node.op.name == "concat" or positive_factor(node.op) is not None:
         return all(graph.is_sole_use(value) for value in _computed(node))
     return changes_shape_or_axes(node.op) or isinstance(node.op, Extract) or node.op.clamp_range() is not None
 
 
 def _computed(node: Node) -> list[Value]:
-    """The operands that are not constant."""
+    """Operands that are not constant."""
     return [value for value in node.inputs if value is not None and not value.is_constant]
 
 
@@ -205,47 +209,47 @@ def _annotate_activations(
 
 
 def _forget_unread(value: Value | None, floats: set[str]) -> None:
-    """A graph input that only float nodes read needs no integers."""
+    """Remove the annotation of a graph input that has only float users."""
     if value is not None and value.producer is None and all(user.name in floats for user in value.users):
         value.quant = None
 
 
 def activation_params(found: Range) -> QuantParams:
-    """UINT8 for values that are never negative, else symmetric INT8; the scale is a binary32 number."""
+    """UINT8 parameters for values that are never negative, else symmetric INT8; the scale is a binary32 number."""
     threshold = found.threshold if found.threshold > 0 else 1.0
     dtype, levels = (U8, 255) if found.is_never_negative else (I8, 127)
     return QuantParams.per_tensor(_scale(threshold / levels), 0, dtype)
 
 
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""Smaller scales are subnormal or 0 in binary32. What they would tell apart is 0 for every network."""
+"""Smallest scale. Smaller ones are subnormal or 0 in binary32; values that small are 0 for every network."""
 
 
 def _scale(exact: float) -> float:
-    """The nearest binary32 scale, at least the smallest normal number."""
+    """Nearest binary32 scale, at least the smallest normal number."""
     return max(float(np.float32(exact)), SMALLEST_SCALE)
 
 
 _WIDE_HEADROOM = {Chip.BM1682: 2.0, Chip.BM1684: 16.0, Chip.BM1686: 2.0}
-"""How far beyond everything seen an INT16 result reaches. BM1684 adds the bias after its 16-bit stage: the sum of
-products alone, which may be larger than the result, must fit."""
+"""Range of an INT16 result, relative to the largest calibrated magnitude. BM1684 adds the bias after its 16-bit stage:
+the accumulator without bias, which may be larger than the result, must fit."""
 
 
 def wide_params(found: Range, headroom: float) -> QuantParams:
-    """Symmetric INT16 over everything that was seen, and ``headroom`` times more."""
+    """Symmetric INT16 parameters for ``headroom`` times the calibrated range."""
     largest = max(-found.low, found.high, 0.0) or 1.0
     return QuantParams.per_tensor(_scale(headroom * largest / 32767), 0, I16)
 
 
 def share_scales(graph: Graph, stated: bool) -> None:
-    """Let a value that only a clamp, a concatenation or data movement reads take over the scale of the result.
+    """Give a value whose sole user is a clamp, a concatenation or data movement the scale of the result.
 
-    Saturation then does what the clamp would do, and elements move without being rounded again.
+    Saturation then replaces the clamp, and data movement does not round again.
 
     Args:
         graph: annotated graph; values are changed in place.
-        stated: the scales are the source file's own and stay; only values that have none, such as the operand of a
-            fused activation, are given one.
+        stated: the scales are source annotations and stay; only values without one, such as the operand of a fused
+            activation, get one.
     """
     for node in reversed(graph.sorted_nodes()):
         result = node.outputs[0].quant
@@ -264,7 +268,7 @@ def share_scales(graph: Graph, stated: bool) -> None:
 
 
 def carry_scales(graph: Graph) -> None:
-    """Let values that are only moved stand for the same integers, where the source file says nothing about them."""
+    """Copy the parameters of an operand to the result of data movement that has no source annotation."""
     for node in graph.sorted_nodes():
         source, result = node.inputs[0] if node.inputs else None, node.outputs[0]
         if changes_shape_or_axes(node.op) and source is not None and result.quant is None:
@@ -273,9 +277,9 @@ def carry_scales(graph: Graph) -> None:
 
 
 def _is_free(graph: Graph, value: Value) -> bool:
-    """Return True if the value has one user and was not moved from a value that has others.
+    """Return True if the value has one user, and so has the value that data movement computed it from.
 
-    The results of a split have the scale of its operand, all of them: none of them is free.
+    All results of a split have the scale of its operand: none of them is free.
     """
     if value.producer is None or not graph.is_sole_use(value):
         return False
@@ -288,5 +292,5 @@ def _is_free(graph: Graph, value: Value) -> bool:
 
 
 def _divided(params: QuantParams, factor: float) -> QuantParams:
-    """Scales by a factor smaller."""
+    """Parameters with the scales divided by a factor."""
     return dataclasses.replace(params, scale=tuple(float(np.float32(scale / factor)) for scale in params.scale))

@@ -1,18 +1,18 @@
-"""Rescales of an ONNX source: integer parameters that give what its binary32 arithmetic gives, for every sum.
+"""Requantization of an ONNX source: integer parameters with the results of its binary32 arithmetic, for every sum.
 
-ONNX defines a quantized product as saturate(round_half_even(sum * factor) + zero point) with the factor
+ONNX defines a quantized linear operator as saturate(round_half_even(sum * factor) + zero point) with the factor
 f32(f32(x_scale * w_scale) / y_scale); f32(sum) * factor is rounded to binary32 before. ``requant_int32`` in mode
-MULTIPLIER_SHIFT rounds sum * multiplier * 2^shift instead. Neither falls when the sum grows, so they are equal for all
-sums when they step from k to k + 1 at the same sum b, for every k that the result can hold:
+MULTIPLIER_SHIFT rounds sum * multiplier * 2^shift instead. Both are monotone in the sum, so they are equal for all
+sums if they step from k to k + 1 at the same sum b, for every k in the range of the result:
 
     b * multiplier >= (k + 1/2) * 2^-shift > (b - 1) * multiplier.
 
-Every k bounds the multiplier from both sides; most factors above 2^-10 leave some multipliers between all bounds. For
-smaller ones there are so many sums that some lie within 2^-17 of a tie, and binary32 makes ties of them: several of
-those contradict each other.
+Every k bounds the multiplier from both sides; for most factors above 2^-10 some multipliers satisfy all bounds. With a
+smaller factor, more sums are in the range of the result. Some of them are within 2^-17 of a tie, and binary32 rounds
+them to the tie; their bounds can contradict each other.
 
-The difference is one step for one or two sums in a million. Deep networks of rectified layers amplify each of them
-until it decides whether a model gives its published numbers.
+The difference is one step for one or two sums in a million. Deep networks of ReLU layers amplify
+each of them until it decides whether a model reaches its published accuracy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rescale:
     Args:
         pairs: multiplier and shift for every factor.
         rounding: of the right shift.
-        equals: whether the results are those of binary32 for every sum.
+        equals: True if the results equal those of binary32 for every sum.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -46,15 +46,15 @@ class Rescale:
 
 
 def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Rescale:
-    """The rescale that reproduces binary32, or the nearest one for factors that have none.
+    """Find the rescale that reproduces binary32, or the nearest one for factors that have none.
 
-    One rounding serves all factors: half up, which kernels have in vectors, unless ties to even reproduce more of them.
-    That is so for factors of few bits, such as powers of two, whose ties are exact.
+    All factors share one rounding mode: ``half_up``, for which vector kernels exist, unless ``half_even`` reproduces
+    more of them. That happens for factors of few bits, such as powers of two, whose ties are exact.
 
     Args:
         factors: binary32 numbers.
         zero_point: of the result.
-        dtype: of the result. More than 8 bits have so many steps that the nearest rescale is taken at once.
+        dtype: of the result. More than 8 bits have too many steps: the nearest rescale is returned without a search.
     """
     nearest = tuple((multiplier, exponent - 31) for multiplier, exponent in map(multiplier_shift, factors))
     if dtype.bits > 8 or not all(multiplier and -62 <= shift < 0 for multiplier, shift in nearest):
@@ -75,7 +75,7 @@ def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Res
 
 
 def _first_sums(factors: Float32Array, steps: Int64Array) -> Int64Array:
-    """For every factor and every step k the smallest sum of which binary32 makes more than k: [factors, steps]."""
+    """Smallest sum that binary32 rescales to more than k, for every factor and every step k: [factors, steps]."""
     factor = factors[:, None]
     about = np.floor((steps + 0.5) / factor.astype(np.float64))
     slack = 2 + np.abs(about) * 2.0**-21  # f32(sum) and the product are off by 2^-24 each, relatively
@@ -90,10 +90,10 @@ def _first_sums(factors: Float32Array, steps: Int64Array) -> Int64Array:
 def _bounds(
     first: Int64Array, steps: Int64Array, shift: Int64Array, rounding: RoundingMode
 ) -> tuple[Int64Array, Int64Array]:
-    """For every factor the smallest and the largest multiplier that step at the given sums.
+    """Smallest and largest multiplier of every factor that step at the given sums.
 
-    A product of sum and multiplier gives more than k from ``least`` on, an integer: the tie itself, or one more where
-    the tie goes down to an even k. |least| < 2^63 for the steps that a 32-bit sum reaches.
+    A product of sum and multiplier is rescaled to more than k from the integer ``least`` on: the tie itself, or one
+    more if the tie is rounded down to an even k. |least| < 2^63 for the steps that a 32-bit sum reaches.
     """
     reached = (first <= I32.max) & (first > I32.min)
     first = np.where(reached, first, 1)
@@ -106,7 +106,7 @@ def _bounds(
 
 
 def _multipliers(factor: Int64Array, least: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The smallest and the largest m with factor * m >= least; the wrong way round where there is none."""
+    """Smallest and largest m with factor * m >= least. Without a solution the smallest exceeds the largest."""
     divisor = np.where(factor == 0, 1, factor)
     floor = least // divisor
     ceiling = floor + (least % divisor != 0)

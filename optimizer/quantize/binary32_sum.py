@@ -1,16 +1,16 @@
-"""Sums of two 8-bit tensors of an ONNX source: integer parameters that give what its runtime's binary32 gives.
+"""Add of two 8-bit tensors of an ONNX source: integer parameters with the results of its runtime's binary32.
 
 ONNX Runtime, whose operator QLinearAdd is, computes with the ratios r = s_x / s_y and r' = s_x' / s_y
 
     saturate(round_half_even(fma(x, r, fma(x', r', fixed)))),    fixed = zero_y - fma(r, zero_x, r' * zero_x').
 
-There are only 2^16 pairs of operands; all but a few lie so far from a tie that every way of computing agrees. Here
+There are only 2^16 pairs of operands; all but a few are so far from a tie that every computation agrees. Here
 
     saturate(round((x - zero_x) * m + (x' - zero_x') * m' + addend) * multiplier * 2^shift) + zero_y)
 
 is the integer form: the first part is exact, m and m' have 22 bits and are in the proportion of the scales, to 2^-44.
 The proportion, the factor and the addend are then moved by some 2^-17 of a step so that the few pairs fall on the side
-of the tie that binary32 gives them; the moves are found by projecting onto one violated condition after the other.
+of the tie that binary32 rounds them to; projections onto one violated condition after the other find the moves.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LARGEST = 2**22 - 1
 
 _ADDEND_LIMIT = 1 << 12
 _NEAR = 2.0**-12
-"""Pairs this near to a tie, in steps, are looked at: binary32 errs by some 2^-16 at most."""
+"""Pairs this near to a tie, in steps, are checked: the error of binary32 is at most about 2^-16."""
 
 _MARGIN = 2.0**-21
-"""How far beyond the tie a pair is moved: what the integers' own resolution needs."""
+"""Distance beyond the tie that a pair is moved to: it covers the resolution of the integer parameters."""
 
 _PROJECTIONS = 2000
 
@@ -50,7 +50,7 @@ class Sum:
         multiplier: of the rescale.
         shift: of the rescale, negative: to the right.
         rounding: of the right shift.
-        different: how many of the 2^16 pairs of operands binary32 rounds to the other side of a tie.
+        different: number of operand pairs, of 2^16, that binary32 rounds to the other side of a tie.
     """
 
     parts: tuple[int, int]
@@ -78,7 +78,7 @@ def find_sum(left: QuantParams, right: QuantParams, result: QuantParams) -> Sum 
 
 
 def _binary32(left: QuantParams, right: QuantParams, result: QuantParams) -> Array:
-    """What ONNX Runtime makes of every pair of operands."""
+    """Result of ONNX Runtime for every pair of operands."""
     ratios = [np.float32(params.scale[0]) / np.float32(result.scale[0]) for params in (left, right)]
     zeros = [np.float32(params.zero_point[0]) for params in (left, right)]
     fixed = np.float32(result.zero_point[0]) - _fused(ratios[0], zeros[0], ratios[1] * zeros[1])
@@ -88,12 +88,12 @@ def _binary32(left: QuantParams, right: QuantParams, result: QuantParams) -> Arr
 
 
 def _fused(a: Array | np.float32, b: np.float32, c: Array | np.float32) -> Array:
-    """A * b + c rounded once: a is an integer of 8 bits, so that product and sum are exact in binary64."""
+    """``a * b + c`` with one rounding: a is an integer of 8 bits, so product and sum are exact in binary64."""
     return np.asarray(np.asarray(a, np.float64) * np.float64(b) + np.asarray(c, np.float64), np.float32)
 
 
 def _pairs(left: QuantParams, right: QuantParams) -> tuple[Array, Array]:
-    """All operands without their zero points."""
+    """All operand integers minus their zero points, shaped for broadcasting."""
     first, second = (
         np.arange(params.dtype.min, params.dtype.max + 1, dtype=np.int64) - params.zero_point[0]
         for params in (left, right)
@@ -102,7 +102,7 @@ def _pairs(left: QuantParams, right: QuantParams) -> tuple[Array, Array]:
 
 
 def _as_integers(real: Vector) -> Sum | None:
-    """The nearest parameters to two ratios and an addend, all in steps of the result."""
+    """Parameters nearest to two ratios and an addend, all in steps of the result."""
     small, large = sorted(real[:2].tolist())
     fraction = (Fraction(small) / Fraction(large)).limit_denominator(LARGEST)
     if not fraction.numerator:
@@ -117,7 +117,7 @@ def _as_integers(real: Vector) -> Sum | None:
 
 
 def _compared(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Sum:
-    """The parameters with the better rounding mode, and how many pairs it gives otherwise."""
+    """Parameters with the better rounding mode and the number of pairs that still differ."""
     total = pairs[0] * found.parts[0] + pairs[1] * found.parts[1] + found.addend
     different = {}
     for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_TO_EVEN):
@@ -128,7 +128,7 @@ def _compared(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: Qua
 
 
 def _moved(real: Vector, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Vector:
-    """Ratios and addend that put every pair near a tie on its side, as far as that is found."""
+    """Ratios and addend that round every pair near a tie as binary32 does, as far as the projections find them."""
     value = pairs[0] * real[0] + pairs[1] * real[1]
     tie = np.floor(value) + 0.5
     inside = (tie > result.dtype.min - result.zero_point[0]) & (tie < result.dtype.max - result.zero_point[0])

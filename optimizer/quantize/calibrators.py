@@ -1,4 +1,4 @@
-"""Ways to find ranges that plugins bring along, besides those of ``ranges.py``."""
+"""Calibration methods of plugins, in addition to those of ``ranges.py``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Collector(Protocol):
     """Collects the values of one tensor over samples."""
 
     def add(self, array: Array) -> None:
-        """Look at one sample."""
+        """Add the values of one sample."""
 
     def result(self) -> Range:
-        """The range of all samples."""
+        """Range of all samples."""
 
 
 _CALIBRATORS: dict[str, type[Collector]] = {}
@@ -43,10 +43,10 @@ def add_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
 
 
 def calibrators() -> tuple[str, ...]:
-    """The names of all methods."""
+    """Names of all methods."""
     return (*OWN, *sorted(_CALIBRATORS))
 
 
 def collector(method: str) -> Collector:
-    """A new collector of a method that there is."""
+    """New collector of a registered method."""
     return RangeCollector(cast(Method, method)) if method in OWN else _CALIBRATORS[method]()

@@ -1,10 +1,10 @@
-"""One scale per channel for activations, at no cost on the chip.
+"""Per-channel scales for activations, at no cost on the chip.
 
-The rescale of a product takes one factor per output channel, so each channel of its result can have a scale of its own.
-What reads the result must be able to undo it: a product takes the ratios into its weights (they multiply input
-channels), a sum into the rescale of its operands, a dequantization has factors per channel. Maxima, averages, clamps
-and enlargements handle every channel alone and pass the scales on; a concatenation of channels joins them, so that its
-operands need no common scale.
+The requantization of a linear operator has a multiplier per output channel, so each channel of its result can have a
+separate scale. The users of the result must compensate for it: a linear operator folds the ratios into its weights
+(they multiply input channels), an add into the rescale of its operands, and a dequantization is per-channel. Pooling,
+clamps and upsampling process every channel separately and pass the scales on. A concatenation of channels
+concatenates the scales, so that its operands need no common scale.
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ from tpuconvert.schema.types import Array, QuantParams
 Vector = npt.NDArray[np.float64]
 
 SHARES = (0.0, 0.25, 0.5)
-"""How much of a channel's distance from the tensor's threshold its scale follows, as an exponent: 0 keeps one scale,
-1 would give every channel its full range. More range for activations leaves less for the weights that take up the
-ratios; the share is chosen for every tensor by what both cost its readers. Shares above one half bet too much on the
-calibration samples: on SqueezeNet they tripled the divergence of the results, measured on
-the pictures that accuracy is measured on."""
+"""Candidate exponents of the ratio of a channel's range to the tensor's: 0 keeps one scale, 1 would give every channel
+its full range. More range for activations leaves less for the weights that absorb the ratios; the exponent is chosen
+for every tensor by the expected error of both at its users. Exponents above one half overfit the calibration samples:
+on SqueezeNet they tripled the divergence of the results, measured on the images of the accuracy test."""
 
 _MOST_HEADROOM = 8.0
-"""A channel's own range is wider than what calibration saw by the ratio of its two largest samples, since a new sample
-may exceed them by as much again; but by no more than this factor."""
+"""Largest headroom. The calibrated range of a channel is widened by the ratio of its two largest samples, since a new
+sample may exceed them by as much again, but at most by this factor."""
 
 _SMALLEST = 2.0**-6
-"""No channel's scale is smaller than this part of the tensor's: calibration may not have seen it active."""
+"""Smallest ratio of a channel's scale to the tensor's: the channel may be inactive in all calibration samples."""
 
 
 def scale_channels(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) -> None:
-    """Replace one scale by one per channel, in place, wherever producer and readers can handle it.
+    """Replace per-tensor by per-channel scales, in place, if the producer and all users support it.
 
     Args:
         graph: annotated graph with zero points of 0.
-        ranges: of its values, by name.
+        ranges: calibrated ranges of its values, by name.
         floats: names of the nodes that stay float.
     """
     chosen = _candidates(graph, ranges, floats)
@@ -72,17 +71,17 @@ def scale_channels(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) 
 
 
 def _in_one_spelling(quant: QuantParams | None) -> QuantParams | None:
-    """Scales that are all the same are one scale: who reads both spellings would see a rescale between them."""
+    """Replace equal per-channel scales by one scale, so that no rescale is inserted between the two forms."""
     if quant is None or quant.axis is None or len(set(quant.scale)) > 1:
         return quant
     return QuantParams.per_tensor(quant.scale[0], 0, quant.dtype)
 
 
 def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Range]) -> dict[Value, Vector]:
-    """Scales per channel for the values that products and sums make.
+    """Choose per-channel scales for the results of linear operators and adds.
 
-    Every share is tried for one value at a time, the others held, in two rounds; the one with the smallest expected
-    error at the value's readers stays.
+    Try every exponent for one value at a time with the others fixed, in two rounds; keep the one with the smallest
+    expected error at the users of the value.
     """
     options = {value: [_shared(value, ranges, share) for share in SHARES] for value in made}
     scales = {value: options[value][0] for value in made}
@@ -109,7 +108,7 @@ def _shared(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
 
 
 def _after_clamps(value: Value) -> Value:
-    """The value behind clamps that alone read this one: they share its scale."""
+    """Result of the chain of clamps that are sole users, starting at the value: they share its scale."""
     users = value.users
     while len(value.uses) == 1 and users[0].op.clamp_range() is not None and _same_type(users[0]):
         value = users[0].outputs[0]
@@ -118,7 +117,7 @@ def _after_clamps(value: Value) -> Value:
 
 
 def _readers(value: Value, chosen: set[Value]) -> list[Node]:
-    """The products and sums that read the value, directly or behind nodes that pass its scales on."""
+    """Linear operators and adds that use the value, directly or through nodes that pass its scales on."""
     found: list[Node] = []
     for user in value.users:
         if user.outputs[0] in chosen and (_passes_on(user) or _joins_channels(user)):
@@ -131,10 +130,11 @@ def _readers(value: Value, chosen: set[Value]) -> list[Node]:
 def _expected_error(
     node: Node, scales: Mapping[Value, Vector], chosen: set[Value], ranges: Mapping[str, Range]
 ) -> float:
-    """Squared error at a product's result that rounding its operand and its weights causes, relative to its variance.
+    """Squared error of a linear operator's result due to rounding operand and weights, relative to its variance.
 
-    An operand with step s errs by s^2 / 12 on average, and the weights of an output channel, which hold w * s, by one
-    127th of their largest in the same way. The mean of the weights' error is not counted: bias correction removes it.
+    An operand with scale s has a mean squared error of s^2 / 12. So have the weights of an output channel, which
+    contain w * s: their scale is 1/127 of the largest. The mean of the weight error is left out: bias correction
+    removes it.
     """
     x = node.inputs[0]
     assert x is not None
@@ -168,9 +168,9 @@ def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
 
 
 def _scales_of(value: Value, scales: Mapping[Value, Vector], chosen: set[Value]) -> Vector:
-    """The scales per channel that a value has with the current choice.
+    """Per-channel scales of a value with the current choice.
 
-    They are 0 for constants, which sums hold in finer units, and for values that stay float.
+    They are 0 for constants, which adds represent in finer units, and for values that stay float.
     """
     node = value.producer
     if value in scales:
@@ -218,7 +218,7 @@ def _can_make(node: Node) -> bool:
 
 
 def _passes_on(node: Node) -> bool:
-    """Whether the node handles every channel alone and at its operand's scale."""
+    """Return True if the node processes every channel separately and keeps its operand's scale."""
     return (
         is_max_pool(node.op)
         or is_average_pool(node.op)
@@ -228,7 +228,7 @@ def _passes_on(node: Node) -> bool:
 
 
 def _same_type(node: Node) -> bool:
-    """Whether a clamp's operand took over its scale; one that did not needs a table."""
+    """Return True if a clamp has the dtype of its operand, which then shares its scale; otherwise it needs a table."""
     x, y = node.inputs[0], node.outputs[0]
     return x is not None and x.quant is not None and y.quant is not None and x.quant.dtype is y.quant.dtype
 
@@ -238,7 +238,7 @@ def _joins_channels(node: Node) -> bool:
 
 
 def _is_fed(value: Value, chosen: set[Value]) -> bool:
-    """Whether a node that only passes scales on has some to pass on."""
+    """Return True if the operands of a node that passes scales on have them."""
     node = value.producer
     assert node is not None
     if _joins_channels(node):
@@ -275,7 +275,7 @@ def _sum_can_read(user: Node) -> bool:
 def _passed_on(node: Node, quant: QuantParams, ranges: Mapping[str, Range]) -> QuantParams:
     if not is_average_pool(node.op) or whole_window(node) is None:
         return quant
-    # One divisor serves all channels: they may use the range that the channel with the largest averages leaves.
+    # All channels share one divisor, so the channel with the largest averages limits the gain in range.
     found = ranges[node.name].channels
     assert found is not None
     after, most = np.asarray(found.largest), quant.dtype.max * np.asarray(quant.scale)

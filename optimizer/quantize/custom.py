@@ -1,8 +1,8 @@
-"""Integer forms of custom operators: what the definition itself says.
+"""Integer forms of custom operators, given by their definitions.
 
-A definition with a method ``quantized(self, operands, results)`` is asked with the parameters of its operands (None for
-those that have none) and results, and answers with an operator that computes the integers of the results from those of
-the operands, or with None when it cannot.
+The method ``quantized(self, operands, results)`` of a definition is called with the quantization parameters of the
+operands (None for those without) and of the results. It returns an operator that computes the integers of the results
+from those of the operands, or None if there is no such operator.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from tpuconvert.schema.op import Op, OpKind
 
 
 def has_integer_form(op: Op) -> bool:
-    """Whether the definition of a custom operator has an answer to the question."""
+    """Return True for a custom operator whose definition has a method ``quantized``."""
     return op.kind is OpKind.CUSTOM and callable(getattr(op, "quantized", None))
 
 
 def custom_form(node: Node, lowering: Lowering) -> Lowered:
-    """The operator that the definition answers with, on integers."""
+    """Replace the node by the operator that ``quantized`` returns."""
     operands = [None if value is None else lowering.quantized(value) for value in node.inputs]
     given = tuple(None if value is None else value.quant for value in operands)
     wanted = tuple(value.quant for value in node.outputs)
-    op = node.op.quantized(given, wanted)  # type: ignore[attr-defined]  # has_integer_form has looked
+    op = node.op.quantized(given, wanted)  # type: ignore[attr-defined]  # checked by has_integer_form
     if op is None:
         return Declined(f"{node.op.name} declines these scales")
     types = op.infer(*[None if value is None else value.type for value in operands])

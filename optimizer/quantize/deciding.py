@@ -1,14 +1,14 @@
-"""Float paths to operators that decide: topk, sort, nms, floor, comparisons, selection by computed indices.
+"""Mixed precision for operators that decide: topk, sort, nms, floor, comparisons, gather by computed indices.
 
-An error of one step of INT8 is small in a sum. Where the order of values, or the whole number below one, decides what
-is computed next, it exchanges results: two scores change places, and other boxes are selected. Operators declare such
-operands (``Op.decides_by``). How far the noise of INT8 matters depends on how close decisions are, which is measured:
-the quantized graph runs on samples, and while outputs that depend on a decision differ from float, the path to the
-decision is kept in float, with one linear operator, then two, four, and so on back to the inputs.
+An error of one INT8 step is small in a sum. It matters if the order or the integer part of values selects what is
+computed next: two scores are swapped, and other boxes are selected. Operators declare such operands
+(``Op.decides_by``). The effect of quantization noise depends on how close the decisions are, so it is measured: the
+quantized graph runs on samples. While outputs that depend on a decision differ from float, the path to the decision is
+kept in float, with one linear operator, then two, four, and so on back to the inputs.
 
-Detections are compared as a set: two of almost the same score may change places without a loss.
+Detections are compared as a set: swapping two of almost equal score is no loss.
 
-A label or a mask at the end of a network (argmax, a comparison) concerns one element at a time: nothing is kept for it.
+A label or a mask at the end of a network (argmax, a comparison) affects one element only: no path is kept for it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ENOUGH = 0.995
 """Cosine similarity to the float outputs from which on decisions count as equal."""
 
 _ABOUT = 0.002
-"""If no path is long enough, the shortest one is chosen whose cosine similarity is this near to the best."""
+"""If no path reaches ``ENOUGH``, choose the shortest one whose cosine similarity is this close to the best."""
 
 SAMPLES = 8
-"""Samples that are looked at."""
+"""Number of samples to run."""
 
 Samples = Iterable[Mapping[str, Array]]
 
@@ -41,8 +41,8 @@ def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: 
     """Choose the nodes that stay in float because a decision depends on them.
 
     Args:
-        graph: float graph, calibrated; annotations that are made meanwhile are removed again.
-        ranges: of its values, by name.
+        graph: calibrated float graph. Annotations made during the search are removed.
+        ranges: calibrated ranges of its values, by name.
         chip: the target.
         samples: feeds; without them the last linear operators before every decision are chosen.
 
@@ -106,12 +106,12 @@ def _deciding_operands(graph: Graph, node: Node) -> list[Value]:
 
 
 def _ends(graph: Graph, node: Node) -> bool:
-    """Return True if only outputs of the graph depend on a node, by way of data movement and casts."""
+    """Return True if only outputs of the graph depend on a node, through data movement and casts."""
     return all(keeps_scale(user.op) or user.op.name == "cast" for user in _after(graph, [node]))
 
 
 def _after(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
-    """All nodes that depend on some nodes, without these."""
+    """Nodes that depend on the given nodes, without these."""
     first = set(nodes)
     reached = {value for node in first for value in node.outputs}
     found = []
@@ -123,7 +123,7 @@ def _after(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _dependent_outputs(graph: Graph) -> dict[str, bool]:
-    """The outputs that depend on a decision, by name; and True if their rows are a set."""
+    """Names of the outputs that depend on a decision, with True if their rows are a set."""
     deciding = [node for node in graph.nodes if _deciding_operands(graph, node)]
     reached = {value for node in (*deciding, *_after(graph, deciding)) for value in node.outputs}
     pairs = zip(graph.outputs, graph.output_ports, strict=True)
@@ -144,7 +144,7 @@ def _nodes_within(depths: Mapping[Node, tuple[int, Node]], most: int) -> dict[st
 
 
 def _doubling(most: int) -> Iterator[int]:
-    """0, 1, 2, 4 and so on, and the most."""
+    """Yield 0, 1, 2, 4 and so on below ``most``, then ``most``."""
     yield 0
     depth = 1
     while depth < most:

@@ -79,11 +79,10 @@ def _widened(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np.in
 
 
 class ExactSums:
-    """Sums of vectors of float64, rounded only when they are read.
+    """Sums of float64 vectors, rounded only when they are read.
 
-    Numbers are cut into digits in base 2^32 whose positions do not depend on the data, and digits are added as
-    integers. The ``_WORDS`` digits from the largest one downwards are kept; what is below that is left out of every
-    number alike.
+    Numbers are split into digits in base 2^32 whose positions do not depend on the data; digits are added as integers.
+    The ``_WORDS`` most significant digits are kept; lower digits are dropped from every number alike.
     """
 
     def __init__(self, size: int) -> None:
@@ -107,7 +106,7 @@ class ExactSums:
         self._words += _shifted(copy._words, self._top - copy._top)
 
     def divided_by(self, count: int) -> npt.NDArray[np.float64]:
-        """Return the sums divided by a number, rounded in the last places of a float64."""
+        """Return the sums divided by a number, rounded to float64."""
         self._digest()
         total = np.zeros(self._words.shape[1])
         for word in self._words[::-1]:
@@ -115,7 +114,7 @@ class ExactSums:
         return np.ldexp(total / count, _WORD * self._top)
 
     def _digest(self) -> None:
-        """Add the rows that were set aside: few large steps cost less than many small ones."""
+        """Add the buffered rows: few large steps cost less than many small ones."""
         if not self._waiting:
             return
         rows = np.concatenate(self._waiting)

@@ -1,18 +1,18 @@
-"""Sums and differences of BM1686 for scales that we chose ourselves: exact integers, then one rounding shift.
+"""``add`` and ``sub`` on BM1686 for scales that calibration chose: exact integers, then one rounding shift.
 
 The scale s of the result, divided by a power of two, is the common unit of both operands, so fine that each operand's
 scale is nearly a whole number m of it:
 
     unit = s / 2^k,    m_j = round(s_j / unit) < 2^15,    k as large as that allows.
 
-One requant_int32 per operand gives (x - zero point) * m exactly: the multiplier m * 2^16 with shift 15 stands for
+One requant_int32 per operand gives (x - zero point) * m exactly: the multiplier m * 2^16 with shift 15 gives
 x * m * 2^16 * 2^(15 - 31), and -zero point * m is its offset. Their sum is exact too, at most 2 * 255 * (2^15 - 1) <
-2^24 in magnitude, which binary32 holds as well. What is left is a shift by k, rounded once.
+2^24 in magnitude, which binary32 represents as well. The last step is a shift by k, rounded once.
 
 Error: each operand's scale is off by at most half a unit, so that the sum is off by 255 units: 255 / 2^k steps of the
-result beside the half step of the last rounding. One k is taken for all channels where that is at most 1/32 of a step.
+result in addition to the half step of the last rounding. All channels share one k if this is at most 1/32 of a step.
 
-A constant operand is held in the common unit from the start, which is finer than its 8 bits, and needs no operator.
+A constant operand is stored in the common unit, which is finer than 8 bits, and needs no operator.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tpuconvert.schema.types import I32, QuantParams
 Vector = npt.NDArray[np.float64]
 
 LARGEST = 2**15 - 1
-"""The largest m."""
+"""Largest m."""
 
 _LARGEST_OPERAND = 255
-"""The magnitude of an 8-bit operand without its zero point."""
+"""Largest magnitude of an 8-bit operand minus its zero point."""
 
 _BITS_FOR_ALL = 13
-"""From so many bits on, all channels of a sum have the same number of them: 255 units are 1/32 of a step."""
+"""If every channel has at least this many bits, all get the same number: 255 units are then 1/32 of a step."""
 
 _MOST_BITS = 24
-"""More than all bits of a sum stand for nothing."""
+"""Most bits of the unit: a sum has no more than 24 bits."""
 
 
 def exact_sum(node: Node, lowering: Lowering) -> Lowered:
@@ -64,11 +64,11 @@ def exact_sum(node: Node, lowering: Lowering) -> Lowered:
 
 
 def fraction_bits(operands: Sequence[Value], result: QuantParams) -> npt.NDArray[np.int64]:
-    """k: bits of the common unit behind the point of the result, one number or one per channel."""
+    """Fraction bits k of the common unit relative to the result: one number, or a per-channel vector."""
     largest: Vector = np.zeros(1)
     for value in operands:
         if value.is_constant:
-            # Not more than what an 8-bit operand may reach, so that the bound of the sum holds for it too.
+            # At most the magnitude of an 8-bit operand, so that the bound of the sum applies to it too.
             scale = np.asarray([float(np.abs(value.array).max(initial=0.0)) / _LARGEST_OPERAND])
         else:
             assert value.quant is not None
@@ -121,6 +121,6 @@ def _in_units(lowering: Lowering, x: Value, units: Vector, name: str) -> Value:
 
 
 def _shortest(factors: Vector) -> list[float]:
-    """One factor where all are equal."""
+    """List of one factor if all are equal, else all factors."""
     found: list[float] = factors.tolist()
     return found[:1] if len(set(found)) == 1 else found

@@ -1,4 +1,4 @@
-"""From an annotated float graph to the integer operators of one chip."""
+"""Legalization: lower an annotated float graph to the integer operators of one chip."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tpuconvert.schema.types import Chip, ScaleError
 
 @dataclass(frozen=True)
 class FloatNode:
-    """A node that stays float in a quantized model, and why."""
+    """A node that stays float in a quantized model, with the reason."""
 
     node: str
     op: str
@@ -37,12 +37,12 @@ class FloatNode:
 
 @dataclass(frozen=True)
 class Legalized:
-    """A graph of one chip's operators.
+    """A graph of operators that are legal on one chip.
 
     Args:
         graph: the new graph.
-        float_nodes: what of it stayed float.
-        products: for the result of every integer product what it stands for.
+        float_nodes: nodes that stayed float.
+        products: the float value and weights that every integer result of a linear operator approximates.
     """
 
     graph: Graph
@@ -54,9 +54,9 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
     """Lower every annotated node that the chip has an integer form for.
 
     Args:
-        graph: annotated float graph. A graph without annotations comes back as it is.
-        chip: the target. BM1682 has no fixed point: annotated inputs are dequantized at the model's border.
-        reasons: why nodes stay float that quantization decided to leave, by the name of the first result.
+        graph: annotated float graph. A graph without annotations is returned unchanged.
+        chip: the target. BM1682 has no fixed point: annotated graph inputs are dequantized.
+        reasons: of nodes that quantization leaves in float, by the name of the first result.
 
     Returns:
         A new graph whose values keep their names.
@@ -97,7 +97,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
 
 
 def as_float(graph: Graph) -> Graph:
-    """The graph in real numbers: a quantized source with its saturations, any other as it is."""
+    """Convert a graph to float: a quantized source keeps its saturation, any other is unchanged."""
     return legalize(graph, Chip.BM1682).graph
 
 
@@ -131,7 +131,7 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
 
 
 def _keep(node: Node, lowering: Lowering) -> None:
-    """The node as it is, on real numbers."""
+    """Copy the node unchanged, on float operands."""
     inputs = [None if value is None else lowering.real(value) for value in node.inputs]
     results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
     for old, new in zip(node.outputs, results, strict=True):
@@ -141,7 +141,7 @@ def _keep(node: Node, lowering: Lowering) -> None:
 
 
 def _state(node: Node, lowering: Lowering, results: tuple[Value, ...]) -> None:
-    """Remember the integer forms; a node that needed no operator hands its name to its operand's value."""
+    """Store the integer results. If a node needed no operator, rename its operand to the result."""
     for old, new in zip(node.outputs, results, strict=True):
         if new.name != old.name and lowering.g.find(old.name) is None and new.producer is not None:
             lowering.g.rename(new, old.name)

@@ -1,4 +1,4 @@
-"""Integer forms for BM1684: products with the rescale fused in, one factor per layer, and rounding-shift arithmetic.
+"""Lowerings for BM1684: linear operators with fused per-layer requantization, and rounding-shift arithmetic.
 
 Everything is symmetric here: the high-precision symmetric mode takes no zero points.
 """

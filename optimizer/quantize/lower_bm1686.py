@@ -1,4 +1,4 @@
-"""Integer forms for BM1686: products with a 32-bit result and zero points, then a rescale per channel."""
+"""Lowerings for BM1686: linear operators with zero points and INT32 results, then per-channel requantization."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SUM_SHIFT = {8: 20, 16: 15}
 
 @lowers("conv", "deconv", chips=CHIP)
 def convolution(node: Node, lowering: Lowering) -> Lowered:
-    """conv_v2 or deconv_v2, then requant_int32 with one factor per output channel."""
+    """Lower to conv_v2 or deconv_v2, then per-channel requant_int32."""
     weights = _weights(node)
     if isinstance(weights, Declined):
         return weights
@@ -64,7 +64,7 @@ def convolution(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("conv3d", chips=CHIP)
 def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
-    """conv3d_v2, then requant_int32 with one factor per output channel."""
+    """Lower to conv3d_v2, then per-channel requant_int32."""
     weights = _weights(node)
     if isinstance(weights, Declined):
         return weights
@@ -99,7 +99,7 @@ def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("matrix_mul", chips=CHIP)
 def matrix_product(node: Node, lowering: Lowering) -> Lowered:
-    """matrix_mul_v2, then requant_int32 with one factor per column; for two computed operands with one factor."""
+    """Lower to matrix_mul_v2, then requant_int32: per column, or per tensor for two computed operands."""
     if not has_constant_weight(node):
         return runtime_product(node, lowering)
     weights = _weights(node)
@@ -119,7 +119,7 @@ def matrix_product(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("batch_matmul", chips=CHIP)
 def runtime_product(node: Node, lowering: Lowering) -> Lowered:
-    """A product of two computed operands: the leading axes are batches of matrix_mul_v2, a transpose is a flag."""
+    """Lower a matmul of two computed operands: the leading axes are batches of matrix_mul_v2, a transpose is a flag."""
     if lowering.rescale not in ("", ONNX):
         return Declined("how the source rounds a product of two activations is not stated")
     reason = why_no_runtime_product(node, lowering.chip)
@@ -194,7 +194,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     kernel_h, kernel_w = window
     scale, shift = 1, 0
     if not same:
-        # Channels have scales of their own only in one proportion: there is one divisor.
+        # All channels share one divisor, so the ratio of result to operand scale is the same for all of them.
         scale, exponent = multiplier_shift(max(x.quant.scale) / (max(params.scale) * kernel_h * kernel_w))
         shift = 31 - exponent
         if not 0 <= shift <= 63:
@@ -214,10 +214,10 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("add", "sub", chips=CHIP)
 def add(node: Node, lowering: Lowering) -> Lowered:
-    """Both operands as INT32 in one fine unit, their sum, and one rescale to the result.
+    """Rescale both operands to INT32 with a common fine scale, add them, and requantize the result.
 
-    For a source that is quantized the unit is that of TFLite's reference, 2 * max(s1, s2) / 2^20, to the bit; for
-    scales of our own ``exact_sums`` needs fewer operators and rounds less, and a rectifier is no sum at all.
+    For a quantized source the common scale is exactly that of TFLite's reference, 2 * max(s1, s2) / 2^20. For
+    calibrated scales ``exact_sums`` needs fewer operators and rounds less, and a PReLU needs no add at all.
     """
     if not lowering.rescale:
         return rectified(node, lowering) or exact_sum(node, lowering)

@@ -47,7 +47,7 @@ def move(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("copy", chips=INTEGER_CHIPS)
 def copy(node: Node, lowering: Lowering) -> Lowered:
-    """A copy changes at most the scale: a rescale that the source file asks for."""
+    """Requantize if the source file gives the result another scale; otherwise a copy is a no-op."""
     (x,) = node.inputs
     assert x is not None
     return (lowering.quantized(x, result_params(node)),)
@@ -55,7 +55,7 @@ def copy(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("concat", chips=INTEGER_CHIPS)
 def concat(node: Node, lowering: Lowering) -> Lowered:
-    """Operands are brought to the scale of the result first."""
+    """Requantize the operands to the scale of the result first."""
     params = result_params(node)
     # With one scale per joined channel, every operand already has its part of them.
     target = None if params.axis is not None else params
@@ -96,7 +96,7 @@ def pad(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers(Trait.LUT, chips=INTEGER_CHIPS)
 def unary(node: Node, lowering: Lowering) -> Lowered:
-    """A clamp at one scale limits the integers; every other function of one element is a table."""
+    """Lower to a clamp of integers if the scale does not change; every other unary operator is a lookup table."""
     (x,) = node.inputs
     assert x is not None and x.quant is not None
     params = result_params(node)
@@ -113,18 +113,18 @@ def unary(node: Node, lowering: Lowering) -> Lowered:
 
 
 def _is_the_scale_alone(node: Node, params: QuantParams) -> bool:
-    """Whether the node multiplies by what the scales differ by: the integers are the same."""
+    """Return True if the node multiplies by the ratio of the scales: the integers are then equal."""
     factor, (x,) = positive_factor(node.op), node.inputs
     if factor is None or x is None or x.quant is None:
         return False
     if (x.quant.dtype, x.quant.zero_point, x.quant.axis) != (params.dtype, params.zero_point, params.axis):
         return False
-    # The scales are binary32 numbers: that is as near as they can be.
+    # The tolerance covers the rounding of the scales to binary32.
     return bool(np.allclose(np.asarray(x.quant.scale) * factor, params.scale, rtol=2.0**-22, atol=0))
 
 
 def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Lowered:
-    """Limit integers to the nearest integers of real bounds. Bounds beyond the type need no operator."""
+    """Clamp integers to quantized bounds. Bounds beyond the dtype need no operator."""
     params = x.quant
     assert params is not None
     low, high = (_bounds(bound, params) for bound in bounds)
@@ -139,7 +139,7 @@ def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) 
 
 
 def _bounds(bound: float, params: QuantParams) -> list[int]:
-    """A real bound as integers, one per scale; infinities are the ends of the type."""
+    """Quantized bound, one integer per scale; an infinite bound is the limit of the dtype."""
     if math.isinf(bound):
         return [params.dtype.max if bound > 0 else params.dtype.min]
     channels = dataclasses.replace(params, axis=0)

@@ -1,11 +1,11 @@
-"""The frame in which an annotated float graph becomes a graph of one chip's integer operators.
+"""Framework for lowering an annotated float graph to the integer operators of one chip.
 
-A new graph is built. Every value of the old graph has up to two forms in it: ``real`` (FLOAT32) and ``quantized``
-(integers, as its annotation says). A node's lowering makes one of them; the other is made by a conversion node at the
-first use that needs it.
+A new graph is built. Every value of the old graph has up to two forms in it: float (FLOAT32) and quantized (integers
+with the parameters of its annotation). The lowering of a node computes one form; a conversion node computes the other
+at its first use.
 
-Lowerings register per operator and chip. One that cannot serve a node returns ``Declined`` with the reason; the node
-then stays float.
+Lowerings register per operator and chip. A lowering that does not support a node returns ``Declined`` with the reason;
+the node then stays float.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _NO_FRACTION = 3 << 22
 
 @dataclass(frozen=True)
 class Declined:
-    """Why a node has no integer form here."""
+    """Reason for which a node is not lowered to integers."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Product:
-    """What an integer product stands for.
+    """Float counterpart of an integer linear operator.
 
     Args:
-        name: of the float value that its accumulator approximates.
-        exact: its weights in units of their integers, before rounding.
+        name: name of the float value that its accumulator approximates.
+        exact: its weights divided by their scales, before rounding.
     """
 
     name: str
@@ -80,16 +80,16 @@ def lowers(*operators: str | Trait, chips: tuple[Chip, ...]) -> Callable[[Loweri
 
 
 def find_lowering(op: type[Op], chip: Chip) -> LoweringFunction | None:
-    """The integer form of an operator on a chip, if it has one: by its name, else by a trait."""
+    """Lowering of an operator on a chip, or None: looked up by name, then by trait."""
     traits = (trait for trait, known in _LOWERINGS if known is chip and isinstance(trait, Trait) and trait in op.traits)
     return _LOWERINGS.get((op.name, chip)) or next((_LOWERINGS[trait, chip] for trait in traits), None)
 
 
 class Lowering:
-    """The new graph, and the forms that the old graph's values have in it.
+    """The new graph, with the float and quantized forms of the old graph's values.
 
-    ``products`` says for the result of every integer product what it stands for. The result itself may go by another
-    name than the float value: that of a clamp that needed no operator.
+    ``products`` maps the result of every integer linear operator to its float counterpart. Their names may differ: the
+    result can have the name of a clamp that needed no operator.
     """
 
     def __init__(self, old: Graph, chip: Chip) -> None:
@@ -105,17 +105,17 @@ class Lowering:
     # Forms of a value
 
     def set_real(self, old: Value, new: Value) -> None:
-        """State the FLOAT32 form of a value."""
+        """Set the FLOAT32 form of a value."""
         self._real[old] = new
 
     def set_quantized(self, old: Value, new: Value) -> None:
-        """State the integer form of a value."""
+        """Set the integer form of a value."""
         new.quant = old.quant if new.quant is None else new.quant
         assert new.quant == old.quant, f"'{old.name}' is annotated {old.quant}, and lowered as {new.quant}"
         self._quantized[old] = new
 
     def real(self, old: Value) -> Value:
-        """The FLOAT32 form; dequantized at the first use."""
+        """FLOAT32 form of a value; dequantized at the first use."""
         if old not in self._real:
             if old.is_constant:
                 self._real[old] = self.g.constant(old.array, old.name)
@@ -124,11 +124,11 @@ class Lowering:
         return self._real[old]
 
     def quantized(self, old: Value, params: QuantParams | None = None) -> Value:
-        """The integer form.
+        """Integer form of a value.
 
         Args:
-            old: an annotated value, or a constant, which is given symmetric INT8 integers when it has none.
-            params: ask for other parameters than the annotation; costs a table.
+            old: an annotated value, or a constant, which is quantized to symmetric INT8 if it has no annotation.
+            params: parameters to use instead of the annotation; costs a table.
         """
         if old.is_constant:
             return self._quantized_constant(old, params)
@@ -140,7 +140,7 @@ class Lowering:
         return new if params is None else self.rescaled(new, params, f"{old.name}:rescaled")
 
     def integers(self, real: Array, params: QuantParams) -> Array:
-        """Real numbers as integers, rounded as the source format rounds: ONNX divides in binary32, ties to even."""
+        """Quantize floats with the rounding of the source format: ONNX divides in binary32, ties to even."""
         if self.rescale != ONNX or params.axis is not None:
             return params.quantize(real)
         with np.errstate(all="ignore"):
@@ -157,9 +157,9 @@ class Lowering:
         return self.g.constant(self.integers(old.array, wanted), old.name, wanted)
 
     def saturate_real(self, old: Value) -> None:
-        """Let the FLOAT32 form of an annotated value hold only what its integers can.
+        """Saturate the FLOAT32 form of an annotated value to the range of its integers.
 
-        A quantized source relies on saturation where a float model would have an activation.
+        A quantized source relies on saturation where a float model has an activation function.
         """
         params = old.quant
         assert params is not None
@@ -177,7 +177,7 @@ class Lowering:
     # Building blocks
 
     def table(self, x: Value, params: QuantParams, function: Callable[[Array], Array], name: str) -> Value:
-        """A function of one 8-bit element as a table: entry = quantize(function(dequantize(index))).
+        """Lower a unary function of 8-bit integers to a lookup table: entry = quantize(function(dequantize(index))).
 
         The entries are ordered by the unsigned bit pattern of the operand.
         """
@@ -192,11 +192,11 @@ class Lowering:
     def requantize(
         self, x: Value, factors: Sequence[float], params: QuantParams, name: str, *, twice: bool | None = None
     ) -> Value:
-        """Integers times real factors (one, or one per index of axis 1), plus the zero point.
+        """Multiply integers by float factors (one, or one per index of axis 1) and add the zero point.
 
-        A TFLite source rounds twice (mode 0) unless ``twice`` says otherwise, everything else once (mode 2), ONNX with
-        ties to even. Mode 0 has no unsigned 8-bit result: it goes through INT16, which saturates to the same value.
-        Between scales of our own, multipliers have the 24 bits of binary32: the engine then needs one factor, not two.
+        A TFLite source rounds twice (mode 0) unless ``twice`` is False, everything else once (mode 2), ONNX with ties
+        to even. Mode 0 has no unsigned 8-bit result: it goes through INT16, which saturates to the same value. Between
+        calibrated scales, multipliers have the 24 bits of binary32: the engine then needs one multiplier, not two.
         """
         tflite = self.rescale == "tflite" if twice is None else twice
         if not self.rescale:
@@ -217,11 +217,11 @@ class Lowering:
     def requantize_product(
         self, x: Value, units: Sequence[float], params: QuantParams, name: str, *, twice: bool | None = None
     ) -> Value:
-        """Integers in some units (one, or one per index of axis 1) at other parameters, as ``requantize``.
+        """Requantize an accumulator with the given scales (one, or one per index of axis 1), as ``requantize``.
 
-        For an ONNX source the result is that of binary32. One factor that no integers reproduce is left to binary32;
-        of many factors those are rounded once, from the exact product, because a float result would cost every channel
-        four operators.
+        For an ONNX source the result is that of binary32. A single factor without an exact integer form is applied in
+        binary32. Among several factors, those without one are applied to the exact product with one rounding, because
+        a float result would cost every channel four operators.
         """
         if self.rescale != ONNX:
             return self.requantize(x, ratios(units, params.scale), params, name, twice=twice)
@@ -229,7 +229,7 @@ class Lowering:
         return self.requantize_as_binary32(x, factors, params, name)
 
     def requantize_as_binary32(self, x: Value, factors: Sequence[float], params: QuantParams, name: str) -> Value:
-        """Integers times binary32 factors (one, or one per index of axis 1), plus the zero point, as ONNX states it."""
+        """Multiply integers by binary32 factors (one, or one per index of axis 1) as ONNX does, plus the zero point."""
         found = find_rescale(factors, params.zero_point[0], params.dtype)
         if not found.equals and len(factors) == 1:
             real = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:float32")
@@ -242,9 +242,9 @@ class Lowering:
         return result
 
     def _even_integers(self, x: Value, params: QuantParams, name: str) -> Value:
-        """FLOAT32 as integers with a zero point, ties to even: the sum with 1.5 * 2^23 has no fraction bits left.
+        """Round FLOAT32 to integers, ties to even, and add the zero point: adding 1.5 * 2^23 removes the fraction bits.
 
-        Below 2^22 in magnitude, that is; beyond, the result is saturated in any case.
+        This is exact below 2^22 in magnitude; beyond, the result saturates.
         """
         shifted = self.g.add(Adds(Scalar.f32(_NO_FRACTION)), x, name=f"{name}:rounded")
         offset = params.zero_point[0] - _NO_FRACTION
@@ -259,7 +259,7 @@ class Lowering:
         return result
 
     def widen(self, x: Value, left_shift: int, name: str) -> Value:
-        """(x - zero_point) * 2^left_shift as INT32, exactly."""
+        """``(x - zero_point) * 2^left_shift`` as INT32, exactly."""
         assert x.quant is not None
         op = RequantInt32(
             multiplier_val=1 << 30,
@@ -271,12 +271,12 @@ class Lowering:
         return self.g.add(op, x, name=name)
 
     def scale_int32(self, x: Value, factors: Sequence[float], name: str) -> Value:
-        """INT32 times real factors below one (one, or one per index of axis 1), rounded, as INT32."""
+        """Multiply INT32 by float factors below one (one, or one per index of axis 1) and round to INT32."""
         pairs = [multiplier_shift(factor) for factor in factors]
         return self.g.add(_rescale(pairs, 0, RequantMode.TFLITE_LSHIFT, I32), x, name=name)
 
     def moves(self, op: Op, *inputs: Value, names: tuple[str, ...]) -> Lowered:
-        """The operator itself on integers, when the chip has it for them."""
+        """Add the operator on integers if it is legal on the chip, else decline."""
         types = [value.type for value in inputs]
         verdict = check(op, self.chip, types, op.infer(*types))
         if verdict.status is Status.ILLEGAL:
@@ -284,7 +284,7 @@ class Lowering:
         return self.g.add_all(op, *inputs, names=names)
 
     def rescaled(self, x: Value, params: QuantParams, name: str) -> Value:
-        """Integers at other parameters: a table for 8 bits."""
+        """Requantize to other parameters: with a lookup table for 8 bits."""
         if params == x.quant:
             return x
         assert x.quant is not None
@@ -296,7 +296,7 @@ class Lowering:
         return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
 
     def _rescaled_entries(self, x: Value, params: QuantParams) -> Array:
-        """All 256 integers at another scale, rounded as the source format rounds."""
+        """Requantized values of all 256 integers, rounded as the source format rounds."""
         assert x.quant is not None
         if self.rescale != TFLITE:
             return self.integers(x.quant.dequantize(_patterns(x.dtype)), params)

@@ -1,8 +1,8 @@
-"""How large the values of a tensor get: collected over calibration data, turned into a threshold.
+"""Ranges of tensors: collected over calibration samples, and converted to a threshold.
 
-Three methods. ``minmax`` takes the largest magnitude that was seen. ``kl`` looks for the threshold whose 8-bit
-histogram diverges least from the histogram of the real values (Kullback-Leibler). ``mse`` looks for the threshold with
-the smallest squared error: what is cut off beyond it against what rounding costs within it.
+Three methods. ``minmax`` takes the largest magnitude of all samples. ``kl`` searches for the threshold whose 8-bit
+histogram diverges least from the histogram of the float values (Kullback-Leibler). ``mse`` searches for the threshold
+with the smallest squared error: clipping beyond it plus rounding within it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Method = Literal["minmax", "kl", "mse"]
 
 @dataclass(frozen=True)
 class Channels:
-    """Statistics per index of axis 1, in real units.
+    """Statistics per index of axis 1, as float values.
 
     Args:
         largest: largest magnitude.
-        second: largest magnitude of the sample that comes second; how far it lies below tells how heavy the tail is.
+        second: magnitude of the second-largest sample; its distance from the largest indicates how heavy the tail is.
         variance: mean squared distance from the channel's mean; each sample counts alike.
         mean: over all samples, each of which counts alike.
     """
@@ -41,11 +41,11 @@ class Channels:
 
 @dataclass(frozen=True)
 class Range:
-    """What calibration found for one tensor, in real units.
+    """Calibration result of one tensor, as float values.
 
     Args:
-        low: smallest value seen.
-        high: largest value seen.
+        low: smallest value of all samples.
+        high: largest value of all samples.
         threshold: magnitude that is worth representing; at most max(-low, high).
         channels: the same per index of axis 1; None for tensors of one axis, and where the extent varied.
     """
@@ -57,7 +57,7 @@ class Range:
 
     @property
     def is_never_negative(self) -> bool:
-        """Whether no negative value was seen."""
+        """Return True if no sample has a negative value."""
         return self.low >= 0.0
 
 

@@ -1,17 +1,17 @@
-"""Rectifiers with a slope per channel, on BM1686 and for scales of our own: one rounding, from the accumulator itself.
+"""PReLU on BM1686 for calibrated scales: one rounding, from the accumulator.
 
-Quantization sees relu(x) + SLOPES * min(x, 0), which is max(x, s * x) for a slope s up to 1 and min(x, s * x) above. In
-the integers X of x, which stand for x / u, and steps t of the result:
+The graph contains relu(x) + SLOPES * min(x, 0), which is max(x, s * x) for a slope s up to 1 and min(x, s * x) above.
+With the integers X = x / u of x, and the scale t of the result:
 
     max(round(X * u / t), round(X * s * u / t)):
 
-two requant_int32 and a maximum. Rounding and saturation never change the order of two numbers, so that this is what the
-exact result is rounded to. X is what x is rescaled from, the accumulator of a product or a sum, where there is one: x
-itself then needs no rounding, and no operator if nobody else reads it. Where some slopes are larger than 1, there is a
-minimum behind the maximum. Each of the two is given, for the channels of the other, what changes nothing: the smallest
-integer, or the largest, which a multiplier of 0 and an offset make.
+two requant_int32 and a maximum. Rounding and saturation are monotone, so this equals the rounded exact result. X is
+the accumulator (of a linear operator or an add) that x is requantized from, if there is one: x then needs no rounding,
+and no operator if it has no other user. If some slopes are larger than 1, a minimum follows the maximum. For the
+channels of the other, each of the two gets a neutral operand: the smallest or the largest integer, computed with a
+multiplier of 0 and an offset.
 
-That is 3 operators, or 5, where the sum takes 8 apart from the rescale of x: two tables, a product and its rescale, two
+This takes 3 or 5 operators. The add would take 8 besides the rescale of x: two tables, a multiply and its rescale, two
 operands, their sum and its rescale.
 """
 
@@ -33,7 +33,7 @@ from tpuconvert.schema.types import I32, Array, QuantParams
 
 
 def rectified(node: Node, lowering: Lowering) -> Lowered | None:
-    """A sum that is a rectifier with a slope per channel; None where it is something else."""
+    """Lower an add that forms a PReLU; return None for any other add."""
     found = _rectifier(node)
     if found is None:
         return None
@@ -53,7 +53,7 @@ def rectified(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _rectifier(node: Node) -> tuple[Value, Array] | None:
-    """The operand of relu(x) + SLOPES * min(x, 0), and one slope per index of axis 1."""
+    """Match ``relu(x) + SLOPES * min(x, 0)``: return x and one slope per index of axis 1."""
     if not isinstance(node.op, Add) or any(value is None or value.producer is None for value in node.inputs):
         return None
     for positive, sloped in (node.inputs, node.inputs[::-1]):
@@ -67,7 +67,7 @@ def _rectifier(node: Node) -> tuple[Value, Array] | None:
 
 
 def _negative_part(node: Node | None) -> tuple[Value, Array] | None:
-    """The operand of SLOPES * min(x, 0), as a product or as a depthwise convolution, and the slopes."""
+    """Match ``SLOPES * min(x, 0)``, as a multiply or a depthwise convolution: return x and the slopes."""
     if node is None or len(node.inputs) < 2 or not isinstance(node.op, (Conv, Mul)):
         return None
     least, factors, *bias = node.inputs
@@ -86,7 +86,7 @@ def _negative_part(node: Node | None) -> tuple[Value, Array] | None:
 
 
 def _finest(x: Value, lowering: Lowering, name: str) -> tuple[Value, Sequence[float]]:
-    """The integers that a value is rescaled from, and their units; wider ones of its own where it is not."""
+    """Integers that a value is requantized from, with their scales; otherwise the value, widened if it has 8 bits."""
     rescale = x.producer
     above = rescale.inputs[0] if rescale is not None and isinstance(rescale.op, RequantInt32) else None
     if above is not None and above.dtype is I32 and above.quant is not None:
@@ -96,16 +96,16 @@ def _finest(x: Value, lowering: Lowering, name: str) -> tuple[Value, Sequence[fl
 
 
 _Part = tuple[Array, Array]
-"""A factor and an offset per channel."""
+"""Per-channel factors and offsets."""
 
 
 def _unless(excluded: Array, factors: Array, instead: int) -> _Part:
-    """Factors, but for some channels an integer in the place of the result."""
+    """Factors without offset; for the excluded channels a factor of 0 and the integer ``instead`` as offset."""
     return np.where(excluded, 0.0, factors), np.where(excluded, instead, 0)
 
 
 def _rescaled(lowering: Lowering, x: Value, part: _Part, params: QuantParams, name: str) -> Value:
-    """Integers times a factor per channel, which may be negative, plus an offset per channel."""
+    """Multiply integers by per-channel factors, which may be negative, and add per-channel offsets."""
     factors, offsets = part
     pairs = [multiplier_shift(float(np.float32(abs(factor)))) for factor in factors]
     signs = np.where(factors < 0, -1, 1).tolist()

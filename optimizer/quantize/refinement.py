@@ -1,13 +1,13 @@
-"""Making an integer graph follow its float graph more closely, on samples.
+"""Refinement: reduce the error of an integer graph with respect to its float graph, on samples.
 
-The samples go through the integer graph together, node by node. At each product two things happen before they go on,
-so that later layers see what the refined ones give:
+All samples run through the integer graph together, node by node. Two steps refine each linear operator before its
+result is computed, so that later layers get the refined results:
 
-1. Its weights are rounded anew, so that their errors cancel on what the product really gets (``weight_rounding``).
-2. The mean of its accumulator, by channel, is compared with the mean of the float result on the same samples; the
-   difference goes into the INT32 bias. Rounding shifts means, and the shifts of all layers would add up.
+1. Adaptive rounding of its weights: their errors cancel on the actual operand (``weight_rounding``).
+2. Bias correction: the difference between the per-channel means of the float result and of the accumulator, on the
+   same samples, is added to the INT32 bias. Rounding shifts means, and the shifts of all layers would add up.
 
-Source of the second: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019),
+Source of step 2: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019),
 section 4.2, the empirical form.
 """
 
@@ -42,14 +42,14 @@ from tpuconvert.schema.types import I32, Array, Chip
 from tpuconvert.schema.volume_params import VolumeConvolution
 
 SAMPLES = 64
-"""Samples that refinement uses at most: means settle long before thresholds do."""
+"""Most samples that refinement uses: means converge long before thresholds do."""
 
 _FEWEST_FEEDS = 8
-"""Feeds that are used at least, if there are as many: axis 0 of an input may not count samples but time steps."""
+"""Fewest feeds to use, if there are as many: axis 0 of an input may count time steps instead of samples."""
 
 _OBSERVATIONS = 8192
-"""So many positions of a product's operand are looked at, over all samples, for their covariance; at least four times
-the number of inputs."""
+"""Number of positions of a linear operator's operand that the covariance is computed from, over all samples; at least
+four times the number of inputs."""
 
 
 def refine(
@@ -63,15 +63,15 @@ def refine(
     """Change weights and biases of a legalized graph in place.
 
     Args:
-        legalized: what legalization made of ``real``; products without a bias are left alone.
+        legalized: the legalized ``real``; linear operators without a bias are not changed.
         real: the float graph, whose values have the same names.
         samples: feeds, in an order that depends on their content only; the first ``SAMPLES`` samples are used.
-        chip: whose arithmetic counts.
+        chip: the target, whose arithmetic is used.
         progress: called with the number of nodes done.
-        ranges: what calibration found on the same samples. Saves a run of the float graph where all of them are used.
+        ranges: calibrated on the same samples. Saves a run of the float graph if all samples are used.
 
     Returns:
-        The number of products refined.
+        The number of refined linear operators.
     """
     feeds, is_all = _first(samples)
     counts = [samples_in(feed) for feed in feeds]
@@ -109,7 +109,7 @@ def refine(
 
 
 def _is_product(node: Node) -> bool:
-    """Whether the node multiplies integers with constant weights and adds an INT32 bias."""
+    """Return True for an integer linear operator with constant weights and an INT32 bias."""
     if not isinstance(node.op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2, Conv, MatrixMul)) or len(node.inputs) < 3:
         return False
     weight, bias = node.inputs[1], node.inputs[2]
@@ -181,7 +181,7 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
 
 
 def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) -> None:
-    """Move the bias so that the mean of the accumulator, in real units, is the wanted one."""
+    """Move the bias so that the mean of the dequantized accumulator equals the target."""
     operand, weight, bias = node.inputs[:3]
     assert operand is not None and operand.quant is not None
     assert weight is not None and weight.quant is not None and bias is not None

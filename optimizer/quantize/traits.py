@@ -1,4 +1,4 @@
-"""What quantization asks of an operator: which ones move data, which are functions of one element."""
+"""Predicates of operators for quantization: data movement, linear, unary and so on."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tpuconvert.schema.types import Chip
 
 
 def is_max_pool(op: Op) -> bool:
-    """Whether the operator is maximum pooling, which selects elements."""
+    """Return True for maximum pooling, which selects elements."""
     return isinstance(op, Pool) and op.pooling_type == PoolType.MAX
 
 
 def is_average_pool(op: Op) -> bool:
-    """Whether the operator is average pooling."""
+    """Return True for average pooling."""
     return isinstance(op, Pool) and op.pooling_type == PoolType.AVE
 
 
 def keeps_scale(op: Op) -> bool:
-    """Whether the result's elements are elements of the operands."""
+    """Return True if the elements of the result are elements of the operands."""
     return Trait.MOVES_INTEGERS in op.traits or is_max_pool(op)
 
 
@@ -49,12 +49,12 @@ def is_arithmetic(op: Op) -> bool:
 
 
 def is_product(op: Op) -> bool:
-    """Whether the operator sums products: of constant weights, or of two computed operands."""
+    """Return True for linear operators, with constant weights or with two computed operands."""
     return Trait.LINEAR in op.traits or isinstance(op, BatchMatmul)
 
 
 def positive_factor(op: Op) -> float | None:
-    """The positive number that the operator multiplies with, if that is all it does: then only the scale changes."""
+    """Positive constant that the operator multiplies by, or None: such an operator changes only the scale."""
     factor = 0.0
     if isinstance(op, Muls):
         factor = op.scalar.value
@@ -64,9 +64,9 @@ def positive_factor(op: Op) -> float | None:
 
 
 def why_no_runtime_product(node: Node, chip: Chip) -> str:
-    """Why a product of two computed operands has no integer form, or nothing.
+    """Reason why a matmul of two computed operands has no integer form, or an empty string.
 
-    BM1686 has one: matrix_mul_v2, for up to five axes of which the leading ones are equal.
+    BM1686 has one: matrix_mul_v2, for up to five axes with equal leading extents.
     """
     if chip is not Chip.BM1686 or not isinstance(node.op, (MatrixMul, BatchMatmul)) or len(node.inputs) > 2:
         return "its weights are computed while the model runs"
@@ -78,7 +78,7 @@ def why_no_runtime_product(node: Node, chip: Chip) -> str:
 
 
 def whole_window(node: Node) -> tuple[int, int] | None:
-    """Kernel height and width when every window lies inside the image, else None."""
+    """Kernel height and width if every window is inside the image, else None."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
     assert isinstance(op, Pool) and x is not None
     height, width, rows, columns = (*x.shape[2:], *y.shape[2:])
@@ -94,6 +94,6 @@ def whole_window(node: Node) -> tuple[int, int] | None:
 
 
 def has_constant_weight(node: Node) -> bool:
-    """Whether the node is a product with constant weights."""
+    """Return True for a linear operator with constant weights."""
     weight = node.inputs[1] if Trait.LINEAR in node.op.traits else None
     return weight is not None and weight.is_constant

@@ -36,7 +36,7 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
     """Round weights to integers within -127..127.
 
     Args:
-        exact: real weights in units of their integers, [groups, outputs, inputs].
+        exact: float weights divided by their scales, [groups, outputs, inputs].
         covariance: of the inputs, [groups, inputs, inputs].
 
     Returns:
@@ -113,7 +113,7 @@ class Covariance:
 
 
 def patches(x: Array, op: ConvolutionParams | VolumeConvolution, kernel: tuple[int, ...], most: int) -> Array:
-    """What a convolution multiplies its weights with, at evenly spread positions of its result.
+    """Operand windows of a convolution at evenly spread positions of its result.
 
     Args:
         x: operand, [N, C, H, W] or [N, C, D, H, W], zero where padded.

@@ -19,16 +19,16 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, I32, Array, QuantParams
 
 _BIAS_LIMIT = 2.0**30
-"""Half of INT32: the other half is for the sum of products."""
+"""Half of INT32: the other half is for the sum without bias."""
 
 
 def weight_params(weights: Array, axis: int | None, bias: Array | None, input_scale: float) -> QuantParams:
-    """Scales for a weight tensor.
+    """Quantization parameters of a weight tensor.
 
     Args:
-        weights: real weights, any shape.
-        axis: output-channel axis for one scale per channel, or None for one scale.
-        bias: real biases, one per output channel, or None. A channel whose weights are almost zero would give its bias
+        weights: float weights, any shape.
+        axis: output-channel axis for per-channel scales, or None for one scale.
+        bias: float biases, one per output channel, or None. A channel whose weights are almost zero would give its bias
             a scale so small that it leaves INT32; its weight scale is raised until the bias fits.
         input_scale: scale of the activation that the weights are multiplied with.
     """
@@ -45,14 +45,14 @@ def weight_params(weights: Array, axis: int | None, bias: Array | None, input_sc
 
 @dataclass(frozen=True)
 class IntegerWeights:
-    """A product's weights as the chip multiplies them.
+    """Integer weights of a linear operator.
 
     Args:
         stored: integers in the layout of the operator.
-        params: what they mean, relative to ``input_scale``.
-        input_scale: of the activation; where the activation has one scale per channel, the one that the channels'
-            own are taken relative to. Their ratios are inside the weights.
-        exact: the weights in units of their integers, before rounding.
+        params: their quantization parameters, relative to ``input_scale``.
+        input_scale: scale of the activation. If the activation has per-channel scales, their maximum; the ratios to it
+            are folded into the weights.
+        exact: the weights divided by their scales, before rounding.
     """
 
     stored: Array
@@ -62,16 +62,16 @@ class IntegerWeights:
 
     @property
     def units(self) -> tuple[float, ...]:
-        """Real value of one step of the accumulator, per output channel or for all."""
+        """Scale of the accumulator: one per output channel, or one per tensor."""
         return tuple(self.input_scale * scale for scale in self.params.scale)
 
 
 def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
-    """The weights of a product: the source file's own, or the real ones rounded for the scale of the activation.
+    """Weights of a linear operator: from the source file, or quantized for the scale of the activation.
 
     Args:
         node: conv, deconv or matrix_mul of an annotated graph.
-        per_channel: one scale per output channel, or one for the layer.
+        per_channel: use per-channel instead of per-tensor scales.
 
     Returns:
         None when the weights are not constant.
@@ -96,7 +96,7 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
 
 
 def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
-    """One factor per input channel, in a shape that broadcasts against the weights."""
+    """Factors of the input channels, in a shape that broadcasts against the weights."""
     if isinstance(node.op, (Conv, Conv3d)):
         # Depthwise weights are [C * m, 1, kh, kw]: the output channels of one input channel follow each other.
         depthwise, spatial = node.op.groups > 1, (1,) * (weights.ndim - 2)
@@ -113,7 +113,7 @@ def _along_outputs(weights: Array, params: QuantParams) -> Array:
 
 
 def output_channel_axis(node: Node) -> int | None:
-    """The axis of a constant weight that counts output channels; None where groups keep it from being one axis."""
+    """Output-channel axis of a constant weight; None if groups spread the output channels over two axes."""
     if isinstance(node.op, MatrixMul):
         return 1
     if isinstance(node.op, (Conv, Conv3d)):
@@ -133,11 +133,11 @@ def quantize_weights(weights: Array, params: QuantParams) -> Array:
 
 
 def quantize_bias(bias: Array, units: tuple[float, ...]) -> Array:
-    """INT32 biases in units of the accumulator, halves away from zero, saturated.
+    """Quantize biases to INT32 with the scale of the accumulator: ties round away from zero, saturated.
 
     Args:
-        bias: real biases, one per output channel in any shape.
-        units: real value of one step of the accumulator; one, or one per output channel.
+        bias: float biases, one per output channel in any shape.
+        units: scale of the accumulator; one, or one per output channel.
     """
     exact = bias.astype(np.float64).reshape(-1) / np.asarray(units)
     stored: Array = np.clip(rhaz(exact), I32.min, I32.max).astype(np.int32).reshape(bias.shape)
