@@ -138,9 +138,9 @@ def _convolve_volume(g: Graph, x: Value, filters: _Filters, constants: list[Valu
 
 
 def _deconvolve_volume(node: CaffeNode, g: Graph, x: Value, filters: _Filters, count: int) -> Value:
-    """Over three axes: over the planes, with the places along the first axis as channels, then along that axis.
+    """3-D deconv as a 2-D deconv of the planes, with kernel depth as channels, then a deconv along the depth axis.
 
-    The second step puts every plane where it falls: its kernel is 1 at the plane's own place.
+    The second deconv adds each plane at its depth offset: its kernel is 1 at that offset and 0 elsewhere.
     """
     window, kernel = filters.window, filters.kernel
     batch, channels, depth, height, width = x.type.static_shape

@@ -114,11 +114,11 @@ def _describe(message: Any, parsed: Parsed, file: str, limits: Limits) -> NetDes
         raise CorruptInputError("mixes 'layer' with 'layers', the form before it", file=file, hint=hint)
     if len(message.layer) + len(message.layers) > limits.max_nodes:
         raise ResourceLimitError(f"more than {limits.max_nodes} layers", file=file)
-    layers = [*_input_layer(message, file), *_upgraded(message, parsed)]
+    layers = [*_input_layer(message, file), *_upgrade_layers(message, parsed)]
     kept = [layer for layer in layers if _runs(layer.message, message.state, file)]
     numbers = {id(layer) for layer in kept}
     left_out = [layer for layer in layers if id(layer) not in numbers]
-    borrowed = _borrowed(kept, left_out)
+    borrowed = _borrow_data_layers(kept, left_out)
     numbers |= {id(layer) for layer in borrowed}
     names = [layer.message.name for layer in left_out if id(layer) not in numbers]
     return NetDescription(
@@ -126,10 +126,10 @@ def _describe(message: Any, parsed: Parsed, file: str, limits: Limits) -> NetDes
     )
 
 
-def _borrowed(kept: list[LayerDescription], left_out: list[LayerDescription]) -> list[LayerDescription]:
+def _borrow_data_layers(kept: list[LayerDescription], left_out: list[LayerDescription]) -> list[LayerDescription]:
     """Data layers of another phase or stage whose tops are read, and which no layer that is kept makes.
 
-    A network that is only trained, or tested in stages that a solver names, still says what its inputs are.
+    A network that is used only for training, or has test stages named by a solver, still declares its inputs.
     """
     made = {top for layer in kept for top in layer.message.top}
     missing = {bottom for layer in kept for bottom in layer.message.bottom} - made
@@ -143,7 +143,7 @@ def _borrowed(kept: list[LayerDescription], left_out: list[LayerDescription]) ->
     return found
 
 
-def _upgraded(message: Any, parsed: Parsed) -> Iterator[LayerDescription]:
+def _upgrade_layers(message: Any, parsed: Parsed) -> Iterator[LayerDescription]:
     """The layers in the current form, each with what belongs to it."""
     generation = "layer" if message.layer else "layers"
     unknown: dict[int, list[UnknownField]] = {}

@@ -63,7 +63,7 @@ def scale(node: CaffeNode, g: Graph) -> Value:
     p = node.params("scale_param")
     has_bias = p.flag("bias_term")
     x, shape = node.input(0), node.shape(0)
-    start, extents = _covered(node, p)
+    start, extents = _broadcast_extents(node, p)
     aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
     if node.input_count > 1:
         factor, first = emit.reshape(g, node.input(1), aligned), 0
@@ -80,15 +80,15 @@ def bias(node: CaffeNode, g: Graph) -> Value:
     """Add: x + bias, laid out as in Scale."""
     p = node.params("bias_param")
     x, shape = node.input(0), node.shape(0)
-    start, extents = _covered(node, p)
+    start, extents = _broadcast_extents(node, p)
     aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
     if node.input_count > 1:
         return g.add(Add(), x, emit.reshape(g, node.input(1), aligned))
     return g.add(Add(), x, node.constant(node.weight(0, extents, "bias").reshape(aligned), "bias"))
 
 
-def _covered(node: CaffeNode, p: Parameters) -> tuple[int, tuple[int, ...]]:
-    """First axis and extents of what a second tensor, learned or not, is spread over."""
+def _broadcast_extents(node: CaffeNode, p: Parameters) -> tuple[int, tuple[int, ...]]:
+    """First axis and extents over which the second operand, learned or not, is not broadcast."""
     shape = node.shape(0)
     axis, count = p.whole("axis"), p.whole("num_axes")
     if node.input_count > 1:

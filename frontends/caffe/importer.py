@@ -1,6 +1,6 @@
 """Walks over the layers of a network and lets each layer's converter write its part of the graph.
 
-A layer that cannot be converted becomes a problem and the walk goes on: all problems are told together at the end.
+A layer that cannot be converted becomes a problem and the walk goes on: all problems are reported together at the end.
 What reads its tops is not converted either, and not reported a second time.
 """
 
@@ -122,7 +122,7 @@ class _Importer:
     # Which layers
 
     def _needed_layers(self) -> list[LayerDescription]:
-        """The layers that the asked-for outputs depend on; all when none are asked for."""
+        """Layers that the requested outputs depend on; all if none are requested."""
         if not self._options.outputs and not self._options.inputs:
             return self._net.layers
         given = set(self._options.inputs)
@@ -236,7 +236,7 @@ class _Importer:
         return list(converted) if isinstance(converted, Sequence) else [converted]
 
     def _check_read(self, node: CaffeNode) -> None:
-        for item in node.unread():
+        for item in node.unused_parameters():
             hint = "remove it if the network does not depend on it, or give a plugin that converts this layer"
             self._problem(UNSUPPORTED_ATTRIBUTE, node.type, node.name, item, hint)
         if blobs := node.blobs_left():
@@ -268,7 +268,7 @@ class _Importer:
             made.discard(id(value))
             self._name(value, top, message.name, old)
             blob.owns_name = value.name == top
-        elif old is not None and old.value is value:  # a layer in place that changes nothing
+        elif old is not None and old.value is value:  # an in-place no-op layer
             blob.owns_name, blob.writer = old.owns_name, old.writer
         self._blobs[top] = blob
 
@@ -342,7 +342,7 @@ class _Importer:
             shape = () if blob.is_rank_zero else blob.value.shape
             self._graph.output(blob.value, Port(name, "float32", shape))
         if not self._graph.outputs and not self._problems:
-            hint = "a network for inference ends in a layer whose top nobody reads; name one: --outputs"
+            hint = "a network for inference ends in a layer whose top is unused; name one: --outputs"
             raise CorruptInputError("the network has no output", file=self._net.file, hint=hint)
 
     def _is_input(self, name: str) -> bool:
@@ -366,12 +366,12 @@ class _Importer:
         ends = cuts.ends(steps, [name for name in made if name not in read], values.get)
         end = cuts.advice(ends)
 
-        def revised(problem: Problem) -> Problem:
+        def add_hint(problem: Problem) -> Problem:
             if problem.kind is not NO_OPERATOR:
                 return problem
             return problem.with_hint(f"{problem.hint}\n{end}" if problem.hint else end)
 
-        self._problems.revise(revised)
+        self._problems.revise(add_hint)
 
     def _problem(self, kind: Any, op: str, name: str, message: str, hint: str = "") -> None:
         self._problems.add(kind, op, name, message, hint)

@@ -84,11 +84,11 @@ def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
         )
     if not (crop and batch):
         return _data_and_labels(node, None, batch)
-    channels, is_told = _channels(node)
-    if not is_told:
+    channels, is_given = _channels(node)
+    if not is_given:
         shown = f"{batch},{channels},{crop},{crop}"
         node.notes.append(
-            f"layer '{node.name}' does not say how many channels its pictures have: {channels} are taken "
+            f"layer '{node.name}' does not specify the number of channels of its images: {channels} are assumed "
             f"(--input-shapes {node.output_names[0]}={shown})"
         )
     return _data_and_labels(node, (batch, channels, crop, crop), batch)
@@ -144,7 +144,7 @@ def _data_and_labels(node: CaffeNode, shape: tuple[int, ...] | None, batch: int)
     prepared = [name for name in ("scale", "mean_file", "mean_value") if transform.has(name)]
     if prepared:
         settings = ", ".join(prepared)
-        node.notes.append(f"layer '{node.name}' prepares its pictures ({settings}): give the same with --preprocess")
+        node.notes.append(f"layer '{node.name}' prepares its images ({settings}): give the same with --preprocess")
     transform.ignore("mirror", "crop_size", "force_color", "force_gray")
     labels = Declared((batch,) if batch else None, needed=False)
     return [Declared(shape, needed=False), *[labels] * (len(node.output_names) - 1)]

@@ -1,6 +1,6 @@
 """Caffe's message types, loaded from the descriptor set that ships with the package.
 
-The types live in a pool of their own, so that they never meet those of another program in the same process.
+The types are in a separate pool, so that they do not conflict with those of another program in the same process.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
     content = resources.files("tpuconvert.schema").joinpath("caffe_descriptor.desc").read_bytes()
     pool = descriptor_pool.DescriptorPool()
     files = descriptor_pb2.FileDescriptorSet.FromString(content)
-    pool.AddSerializedFile(files.file[0].SerializeToString())  # the second entry only names the text it was made from
+    pool.AddSerializedFile(files.file[0].SerializeToString())  # the second entry is the name of the source text
     return pool
 
 

@@ -135,7 +135,7 @@ class CaffeNode:
         return tuple(self._description.message.top)
 
     def input(self, index: int) -> Value:
-        """One bottom. A bottom that a converter never asks for stays free to become a graph output."""
+        """One bottom. A bottom that a converter does not use can become a graph output."""
         if index >= len(self._inputs):
             raise self.fail(f"has {len(self._inputs)} bottoms, needs {index + 1}", kind=INVALID_NODE)
         return self._inputs[index]()
@@ -183,9 +183,9 @@ class CaffeNode:
             self._parameters[name] = Parameters(name, getattr(message, name) if known else None, extra, lines)
         return self._parameters[name]
 
-    def unread(self) -> list[str]:
+    def unused_parameters(self) -> list[str]:
         """Parameters that the converter did not read, as text."""
-        left = [f"{name}.{item}" for name, p in self._parameters.items() for item in p.unread]
+        left = [f"{name}.{item}" for name, p in self._parameters.items() for item in p.unused]
         for item in self._description.unknown:
             asked = str(item.path[0]) in self._parameters
             if not asked or len(item.path) > 2 or (len(item.path) == 1 and not isinstance(item.value, dict)):
@@ -205,11 +205,11 @@ class CaffeNode:
         return self._blobs is None or index < len(self._blobs)
 
     def weight(self, index: int, shape: Sequence[int], what: str) -> Array:
-        """One learned tensor, checked. Axes of extent 1 may stand elsewhere: they do not change the order.
+        """One learned tensor, checked. Axes of extent 1 may be at other positions: they do not change the order.
 
         Args:
             index: of the blob.
-            shape: that the layer's parameters and inputs ask for.
+            shape: expected shape, from the layer's parameters and inputs.
             what: it is, for messages.
 
         Raises:
@@ -229,7 +229,7 @@ class CaffeNode:
         blob = self._blobs[index]
         if _without_ones(blob.shape) != _without_ones(wanted):
             raise self.fail(
-                f"its {what} has shape {list(blob.shape)} in the weight file, the prototxt asks for {list(wanted)}",
+                f"its {what} has shape {list(blob.shape)} in the weight file, the prototxt needs {list(wanted)}",
                 "give the prototxt that belongs to these weights",
                 INVALID_NODE,
             )
@@ -274,12 +274,12 @@ class CaffeNode:
 
 
 def direct(name: str, op: Op, *, reads: Sequence[str] = ()) -> None:
-    """Register a layer type that is exactly one operator without parameters of its own.
+    """Register a layer type that is exactly one operator without parameters.
 
     Args:
         name: the layer type.
         op: the operator.
-        reads: parameter messages that the type has and that hold nothing but ``engine``.
+        reads: parameter messages that the type has and that contain only ``engine``.
 
     """
 

@@ -77,7 +77,7 @@ def _batch_norm(node: CaffeNode, g: Graph, op: BatchNorm, constants: list[tuple[
 
 @caffe_op("LRN")
 def lrn(node: CaffeNode, g: Graph) -> Value:
-    """Divide by a power of its neighbours' squares: over channels, or over a window of its own plane."""
+    """Divide by a power of its neighbours' squares: over channels, or over a window of its plane."""
     p = node.params("lrn_param")
     size, alpha, beta = p.whole("local_size"), p.number("alpha"), p.number("beta")
     shape = node.shape(0)

@@ -33,13 +33,13 @@ WITHOUT_EFFECT = frozenset(
 class Parameters:
     """One parameter message of a layer, such as ``convolution_param``.
 
-    A parameter that is not given has the default of Caffe's schema. ``unread`` has those that were not read.
+    A parameter that is not given has the default of Caffe's schema. ``unused`` has those that were not read.
 
     Args:
         message: the protobuf message; None for one that Caffe's schema does not have.
         extra: fields of the text that the schema does not have, by name. A plugin reads its own parameters here.
         name: of the message, for texts.
-        lines: where each of ``extra`` stands.
+        lines: line of each of ``extra``.
 
     """
 
@@ -53,13 +53,13 @@ class Parameters:
         self._read: set[str] = set()
 
     @property
-    def unread(self) -> list[str]:
+    def unused(self) -> list[str]:
         """Given parameters that were not read, as ``name: value``."""
         given = [] if self._message is None else [(f.name, value) for f, value in self._message.ListFields()]
         known = [(name, value) for name, value in given if name not in self._read | WITHOUT_EFFECT]
-        found = [f"{name}: {_shown(value)}" for name, value in known]
+        found = [f"{name}: {_format_value(value)}" for name, value in known]
         extra = [(name, values) for name, values in self._extra.items() if name not in self._read]
-        return [*found, *(f"{name}: {_shown(values)}{self._place(name)}" for name, values in extra)]
+        return [*found, *(f"{name}: {_format_value(values)}{self._place(name)}" for name, values in extra)]
 
     def _place(self, name: str) -> str:
         return f" (line {self._lines[name]})" if name in self._lines else ""
@@ -159,15 +159,15 @@ def _fail_unknown(message: str, name: str) -> NoReturn:
     raise CannotConvertError(INVALID_NODE, f"{message} has no {name}", "give it in the prototxt")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if hasattr(value, "ListFields"):
         return "{ " + " ".join(str(value).split()) + " }"
     if isinstance(value, str | bytes):
         return repr(value)
     if hasattr(value, "__len__") and not isinstance(value, dict):
-        items = [_shown(item) for item in list(value)[:8]]
+        items = [_format_value(item) for item in list(value)[:8]]
         return items[0] if len(items) == 1 else f"[{', '.join(items)}]"
     if isinstance(value, dict):
-        inside = " ".join(f"{name}: {_shown(values)}" for name, values in value.items())
+        inside = " ".join(f"{name}: {_format_value(values)}" for name, values in value.items())
         return "{ " + inside + " }"
     return f"{value:g}" if isinstance(value, float) else str(value)

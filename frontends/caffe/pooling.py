@@ -55,8 +55,8 @@ def pooling(node: CaffeNode, g: Graph) -> list[Value]:
         by_axis = p.has("pad_h") or p.has("pad_w")
         pads = (p.whole("pad_h"), p.whole("pad_w")) if by_axis else (p.whole("pad"), p.whole("pad"))
         op = _windows(node, p, _operator(method), strides, pads)
-    y = pooled(g, node.input(0), op, method)
-    if _begins_behind(op, (height, width), y.type.static_shape[2:]):
+    y = pool(g, node.input(0), op, method)
+    if _begins_after_plane(op, (height, width), y.type.static_shape[2:]):
         y = _with_empty_windows(node, g, y, method)
     if len(node.output_names) == 1:
         return [y]
@@ -66,21 +66,19 @@ def pooling(node: CaffeNode, g: Graph) -> list[Value]:
     return [y, _positions(node, g, Tiling(strides, (height, width)), y.type.static_shape)]
 
 
-def _begins_behind(op: Pool, plane: tuple[int, ...], result: tuple[int, ...]) -> bool:
+def _begins_after_plane(op: Pool, plane: tuple[int, ...], result: tuple[int, ...]) -> bool:
     """Return True if rounding up adds windows that begin past the plane. With padding Caffe drops them."""
     last = ((result[0] - 1) * op.stride_h, (result[1] - 1) * op.stride_w)
     return not (op.pad_h or op.pad_w) and any(start >= extent for start, extent in zip(last, plane, strict=True))
 
 
 def _with_empty_windows(node: CaffeNode, g: Graph, y: Value, method: str) -> Value:
-    """Caffe's maximum of nothing is the lowest number; its average of nothing is 0 / 0."""
+    """Replace empty windows: Caffe's maximum is the lowest number, its average is 0 / 0 and an error here."""
     if method == "AVE":
-        text = "its last window begins behind the image: an average of nothing"
+        text = "its last window begins past the end of the image: an average of no elements"
         raise node.fail(text, "choose round_mode: FLOOR, or a kernel that is not below the stride", INVALID_NODE)
     if method == "MAX":
-        note = (
-            f"layer '{node.name}' (Pooling) has windows behind the image; their maximum is {_LOWEST:.3g}, as in Caffe"
-        )
+        note = f"layer '{node.name}' (Pooling) has windows past the image; their maximum is {_LOWEST:.3g}, as in Caffe"
         node.notes.append(note)
         return emit.maxs(g, y, _LOWEST)
     return y
@@ -112,10 +110,10 @@ def _operator(method: str) -> PoolType:
     return PoolType.MAX if method == "MAX" else PoolType.AVE
 
 
-def pooled(g: Graph, x: Value, op: Pool, method: str) -> Value:
-    """Pooling by a method; STOCHASTIC is at inference the mean of a window in which every element weighs itself.
+def pool(g: Graph, x: Value, op: Pool, method: str) -> Value:
+    """Pooling by a method; STOCHASTIC is at inference the mean of a window weighted by its elements.
 
-    It is 0 where a window's sum is not positive: it is meant for what a ReLU made.
+    It is 0 where a window's sum is not positive: it is meant for results of a ReLU.
     """
     if method != _STOCHASTIC:
         return g.add(op, x)

@@ -70,7 +70,7 @@ def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
     length = math.prod(shape[2:])
     kernels = [node.weight(0, (gates * units, length), "input weight")]
     bias = node.weight(1, (gates * units,), "bias")
-    steps = _cut(g, emit.reshape(g, node.input(0), (count, batch, length)))
+    steps = _split_steps(g, emit.reshape(g, node.input(0), (count, batch, length)))
     if first_state == 3:
         static = node.shape(2)
         kernels.append(node.weight(2, (gates * units, math.prod(static[1:])), "weight of the unchanging input"))
@@ -80,7 +80,7 @@ def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
     zero = np.zeros((batch, units), np.float32)
     return _Sequence(
         steps,
-        _cut(g, emit.reshape(g, node.input(1), (count, batch, 1))),
+        _split_steps(g, emit.reshape(g, node.input(1), (count, batch, 1))),
         begin or [node.constant(zero, f"state{k}") for k in range(states)],
         units,
         (np.concatenate(kernels, axis=1), bias),
@@ -89,17 +89,17 @@ def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
     )
 
 
-def _cut(g: Graph, x: Value) -> list[Value]:
+def _split_steps(g: Graph, x: Value) -> list[Value]:
     """The slices of the first axis, without that axis."""
     count, *rest = x.type.static_shape
     parts = g.add_all(Split(0, count, (1,) * count), x) if count > 1 else [x]
     return [emit.reshape(g, part, rest) for part in parts]
 
 
-def _unrolled(
+def _unroll(
     node: CaffeNode, g: Graph, sequence: _Sequence, step: Callable[[Value, list[Value]], tuple[Value, list[Value]]]
 ) -> list[Value]:
-    """The results of all steps, and the last states where they are asked for."""
+    """Results of all steps, and the last states if requested."""
     states, results = sequence.states, []
     for x, goes_on in zip(sequence.steps, sequence.goes_on, strict=True):
         result, states = step(x, [g.add(Mul(), state, goes_on) for state in states])
@@ -129,7 +129,7 @@ def lstm(node: CaffeNode, g: Graph) -> list[Value]:
         hidden, memory = g.add_all(LstmCell(), x, *states, *constants)
         return hidden, [hidden, memory]
 
-    return _unrolled(node, g, sequence, step)
+    return _unroll(node, g, sequence, step)
 
 
 @caffe_op("RNN")
@@ -149,7 +149,7 @@ def rnn(node: CaffeNode, g: Graph) -> list[Value]:
         hidden = formulas.tanh(g, g.add(Add(), inputs, remembered))
         return formulas.tanh(g, g.add(MatrixMul(), hidden, w_o, b_o)), [hidden]
 
-    return _unrolled(node, g, sequence, step)
+    return _unroll(node, g, sequence, step)
 
 
 @caffe_op("LSTMUnit")

@@ -27,7 +27,7 @@ def roi_pooling(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("PSROIPooling", kind=Kind.HOST)
 def psroi_pooling(node: CaffeNode, g: Graph) -> Value:
-    """The mean of every cell of every region, each from a channel of its own: a host operator."""
+    """Mean of every cell of every region, each cell from a separate channel: a host operator."""
     p = node.params("psroi_pooling_param")
     p.require("spatial_scale", "output_dim", "group_size")
     op = RoiPositionPool(

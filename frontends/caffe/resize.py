@@ -33,14 +33,14 @@ def upsample(node: CaffeNode, g: Graph) -> Value:
         p.whole("upsample_w") if p.has("upsample_w") else shape[3] * factors[1] - p.flag("pad_out_w"),
     )
     if node.input_count > 1:
-        return _unpooled(node, g, size)
+        return _unpool(node, g, size)
     if size != (shape[2] * factors[0], shape[3] * factors[1]):
         raise node.fail(f"{list(shape[2:])} to {list(size)}", "supported: one whole factor per axis")
-    return repeated(g, node.input(0), factors)
+    return repeat(g, node.input(0), factors)
 
 
-def repeated(g: Graph, x: Value, factors: tuple[int, int]) -> Value:
-    """Every pixel as a block of equal ones."""
+def repeat(g: Graph, x: Value, factors: tuple[int, int]) -> Value:
+    """Repeat every pixel as a block: nearest upsampling by integer factors."""
     if factors[0] == factors[1]:
         return g.add(Upsample(factors[0]), x)
     batch, channels, height, width = x.type.static_shape
@@ -50,10 +50,10 @@ def repeated(g: Graph, x: Value, factors: tuple[int, int]) -> Value:
     return emit.reshape(g, copies, (batch, channels, height * factors[0], width * factors[1]))
 
 
-def _unpooled(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:
+def _unpool(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:
     """0 everywhere but at the position of every window's maximum.
 
-    Windows that touch tell by comparing: pixel p of a window holds the value where p is the window's position.
+    Windows do not overlap, so pixel p has the value if p is the position of the maximum of its window.
     """
     tiling, shape = node.findings.tilings.get(node.input(1)), node.shape(0)
     if tiling is None or node.shape(1) != shape:
@@ -62,13 +62,13 @@ def _unpooled(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:
     if tiling.plane != size:
         raise node.fail(f"an output of {list(size)}", f"the pooled plane was {list(tiling.plane)}", INVALID_NODE)
     here = np.arange(size[0] * size[1], dtype=np.float32).reshape(1, 1, *size)
-    values, positions = (_cut_to(g, repeated(g, node.input(k), tiling.window), size) for k in (0, 1))
+    values, positions = (_crop_or_pad(g, repeat(g, node.input(k), tiling.window), size) for k in (0, 1))
     hit = g.add(Eq(), positions, node.constant(here, "positions"))
     return g.add(ConditionSelect(), hit, values, g.constant(np.zeros(1, np.float32), "none"))
 
 
-def _cut_to(g: Graph, x: Value, size: tuple[int, int]) -> Value:
-    """The first rows and columns, and more of nothing where windows did not reach the end of the plane."""
+def _crop_or_pad(g: Graph, x: Value, size: tuple[int, int]) -> Value:
+    """Crop to the size, or pad with -1 where windows did not reach the end of the plane."""
     batch, channels, height, width = x.type.static_shape
     missing = max(size[0] - height, 0), max(size[1] - width, 0)
     if any(missing):
@@ -139,4 +139,4 @@ def resample(node: CaffeNode, g: Graph) -> Value:
     factors = (size[0] // shape[2], size[1] // shape[3])
     if min(factors) < 1 or size != (shape[2] * factors[0], shape[3] * factors[1]):
         raise node.fail(f"{list(shape[2:])} to {list(size)}", "supported: a whole factor per axis")
-    return repeated(g, node.input(0), factors)
+    return repeat(g, node.input(0), factors)

@@ -28,7 +28,7 @@ def flatten(node: CaffeNode, g: Graph) -> Value:
     shape = node.shape(0)
     first, last = node.axis(p.whole("axis"), len(shape)), node.axis(p.whole("end_axis"), len(shape))
     if first > last:
-        raise node.fail(f"axis {first} is behind end_axis {last}", kind=INVALID_NODE)
+        raise node.fail(f"axis {first} is after end_axis {last}", kind=INVALID_NODE)
     flat = math.prod(shape[first : last + 1])
     return emit.reshape(g, node.input(0), (*shape[:first], flat, *shape[last + 1 :]))
 
@@ -143,7 +143,7 @@ def shuffle_channel(node: CaffeNode, g: Graph) -> Value:
 def reorg(node: CaffeNode, g: Graph) -> Value:
     """Planes into channels in darknet's order, which reads the input as [channels / s^2, height * s, width * s].
 
-    With ``reverse`` the other way round.
+    With ``reverse``, the inverse.
     """
     p = node.params("reorg_param")
     s, shape = p.whole("stride"), node.shape(0)

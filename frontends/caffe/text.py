@@ -1,7 +1,7 @@
 """Parser of the protobuf text format, as prototxt files are written in it.
 
 protobuf's own parser stops at the first field that it does not know, or skips such fields without a word. Networks are
-full of fields of forks, and all of them have to be told at once; so this one keeps them, with their line and their
+full of fields of forks, and all of them have to be reported at once; so this one keeps them, with their line and their
 content, and goes on. It makes no promise about anything but text: nesting is bounded, the caller bounds the size.
 """
 
@@ -124,7 +124,7 @@ class _Parser:
         line = self._line(position)
         raise TextSyntaxError(message, line, position - self._line_starts[line - 1] + 1)
 
-    def _found(self) -> str:
+    def _describe_token(self) -> str:
         return "the end of the file" if self._token.kind == "end" else f"'{self._token.text}'"
 
     # Messages
@@ -156,7 +156,7 @@ class _Parser:
 
     def _field_name(self) -> _Token:
         if self._token.kind != "name":
-            self._fail(f"expected the name of a field, found {self._found()}")
+            self._fail(f"expected the name of a field, found {self._describe_token()}")
         return self._next()
 
     def _submessages(self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token) -> None:
@@ -167,14 +167,14 @@ class _Parser:
         while True:
             closing = _CLOSING.get(self._accept("{<"))
             if closing is None:
-                self._fail(f"expected '{{' after '{name.text}', found {self._found()}")
+                self._fail(f"expected '{{' after '{name.text}', found {self._describe_token()}")
             child, child_path = self._child(message, known, path, name)
             self._check_depth(_depth(child_path))
             self.message(child, child_path, closing)
             if not listed or self._accept("]"):
                 return
             if not self._accept(","):
-                self._fail(f"expected ',' or ']', found {self._found()}")
+                self._fail(f"expected ',' or ']', found {self._describe_token()}")
 
     def _check_depth(self, depth: int) -> None:
         if depth > self._max_depth:
@@ -201,7 +201,7 @@ class _Parser:
 
     def _scalars(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
         if not self._accept(":"):
-            self._fail(f"expected ':' after '{name.text}', found {self._found()}")
+            self._fail(f"expected ':' after '{name.text}', found {self._describe_token()}")
         if not _is_repeated(known):
             self._check_single(message, name)
             self._store(message, known, name)
@@ -216,7 +216,7 @@ class _Parser:
             if self._accept("]"):
                 return
             if not self._accept(","):
-                self._fail(f"expected ',' or ']', found {self._found()}")
+                self._fail(f"expected ',' or ']', found {self._describe_token()}")
 
     def _store(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
         start = self._token.start
@@ -233,19 +233,19 @@ class _Parser:
         kind = known.cpp_type
         if kind == FieldDescriptor.CPPTYPE_STRING:
             if self._token.kind != "string":
-                self._fail(f"'{name}' takes a text in quotes, found {self._found()}")
+                self._fail(f"'{name}' takes a text in quotes, found {self._describe_token()}")
             return self._string(as_bytes=known.type == FieldDescriptor.TYPE_BYTES)
         if kind == FieldDescriptor.CPPTYPE_ENUM:
             return self._enum(known, name)
         if kind == FieldDescriptor.CPPTYPE_BOOL:
             if self._token.text in _TRUE + _FALSE:
                 return self._next().text in _TRUE
-            self._fail(f"'{name}' takes true or false, found {self._found()}")
+            self._fail(f"'{name}' takes true or false, found {self._describe_token()}")
         start = self._token.start
         number = self._number()
         if kind in (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE):
             if number is None:
-                self._fail(f"'{name}' takes a number, found {self._found()}")
+                self._fail(f"'{name}' takes a number, found {self._describe_token()}")
             return float(number)
         if not isinstance(number, int):
             self._fail(f"'{name}' takes an integer", start)
@@ -276,7 +276,7 @@ class _Parser:
             self._next()
             value = _read_number(token.text)
         elif negative:
-            self._fail(f"expected a number after '-', found {self._found()}")
+            self._fail(f"expected a number after '-', found {self._describe_token()}")
         else:
             return None
         return -value if negative else value
@@ -301,7 +301,7 @@ class _Parser:
             while not self._accept("]"):
                 values.append(self._unknown_value(depth + 1))
                 if not self._accept(",") and self._token.text != "]":
-                    self._fail(f"expected ',' or ']', found {self._found()}")
+                    self._fail(f"expected ',' or ']', found {self._describe_token()}")
             return values
         closing = _CLOSING.get(self._accept("{<"))
         if closing:
@@ -314,7 +314,7 @@ class _Parser:
         if self._token.kind == "name":
             text = self._next().text
             return {"true": True, "false": False}.get(text, text)
-        self._fail(f"expected a value, found {self._found()}")
+        self._fail(f"expected a value, found {self._describe_token()}")
 
     def _unknown_message(self, closing: str, depth: int) -> Raw:
         content: Raw = {}

@@ -19,10 +19,10 @@ REASONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "MultiBoxLoss": _LOSS,
         "MultinomialLogisticLoss": _LOSS,
         "Correlation": ("its displacement windows have no operator", _PLUGIN),
-        "DataAugmentation": ("changes pictures for training", "delete it: prepare the pictures with --preprocess"),
+        "DataAugmentation": ("changes images for training", "delete it: prepare the images with --preprocess"),
         "Python": ("runs arbitrary code", "give a plugin that converts this layer: --plugin file.py"),
         "Pooling3D": ("pools over volumes: no float operator does", _PLUGIN),
-        "Recurrent": ("is the base of LSTM and RNN, not a layer of its own", "name the layer that is meant"),
+        "Recurrent": ("is the base of LSTM and RNN, not a layer", "name the layer that is meant"),
         "YoloDetectionOutput": (_YOLO, _PLUGIN),
         "Yolov3DetectionOutput": (_YOLO, _PLUGIN),
     }

@@ -132,7 +132,7 @@ V0_FIELDS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "det_crop_mode": ("crop_mode", (("WindowData", _WINDOWS),)),
     "hdf5_output_param": ("", (("HDF5Output", "hdf5_output_param"),)),
 }
-"""V0 field -> (its name now, for which types it means something and in which message it stands there)."""
+"""V0 field -> (its name now, for which types it means something and in which message it is stored)."""
 
 _V1_OWN = ("bottom", "top", "name", "type", "layer", "blobs", "blobs_lr", "weight_decay", "param", "blob_share_mode")
 
@@ -197,7 +197,7 @@ def _v0_parameters(new: Any, old: Any) -> list[str]:
 
 
 def _absorb_padding(new: Any, padding: dict[str, Any]) -> list[str]:
-    """Give the padding layers that stand before this layer to it; returns those that it cannot take."""
+    """Fold the padding layers before this layer into it. Return those that it cannot absorb."""
     dropped = []
     for position, bottom in enumerate(new.bottom):
         outer = padding.get(bottom)

@@ -81,7 +81,7 @@ def read_mean(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> 
 
 
 def blob_of_message(message: Any) -> Blob:
-    """A BlobProto that stands in a network description.
+    """Blob of a BlobProto in a network description.
 
     Raises:
         WireError: its shape and its number of elements differ.

@@ -92,7 +92,7 @@ def test_training_layers_are_left_out_and_labels_do_not_become_inputs(tmp_path):
     assert run(graph, np.zeros((2, 3, 1, 1)))["loss"] == pytest.approx(1 / 3)
     assert graph.notes == [
         "left out, for training only: data",
-        "layer 'data' prepares its pictures (scale): give the same with --preprocess",
+        "layer 'data' prepares its images (scale): give the same with --preprocess",
     ]
 
 
@@ -156,7 +156,7 @@ def test_weights_are_checked_against_the_network(tmp_path):
         load_text(tmp_path, text, blobs)
     found = {problem.node: problem.message for problem in error.value.problems}
     assert found == {
-        "shape": "its weight has shape [4, 3] in the weight file, the prototxt asks for [3, 4]",
+        "shape": "its weight has shape [4, 3] in the weight file, the prototxt needs [3, 4]",
         "few": "the weight file has 1 blobs for it, the bias would be number 2",
         "none": "the weight file has 0 blobs for it, the weight would be number 1",
     }

@@ -154,7 +154,7 @@ def test_deconvolution_by_hand(tmp_path):
         ("kernel_size: 2 stride: 2 round_mode: FLOOR", [[[6, 8]]]),
         ("kernel_size: 2 stride: 2 ceil_mode: false", [[[6, 8]]]),
         ("pool: AVE kernel_size: 2 stride: 2", [[[3.5, 5.5], [9.5, 11.5]]]),
-        # windows begin at -1, 1 (rows) and -1, 1, 3 (columns); the one at row 3 would begin behind the image
+        # windows begin at -1, 1 (rows) and -1, 1, 3 (columns); the one at row 3 would begin past the image
         ("pool: AVE kernel_size: 2 stride: 2 pad: 1", [[[0.25, 1.25, 1], [3.5, 8.5, 5]]]),
         ("pool: AVE global_pooling: true", [[[6.5]]]),
         ("pool: MAX kernel_h: 3 kernel_w: 1 stride_h: 1 stride_w: 3", [[[9, 12]]]),

@@ -29,7 +29,7 @@ MODELS = [
     "ultraface_rfb_320_caffe",
 ]
 REFUSED = {
-    "cv_data_augmentation_8x6": "changes pictures for training",
+    "cv_data_augmentation_8x6": "changes images for training",
 }
 WITHOUT_VALUES = {"cv_net_roi_pooling"}
 """The data set holds no regions for it; test_against_loops.py has the layer."""
