@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.final_checks import check_expanded, check_legality, check_transposes
 from tpuconvert.installed import version
@@ -19,8 +19,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 
 
-@dataclass(frozen=True)
-class QuantizedGraph:
+class QuantizedGraph(NamedTuple):
     """A graph in which every tensor has the type that it has on the chip: integers, or floats.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.op import Trait
@@ -19,8 +19,7 @@ MOST_NAMES = 8
 NO_PART = "no part of the model before it computes anything"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One operator of a source, in the order in which they run.
 
     Args:

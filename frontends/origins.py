@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.types import Array
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Origin of a constant that is not finite.
 
     Args:
@@ -25,8 +24,7 @@ class Origin:
     maker: str = ""
 
 
-@dataclass(frozen=True)
-class Maker:
+class Maker(NamedTuple):
     """Source node that computes a tensor.
 
     Args:

@@ -7,7 +7,7 @@ that the same wrong file gets the same answer whichever frontend it was handed t
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
@@ -16,8 +16,7 @@ HEAD_BYTES = 4096
 _ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of ModelProto fields 1 to 8
 
 
-@dataclass(frozen=True)
-class FileKind:
+class FileKind(NamedTuple):
     """Result of recognizing a file.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ HIDDEN = -(2.0**100)
 _MOST_MASKS = 4
 
 
-@dataclass(frozen=True)
-class SelectMask:
+class SelectMask(NamedTuple):
     """A mask that is a number where a condition is true (or false), and 0 elsewhere."""
 
     condition: Value

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,8 +56,7 @@ def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = C
     return folded, left
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(NamedTuple):
     data: Array
     quant: QuantParams | None = None
     stored: Array | None = None

@@ -12,8 +12,7 @@ Source: docs/semantics.md, sections 4 and 8.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -27,8 +26,7 @@ _TILE_BYTES = 4 << 20
 """Size that the gathered columns of one tile should not exceed."""
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Geometry of a convolution. Pairs are (vertical, horizontal); pads are (top, left, bottom, right)."""
 
     kernel: tuple[int, int]
@@ -54,8 +52,7 @@ class Window:
         return (height - 1) * sh + rows - top - bottom, (width - 1) * sw + columns - left - right
 
 
-@dataclass(frozen=True)
-class _Tile:
+class _Tile(NamedTuple):
     images: slice
     groups: slice
     rows: slice

@@ -8,8 +8,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,8 +64,7 @@ def read(
     return reader.table(reader.target(0), schema.tables[root])
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """Size and class of all tables with one vtable, and a function per stored field: table position to value."""
 
     size: int

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.schema.flatbuffer_schema import INLINE, Field, Kind, Schema, Table
 
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 _I32 = struct.Struct("<i").unpack_from
+
 
 class FlatBufferError(ValueError):
     """The buffer is not a valid FlatBuffers file of the expected schema.
@@ -36,8 +37,7 @@ class FlatBufferError(ValueError):
         self.is_limit = is_limit
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Limits of a verification.
 
     Attributes:
@@ -106,8 +106,7 @@ class _Offence(Exception):
         self.path: list[str] = []
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """Checked content of one vtable, shared by all tables with that vtable."""
 
     size: int

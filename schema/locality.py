@@ -9,15 +9,14 @@ Source: docs/semantics.md, section 18.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import LocalityKind, Op, OpKind
 from tpuconvert.schema.types import Chip, TensorType
 
 
-@dataclass(frozen=True)
-class NodeLocality:
+class NodeLocality(NamedTuple):
     """LOCAL or GLOBAL, never LIMITED_LOCAL, with the reason."""
 
     kind: LocalityKind

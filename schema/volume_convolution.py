@@ -9,7 +9,7 @@ Source: docs/semantics.md, sections 4 and 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,7 @@ from tpuconvert.schema.integer_product import integer_convolution, integer_trans
 from tpuconvert.schema.types import Array
 
 
-@dataclass(frozen=True)
-class VolumeWindow:
+class VolumeWindow(NamedTuple):
     """Geometry of a kernel on a volume: ``plane`` for the planes, the other fields for t. Pads are (before, after)."""
 
     plane: Window

@@ -5,8 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, plus, times
@@ -19,8 +18,7 @@ Triple = tuple[int, int, int]
 Pads = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class VolumeGeometry:
+class VolumeGeometry(NamedTuple):
     """Geometry per axis (t, h, w); pads are (before, after)."""
 
     dilations: Triple

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.output_files import write_report
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from tpuconvert.verify.verification import Verification
 
 
-@dataclass(frozen=True)
-class Files:
+class Files(NamedTuple):
     """The files of a conversion, as given on the command line.
 
     Args:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
@@ -22,8 +21,7 @@ from tpuconvert.schema.ops.conv3d import Conv3d
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Window of a convolution or pooling: one entry per spatial axis; pads are (before, after)."""
 
     kernel: tuple[int, ...]

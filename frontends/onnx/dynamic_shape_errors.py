@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.onnx.node import OnnxTensor
@@ -15,8 +15,7 @@ DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
 """Operator and name of a node that needs a symbolic extent as a number, the extent, and the inputs of the node."""
 
 
-@dataclass(frozen=True)
-class _TensorExtents:
+class _TensorExtents(NamedTuple):
     """A tensor with symbolic extents in its shape, or as its elements."""
 
     tensor: str
@@ -27,8 +26,7 @@ class _TensorExtents:
         return f"'{self.tensor}' {'contains' if self.are_elements else 'has the shape'} {format_shape(self.extents)}"
 
 
-@dataclass(frozen=True)
-class _Problem:
+class _Problem(NamedTuple):
     op: str
     node: str
     extent: str

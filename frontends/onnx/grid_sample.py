@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +37,7 @@ class Tap:
     weight: Value | None
 
 
-@dataclass(frozen=True)
-class SampledAxis:
+class SampledAxis(NamedTuple):
     """One axis of the image with its padding mode."""
 
     extent: int

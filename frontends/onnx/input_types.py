@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.limits import Limits
@@ -19,8 +19,7 @@ Declared = tuple[int | str | None, ...]
 """Extents in a file: a number, a name, or None if unknown."""
 
 
-@dataclass(frozen=True)
-class InputType:
+class InputType(NamedTuple):
     """Element type and extents of one input; () for rank 0."""
 
     element: Element

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
 
 
-@dataclass(frozen=True)
-class _Heads:
+class _Heads(NamedTuple):
     """Query, key and value as [batch, heads, sequence, size]."""
 
     q: Value

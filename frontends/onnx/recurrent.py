@@ -6,7 +6,7 @@ One matmul multiplies the inputs of all steps by the weights; each step adds the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,7 @@ _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Layer:
+class _Layer(NamedTuple):
     """Inputs and attributes that the three operators share.
 
     ``x`` is [sequence, batch, input]; weights contain both directions. ``lengths`` has the number of steps of each

@@ -8,8 +8,8 @@ matrix multiplication by the weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ _SAME_WEIGHT = 2e-6
 """Largest difference between weights that are computed in float32 in another order."""
 
 
-@dataclass(frozen=True)
-class _AxisResize:
+class _AxisResize(NamedTuple):
     """One axis: extents, the scale in float32, and the cropped range."""
 
     axis: int

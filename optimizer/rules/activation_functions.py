@@ -12,7 +12,7 @@ are element-wise functions y = f(x) of one value x. The functions are compared, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
@@ -30,8 +30,7 @@ _MOST_NODES = 32
 """Limit of the size of a cone. The longest known form, GELU with the polynomial of erf, has 22."""
 
 
-@dataclass(frozen=True)
-class _Cone:
+class _Cone(NamedTuple):
     """Nodes in topological order, and the value that they are a function of."""
 
     x: Value
