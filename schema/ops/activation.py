@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tpuconvert.schema.elementwise import in_binary64
+from tpuconvert.schema.fixed_point import rhaz, saturate
 from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, DType, TensorType
 
@@ -45,8 +46,6 @@ def relu(x: Array) -> Array:
 
 def round_float(x: Array) -> Array:
     """Round to the nearest integer; ties round away from zero, and zeros are positive."""
-    from tpuconvert.schema.fixed_point import rhaz
-
     rounded: Array = rhaz(x).astype(x.dtype)
     rounded += x.dtype.type(0)
     return rounded
@@ -148,8 +147,6 @@ class ActivationFunction(Op):
         """Evaluate; functions that are neither RELU, ABSVAL nor LEAKY_RELU take floating point only."""
         out = DType.of(x.dtype) if self.out_dtype is None else self.out_dtype
         if x.dtype.kind in "iu":
-            from tpuconvert.schema.fixed_point import saturate
-
             return (saturate(self._of_integers(x.astype(np.int64)), out),)
         if self.active_type in _BINARY64:
             return (in_binary64(_BINARY64[self.active_type], x).astype(out.numpy, copy=False),)
@@ -171,8 +168,6 @@ class ActivationFunction(Op):
             return np.abs(x)
         if self.active_type is not _LEAKY:
             raise ValueError(f"{self.name}: {self.active_type.name} does not take integers")
-        from tpuconvert.schema.fixed_point import rhaz
-
         scaled = rhaz(x.astype(np.float32) * np.float32(self._slope))
         result: Array = np.where(x >= 0, x, scaled)
         return result

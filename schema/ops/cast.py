@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.schema.fixed_point import rhaz, saturate
 from tpuconvert.schema.op import Case, Op, Operand, Trait, case, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, TensorType
 
@@ -35,7 +36,6 @@ def _is_local(op: Cast, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...
 
 
 def _nearest(x: Array) -> Array:
-    from tpuconvert.schema.fixed_point import rhaz
 
     rounded = rhaz(x)
     rounded[np.isnan(rounded)] = 0
@@ -66,8 +66,6 @@ class Cast(Op):
     def reference(self, x: Array) -> tuple[Array]:
         """Round once, saturate once."""
         if self.out_dtype.is_integer:
-            from tpuconvert.schema.fixed_point import saturate
-
             return (saturate(_nearest(x) if x.dtype.kind == "f" else x.astype(np.int64), self.out_dtype),)
         with np.errstate(over="ignore"):
             wide = x.astype(np.float32) if x.dtype.kind in "iu" else x

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.schema.convolution import convolve
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
+from tpuconvert.schema.fixed_point import rhaz_i32, saturate
+from tpuconvert.schema.integer_product import integer_convolution
 from tpuconvert.schema.op import LOCAL, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_CONV, QCalMode, check_scale, mode_cases
+from tpuconvert.schema.quantized_sums import (
+    floor_shift,
+    high_precision_asymmetric,
+    high_precision_symmetric,
+    low_precision,
+    offline_bias,
+)
 from tpuconvert.schema.types import F16, F32, Array, Chip, DType, TensorType
 
 __all__ = ["Conv", "QCalMode"]
@@ -54,8 +64,6 @@ class Conv(ConvolutionParams):
     def reference(self, x: Array, w: Array, b: Array | None = None, *, chip: Chip = Chip.BM1686) -> tuple[Array]:
         out = self.out_dtype or DType.of(x.dtype)
         if out.is_float:
-            from tpuconvert.schema.convolution import convolve
-
             with np.errstate(all="ignore"):
                 bias = None if b is None else b.reshape(-1).astype(np.float64)
                 return (convolve(x, w.astype(np.float64), self.window(w), out.numpy, bias=bias),)
@@ -64,18 +72,12 @@ class Conv(ConvolutionParams):
             return (self._depthwise_in_float(x, w, b, out),)
         if self.mode == QCalMode.HighPrecisionAsymmetric:
             return (self._asymmetric(x, w, b, out),)
-        from tpuconvert.schema.integer_product import integer_convolution
-        from tpuconvert.schema.quantized_sums import high_precision_symmetric, low_precision
-
         sums = integer_convolution(x, w, self.window(w))
         if self.mode == QCalMode.HighPrecisionSymmetric:
             return (high_precision_symmetric(sums, b, self.scale, out),)
         return (low_precision(sums, b, self.scale, out),)
 
     def _asymmetric(self, x: Array, w: Array, b: Array | None, out: DType) -> Array:
-        from tpuconvert.schema.integer_product import integer_convolution
-        from tpuconvert.schema.quantized_sums import floor_shift, high_precision_asymmetric, offline_bias
-
         window, zero_x, zero_w = self.window(w), self.left_zero_point, self.right_zero_point
         sums = integer_convolution(x, w, window, pad=zero_x)
         zero_sums: Array | int = 0
@@ -91,9 +93,6 @@ class Conv(ConvolutionParams):
 
     def _depthwise_in_float(self, x: Array, w: Array, b: Array | None, out: DType) -> Array:
         """On BM1684 the 16-bit stage does not exist for depthwise convolutions."""
-        from tpuconvert.schema.fixed_point import rhaz_i32, saturate
-        from tpuconvert.schema.integer_product import integer_convolution
-
         exact = integer_convolution(
             x, w, self.window(w), x_zero=self.left_zero_point, w_zero=self.right_zero_point
         ).astype(np.int64)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.schema.convolution import convolve_transposed
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
+from tpuconvert.schema.integer_product import integer_transposed_convolution
 from tpuconvert.schema.op import LOCAL, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import QCalMode, check_scale, mode_0_case
+from tpuconvert.schema.quantized_sums import low_precision
 from tpuconvert.schema.types import F16, F32, Array, DType, TensorType
 
 __all__ = ["Deconv", "QCalMode"]
@@ -53,13 +56,8 @@ class Deconv(ConvolutionParams):
     def reference(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
         out = self.out_dtype or DType.of(x.dtype)
         if out.is_float:
-            from tpuconvert.schema.convolution import convolve_transposed
-
             with np.errstate(all="ignore"):
                 bias = None if b is None else b.astype(np.float64)
                 return (convolve_transposed(x, w, self.window(w), out.numpy, bias=bias),)
-        from tpuconvert.schema.integer_product import integer_transposed_convolution
-        from tpuconvert.schema.quantized_sums import low_precision
-
         sums = integer_transposed_convolution(x, w, self.window(w))
         return (low_precision(sums, b, self.scale, out),)

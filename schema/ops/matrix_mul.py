@@ -7,8 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpuconvert.schema.integer_product import integer_matmul
 from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_MATRIX_MUL, QCalMode, check_scale, mode_cases
+from tpuconvert.schema.quantized_sums import (
+    ceil_shift,
+    high_precision_asymmetric,
+    high_precision_symmetric,
+    low_precision,
+    offline_bias,
+)
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks
 from tpuconvert.schema.types import F16, F32, Array, DType, TensorType
 
@@ -65,9 +73,6 @@ class MatrixMul(Op):
             with np.errstate(all="ignore"):
                 product = np.matmul(left.astype(np.float64), right.astype(np.float64))
                 return ((product if bias is None else product + bias).astype(out.numpy),)
-        from tpuconvert.schema.integer_product import integer_matmul
-        from tpuconvert.schema.quantized_sums import high_precision_symmetric, low_precision
-
         sums = integer_matmul(left, right)
         match self.mode:
             case QCalMode.LowPrecisionSymmetric:
@@ -78,8 +83,6 @@ class MatrixMul(Op):
                 return (self._asymmetric(sums, left, right, bias, out),)
 
     def _asymmetric(self, sums: Array, left: Array, right: Array, bias: Array | None, out: DType) -> Array:
-        from tpuconvert.schema.quantized_sums import ceil_shift, high_precision_asymmetric, offline_bias
-
         zero_left, zero_right = self.left_zero_point, self.right_zero_point
         zero_sums = left.sum(axis=1, dtype=np.int64, keepdims=True) * zero_right
         zero_products = zero_left * (right.astype(np.int64) - zero_right).sum(axis=0, keepdims=True)

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.schema.extents import plus
+from tpuconvert.schema.fixed_point import saturate
 from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.pooling import Span, divide_half_away, window_counts, window_max, window_sum
 from tpuconvert.schema.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
@@ -98,9 +100,6 @@ class Pool(Op):
         return trailing - kernel + (stride - 1 if self.is_ceil_mode else 0) >= 0
 
     def reference(self, x: Array) -> tuple[Array]:
-        from tpuconvert.schema.fixed_point import saturate
-        from tpuconvert.schema.pooling import Span, divide_half_away, window_counts, window_max, window_sum
-
         dtype = DType.of(x.dtype)
         shape = self.infer(TensorType(dtype, x.shape))[0].static_shape
         if self.is_global_pooling:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axes
+from tpuconvert.schema.fixed_point import saturate
 from tpuconvert.schema.op import Extents, Op, Operand, Trait, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
@@ -85,8 +86,6 @@ class Reduce(Op):
         return self._fold(wide, axes)
 
     def _of_integers(self, x: Array, axes: tuple[int, ...]) -> Array:
-        from tpuconvert.schema.fixed_point import saturate
-
         wide: Array = x.astype(np.int64)
         if self.method is ReduceMethodType.REDUCE_PROD:
             return saturate(_product(wide, axes), DType.of(x.dtype))
