@@ -257,7 +257,7 @@ def share_scales(graph: Graph, stated: bool) -> None:
             continue
         factor = None if stated else positive_factor(node.op)
         if factor is not None:
-            result = _divided(result, factor)
+            result = _divide(result, factor)
         elif not keeps_scale(node.op) and node.op.clamp_range() is None:
             continue
         for value in _computed(node):
@@ -291,6 +291,6 @@ def _is_free(graph: Graph, value: Value) -> bool:
     return len(before) != 1 or _is_free(graph, before[0])
 
 
-def _divided(params: QuantParams, factor: float) -> QuantParams:
+def _divide(params: QuantParams, factor: float) -> QuantParams:
     """Parameters with the scales divided by a factor."""
     return dataclasses.replace(params, scale=tuple(float(np.float32(scale / factor)) for scale in params.scale))

@@ -69,11 +69,11 @@ def find_sum(left: QuantParams, right: QuantParams, result: QuantParams) -> Sum 
         return None
     wanted = _binary32(left, right, result)
     pairs = _pairs(left, right)
-    best = _compared(nominal, pairs, wanted, result)
+    best = _compare(nominal, pairs, wanted, result)
     if best.different:
-        moved = _as_integers(_moved(real, pairs, wanted - result.zero_point[0], result))
+        moved = _as_integers(_move(real, pairs, wanted - result.zero_point[0], result))
         if moved is not None:
-            best = min(best, _compared(moved, pairs, wanted, result), key=lambda found: found.different)
+            best = min(best, _compare(moved, pairs, wanted, result), key=lambda found: found.different)
     return best
 
 
@@ -81,13 +81,13 @@ def _binary32(left: QuantParams, right: QuantParams, result: QuantParams) -> Arr
     """Result of ONNX Runtime for every pair of operands."""
     ratios = [np.float32(params.scale[0]) / np.float32(result.scale[0]) for params in (left, right)]
     zeros = [np.float32(params.zero_point[0]) for params in (left, right)]
-    fixed = np.float32(result.zero_point[0]) - _fused(ratios[0], zeros[0], ratios[1] * zeros[1])
+    fixed = np.float32(result.zero_point[0]) - _fma(ratios[0], zeros[0], ratios[1] * zeros[1])
     first, second = (np.arange(params.dtype.min, params.dtype.max + 1, dtype=np.float32) for params in (left, right))
-    total = _fused(first[:, None], ratios[0], _fused(second[None, :], ratios[1], fixed))
+    total = _fma(first[:, None], ratios[0], _fma(second[None, :], ratios[1], fixed))
     return saturate(np.rint(total), result.dtype).astype(np.int64)
 
 
-def _fused(a: Array | np.float32, b: np.float32, c: Array | np.float32) -> Array:
+def _fma(a: Array | np.float32, b: np.float32, c: Array | np.float32) -> Array:
     """``a * b + c`` with one rounding: a is an integer of 8 bits, so product and sum are exact in binary64."""
     return np.asarray(np.asarray(a, np.float64) * np.float64(b) + np.asarray(c, np.float64), np.float32)
 
@@ -116,7 +116,7 @@ def _as_integers(real: Vector) -> Sum | None:
     return Sum(parts if real[0] <= real[1] else parts[::-1], addend, multiplier, exponent - 31)
 
 
-def _compared(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Sum:
+def _compare(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Sum:
     """Parameters with the better rounding mode and the number of pairs that still differ."""
     total = pairs[0] * found.parts[0] + pairs[1] * found.parts[1] + found.addend
     different = {}
@@ -127,7 +127,7 @@ def _compared(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: Qua
     return dataclasses.replace(found, rounding=rounding, different=different[rounding])
 
 
-def _moved(real: Vector, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Vector:
+def _move(real: Vector, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Vector:
     """Ratios and addend that round every pair near a tie as binary32 does, as far as the projections find them."""
     value = pairs[0] * real[0] + pairs[1] * real[1]
     tie = np.floor(value) + 0.5

@@ -63,14 +63,14 @@ def scale_channels(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) 
         x, y = node.inputs[0], node.outputs[0]
         assert x is not None and y.quant is not None
         if _joins_channels(node):
-            y.quant = _joined(node, y.quant)
+            y.quant = _concat_scales(node, y.quant)
         elif _passes_on(node) and x.quant is not None:
             y.quant = _passed_on(node, x.quant, ranges)
     for node in order:
-        node.outputs[0].quant = _in_one_spelling(node.outputs[0].quant)
+        node.outputs[0].quant = _canonicalize(node.outputs[0].quant)
 
 
-def _in_one_spelling(quant: QuantParams | None) -> QuantParams | None:
+def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
     """Replace equal per-channel scales by one scale, so that no rescale is inserted between the two forms."""
     if quant is None or quant.axis is None or len(set(quant.scale)) > 1:
         return quant
@@ -83,7 +83,7 @@ def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Ra
     Try every exponent for one value at a time with the others fixed, in two rounds; keep the one with the smallest
     expected error at the users of the value.
     """
-    options = {value: [_shared(value, ranges, share) for share in SHARES] for value in made}
+    options = {value: [_channel_scales(value, ranges, share) for share in SHARES] for value in made}
     scales = {value: options[value][0] for value in made}
     readers = {value: _readers(value, chosen) for value in made}
     for _ in range(2):
@@ -96,7 +96,7 @@ def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Ra
     return scales
 
 
-def _shared(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
+def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
     """Scales between the tensor's and each channel's own range, geometrically."""
     found = ranges[_after_clamps(value).name]
     assert value.quant is not None and found.channels is not None
@@ -283,7 +283,7 @@ def _passed_on(node: Node, quant: QuantParams, ranges: Mapping[str, Range]) -> Q
     return dataclasses.replace(quant, scale=tuple(float(np.float32(scale * ratio)) for scale in quant.scale))
 
 
-def _joined(node: Node, quant: QuantParams) -> QuantParams:
+def _concat_scales(node: Node, quant: QuantParams) -> QuantParams:
     scales: list[float] = []
     for operand in node.inputs:
         assert operand is not None and operand.quant is not None

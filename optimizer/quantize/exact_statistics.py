@@ -59,11 +59,11 @@ class Histogram:
     def merge(self, other: Histogram) -> None:
         """Add the counts of another histogram."""
         self._widen(other.exponent)
-        self.counts += _widened(other.counts, self.exponent - other.exponent)
+        self.counts += _merge_bins(other.counts, self.exponent - other.exponent)
 
     def _widen(self, exponent: int) -> None:
         if exponent > self.exponent:
-            self.counts = _widened(self.counts, exponent - self.exponent)
+            self.counts = _merge_bins(self.counts, exponent - self.exponent)
             self.exponent = exponent
 
     def _count(self, bins: Array) -> None:
@@ -71,7 +71,7 @@ class Histogram:
         self.counts[: found.size] += found
 
 
-def _widened(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np.int64]:
+def _merge_bins(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np.int64]:
     merged = np.zeros_like(counts)
     joined = counts.reshape(-1, min(1 << min(doublings, 30), BINS)).sum(axis=1)
     merged[: joined.size] = joined
@@ -103,7 +103,7 @@ class ExactSums:
         copy._top, copy._words, copy._waiting = other._top, other._words.copy(), list(other._waiting)
         copy._digest()
         self._raise(copy._top)
-        self._words += _shifted(copy._words, self._top - copy._top)
+        self._words += _shift(copy._words, self._top - copy._top)
 
     def divided_by(self, count: int) -> npt.NDArray[np.float64]:
         """Return the sums divided by a number, rounded to float64."""
@@ -131,11 +131,11 @@ class ExactSums:
 
     def _raise(self, top: int) -> None:
         if top > self._top:
-            self._words = _shifted(self._words, top - self._top)
+            self._words = _shift(self._words, top - self._top)
             self._top = top
 
 
-def _shifted(words: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
+def _shift(words: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
     result = np.zeros_like(words)
     if by < _WORDS:
         result[by:] = words[: _WORDS - by]

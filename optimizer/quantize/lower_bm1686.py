@@ -15,7 +15,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     with_params,
 )
 from tpuconvert.optimizer.quantize.lowering import ONNX, Declined, Lowered, Lowering, Product, lowers, ratios
-from tpuconvert.optimizer.quantize.rectifiers import rectified
+from tpuconvert.optimizer.quantize.prelu import lower_prelu
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
     is_average_pool,
@@ -220,7 +220,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     calibrated scales ``exact_sums`` needs fewer operators and rounds less, and a PReLU needs no add at all.
     """
     if not lowering.rescale:
-        return rectified(node, lowering) or exact_sum(node, lowering)
+        return lower_prelu(node, lowering) or exact_sum(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized(value) for value in node.inputs if value is not None]
     shift = _SUM_SHIFT[max(value.dtype.bits for value in values)]

@@ -1,4 +1,4 @@
-"""Integer forms that repeat TensorFlow Lite's reference kernels where the general forms would round otherwise."""
+"""Lowerings that are bit-exact with TensorFlow Lite's reference kernels where the general ones round differently."""
 
 # The forms register themselves when their modules are loaded.
 import tpuconvert.optimizer.quantize.tflite.arithmetic

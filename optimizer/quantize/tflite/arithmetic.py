@@ -1,4 +1,4 @@
-"""Operators of two tensors: sums of 16 bits, slopes of PRELU, squared differences."""
+"""Lowerings of binary operators: ADD and SUB of 16 bits, MUL, PRELU, SQUARED_DIFFERENCE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
     TFLITE_ONCE,
     divided_by_power,
-    narrowed,
+    narrow,
     one_scale_each,
     operands_of,
     plain_rescale,
@@ -28,7 +28,7 @@ from tpuconvert.schema.types import I32, Scalar
 
 @form_of("PRELU")
 def prelu(node: Node, lowering: Lowering) -> Lowered | None:
-    """A rescale for each sign; the slope multiplies the negative side before its rescale."""
+    """Rescale each sign separately; the slope multiplies negative values before their rescale."""
     operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
     slopes = [value for value in operands if value.is_constant and value.stored is not None]
     inputs = [value for value in operands if not value.is_constant]
@@ -51,12 +51,12 @@ def prelu(node: Node, lowering: Lowering) -> Lowered | None:
         plain_rescale(lowering, tilted, *multiplier_shift(other), f"{name}:tilted:scaled", I32),
     )
     total = lowering.g.add(Add(), *parts, name=f"{name}:int32")
-    return (narrowed(lowering, total, params, name),)
+    return (narrow(lowering, total, params, name),)
 
 
 @form_of("MUL")
 def product(node: Node, lowering: Lowering) -> Lowered | None:
-    """The exact product, and one rescale by a factor that is computed in binary32."""
+    """Multiply exactly, then rescale once by a factor that is computed in binary32."""
     operands, params, name = [value for value in node.inputs if value is not None], result_params(node), node.name
     if not isinstance(node.op, Mul) or len(operands) != 2 or not one_scale_each(*operands) or params.axis is not None:
         return None
@@ -69,7 +69,7 @@ def product(node: Node, lowering: Lowering) -> Lowered | None:
 
 @form_of("SQUARED_DIFFERENCE")
 def squared_difference(node: Node, lowering: Lowering) -> Lowered | None:
-    """Both operands in a fine unit, their difference, its square, and one rescale."""
+    """Rescale both operands to a fine common unit, subtract, square, and rescale once."""
     operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
     if len(operands) == 1:
         operands = operands * 2
@@ -96,9 +96,9 @@ _SQUARE_SHIFT = 7
 
 @form_of("ADD", "SUB")
 def sum_or_difference(node: Node, lowering: Lowering) -> Lowered | None:
-    """Sums that the general form does not have: of operands that were shifted, and those that are rounded once."""
+    """Lower the adds that the general lowering does not support: shifted 16-bit operands, and a single rounding."""
     if isinstance(node.op, Copy):
-        return _shifted(node, lowering)
+        return _shift(node, lowering)
     operands = [value for value in node.inputs if value is not None]
     if lowering.rescale != TFLITE_ONCE or not isinstance(node.op, (Add, Sub)) or not one_scale_each(*operands):
         return None
@@ -107,8 +107,8 @@ def sum_or_difference(node: Node, lowering: Lowering) -> Lowered | None:
     return _sum_rounded_once(node, lowering, operands)
 
 
-def _shifted(node: Node, lowering: Lowering) -> Lowered | None:
-    """The operand that 16-bit sums of power-of-two scales bring to the scale of the result: a shift, halves away."""
+def _shift(node: Node, lowering: Lowering) -> Lowered | None:
+    """Shift an operand of a 16-bit add with power-of-two scales to the scale of the result; ties round away from 0."""
     (x,) = node.inputs
     params = result_params(node)
     assert x is not None and x.quant is not None
@@ -118,7 +118,7 @@ def _shifted(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> Lowered:
-    """Both operands times whole factors of at most 22 bits, their exact sum, and one shift, halves up."""
+    """Multiply both operands by integer factors of at most 22 bits, add them exactly, and shift once (``half_up``)."""
     params, name = result_params(node), node.outputs[0].name
     scales = [np.float32(value.quant.scale[0]) for value in operands if value.quant is not None]
     ratios = [float(scale / np.float32(params.scale[0])) for scale in scales]
@@ -142,4 +142,4 @@ def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> 
 
 
 _FACTOR_BITS = 20
-"""The larger factor of a sum lies in 2^20..2^21: twice 255 times it stays below 2^31."""
+"""The larger factor of a sum is in 2^20..2^21: 2 * 255 times it is below 2^31."""

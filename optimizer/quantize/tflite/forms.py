@@ -1,7 +1,7 @@
-"""Exact forms of TFLite operators for BM1686: found by the operator of the source file, asked before the general ones.
+"""Bit-exact lowerings of TFLite operators for BM1686: looked up by source operator, before the general lowerings.
 
-A form is called for the node that ends the steps of a source operator. One that is not meant for a node returns None
-and leaves it to the general lowering.
+A lowering is called for the last node of a source operator. If it does not support the node, it returns None, and the
+general lowering is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORMS: dict[str, SourceForm] = {}
 
 
 def form_of(*names: str) -> Callable[[SourceForm], SourceForm]:
-    """Register the exact form of source operators. A second one for the same name is an error."""
+    """Register the bit-exact lowering of source operators. A second one for the same name is an error."""
 
     def register(function: SourceForm) -> SourceForm:
         for name in names:
@@ -33,7 +33,7 @@ def form_of(*names: str) -> Callable[[SourceForm], SourceForm]:
 
 
 def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
-    """The integers of the reference kernel of the node's source operator; None leaves the node to the general form."""
+    """Lower a node to the integers of its source operator's reference kernel; None selects the general lowering."""
     if lowering.rescale not in (TFLITE, TFLITE_ONCE) or lowering.chip is not Chip.BM1686:
         return None
     form = _FORMS.get(source_of(node))

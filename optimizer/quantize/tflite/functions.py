@@ -1,4 +1,4 @@
-"""Functions of one element: tables of the kernels' own results, or a rescale for each sign where there are 16 bits."""
+"""Lowerings of unary operators: lookup tables with the results of the kernels, or 16-bit rescales for each sign."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def _alpha(node: Node) -> float | None:
 
 
 def _entries(node: Node, x: QuantParams, y: QuantParams) -> Array | None:
-    """The results for every integer; None where the general form gives the same."""
+    """Results of the kernel for every integer; None if the general lowering computes the same."""
     name, wide = source_of(node), x.dtype.bits == 16
-    real = tables.interpolated if wide else tables.looked_up
+    real = tables.interpolate_table if wide else tables.evaluate_table
     if name in _LIMITS:
-        return tables.rectified(x, y, *_LIMITS[name])
+        return tables.relu(x, y, *_LIMITS[name])
     if name == "LEAKY_RELU":
         alpha = _alpha(node)
         return None if alpha is None else tables.leaky_relu(x, y, alpha)
     if name == "LOGISTIC":
-        return tables.logistic_16(x, y) if wide else tables.looked_up(x, y, _logistic)
+        return tables.logistic_16(x, y) if wide else tables.evaluate_table(x, y, _logistic)
     if name == "TANH":
-        return tables.tanh_16(x, y) if wide else tables.looked_up(x, y, np.tanh)
+        return tables.tanh_16(x, y) if wide else tables.evaluate_table(x, y, np.tanh)
     if name == "RSQRT":
         return real(x, y, _reciprocal_root(y)) if wide else tables.reciprocal_root(x, y)
     functions: dict[str, Callable[[], Array]] = {
@@ -86,7 +86,7 @@ def _entries(node: Node, x: QuantParams, y: QuantParams) -> Array | None:
 
 @form_of(*_LIMITS, "LEAKY_RELU", "LOGISTIC", "TANH", "RSQRT", "ABS", "HARD_SWISH", "GELU", "EXP", "LOG")
 def function_of_one_element(node: Node, lowering: Lowering) -> Lowered | None:
-    """A table of the kernel's own results."""
+    """Lower a unary operator to a lookup table with the results of the kernel."""
     operands = operands_of(node)
     x, params = operands[0].quant, result_params(node)
     if len(operands) != 1 or x is None or x.dtype != params.dtype or x.axis is not None:
@@ -103,7 +103,7 @@ def function_of_one_element(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _piecewise_16(node: Node, lowering: Lowering, operand: Value) -> Lowered | None:
-    """A rescale for each sign of 16-bit integers without zero points; their sum, since one of them is always zero."""
+    """Rescale each sign of 16-bit integers without zero points and add both: one of them is always zero."""
     params, name = result_params(node), node.outputs[0].name
     x = operand.quant
     assert x is not None

@@ -1,4 +1,4 @@
-"""Integers at another scale: QUANTIZE of integers, operands of CONCATENATION."""
+"""Requantization: QUANTIZE of integers, operands of CONCATENATION."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tpuconvert.schema.types import U8
 
 @form_of("QUANTIZE")
 def quantize(node: Node, lowering: Lowering) -> Lowered | None:
-    """Integers to integers: one rescale in two roundings."""
+    """Requantize integers with two roundings."""
     operands, params = operands_of(node), result_params(node)
     x = operands[0].quant
     if len(operands) != 1 or x is None or not one_scale_each(operands[0]) or params.axis is not None or x == params:
         return None
     name, integers = node.outputs[0].name, lowering.quantized(operands[0])
     if x.dtype.bits == 8 and params.dtype.bits == 8:
-        return (table(lowering, integers, tables.requantized(x, params), params, name),)
+        return (table(lowering, integers, tables.requantize(x, params), params, name),)
     if x.zero_point[0]:
         integers = lowering.widen(integers, 0, f"{name}:centred")
     factor = float(np.float32(x.scale[0])) / float(np.float32(params.scale[0]))
@@ -35,7 +35,7 @@ def quantize(node: Node, lowering: Lowering) -> Lowered | None:
 
 @form_of("CONCATENATION")
 def concatenation(node: Node, lowering: Lowering) -> Lowered | None:
-    """UINT8 operands are brought to the scale of the result in binary32."""
+    """Requantize UINT8 operands to the scale of the result in binary32."""
     params = result_params(node)
     operands = [value for value in node.inputs if value is not None]
     if node.op.name != "concat" or not one_scale_each(*operands) or params.dtype is not U8:
@@ -44,7 +44,7 @@ def concatenation(node: Node, lowering: Lowering) -> Lowered | None:
     for index, value in enumerate(operands):
         part = lowering.quantized(value)
         if value.quant is not None and value.quant != params:
-            entries = tables.concatenated(value.quant, params)
+            entries = tables.requantize_concat_operand(value.quant, params)
             part = table(lowering, part, entries, params, f"{node.outputs[0].name}:operand{index}")
         parts.append(part)
     return with_params(lowering.moves(node.op, *parts, names=names_of(node)), params)

@@ -1,8 +1,8 @@
-"""Products: convolutions and fully connected layers of 16-bit activations, and products of two computed operands.
+"""Linear operators: convolutions and fully connected layers of 16-bit activations, matmuls of two computed operands.
 
-The bytes of a 16-bit activation are multiplied apart, x = 256 * high + low, and the two sums put together. That is
-the kernel's 64-bit sum wherever 32 bits hold it, which the weights tell beforehand. Its rescale takes the upper 15 bits
-of the multiplier and rounds once; where the bias has 32 bits, so has the kernel's sum, which is rescaled as others are.
+The two bytes of a 16-bit activation, x = 256 * high + low, are multiplied separately, and the sums are added. This
+equals the kernel's 64-bit sum if it fits in 32 bits, which the weights determine. The kernel rescales with the upper 15
+bits of the multiplier and rounds once. With a 32-bit bias, the kernel's sum has 32 bits and is rescaled as usual.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tpuconvert.optimizer.quantize.lower_shared import geometry, result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
-from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, halves, joined, source_of
+from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, join_bytes, source_of, split_bytes
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node, Value
@@ -30,7 +30,7 @@ from tpuconvert.schema.types import I16, I32, U8, QuantParams
 
 @form_of("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 def product_with_weights(node: Node, lowering: Lowering) -> Lowered | None:
-    """A product of 16-bit activations, or a convolution of unsigned bytes."""
+    """Lower a linear operator with 16-bit activations, or a UINT8 convolution."""
     x = node.inputs[0]
     if not isinstance(node.op, (Conv, Deconv, MatrixMul)) or x is None or x.quant is None:
         return None
@@ -40,7 +40,7 @@ def product_with_weights(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _convolution_of_unsigned_bytes(node: Node, lowering: Lowering, x: Value) -> Lowered | None:
-    """Where all channels have one scale, the kernel multiplies the scales of data and weights in binary32."""
+    """Lower a UINT8 convolution with per-tensor weights: the kernel multiplies both scales in binary32."""
     weights, params, name = integer_weights(node, per_channel=True), result_params(node), node.outputs[0].name
     bias, w = node.inputs[2] if len(node.inputs) > 2 else None, node.inputs[1]
     if weights is None or w is None or x.quant is None or len(weights.params.scale) != 1 or params.axis is not None:
@@ -63,7 +63,7 @@ def _convolution_of_unsigned_bytes(node: Node, lowering: Lowering, x: Value) -> 
 
 
 def _product_of_16_bits(node: Node, lowering: Lowering, x: Value) -> Lowered | None:
-    """A product of 16-bit activations with 8-bit weights."""
+    """Lower a linear operator with 16-bit activations and 8-bit weights."""
     params = result_params(node)
     assert x.quant is not None
     if x.quant.dtype is not I16 or params.dtype is not I16 or any((*x.quant.zero_point, *params.zero_point)):
@@ -78,7 +78,7 @@ def _product_of_16_bits(node: Node, lowering: Lowering, x: Value) -> Lowered | N
 
 
 def _fits(node: Node, weights: IntegerWeights, bias: Value | None) -> bool:
-    """Whether the exact sum, and 256 times that of the upper bytes, stays within 32 bits."""
+    """Return True if the exact sum, and 256 times that of the upper bytes, fits in 32 bits."""
     axis = {Conv: 0, Deconv: 1, MatrixMul: 1}[type(node.op)]
     magnitudes = np.abs(weights.stored.astype(np.int64))
     others = tuple(i for i in range(magnitudes.ndim) if i != axis)
@@ -93,14 +93,14 @@ def _product(node: Node, lowering: Lowering, x: Value, weights: IntegerWeights, 
     w = node.inputs[1]
     assert w is not None
     matrix = lowering.g.constant(weights.stored, w.name, weights.params)
-    high, low = halves(lowering, lowering.quantized(x), name)
+    high, low = split_bytes(lowering, lowering.quantized(x), name)
     upper = lowering.g.add(_exact_op(node, False), high, matrix, name=f"{name}:high:sum")
     operands = [low, matrix]
     if bias is not None and bias.stored is not None:
         shape = (-1,) if isinstance(node.op, MatrixMul) else (1, -1, 1, 1)
         operands.append(lowering.g.constant(bias.stored.reshape(shape).astype(np.int32), bias.name))
     lower = lowering.g.add(_exact_op(node, bias is not None), *operands, name=f"{name}:low:sum")
-    total = joined(lowering, upper, lower, f"{name}:int32")
+    total = join_bytes(lowering, upper, lower, f"{name}:int32")
     factors = [unit / params.scale[0] for unit in weights.units]
     is_narrow = bias is not None and bias.stored is not None and bias.stored.dtype == np.int32  # so is the kernel's sum
     if source_of(node) == "FULLY_CONNECTED" or is_narrow:  # these kernels take the whole multiplier
@@ -116,7 +116,7 @@ def _exact_op(node: Node, has_bias: bool) -> Op:
 
 
 def short_rescale(factors: list[float], params: QuantParams) -> RequantInt32:
-    """The rescale of 64-bit sums: 15 bits of every multiplier, rounded once, halves up."""
+    """Rescale of 64-bit sums: multipliers of 15 bits, one rounding (``half_up``)."""
     pairs = [multiplier_shift(factor) for factor in factors]
     multipliers = tuple((m + (1 << 15)) >> 16 if m < 0x7FFF0000 else 0x7FFF for m, _ in pairs)
     shifts = tuple(exponent - 15 for _, exponent in pairs)
@@ -135,7 +135,7 @@ def short_rescale(factors: list[float], params: QuantParams) -> RequantInt32:
 
 @form_of("BATCH_MATMUL")
 def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
-    """A product of two computed 8-bit operands: leading axes are batches, operands that lack them are repeated."""
+    """Lower a matmul of two computed 8-bit operands: leading axes are batches; operands without them are repeated."""
     params = result_params(node)
     operands = [value for value in node.inputs if value is not None]
     if node.op.name not in ("batch_matmul", "matrix_mul") or len(operands) != 2:

@@ -1,4 +1,4 @@
-"""The steps of integer LSTMs, each with the rounding of the kernel that computes it."""
+"""Operators of integer LSTM cells, each with the rounding of the reference kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuconvert.optimizer.quantize.tflite import short_functions
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
     divided_by_power,
-    narrowed,
+    narrow,
     one_scale_each,
     plain_rescale,
     source_of,
@@ -35,7 +35,7 @@ _SUM_BITS = 12
 
 @form_of(*LAYERS)
 def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
-    """One operator of a cell."""
+    """Lower one operator of a cell."""
     if isinstance(node.op, MatrixMul):
         return _product(node, lowering)
     if isinstance(node.op, Active):
@@ -43,7 +43,7 @@ def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
     if isinstance(node.op, Add):
         return _sum(node, lowering)
     if isinstance(node.op, Mul):
-        return _gated(node, lowering)
+        return _gate(node, lowering)
     if isinstance(node.op, Rsubs):
         (x,) = node.inputs
         assert x is not None
@@ -53,7 +53,7 @@ def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _product(node: Node, lowering: Lowering) -> Lowered | None:
-    """The sums of all gates: one rescale per column, to 12 fraction bits; scales are multiplied in binary32."""
+    """Lower the matmul of all gates: one rescale per column to 12 fraction bits; scales are multiplied in binary32."""
     x, w = node.inputs[:2]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     weights = integer_weights(node, per_channel=True)
@@ -74,7 +74,7 @@ def _product(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _function(node: Node, lowering: Lowering, kind: ActiveType) -> Lowered | None:
-    """The logistic function or tanh of 16-bit fixed point."""
+    """Lower the logistic function or tanh of 16-bit fixed point."""
     (x,) = node.inputs
     if x is None or x.quant is None or x.quant.dtype is not I16:
         return None
@@ -89,7 +89,7 @@ def _function(node: Node, lowering: Lowering, kind: ActiveType) -> Lowered | Non
 
 
 def _sum(node: Node, lowering: Lowering) -> Lowered | None:
-    """A sum of equal scales, saturated to 16 bits."""
+    """Lower an add of operands with equal scales; saturate to 16 bits."""
     operands = [lowering.quantized(value) for value in node.inputs if value is not None]
     params, name = result_params(node), node.outputs[0].name
     if all(value.dtype is I16 for value in operands):
@@ -98,11 +98,11 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
         value if value.dtype is I32 else plain_rescale(lowering, value, 1 << 30, 1, f"{name}:operand{index}", I32)
         for index, value in enumerate(operands)
     ]
-    return (narrowed(lowering, lowering.g.add(Add(), *wide, name=f"{name}:int32"), params, name),)
+    return (narrow(lowering, lowering.g.add(Add(), *wide, name=f"{name}:int32"), params, name),)
 
 
-def _gated(node: Node, lowering: Lowering) -> Lowered | None:
-    """A product with a gate: a shift to the scale of the cell, a rescale to that of the output."""
+def _gate(node: Node, lowering: Lowering) -> Lowered | None:
+    """Lower a multiply with a gate: shift to the scale of the cell, or rescale to that of the output."""
     operands = [value for value in node.inputs if value is not None]
     params, name = result_params(node), node.outputs[0].name
     if not one_scale_each(*operands):
@@ -125,7 +125,7 @@ def _gated(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def forget_inner_scales(graph: Graph) -> None:
-    """Leave the inside of recurrent cells to real numbers, for chips without these forms."""
+    """Remove the annotations inside recurrent cells, for chips without these lowerings."""
     for node in graph.nodes:
         if source_of(node) not in LAYERS:
             continue

@@ -1,6 +1,6 @@
 """RESIZE_BILINEAR of integers: signed ones with weights of 10 bits, UINT8 in binary32.
 
-Rows and columns are selected by constant indices; the arithmetic between them is that of the kernels, step by step.
+Rows and columns are gathered by constant indices; every step of the interpolation equals that of the kernels.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tpuconvert.optimizer.quantize.lower_shared import result_params, with_param
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
-    as_real_integers,
     divided_by_power,
-    from_real_integers,
+    float_to_int32,
+    integers_to_float,
     plain_rescale,
 )
 from tpuconvert.schema.graph import Node, Value, static
@@ -32,7 +32,7 @@ from tpuconvert.schema.types import I8, I16, U8, Array, DType, Scalar
 
 @dataclass(frozen=True)
 class _Line:
-    """Where the pixels of a result line come from: two source pixels each, with their weights."""
+    """Interpolation along one axis: two source indices per result pixel, with their weights."""
 
     low: Array
     high: Array
@@ -42,7 +42,7 @@ class _Line:
 
 @form_of("RESIZE_BILINEAR")
 def resize_bilinear(node: Node, lowering: Lowering) -> Lowered | None:
-    """Bilinear resizing of pictures whose scale does not change."""
+    """Lower a bilinear resize whose quantization does not change."""
     (x,) = node.inputs
     params, op = result_params(node), node.op
     if not isinstance(op, Interpolate) or op.method is not InterpolateMode.BILINEAR or x is None or x.quant != params:
@@ -53,7 +53,7 @@ def resize_bilinear(node: Node, lowering: Lowering) -> Lowered | None:
     (height, width), (rows, columns) = static(x.shape)[2:], static(node.outputs[0].shape)[2:]
     down, along = line(op, height, rows), line(op, width, columns)
     name = node.outputs[0].name
-    real = as_real_integers(lowering, lowering.quantized(x), f"{name}:real", with_zero_point=True)
+    real = integers_to_float(lowering, lowering.quantized(x), f"{name}:real", with_zero_point=True)
     return with_params((form(lowering, real, down, along, name),), params)
 
 
@@ -80,32 +80,32 @@ def _real_line(op: Interpolate, extent: int, result: int) -> _Line:
     return _Line(low, high, np.float32(1) - fraction, fraction)
 
 
-def _selected(lowering: Lowering, x: Value, axis: int, places: Array, name: str) -> Value:
+def _gather(lowering: Lowering, x: Value, axis: int, places: Array, name: str) -> Value:
     index = lowering.g.constant(places.astype(np.int32), f"{name}:places")
     return lowering.g.add(IndexSelect(dim=axis), x, index, name=name)
 
 
-def _weighted(lowering: Lowering, x: Value, weights: Array, axis: int, name: str) -> Value:
+def _multiply_weights(lowering: Lowering, x: Value, weights: Array, axis: int, name: str) -> Value:
     shape = [1, 1, 1, 1]
     shape[axis] = weights.size
     return lowering.g.add(Mul(), x, lowering.g.constant(weights.reshape(shape), f"{name}:weights"), name=name)
 
 
 def _with_whole_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
-    """Sums of products with 10-bit weights: rows in binary32 (below 2^18), columns in INT32, rounded half away."""
+    """Interpolate with 10-bit weights: rows in binary32 (below 2^18), columns in INT32, rounded ``half_away``."""
 
     def row(places: Array, weights: Array, end: str) -> Value:
-        chosen = _selected(lowering, x, 2, places, f"{name}:{end}")
-        return _weighted(lowering, chosen, weights.astype(np.float32), 2, f"{name}:{end}:weighted")
+        chosen = _gather(lowering, x, 2, places, f"{name}:{end}")
+        return _multiply_weights(lowering, chosen, weights.astype(np.float32), 2, f"{name}:{end}:weighted")
 
     rows = lowering.g.add(
         Add(), row(down.low, down.low_weight, "top"), row(down.high, down.high_weight, "bottom"), name=f"{name}:rows"
     )
 
     def column(places: Array, weights: Array, end: str) -> Value:
-        chosen = _selected(lowering, rows, 3, places, f"{name}:{end}")
-        whole = from_real_integers(lowering, chosen, f"{name}:{end}:int32")
-        return _weighted(lowering, whole, weights.astype(np.int32), 3, f"{name}:{end}:weighted")
+        chosen = _gather(lowering, rows, 3, places, f"{name}:{end}")
+        whole = float_to_int32(lowering, chosen, f"{name}:{end}:int32")
+        return _multiply_weights(lowering, whole, weights.astype(np.int32), 3, f"{name}:{end}:weighted")
 
     left, right = column(along.low, along.low_weight, "left"), column(along.high, along.high_weight, "right")
     total = lowering.g.add(Add(), left, right, name=f"{name}:int32")
@@ -113,7 +113,7 @@ def _with_whole_weights(lowering: Lowering, x: Value, down: _Line, along: _Line,
 
 
 def _corners(down: _Line, along: _Line) -> list[tuple[str, Array, Array, Array, Array]]:
-    """The four pixels of every result pixel: name, row, its weight, column, its weight; in the kernel's order."""
+    """Four source pixels per result pixel in the kernel's order: name, row, its weight, column, its weight."""
     return [
         ("top_left", down.low, down.low_weight, along.low, along.low_weight),
         ("bottom_left", down.high, down.high_weight, along.low, along.low_weight),
@@ -123,59 +123,59 @@ def _corners(down: _Line, along: _Line) -> list[tuple[str, Array, Array, Array, 
 
 
 def _corner(lowering: Lowering, x: Value, rows: Array, columns: Array, name: str) -> Value:
-    return _selected(lowering, _selected(lowering, x, 2, rows, f"{name}:row"), 3, columns, name)
+    return _gather(lowering, _gather(lowering, x, 2, rows, f"{name}:row"), 3, columns, name)
 
 
 def _with_wide_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
-    """The same for 16 bits, whose sums have up to 36 bits.
+    """Interpolate 16-bit integers, whose sums have up to 36 bits.
 
     With rows r = 256 h + l (l in 0..255), and A and B the weighted sums of h and l, the result is
-    A / 2^12 + (256 (A mod 2^12) + B) / 2^20, of which the second part is not negative and below 2. Its half goes up
-    where the whole is positive, else down.
+    A / 2^12 + (256 (A mod 2^12) + B) / 2^20, of which the second part is not negative and below 2. A tie is rounded
+    up if the total is positive, else down.
     """
     rows: dict[str, Value] = {}
     for corner, row, weights, column, _ in _corners(down, along):
-        chosen = from_real_integers(
+        chosen = float_to_int32(
             lowering, _corner(lowering, x, row, column, f"{name}:{corner}"), f"{name}:{corner}:int32"
         )
-        part = _weighted(lowering, chosen, weights.astype(np.int32), 2, f"{name}:{corner}:weighted")
+        part = _multiply_weights(lowering, chosen, weights.astype(np.int32), 2, f"{name}:{corner}:weighted")
         side = corner.split("_")[1]
         rows[side] = part if side not in rows else lowering.g.add(Add(), rows[side], part, name=f"{name}:{side}")
     upper: list[Value] = []
     lower: list[Value] = []
     for side, weights in (("left", along.low_weight), ("right", along.high_weight)):
-        high = _shifted(lowering, rows[side], -8, RoundingMode.DOWN, f"{name}:{side}:high")
-        whole = _shifted(lowering, high, 8, RoundingMode.DOWN, f"{name}:{side}:whole")
+        high = _shift(lowering, rows[side], -8, RoundingMode.DOWN, f"{name}:{side}:high")
+        whole = _shift(lowering, high, 8, RoundingMode.DOWN, f"{name}:{side}:whole")
         low = lowering.g.add(Sub(), rows[side], whole, name=f"{name}:{side}:low")
-        upper.append(_weighted(lowering, high, weights.astype(np.int32), 3, f"{name}:{side}:high:weighted"))
-        lower.append(_weighted(lowering, low, weights.astype(np.int32), 3, f"{name}:{side}:low:weighted"))
+        upper.append(_multiply_weights(lowering, high, weights.astype(np.int32), 3, f"{name}:{side}:high:weighted"))
+        lower.append(_multiply_weights(lowering, low, weights.astype(np.int32), 3, f"{name}:{side}:low:weighted"))
     total, rest = (lowering.g.add(Add(), *pair, name=f"{name}:{end}") for pair, end in ((upper, "A"), (lower, "B")))
-    first = _shifted(lowering, total, -12, RoundingMode.DOWN, f"{name}:first")
-    cut = _shifted(lowering, first, 12, RoundingMode.DOWN, f"{name}:first:whole")
+    first = _shift(lowering, total, -12, RoundingMode.DOWN, f"{name}:first")
+    cut = _shift(lowering, first, 12, RoundingMode.DOWN, f"{name}:first:whole")
     kept = lowering.g.add(Sub(), total, cut, name=f"{name}:kept")
-    grown = _shifted(lowering, kept, 8, RoundingMode.DOWN, f"{name}:kept:grown")
+    grown = _shift(lowering, kept, 8, RoundingMode.DOWN, f"{name}:kept:grown")
     second = lowering.g.add(Add(), grown, rest, name=f"{name}:second")
-    down_rounded = _shifted(lowering, second, -20, RoundingMode.HALF_DOWN, f"{name}:half_down")
-    up_rounded = _shifted(lowering, second, -20, RoundingMode.HALF_UP, f"{name}:half_up")
+    down_rounded = _shift(lowering, second, -20, RoundingMode.HALF_DOWN, f"{name}:half_down")
+    up_rounded = _shift(lowering, second, -20, RoundingMode.HALF_UP, f"{name}:half_up")
     base = lowering.g.add(Add(), first, down_rounded, name=f"{name}:base")
     tie = lowering.g.add(Sub(), up_rounded, down_rounded, name=f"{name}:tie")
-    sign = _shifted(lowering, base, -31, RoundingMode.DOWN, f"{name}:sign")  # -1 below zero
+    sign = _shift(lowering, base, -31, RoundingMode.DOWN, f"{name}:sign")  # -1 below zero
     undone = lowering.g.add(Mul(), tie, sign, name=f"{name}:undone")
     rounded = lowering.g.add(Add(), lowering.g.add(Add(), base, tie, name=f"{name}:up"), undone, name=f"{name}:int32")
     return plain_rescale(lowering, rounded, 1 << 30, 1, name, I16)
 
 
-def _shifted(lowering: Lowering, x: Value, shift: int, mode: RoundingMode, name: str) -> Value:
+def _shift(lowering: Lowering, x: Value, shift: int, mode: RoundingMode, name: str) -> Value:
     return lowering.g.add(ArithmeticShift(shift, mode), x, name=name)
 
 
 def _with_real_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
-    """Four weighted pixels, added one by one in the kernel's order, plus one half, cut off."""
+    """Interpolate in binary32: add four weighted pixels in the kernel's order and 0.5, then truncate."""
     total: Value | None = None
     for corner, row, row_weights, column, column_weights in _corners(down, along):
         part = _corner(lowering, x, row, column, f"{name}:{corner}")
-        part = _weighted(lowering, part, row_weights, 2, f"{name}:{corner}:by_row")
-        part = _weighted(lowering, part, column_weights, 3, f"{name}:{corner}:weighted")
+        part = _multiply_weights(lowering, part, row_weights, 2, f"{name}:{corner}:by_row")
+        part = _multiply_weights(lowering, part, column_weights, 3, f"{name}:{corner}:weighted")
         total = part if total is None else lowering.g.add(Add(), total, part, name=f"{name}:{corner}:sum")
     assert total is not None
     half = lowering.g.add(Adds(Scalar.f32(0.5)), total, name=f"{name}:half")

@@ -1,6 +1,6 @@
 """The logistic function and tanh of 16-bit fixed point, as the cells of integer LSTMs compute them.
 
-Numbers with i integer bits stand for x / 2^(15 - i). exp is a polynomial around -1/8 times a product of constants for
+An integer x with i integer bits is x / 2^(15 - i). exp is a polynomial around -1/8 times a product of constants for
 the bits above a quarter; reciprocals are three steps of Newton's iteration. Every product is rounded to 16 bits.
 
 Source: fixedpoint/fixedpoint.h of gemmlowp, with 16-bit integers.
@@ -33,19 +33,19 @@ _START = _constant(1515870810)  # 48/17 with two integer bits
 _SLOPE = _constant(-1010580540)  # -32/17
 
 
-def _wrapped(x: Array) -> Integers:
+def _wrap(x: Array) -> Integers:
     wrapped: Integers = np.asarray(x).astype(np.int16).astype(np.int64)
     return wrapped
 
 
 def _product(a: Array, b: Array | int) -> Integers:
-    """The upper half of a doubled product: rounded, and saturated where both are -1."""
+    """Upper half of the doubled product: rounded, and saturated if both operands are -1."""
     found: Integers = np.minimum((np.asarray(a, dtype=np.int64) * b + (1 << 14)) >> 15, _ONE)
     return found
 
 
 def _grown(x: Array, bits: int) -> Integers:
-    """The product x * 2^bits, saturated; for negative bits a quotient with halves away from zero."""
+    """``x * 2^bits``, saturated; for negative bits, ties round away from zero."""
     if bits <= 0:
         return shift_half_away(x, -bits)
     grown: Integers = np.clip(np.asarray(x, dtype=np.int64) << bits, -(2**15), _ONE)
@@ -54,11 +54,11 @@ def _grown(x: Array, bits: int) -> Integers:
 
 def _exp_near_zero(x: Integers) -> Integers:
     """Exp of numbers in [-1/4, 0) without integer bits."""
-    x = _wrapped(x + (1 << 12))
+    x = _wrap(x + (1 << 12))
     square = _product(x, x)
     cube, fourth = _product(square, x), _product(square, square)
-    rest = _grown(_wrapped(_product(_wrapped(_grown(fourth, -2) + cube), _THIRD) + square), -1)
-    found: Integers = np.clip(_EXP_OF_EIGHTH + _product(_wrapped(x + rest), _EXP_OF_EIGHTH), -(2**15), _ONE)
+    rest = _grown(_wrap(_product(_wrap(_grown(fourth, -2) + cube), _THIRD) + square), -1)
+    found: Integers = np.clip(_EXP_OF_EIGHTH + _product(_wrap(x + rest), _EXP_OF_EIGHTH), -(2**15), _ONE)
     return found
 
 
@@ -68,7 +68,7 @@ def _exp(x: Integers, bits: int) -> Integers:
     quarter = 1 << (fraction - 2)
     rest = (x & (quarter - 1)) - quarter
     result = _exp_near_zero(_grown(rest, bits))
-    above = _wrapped(rest - x)
+    above = _wrap(rest - x)
     for place, factor in _FACTORS.items():
         if bits > place:
             is_set = (above & (1 << (fraction + place))) != 0
@@ -82,27 +82,27 @@ def _reciprocal_of_half_sum(x: Integers) -> tuple[Integers, Integers]:
     """2 / (1 + x) for x in [0, 1], with two integer bits, and (1 + x) / 2."""
     total = x + _ONE
     half = np.where(total >= 0, (total + 1) // 2, -((1 - total) // 2))
-    found = _wrapped(_START + _product(half, _SLOPE))
+    found = _wrap(_START + _product(half, _SLOPE))
     for _ in range(3):
-        error = _wrapped(_ONE_WITH_2_BITS - _product(half, found))
-        found = _wrapped(found + _grown(_product(found, error), 2))
+        error = _wrap(_ONE_WITH_2_BITS - _product(half, found))
+        found = _wrap(found + _grown(_product(found, error), 2))
     return found, half
 
 
 def logistic(x: Array) -> Array:
     """1 / (1 + exp(-x)) of numbers with 3 integer bits, as a number without integer bits."""
     x = np.asarray(x, dtype=np.int64)
-    magnitude = np.where(x > 0, x, _wrapped(-x))
-    doubled, _ = _reciprocal_of_half_sum(_exp(_wrapped(-magnitude), 3))
+    magnitude = np.where(x > 0, x, _wrap(-x))
+    doubled, _ = _reciprocal_of_half_sum(_exp(_wrap(-magnitude), 3))
     positive = _grown(doubled, 1)  # half of it without integer bits
-    result = np.where(x > 0, positive, _wrapped(_ONE - positive))
+    result = np.where(x > 0, positive, _wrap(_ONE - positive))
     return np.where(x == 0, 1 << 14, result).astype(np.int16)
 
 
 def tanh(x: Array, bits: int) -> Array:
     """The hyperbolic tangent of numbers with ``bits`` integer bits, as a number without integer bits."""
     x = np.asarray(x, dtype=np.int64)
-    negative = np.where(x < 0, x, _wrapped(-x))
+    negative = np.where(x < 0, x, _wrap(-x))
     doubled, _ = _reciprocal_of_half_sum(_exp(negative, bits + 1))
-    value = _grown(_wrapped(doubled - _ONE_WITH_2_BITS), 2)
-    return np.where(x == 0, 0, np.where(x < 0, _wrapped(-value), value)).astype(np.int16)
+    value = _grown(_wrap(doubled - _ONE_WITH_2_BITS), 2)
+    return np.where(x == 0, 0, np.where(x < 0, _wrap(-value), value)).astype(np.int16)

@@ -1,7 +1,7 @@
 """SOFTMAX of 16 bits as the reference kernel computes it: exp and the reciprocal of the sum from interpolated tables.
 
-exp(x - max) has 15 fraction bits; the sum is brought to 1..2 by a shift that depends on it, 1 / (1 + x) of the rest
-comes from the second table, and the products are shifted back.
+exp(x - max) has 15 fraction bits. A shift normalizes the sum to 1 + x in 1..2, the second table gives 1 / (1 + x), and
+the products are shifted back.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite import tables
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
-    as_real_integers,
-    from_real_integers,
-    narrowed,
+    float_to_int32,
+    integers_to_float,
+    narrow,
     plain_rescale,
     table,
 )
@@ -39,13 +39,13 @@ _PLAIN = QuantParams.per_tensor(1.0, 0, I16)
 
 
 def _entries(step: float, zero: int, function: tables.Function) -> Array:
-    """A table of the kernel for every 16-bit integer; its results have steps of 2 / 65535."""
+    """Results of a kernel table for every 16-bit integer; their scale is 2 / 65535."""
     return tables.between_points(tables.points(step, zero, 2.0 / _RANGE, 0, function, np.float64))
 
 
 @form_of("SOFTMAX")
 def softmax_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
-    """Along one axis of at most 512 elements; fewer bits have softmax_int."""
+    """Lower a 16-bit softmax along an axis of at most 512 elements; 8 bits use softmax_int."""
     (x,) = node.inputs
     params, name = result_params(node), node.outputs[0].name
     if not isinstance(node.op, Softmax) or x is None or x.quant is None or params.dtype is not I16:
@@ -55,30 +55,30 @@ def softmax_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
     if x.quant.dtype is not I16 or any(x.quant.zero_point) or not isinstance(extent, int) or extent > _MOST:
         return None
     exps = _exps(lowering, x, axis, name)
-    parts = as_real_integers(lowering, exps, f"{name}:exp:real", with_zero_point=True)
-    total = _reduced(lowering, ReduceMethodType.REDUCE_SUM, parts, axis, f"{name}:sum")
+    parts = integers_to_float(lowering, exps, f"{name}:exp:real", with_zero_point=True)
+    total = _reduce(lowering, ReduceMethodType.REDUCE_SUM, parts, axis, f"{name}:sum")
     place = _place(lowering, total, name)
     reciprocal = _reciprocal(lowering, total, place, name)
-    return (_quotient(lowering, exps, reciprocal, place, params, name),)
+    return (_divide(lowering, exps, reciprocal, place, params, name),)
 
 
-def _reduced(lowering: Lowering, method: ReduceMethodType, x: Value, axis: int, name: str) -> Value:
+def _reduce(lowering: Lowering, method: ReduceMethodType, x: Value, axis: int, name: str) -> Value:
     return lowering.g.add(Reduce(method=method, axis_list=(axis,), axis_num=1, keep_dims=True), x, name=name)
 
 
 def _exps(lowering: Lowering, x: Value, axis: int, name: str) -> Value:
     assert x.quant is not None
-    real = as_real_integers(lowering, lowering.quantized(x), f"{name}:real", with_zero_point=True)
-    largest = _reduced(lowering, ReduceMethodType.REDUCE_MAX, real, axis, f"{name}:largest")
+    real = integers_to_float(lowering, lowering.quantized(x), f"{name}:real", with_zero_point=True)
+    largest = _reduce(lowering, ReduceMethodType.REDUCE_MAX, real, axis, f"{name}:largest")
     below = lowering.g.add(Sub(), real, largest, name=f"{name}:below")
-    whole = from_real_integers(lowering, below, f"{name}:below:int32")
+    whole = float_to_int32(lowering, below, f"{name}:below:int32")
     multiplier, shift = multiplier_shift(float(np.float32(x.quant.scale[0])) / (10.0 / _RANGE))
     scaled = plain_rescale(lowering, whole, multiplier, shift, f"{name}:scaled", I16, offset=2**15 - 1)
     return table(lowering, scaled, _entries(10.0 / _RANGE, 2**15 - 1, np.exp), _PLAIN, f"{name}:exp")
 
 
 def _place(lowering: Lowering, total: Value, name: str) -> Value:
-    """By how many bits the sum is longer than 15, as UINT8: one comparison for each."""
+    """Number of bits of the sum beyond 15, as UINT8: one comparison for each bit."""
     found: Value | None = None
     for bit in range(_LEAST_BITS, 24):
         above = lowering.g.add(Ges(Scalar.f32(2.0**bit)), total, name=f"{name}:bit{bit}")
@@ -88,7 +88,7 @@ def _place(lowering: Lowering, total: Value, name: str) -> Value:
 
 
 def _power(lowering: Lowering, place: Value, exponents: Array, name: str) -> Value:
-    """Powers of two by place, as FLOAT32."""
+    """Lookup of powers of two by the number of extra bits, as FLOAT32."""
     powers = np.ones(256, dtype=np.float32)
     powers[: exponents.size] = 2.0 ** exponents.astype(np.float64)
     return lowering.g.add(Lut(), place, lowering.g.constant(powers, f"{name}:table"), name=name)
@@ -98,7 +98,10 @@ _PLACES = np.arange(10)
 
 
 def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Value:
-    """1 / sum: the sum with 17 bits, halves up, less the leading one and half of the rest, in the second table."""
+    """Reciprocal of the sum from the second table.
+
+    The index is the sum rounded to 17 bits (``half_up``), minus the leading bit and the offset 2^15.
+    """
     factor = _power(lowering, place, 2 - _PLACES, f"{name}:factor")
     short = lowering.g.add(Mul(), total, factor, name=f"{name}:short")
     half = lowering.g.add(Adds(Scalar.f32(0.5)), short, name=f"{name}:short:half")
@@ -109,20 +112,18 @@ def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Va
     return table(lowering, index, entries, _PLAIN, f"{name}:reciprocal")
 
 
-def _quotient(
-    lowering: Lowering, exps: Value, reciprocal: Value, place: Value, params: QuantParams, name: str
-) -> Value:
-    """Products of both, shifted by 14 bits and the place, halves up."""
+def _divide(lowering: Lowering, exps: Value, reciprocal: Value, place: Value, params: QuantParams, name: str) -> Value:
+    """Multiply exps by the reciprocal, then shift by 14 plus the number of extra bits (``half_up``)."""
     wide = [
         plain_rescale(lowering, value, 1 << 30, 1, f"{name}:{part}:int32", I32)
         for value, part in ((exps, "exp"), (reciprocal, "reciprocal"))
     ]
     product = lowering.g.add(Mul(), *wide, name=f"{name}:product")
-    half = from_real_integers(lowering, _power(lowering, place, 13 + _PLACES, f"{name}:half"), f"{name}:half:int32")
+    half = float_to_int32(lowering, _power(lowering, place, 13 + _PLACES, f"{name}:half"), f"{name}:half:int32")
     nudged = lowering.g.add(Add(), product, half, name=f"{name}:nudged")
     real = lowering.g.add(Cast(out_dtype=F32), place, name=f"{name}:place:real")
     amount = lowering.g.add(Adds(Scalar.f32(14.0)), real, name=f"{name}:amount")
     shifted = lowering.g.add(
-        ArithRshift(), nudged, from_real_integers(lowering, amount, f"{name}:amount:int32"), name=f"{name}:shifted"
+        ArithRshift(), nudged, float_to_int32(lowering, amount, f"{name}:amount:int32"), name=f"{name}:shifted"
     )
-    return narrowed(lowering, shifted, params, name)
+    return narrow(lowering, shifted, params, name)

@@ -1,4 +1,4 @@
-"""Integer steps that exact forms of TFLite operators are put together from, on BM1686."""
+"""Integer steps of the bit-exact lowerings of TFLite operators on BM1686."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ TFLITE, TFLITE_ONCE = "tflite", "tflite-single"
 
 
 def source_of(node: Node) -> str:
-    """The operator of the source file that a node was made for."""
+    """Source operator that a node was converted from."""
     return node.sources[-1].op if node.sources else ""
 
 
 def operands_of(node: Node) -> list[Value]:
-    """What the node's source operator reads: the values from outside behind the steps that it consists of."""
+    """Operands of the node's source operator: values that its nodes use and that none of them computes."""
     inside = steps_of(node)
     read = [value for step in reversed(inside) for value in step.inputs if value is not None]
     return list(dict.fromkeys(value for value in read if value.producer not in inside))
 
 
 def steps_of(node: Node) -> list[Node]:
-    """The nodes of the node's source operator whose results nobody rounds, the last one first."""
+    """Nodes of the node's source operator with unquantized results, and the node itself, the last one first."""
     found, waiting = [node], [node]
     while waiting:
         for value in waiting.pop().inputs:
@@ -50,12 +50,12 @@ def steps_of(node: Node) -> list[Node]:
 
 
 def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, name: str) -> Value:
-    """A function of one element, from its results for every integer of the operand's type in ascending order.
+    """Look up the results of a unary function, given for every integer of the operand's dtype in ascending order.
 
-    8 bits are one table. 16 bits select from a constant tensor of 65,536 real numbers, which hold integers exactly.
+    8 bits use one lookup table. 16 bits gather from a FLOAT32 constant of 65,536 elements, which are exact integers.
     """
     if x.dtype.bits == 8:
-        by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)  # the patterns of -128..-1 stand behind 127
+        by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)  # the patterns of -128..-1 follow 127
         result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
     else:
         shape = static(x.shape)
@@ -70,7 +70,7 @@ def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, nam
 
 
 def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:
-    """A table of 16-bit results as a constant; the steps of a sequence share it."""
+    """Constant of 16-bit results, named by its hash; the steps of a sequence share it."""
     name = f"table:{hashlib.sha256(numbers.tobytes()).hexdigest()[:16]}"
     return lowering.g.find(name) or lowering.g.constant(numbers, name)
 
@@ -78,9 +78,9 @@ def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:
 def plain_rescale(
     lowering: Lowering, x: Value, multiplier: int, shift: int, name: str, dtype: DType, *, offset: int = 0
 ) -> Value:
-    """One rescale, x * multiplier * 2^(shift - 31) + offset: in two roundings, or in one where that was asked for.
+    """Rescale by x * multiplier * 2^(shift - 31) + offset, with two roundings, or one for ``TFLITE_ONCE``.
 
-    Integers of 32 bits have two roundings in any case; one rounding takes operands of 16 or 32 bits.
+    Results of 32 bits and operands of 8 bits always have two roundings.
     """
     once = lowering.rescale == TFLITE_ONCE and dtype is not I32 and x.dtype.bits > 8
     narrow = dtype is U8 and not once
@@ -95,44 +95,44 @@ def plain_rescale(
     return lowering.g.add(Cast(out_dtype=U8), result, name=name) if narrow else result
 
 
-def narrowed(lowering: Lowering, x: Value, params: QuantParams, name: str) -> Value:
-    """INT32 plus the zero point, saturated."""
+def narrow(lowering: Lowering, x: Value, params: QuantParams, name: str) -> Value:
+    """Add the zero point to INT32 and saturate to the dtype of the result."""
     result = plain_rescale(lowering, x, 1 << 30, 1, name, params.dtype, offset=params.zero_point[0])
     result.quant = params
     return result
 
 
 def divided_by_power(lowering: Lowering, x: Value, shift: int, name: str, dtype: DType) -> Value:
-    """The quotient x / 2^shift, halves away from zero."""
+    """``x / 2^shift``; ties round away from zero."""
     op = ArithmeticShift(-shift, RoundingMode.HALF_AWAY_FROM_ZERO, out_dtype=dtype)
     return lowering.g.add(op, x, name=name)
 
 
-def halves(lowering: Lowering, x: Value, name: str) -> tuple[Value, Value]:
-    """The bytes of INT16: x = 256 * high + low, high signed and low unsigned."""
+def split_bytes(lowering: Lowering, x: Value, name: str) -> tuple[Value, Value]:
+    """Split INT16 into bytes: x = 256 * high + low, high signed and low unsigned."""
     high = lowering.g.add(ArithmeticShift(-8, RoundingMode.DOWN, out_dtype=I8), x, name=f"{name}:high")
     rest = lowering.g.add(BitAnds(Scalar(I16, 255)), x, name=f"{name}:rest")
     return high, lowering.g.add(Cast(out_dtype=U8), rest, name=f"{name}:low")
 
 
-def joined(lowering: Lowering, high: Value, low: Value, name: str) -> Value:
-    """256 * high + low of two INT32."""
+def join_bytes(lowering: Lowering, high: Value, low: Value, name: str) -> Value:
+    """``256 * high + low`` of two INT32 values."""
     grown = lowering.g.add(ArithmeticShift(8, RoundingMode.DOWN), high, name=f"{name}:grown")
     return lowering.g.add(Add(), grown, low, name=name)
 
 
-def as_real_integers(lowering: Lowering, x: Value, name: str, *, with_zero_point: bool) -> Value:
-    """Integers as FLOAT32, exactly: as they are stored, or without their zero point."""
+def integers_to_float(lowering: Lowering, x: Value, name: str, *, with_zero_point: bool) -> Value:
+    """Convert integers to FLOAT32, exactly: as stored, or minus their zero point."""
     assert x.quant is not None
     zero = 0 if with_zero_point else x.quant.zero_point[0]
     return lowering.g.add(DequantIntToFp32(scale_val=1.0, offset_val=zero), x, name=name)
 
 
-def from_real_integers(lowering: Lowering, x: Value, name: str) -> Value:
-    """Whole FLOAT32 numbers as INT32."""
+def float_to_int32(lowering: Lowering, x: Value, name: str) -> Value:
+    """Convert integral FLOAT32 values to INT32."""
     return lowering.g.add(Cast(out_dtype=I32), x, name=name)
 
 
 def one_scale_each(*values: Value) -> bool:
-    """Whether every value is annotated with one scale for all its elements."""
+    """Return True if every value is annotated with a per-tensor scale."""
     return all(value.quant is not None and value.quant.axis is None for value in values)

@@ -1,4 +1,4 @@
-"""MEAN and SUM along axes, averages of 16-bit windows: exact sums, and one rescale or quotient."""
+"""MEAN and SUM along axes, 16-bit average pooling: exact sums, then one rescale or division."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
     TFLITE_ONCE,
-    halves,
-    joined,
+    join_bytes,
     one_scale_each,
     operands_of,
     plain_rescale,
+    split_bytes,
 )
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node, Value, static
@@ -29,7 +29,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 
 @form_of("MEAN", "SUM")
 def sums(node: Node, lowering: Lowering) -> Lowered | None:
-    """The exact sum of the integers as a product with ones, and one rescale."""
+    """Sum the integers exactly by a matmul with ones, then rescale once."""
     operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
     if len(operands) != 1 or not isinstance(node.op, Reduce) or node.inputs[0] is not operands[0]:
         return None
@@ -58,7 +58,7 @@ def sums(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _total(lowering: Lowering, x: Value, shape: tuple[int, ...], axes: list[int], name: str) -> Value:
-    """Sums of the integers without their zero point, as INT32 [rows, 1]."""
+    """Sums of the integers minus their zero point, as INT32 [rows, 1]."""
     assert x.quant is not None
     order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
     zero = x.quant.zero_point[0]
@@ -71,14 +71,14 @@ def _total(lowering: Lowering, x: Value, shape: tuple[int, ...], axes: list[int]
         return lowering.g.add(MatrixMulV2(lzp_val=zero), rows, ones, name=name)
     high, low = (
         lowering.g.add(MatrixMulV2(), part, ones, name=f"{name}:{end}")
-        for part, end in zip(halves(lowering, rows, name), ("high:sum", "low:sum"), strict=True)
+        for part, end in zip(split_bytes(lowering, rows, name), ("high:sum", "low:sum"), strict=True)
     )
-    return joined(lowering, high, low, name)
+    return join_bytes(lowering, high, low, name)
 
 
 @form_of("AVERAGE_POOL_2D")
 def average_pool(node: Node, lowering: Lowering) -> Lowered | None:
-    """Averages of 16 bits, rounded half away from zero; padding does not count. Fewer bits have a general form."""
+    """Lower 16-bit average pooling, rounded ``half_away`` without padding. The general lowering handles 8 bits."""
     (x,) = node.inputs
     params, op = result_params(node), node.op
     if not isinstance(op, Pool) or op.pooling_type is not PoolType.AVE or x is None or x.quant != params:

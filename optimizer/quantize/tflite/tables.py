@@ -1,8 +1,8 @@
-"""What TensorFlow Lite's reference kernels give for every integer of a function of one element.
+"""Results of TensorFlow Lite's reference kernels of unary operators, for every integer.
 
-Three ways of computing occur: a table of binary32 numbers (``looked_up``), rescales in fixed point (leaky and plain
-rectifiers, absolute values, reciprocal roots, hard swish), and for 16 bits a table of 512 points with interpolation
-(``interpolated``), where the logistic function and tanh have a table of their own.
+The kernels use three methods: a lookup table computed in binary32 (``evaluate_table``), fixed-point rescales (ReLU,
+leaky ReLU, ABS, RSQRT, hard swish), and for 16 bits a table of 512 points with interpolation (``interpolate_table``).
+The 16-bit logistic function and tanh have a separate table.
 
 Source: tflite/kernels/{activations,elementwise}.cc and tflite/kernels/internal/reference of LiteRT 2.
 """
@@ -23,17 +23,17 @@ Integers = npt.NDArray[np.int64]
 
 
 def every_integer(dtype: DType) -> Integers:
-    """All values of an integer type, ascending."""
+    """All values of an integer dtype, ascending."""
     return np.arange(dtype.min, dtype.max + 1, dtype=np.int64)
 
 
-def rescaled(x: Array, factor: float) -> Integers:
-    """Integers times a factor, rounded twice as the kernels do."""
+def rescale(x: Array, factor: float) -> Integers:
+    """Multiply integers by a factor with two roundings, as the kernels do."""
     return rescale_two_roundings(x, *multiplier_shift(factor))
 
 
-def centred(x: QuantParams) -> Integers:
-    """Every integer without its zero point."""
+def subtract_zero_point(x: QuantParams) -> Integers:
+    """Every integer minus the zero point."""
     return every_integer(x.dtype) - x.zero_point[0]
 
 
@@ -44,54 +44,54 @@ def _single(number: float) -> np.float32:
 # --- rescales in fixed point ------------------------------------------------------------------------------------------
 
 
-def rectified(x: QuantParams, y: QuantParams, low: float, high: float) -> Array:
-    """RELU and its relatives: a rescale, then limits in the result's integers."""
+def relu(x: QuantParams, y: QuantParams, low: float, high: float) -> Array:
+    """RELU, RELU6 and similar: rescale, then clamp to quantized limits."""
     zero, scale = y.zero_point[0], _single(y.scale[0])
     bottom = max(y.dtype.min, zero + int(rhaz(_single(low) / scale)))
     top = y.dtype.max if math.isinf(high) else min(y.dtype.max, zero + int(rhaz(_single(high) / scale)))
-    return np.clip(_moved(x, y, _ratio(x, y)), bottom, top).astype(y.dtype.numpy)
+    return np.clip(_requantize(x, y, _ratio(x, y)), bottom, top).astype(y.dtype.numpy)
 
 
-def _moved(x: QuantParams, y: QuantParams, factor: float) -> Integers:
-    moved: Integers = rescaled(centred(x), factor) + y.zero_point[0]
+def _requantize(x: QuantParams, y: QuantParams, factor: float) -> Integers:
+    moved: Integers = rescale(subtract_zero_point(x), factor) + y.zero_point[0]
     return moved
 
 
 def _ratio(x: QuantParams, y: QuantParams) -> float:
-    """The quotient of two binary32 scales in binary32, as kernels of functions compute it."""
+    """Ratio of two binary32 scales in binary32, as the kernels compute it."""
     return float(_single(x.scale[0]) / _single(y.scale[0]))
 
 
 def leaky_relu(x: QuantParams, y: QuantParams, alpha: float) -> Array:
-    """Two rescales, one for each sign; a negative slope is a rescale by its magnitude, with the sign put back."""
+    """LEAKY_RELU: one rescale for each sign. A negative slope rescales by its magnitude, then negates."""
     slope = float(_single(x.scale[0]) * _single(alpha) / _single(y.scale[0]))
-    values = centred(x)
-    falling = _signed(values, slope)
-    result = np.where(values >= 0, rescaled(values, _ratio(x, y)), falling)
+    values = subtract_zero_point(x)
+    falling = _rescale_signed(values, slope)
+    result = np.where(values >= 0, rescale(values, _ratio(x, y)), falling)
     return saturate(result + y.zero_point[0], y.dtype)
 
 
-def _signed(values: Integers, factor: float) -> Integers:
-    """A rescale whose multiplier may be negative."""
+def _rescale_signed(values: Integers, factor: float) -> Integers:
+    """Rescale by a factor that may be negative."""
     multiplier, exponent = multiplier_shift(abs(factor))
     return rescale_two_roundings(values, multiplier if factor >= 0 else -multiplier, exponent)
 
 
 def absolute(x: QuantParams, y: QuantParams) -> Array:
-    """ABS: equal scales move by the zero points alone."""
-    values = np.abs(centred(x))
+    """ABS: with equal scales, only the zero points change."""
+    values = np.abs(subtract_zero_point(x))
     factor = _ratio(x, y)
-    result = values if x.scale == y.scale else rescaled(values, factor)
+    result = values if x.scale == y.scale else rescale(values, factor)
     return saturate(result + y.zero_point[0], y.dtype)
 
 
-def requantized(x: QuantParams, y: QuantParams) -> Array:
-    """QUANTIZE of integers: the factor is the quotient of the scales in binary64."""
-    return saturate(rescaled(centred(x), x.scale[0] / y.scale[0]) + y.zero_point[0], y.dtype)
+def requantize(x: QuantParams, y: QuantParams) -> Array:
+    """QUANTIZE of integers: the factor is the ratio of the scales in binary64."""
+    return saturate(rescale(subtract_zero_point(x), x.scale[0] / y.scale[0]) + y.zero_point[0], y.dtype)
 
 
-def concatenated(x: QuantParams, y: QuantParams) -> Array:
-    """An UINT8 operand of CONCATENATION at the scale of the result, in binary32."""
+def requantize_concat_operand(x: QuantParams, y: QuantParams) -> Array:
+    """UINT8 operand of CONCATENATION, requantized to the scale of the result in binary32."""
     inverse = _single(1) / _single(y.scale[0])
     factor = _single(x.scale[0]) * inverse
     bias = _single(-x.zero_point[0]) * factor
@@ -101,7 +101,7 @@ def concatenated(x: QuantParams, y: QuantParams) -> Array:
 
 def reciprocal_root(x: QuantParams, y: QuantParams) -> Array:
     """RSQRT of 8 bits; the largest number for zero. Inputs below zero are an error there, and the same number here."""
-    values = centred(x)
+    values = subtract_zero_point(x)
     scale = 1.0 / (math.sqrt(_single(x.scale[0])) * _single(y.scale[0]))
     multiplier, exponent = multiplier_shift(float(scale))
     result = np.full(values.shape, y.dtype.max, dtype=np.int64)
@@ -130,8 +130,8 @@ def inverse_root(x: int) -> tuple[int, int]:
     half = (value + 1) >> 1
     root = 1 << 28
     for _ in range(5):
-        cube = _saturated(_high_product(_high_product(root, root), root) << 6)
-        root = _saturated((_high_product(_ONE_AND_A_HALF, root) - _high_product(half, cube)) << 3)
+        cube = _saturate(_high_product(_high_product(root, root), root) << 6)
+        root = _saturate((_high_product(_ONE_AND_A_HALF, root) - _high_product(half, cube)) << 3)
     root = _high_product(root, _ROOT_OF_HALF)
     if shift < 0:
         root <<= -shift
@@ -147,7 +147,7 @@ def _high_product(a: int, b: int) -> int:
     return (a * b + (1 << 30)) >> 31
 
 
-def _saturated(x: int) -> int:
+def _saturate(x: int) -> int:
     return max(-(2**31), min(2**31 - 1, x))
 
 
@@ -159,7 +159,7 @@ def hard_swish(x: QuantParams, y: QuantParams) -> Array:
     fine = _single(1 / 128) * _single(x.scale[0])
     multiplier, exponent = _short_multiplier(float(fine / _single(y.scale[0])))
     gate_multiplier, gate_exponent = _short_multiplier(float(fine / _single(3.0 / 32768.0)))
-    value = centred(x) << 7
+    value = subtract_zero_point(x) << 7
     scaled = _short_product(value, multiplier)
     gate = value
     if gate_exponent > 0:
@@ -184,7 +184,7 @@ def _short_product(a: Integers, b: int) -> Integers:
 
 
 def near(function: Function) -> Function:
-    """A function of binary32 numbers that is evaluated in binary64 and rounded once."""
+    """Wrap a function of binary32 numbers: evaluate it in binary64 and round once."""
 
     def evaluate(x: Array) -> Array:
         result: Array = function(x.astype(np.float64)).astype(x.dtype)
@@ -193,21 +193,21 @@ def near(function: Function) -> Function:
     return evaluate
 
 
-# --- tables of real functions -----------------------------------------------------------------------------------------
+# --- tables of float functions ----------------------------------------------------------------------------------------
 
 
-def looked_up(x: QuantParams, y: QuantParams, function: Function) -> Array:
-    """An 8-bit function: binary32 from the integer to the rounded quotient."""
+def evaluate_table(x: QuantParams, y: QuantParams, function: Function) -> Array:
+    """Lookup table of an 8-bit function, computed in binary32 throughout."""
     inverse = _single(1) / _single(y.scale[0])
-    real = _single(x.scale[0]) * centred(x).astype(np.float32)
+    real = _single(x.scale[0]) * subtract_zero_point(x).astype(np.float32)
     with np.errstate(all="ignore"):
         steps = rhaz((function(real).astype(np.float32) * inverse).astype(np.float32)).astype(np.float32)
     moved = np.nan_to_num(steps + _single(y.zero_point[0]), nan=0.0)
     return saturate(moved.astype(np.float64), y.dtype)
 
 
-def interpolated(x: QuantParams, y: QuantParams, function: Function) -> Array:
-    """A 16-bit function: 512 steps, each with a bias that halves the error in its middle."""
+def interpolate_table(x: QuantParams, y: QuantParams, function: Function) -> Array:
+    """Interpolated table of a 16-bit function: 512 steps, each with a bias that halves the error in its middle."""
     table = points(
         float(_single(x.scale[0])), x.zero_point[0], float(_single(y.scale[0])), y.zero_point[0], function, np.float32
     )
@@ -215,7 +215,7 @@ def interpolated(x: QuantParams, y: QuantParams, function: Function) -> Array:
 
 
 def between_points(table: Integers) -> Array:
-    """The results for every 16-bit integer of a table of 513 points."""
+    """Interpolate a table of 513 points for every 16-bit integer."""
     values = every_integer(DType.INT16)
     index = 256 + (values >> 7)
     slope = table[index + 1] - table[index]
@@ -226,7 +226,7 @@ def between_points(table: Integers) -> Array:
 def points(
     x_scale: float, x_zero: int, y_scale: float, y_zero: int, function: Function, real: type[np.floating]
 ) -> Integers:
-    """The 513 points of a 16-bit table, computed in ``real``."""
+    """Points of a 16-bit table (513), computed with the float type ``real``."""
     low, high = -(2**15), 2**15 - 1
     first, last = real(x_scale) * real(low - x_zero), real(x_scale) * real(high - x_zero)
     bottom, top = real(y_scale) * real(low - y_zero), real(y_scale) * real(high - y_zero)

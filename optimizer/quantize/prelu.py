@@ -32,9 +32,9 @@ from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I32, Array, QuantParams
 
 
-def rectified(node: Node, lowering: Lowering) -> Lowered | None:
+def lower_prelu(node: Node, lowering: Lowering) -> Lowered | None:
     """Lower an add that forms a PReLU; return None for any other add."""
-    found = _rectifier(node)
+    found = _match_prelu(node)
     if found is None:
         return None
     x, slopes = found
@@ -43,16 +43,16 @@ def rectified(node: Node, lowering: Lowering) -> Lowered | None:
     rising = np.broadcast_to(ratios(units, params.scale), slopes.shape)
     falling, is_steep = rising * slopes, slopes > 1
     flat, steep = _unless(is_steep, falling, params.dtype.min), _unless(~is_steep, falling, params.dtype.max)
-    a = _rescaled(lowering, integers, (rising, np.zeros(slopes.shape)), params, f"{name}:rising")
-    b = _rescaled(lowering, integers, flat, params, f"{name}:falling")
+    a = _rescale(lowering, integers, (rising, np.zeros(slopes.shape)), params, f"{name}:rising")
+    b = _rescale(lowering, integers, flat, params, f"{name}:falling")
     if not is_steep.any():
         return lowering.moves(Max(), a, b, names=(name,))
     larger = lowering.moves(Max(), a, b, names=(f"{name}:larger",))
-    c = _rescaled(lowering, integers, steep, params, f"{name}:steep")
+    c = _rescale(lowering, integers, steep, params, f"{name}:steep")
     return larger if isinstance(larger, Declined) else lowering.moves(Min(), *larger, c, names=(name,))
 
 
-def _rectifier(node: Node) -> tuple[Value, Array] | None:
+def _match_prelu(node: Node) -> tuple[Value, Array] | None:
     """Match ``relu(x) + SLOPES * min(x, 0)``: return x and one slope per index of axis 1."""
     if not isinstance(node.op, Add) or any(value is None or value.producer is None for value in node.inputs):
         return None
@@ -104,7 +104,7 @@ def _unless(excluded: Array, factors: Array, instead: int) -> _Part:
     return np.where(excluded, 0.0, factors), np.where(excluded, instead, 0)
 
 
-def _rescaled(lowering: Lowering, x: Value, part: _Part, params: QuantParams, name: str) -> Value:
+def _rescale(lowering: Lowering, x: Value, part: _Part, params: QuantParams, name: str) -> Value:
     """Multiply integers by per-channel factors, which may be negative, and add per-channel offsets."""
     factors, offsets = part
     pairs = [multiplier_shift(float(np.float32(abs(factor)))) for factor in factors]
