@@ -4,8 +4,8 @@ Most rules decrease the first measure:
 
 - ``cost``: the sum of the costs of all nodes; if that is unchanged, the sum over all operands of the longest path from
   an input (a rule that bypasses a node which still has other users shortens the path).
-- ``permute_depth``: for every use of a permute, a large number to the power of the longest path from it to an output. A
-  permute that sinks below its user is replaced by permutes that are nearer to the outputs.
+- ``permute_depth``: for every use of a permute, the longest path from it to an output. A permute that sinks below its
+  user is replaced by permutes that are nearer to the outputs.
 - ``reshape_depth``: the same for reshapes to a lower rank, which do not count as a part of the paths themselves.
 - ``constants_first``: the number of adds and multiplies whose first operand is a constant.
 - ``elements``: the number of elements of all results, except those of repetitions, and of all constants.
@@ -56,21 +56,20 @@ def _lowers_rank(node: Node) -> bool:
 
 
 def _distance(graph: Graph, is_counted: Callable[[Node], bool], length: int) -> tuple[int, ...]:
-    """For every use of a counted node, a large number to the power of its distance from an output.
+    """Distances from an output of all uses of the counted nodes, the largest first.
 
-    ``length`` is the distance that a counted node itself adds for the nodes before it.
+    Tuples compare as multisets do: a distance may be replaced by any number of smaller ones. ``length`` is the distance
+    that a counted node itself adds for the nodes before it.
     """
-    nodes = graph.sorted_nodes()
-    base = 2 + sum(len(value.uses) + graph.is_output(value) for node in nodes for value in node.outputs)
     height: dict[Node, int] = {}
-    total = 0
-    for node in reversed(nodes):
+    distances: list[int] = []
+    for node in reversed(graph.sorted_nodes()):
         users = [user for value in node.outputs for user in value.users]
         counts = is_counted(node)
         height[node] = (length if counts else 1) + max((height[user] for user in users), default=0)
         if counts:
-            total += sum(base ** height[user] for user, _ in node.output.uses) + graph.is_output(node.output)
-    return (total,)
+            distances += [height[user] for user, _ in node.output.uses] + [0] * graph.is_output(node.output)
+    return tuple(sorted(distances, reverse=True))
 
 
 def constants_first(graph: Graph) -> tuple[int, ...]:
