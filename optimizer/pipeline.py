@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -129,8 +130,6 @@ def _first_sentence(function: Callable[..., object]) -> str:
 
 def unknown_name(name: str, known: Collection[str]) -> UsageError:
     """The error for a rule or pass that does not exist."""
-    import difflib  # 5 ms, only for this error
-
     alike = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{alike[0]}'?" if alike else "tpuconvert passes lists all of them"
     return UsageError(f"there is no rule or pass '{name}'", hint=hint)

@@ -33,7 +33,7 @@ Results = tuple[Value | None, ...] | Mapping[Value, Value]
 results, a mapping from each old value that is used outside of the region to its new value."""
 
 Replacement = Value | Results | Skip
-"""What a rule returns: the new value of the root's only result, several values, or a Skip."""
+"""Return value of a rule: the new value of the root's only result, several values, or a Skip."""
 
 RuleFunction = Callable[[Graph, Match], Replacement]
 

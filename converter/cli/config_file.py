@@ -5,6 +5,7 @@ One file serves all commands that read a source. They ignore options that only `
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -192,8 +193,6 @@ def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
-    import difflib
-
     near = difflib.get_close_matches(_normalized_key(key), known, 1)
     return UsageError(
         f"{where}: unknown option '{key}'", hint=f"'{near[0]}' perhaps" if near else f"one of {', '.join(known)}"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.frontends.sniffing import identify
 from tpuconvert.schema.graph import Graph
 
 
@@ -51,8 +52,6 @@ def load(
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     """Return True if a file with these first bytes and this name is a Caffe network or its weights."""
-    from tpuconvert.frontends.sniffing import identify
-
     name = os.fspath(path).lower()
     kind = identify(head, max(len(head), 1), os.path.basename(name))
     if kind is not None and kind.id in ("onnx", "tflite", "tpum"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpuconvert.frontends import cuts
 from tpuconvert.frontends.caffe.description import LayerDescription, NetDescription
 from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, Findings, RankZero, Result, caffe_op
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
@@ -355,8 +356,6 @@ class _Importer:
         self, layers: Sequence[LayerDescription], failed: set[int], values: Mapping[str, Value]
     ) -> None:
         """Write where the network can end into problems of layers that have no converter."""
-        from tpuconvert.frontends import cuts
-
         steps = [
             cuts.Step(frozenset(layer.message.bottom), tuple(_tops(layer.message)), id(layer) not in failed)
             for layer in layers

@@ -45,7 +45,7 @@ def load(
         UsageError: a name or shape in the arguments does not match the model.
         ResourceLimitError: larger than the limits.
     """
-    # 95 ms, which other formats do not need: the converters and the message classes of the onnx package.
+    # 26 ms, which other formats do not need: the converters and the message classes of the onnx package.
     from tpuconvert.frontends.onnx.importer import import_model
     from tpuconvert.frontends.onnx.reader import read_model
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpuconvert.frontends import cuts
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
@@ -31,6 +32,7 @@ from tpuconvert.schema.errors import (
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import F32, Array, QuantParams, Shape, TensorType, format_shape
 
 CUSTOM_DOMAIN = "custom"
@@ -101,8 +103,6 @@ def _prune_operators(
             return default
         for name in names:
             if name not in by_name:
-                from tpuconvert.schema.spelling import did_you_mean
-
                 own = subgraph.inputs if what == "input" else subgraph.outputs
                 listed = ", ".join(subgraph.tensors[index].name for index in own)
                 hint = did_you_mean(name, by_name) or f"the model's own {what}s: {listed}"
@@ -364,8 +364,6 @@ class _Importer:
         Args:
             problems: identities of operators of the main graph -> how many problems they have.
         """
-        from tpuconvert.frontends import cuts
-
         names = [tensor.name for tensor in self.called.tensors]
 
         def name(index: int) -> str:

@@ -148,7 +148,7 @@ def sink_permute_through_axis_op(graph: Graph, m: Match) -> Replacement:
 @functools.singledispatch
 def rename_axes(op: Op, order: Order) -> Op:
     """Return the operator that does before a permute what ``op`` does after it."""
-    raise NotImplementedError(op.name)
+    raise NotImplementedError(f"{op.name} has axes: register how a permute renames them (rename_axes in {__name__})")
 
 
 @rename_axes.register
