@@ -18,10 +18,10 @@ from flatbuffers import number_types
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
-from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA
+from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA, enum_names
 from tpuconvert.frontends.tflite.sparse import densify_tensor
 from tpuconvert.schema import flatbuffer_verifier
-from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
+from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.flatbuffer_schema import Kind
 from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, verify
 from tpuconvert.schema.mapped_pages import map_file
@@ -30,13 +30,8 @@ from tpuconvert.schema.types import Array, format_shape
 _MAPPED_BYTES = 64 << 20  # larger files are memory-mapped: their weights are read when they are used
 _FLATBUFFER_BYTES = (1 << 32) - 1  # offsets have 32 bits; what lies beyond is addressed by buffers' own offsets
 
-
-def _enum_names(enum: type) -> dict[int, str]:
-    return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
-
-
-_TYPE_NAMES = _enum_names(tflite.TensorType)
-_OPERATOR_NAMES = _enum_names(tflite.BuiltinOperator)
+_TYPE_NAMES = enum_names(tflite.TensorType)
+_OPERATOR_NAMES = enum_names(tflite.BuiltinOperator)
 BUILTIN_NAMES = frozenset(_OPERATOR_NAMES.values())
 """All builtin operators of the schema."""
 
@@ -447,16 +442,3 @@ def _later_code(code: Any) -> int:
 def decode_text(value: bytes | None) -> str:
     """A string of the file; empty where it is absent."""
     return "" if value is None else value.decode("utf-8", "replace")
-
-
-__all__ = [
-    "BUILTIN_NAMES",
-    "CorruptInputError",
-    "ModelFile",
-    "Operator",
-    "Options",
-    "Subgraph",
-    "Tensor",
-    "decode_text",
-    "read_model",
-]
