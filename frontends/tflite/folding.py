@@ -7,6 +7,7 @@ An evaluator returns None if it does not apply: an input is not constant, or it 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -52,6 +53,26 @@ def _result(node: TfliteNode, array: Array, index: int = 0) -> Array:
     return np.asarray(array).astype(dtype, copy=False)
 
 
+IntegerFunction = Callable[..., Array | None]
+"""An evaluator on integers: it gets the node and its inputs, and returns the result, or None if it does not apply."""
+
+
+def _integer_fold(*names: str, inputs: int | None = None) -> Callable[[IntegerFunction], IntegerFunction]:
+    """Register an evaluator for operators of which all inputs are integers; their number is checked."""
+
+    def register(function: IntegerFunction) -> IntegerFunction:
+        @folds(*names)
+        @functools.wraps(function)
+        def evaluate(node: TfliteNode) -> Folded:
+            arrays = _integers(node, inputs)
+            result = None if arrays is None else function(node, *arrays)
+            return None if result is None else _result(node, result)
+
+        return function
+
+    return register
+
+
 def _within_limit(node: TfliteNode, shape: Sequence[int]) -> None:
     """Refuse a result by its size before it is made."""
     node.check_size(shape, limit=node.tensors.file.limits.max_folded_bytes)
@@ -73,25 +94,18 @@ def rank(node: TfliteNode) -> Folded:
     return _result(node, np.asarray(node.rank(0), dtype=np.int64))
 
 
-@folds("BROADCAST_ARGS")
-def broadcast_args(node: TfliteNode) -> Folded:
+@_integer_fold("BROADCAST_ARGS")
+def broadcast_args(node: TfliteNode, *shapes: Array) -> Array:
     """The shape that two shapes broadcast to."""
-    arrays = _integers(node)
-    if arrays is None:
-        return None
-    if any(array.ndim != 1 or array.dtype == np.bool_ for array in arrays):
-        raise node.fail(INVALID_NODE, f"shapes {[list(array.shape) for array in arrays]} must have rank 1")
-    try:
-        found = np.broadcast_shapes(*(tuple(array.tolist()) for array in arrays))
-    except ValueError as error:
-        raise node.fail(INVALID_NODE, str(error)) from error
-    return _result(node, np.asarray(found, dtype=np.int64))
+    if any(shape.ndim != 1 or shape.dtype == np.bool_ for shape in shapes):
+        raise node.fail(INVALID_NODE, f"shapes {[list(shape.shape) for shape in shapes]} must have rank 1")
+    return np.asarray(np.broadcast_shapes(*(tuple(shape.tolist()) for shape in shapes)), dtype=np.int64)
 
 
 # Arithmetic
 
 
-def _div(node: TfliteNode, a: Array, b: Array) -> Array:
+def _divide(a: Array, b: Array) -> Array:
     """Integer division towards zero."""
     quotient = np.abs(a) // np.abs(b)
     return np.where((a < 0) != (b < 0), -quotient, quotient)
@@ -99,33 +113,24 @@ def _div(node: TfliteNode, a: Array, b: Array) -> Array:
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     **{"ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "MAXIMUM": np.maximum, "MINIMUM": np.minimum},
-    **{"FLOOR_DIV": np.floor_divide, "FLOOR_MOD": np.mod},
+    **{"DIV": _divide, "FLOOR_DIV": np.floor_divide, "FLOOR_MOD": np.mod},
     **{"EQUAL": np.equal, "NOT_EQUAL": np.not_equal, "LESS": np.less, "LESS_EQUAL": np.less_equal},
     **{"GREATER": np.greater, "GREATER_EQUAL": np.greater_equal},
     **{"LOGICAL_AND": np.logical_and, "LOGICAL_OR": np.logical_or},
 }
-_BY_ZERO = ("FLOOR_DIV", "FLOOR_MOD", "DIV")
 
 
-@folds(*_BINARY, "DIV")
-def binary(node: TfliteNode) -> Folded:
+@_integer_fold(*_BINARY, inputs=2)
+def binary(node: TfliteNode, a: Array, b: Array) -> Array | None:
     """Integer arithmetic and comparison with broadcasting."""
-    arrays = _integers(node, 2)
-    if arrays is None:
-        return None
-    a, b = arrays
     if node.op_type in ("ADD", "SUB", "MUL", "DIV"):
         if node.option("fused_activation_function"):
             return None
         node.ignore_option(*(("pot_scale_int16",) if node.op_type in ("ADD", "SUB") else ()))  # quantized kernels only
-    if node.op_type in _BY_ZERO and not b.all():
+    if node.op_type in ("FLOOR_DIV", "FLOOR_MOD", "DIV") and not b.all():
         raise node.fail(INVALID_NODE, "divides by zero")
-    try:
-        _within_limit(node, np.broadcast_shapes(a.shape, b.shape))
-        result = _div(node, a, b) if node.op_type == "DIV" else _BINARY[node.op_type](a, b)
-    except ValueError as error:
-        raise node.fail(INVALID_NODE, str(error)) from error
-    return _result(node, result)
+    _within_limit(node, np.broadcast_shapes(a.shape, b.shape))
+    return _BINARY[node.op_type](a, b)
 
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
@@ -134,11 +139,10 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@folds(*_UNARY)
-def unary(node: TfliteNode) -> Folded:
+@_integer_fold(*_UNARY, inputs=1)
+def unary(node: TfliteNode, x: Array) -> Array:
     """Integer functions of one tensor."""
-    arrays = _integers(node, 1)
-    return None if arrays is None else _result(node, _UNARY[node.op_type](arrays[0]))
+    return _UNARY[node.op_type](x)
 
 
 _REDUCTIONS: dict[str, Callable[..., Array]] = {
@@ -147,66 +151,62 @@ _REDUCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-@folds(*_REDUCTIONS)
-def reduce(node: TfliteNode) -> Folded:
+@_integer_fold(*_REDUCTIONS, inputs=2)
+def reduce(node: TfliteNode, x: Array, _axes: Array) -> Array:
     """Integer reductions."""
-    arrays = _integers(node, 2)
-    if arrays is None:
-        return None
     axes = node.axes(node.ints(1), node.rank(0))
-    if not arrays[0].size:
+    if not x.size:
         raise node.fail(INVALID_NODE, "reduces an empty tensor")
-    return _result(node, np.asarray(_REDUCTIONS[node.op_type](arrays[0], axes, keepdims=node.option("keep_dims"))))
+    return np.asarray(_REDUCTIONS[node.op_type](x, axes, keepdims=node.option("keep_dims")))
 
 
-@folds("SELECT", "SELECT_V2")
-def select(node: TfliteNode) -> Folded:
-    """Choice between constants."""
-    arrays = _integers(node, 3)
-    if arrays is None:
+@_integer_fold("SELECT", "SELECT_V2", inputs=3)
+def select(node: TfliteNode, condition: Array, x: Array, y: Array) -> Array | None:
+    """Select elements of two constants by a constant condition."""
+    if node.op_type == "SELECT" and condition.shape != x.shape:
         return None
-    if node.op_type == "SELECT" and arrays[0].shape != arrays[1].shape:
-        return None
-    _within_limit(node, np.broadcast_shapes(*(array.shape for array in arrays)))
-    return _result(node, np.where(*arrays))
+    _within_limit(node, np.broadcast_shapes(condition.shape, x.shape, y.shape))
+    return np.where(condition, x, y)
 
 
 # Movement
 
 
-@folds("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE")
-def move(node: TfliteNode) -> Folded:
-    """The same elements in another shape: the shape comes from the inferred one of the converter's rule."""
-    arrays = _integers(node)
-    if arrays is None:
-        return None
-    data = arrays[0]
-    if node.op_type == "TRANSPOSE":
-        order = node.ints(1)
-        if sorted(order) != list(range(data.ndim)):
-            raise node.fail(INVALID_NODE, f"order {list(order)} for rank {data.ndim}")
-        return _result(node, data.transpose(order))
-    if node.op_type == "EXPAND_DIMS":
-        return _result(node, np.expand_dims(data, node.axis(node.one_int(1), data.ndim + 1)))
-    if node.op_type == "SQUEEZE":
-        axes = node.axes(node.option("squeeze_dims", ()), data.ndim)
-        return _result(node, np.squeeze(data, axes or None))
-    node.ignore_option("new_shape")  # the second input says the same; TFLite reads that one first
-    target = node.ints(1) if node.has_input(1) else node.option("new_shape", ())
-    try:
-        return _result(node, data.reshape(target))
-    except ValueError as error:
-        raise node.fail(INVALID_NODE, str(error)) from error
+@_integer_fold("TRANSPOSE")
+def transpose(node: TfliteNode, x: Array, *_order: Array) -> Array:
+    """The axes in another order."""
+    order = node.ints(1)
+    if sorted(order) != list(range(x.ndim)):
+        raise node.fail(INVALID_NODE, f"order {list(order)} for rank {x.ndim}")
+    return x.transpose(order)
 
 
-@folds("PACK")
-def pack(node: TfliteNode) -> Folded:
-    """Tensors stacked along a new axis."""
-    arrays = _integers(node)
-    if arrays is None or len({array.shape for array in arrays}) != 1:
+@_integer_fold("EXPAND_DIMS")
+def expand_dims(node: TfliteNode, x: Array, *_axis: Array) -> Array:
+    """Insert an axis of extent 1."""
+    return np.expand_dims(x, node.axis(node.one_int(1), x.ndim + 1))
+
+
+@_integer_fold("SQUEEZE")
+def squeeze(node: TfliteNode, x: Array, *_unused: Array) -> Array:
+    """Remove some or all axes of extent 1."""
+    return np.squeeze(x, node.axes(node.option("squeeze_dims", ()), x.ndim) or None)
+
+
+@_integer_fold("RESHAPE")
+def reshape(node: TfliteNode, x: Array, *_shape: Array) -> Array:
+    """The same elements in another shape; the second input takes precedence over the option, as in TFLite."""
+    declared = node.option("new_shape", ())
+    return x.reshape(node.ints(1) if node.has_input(1) else declared)
+
+
+@_integer_fold("PACK")
+def pack(node: TfliteNode, *parts: Array) -> Array | None:
+    """Stack tensors along a new axis."""
+    if len({part.shape for part in parts}) != 1:
         return None
     node.ignore_option("values_count")
-    return _result(node, np.stack(arrays, node.axis(node.option("axis"), arrays[0].ndim + 1)))
+    return np.stack(parts, node.axis(node.option("axis"), parts[0].ndim + 1))
 
 
 @folds("UNPACK")
@@ -223,72 +223,54 @@ def unpack(node: TfliteNode) -> Folded:
     return tuple(_result(node, part, index) for index, part in enumerate(parts))
 
 
-@folds("CONCATENATION")
-def concatenation(node: TfliteNode) -> Folded:
-    """Tensors joined along an axis."""
-    arrays = _integers(node)
-    if arrays is None or not arrays or node.option("fused_activation_function"):
+@_integer_fold("CONCATENATION")
+def concatenation(node: TfliteNode, *parts: Array) -> Array | None:
+    """Concatenate tensors along an axis."""
+    if node.option("fused_activation_function"):
         return None
-    try:
-        return _result(node, np.concatenate(arrays, node.axis(node.option("axis"), arrays[0].ndim)))
-    except ValueError as error:
-        raise node.fail(INVALID_NODE, str(error)) from error
+    return np.concatenate(parts, node.axis(node.option("axis"), parts[0].ndim))
 
 
-@folds("STRIDED_SLICE")
-def strided_slice(node: TfliteNode) -> Folded:
+@_integer_fold("STRIDED_SLICE", inputs=4)
+def strided_slice(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
     """Slices with steps, as NumPy takes them."""
-    arrays = _integers(node, 4)
-    return None if arrays is None else _result(node, arrays[0][strided_index(node)])
+    return np.asarray(x[strided_index(node)])
 
 
-@folds("SLICE")
-def slice_(node: TfliteNode) -> Folded:
+@_integer_fold("SLICE", inputs=3)
+def slice_(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
     """A box of a tensor."""
-    arrays = _integers(node, 3)
-    if arrays is None:
-        return None
     begin, size = node.ints(1), node.ints(2)
-    if len(begin) != arrays[0].ndim or len(size) != arrays[0].ndim:
-        raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for rank {arrays[0].ndim}")
-    index = tuple(slice(b, None if s < 0 else b + s) for b, s in zip(begin, size, strict=True))
-    return _result(node, arrays[0][index])
+    if len(begin) != x.ndim or len(size) != x.ndim:
+        raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for rank {x.ndim}")
+    return x[tuple(slice(b, None if s < 0 else b + s) for b, s in zip(begin, size, strict=True))]
 
 
-@folds("GATHER")
-def gather(node: TfliteNode) -> Folded:
+@_integer_fold("GATHER", inputs=2)
+def gather(node: TfliteNode, x: Array, indices: Array) -> Array | None:
     """Elements by index along an axis."""
-    arrays = _integers(node, 2)
-    if arrays is None or node.option("batch_dims"):
+    if node.option("batch_dims"):
         return None
-    data, indices = arrays
-    axis = node.axis(node.option("axis"), data.ndim)
-    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= data.shape[axis]):
-        raise node.fail(INVALID_NODE, f"an index is outside the extent {data.shape[axis]}")
-    return _result(node, np.take(data, indices, axis))
+    axis = node.axis(node.option("axis"), x.ndim)
+    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= x.shape[axis]):
+        raise node.fail(INVALID_NODE, f"an index is outside the extent {x.shape[axis]}")
+    return np.take(x, indices, axis)
 
 
-@folds("TILE")
-def tile(node: TfliteNode) -> Folded:
-    """Repetition of the whole tensor."""
-    arrays = _integers(node, 2)
-    if arrays is None or arrays[1].size != arrays[0].ndim:
+@_integer_fold("TILE", inputs=2)
+def tile(node: TfliteNode, x: Array, times: Array) -> Array | None:
+    """Repeat the whole tensor."""
+    if times.size != x.ndim:
         return None
-    _within_limit(node, [e * r for e, r in zip(arrays[0].shape, node.ints(1), strict=True)])
-    return _result(node, np.tile(arrays[0], node.ints(1)))
+    _within_limit(node, [extent * count for extent, count in zip(x.shape, node.ints(1), strict=True)])
+    return np.tile(x, node.ints(1))
 
 
-@folds("BROADCAST_TO")
-def broadcast_to(node: TfliteNode) -> Folded:
-    """Repetition of extents of 1."""
-    arrays = _integers(node, 2)
-    if arrays is None:
-        return None
+@_integer_fold("BROADCAST_TO", inputs=2)
+def broadcast_to(node: TfliteNode, x: Array, _shape: Array) -> Array:
+    """Repeat axes of extent 1."""
     _within_limit(node, node.ints(1))
-    try:
-        return _result(node, np.broadcast_to(arrays[0], node.ints(1)))
-    except ValueError as error:
-        raise node.fail(INVALID_NODE, str(error)) from error
+    return np.broadcast_to(x, node.ints(1))
 
 
 # Made from nothing
