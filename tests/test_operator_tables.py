@@ -17,7 +17,6 @@ DEFINITIONS = ROOT / "schema" / "ops"
 FEWEST = 3
 
 ALLOWED: dict[str, str] = {
-    "frontends/caffe/upgrade.py: V0_TYPES": "names of Caffe layer types",
     "frontends/onnx/scatter.py: _NEUTRAL": "values of an ONNX attribute",
 }
 """Tables that are no lists of operators, as ``path: name``, each with the reason."""

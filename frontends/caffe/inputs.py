@@ -10,6 +10,9 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 
+_PREPARATION = ("source", "scale", "mean_file", "mirror")
+"""Where a data layer of training reads its images, and how it prepares them."""
+
 
 @caffe_op("Input", kind=Kind.FOLDED)
 def input_layer(node: CaffeNode, g: Graph) -> Sequence[Declared]:
@@ -33,7 +36,7 @@ def image_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     batch, height, width = p.whole("batch_size"), p.whole("new_height"), p.whole("new_width")
     channels = 3 if p.flag("is_color") else 1
     crop = _crop_size(node, p)
-    p.ignore("source", "scale", "mean_file", "mirror", "rand_skip", "shuffle", "root_folder")
+    p.ignore(*_PREPARATION, "rand_skip", "shuffle", "root_folder")
     if crop:
         height = width = crop
     return _data_and_labels(node, (batch, channels, height, width) if height and width else None, batch)
@@ -44,19 +47,8 @@ def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     """A graph input of the size that windows are cropped to."""
     p = node.params("window_data_param")
     batch, crop = p.whole("batch_size"), _crop_size(node, p)
-    p.ignore(
-        "source",
-        "scale",
-        "mean_file",
-        "mirror",
-        "fg_threshold",
-        "bg_threshold",
-        "fg_fraction",
-        "context_pad",
-        "crop_mode",
-        "cache_images",
-        "root_folder",
-    )
+    p.ignore(*_PREPARATION, "root_folder", "cache_images")
+    p.ignore("fg_threshold", "bg_threshold", "fg_fraction", "context_pad", "crop_mode")
     return _data_and_labels(node, (batch, 3, crop, crop) if crop else None, batch)
 
 
@@ -70,18 +62,8 @@ def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
             batch = p.whole("batch_size")
         if name == "data_param":
             crop = _crop_size(node, p)
-        p.ignore(
-            "source",
-            "scale",
-            "mean_file",
-            "mirror",
-            "rand_skip",
-            "backend",
-            "shuffle",
-            "force_encoded_color",
-            "prefetch",
-            "label_map_file",
-        )
+        p.ignore(*_PREPARATION, "rand_skip", "shuffle")
+        p.ignore("backend", "force_encoded_color", "prefetch", "label_map_file")
     if not (crop and batch):
         return _data_and_labels(node, None, batch)
     channels, is_given = _channels(node)

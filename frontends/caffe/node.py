@@ -20,23 +20,8 @@ from tpuconvert.schema.types import Array, format_shape
 caffe_op = registry("caffe")
 """Decorator of a converter: ``@caffe_op("Convolution", "ConvolutionDepthwise")``."""
 
-_LAYER_FIELDS = frozenset(
-    {
-        "name",
-        "type",
-        "bottom",
-        "top",
-        "loss_weight",
-        "param",
-        "blobs",
-        "include",
-        "exclude",
-        "phase",
-        "propagate_down",
-        "transform_param",
-        "loss_param",
-    }
-)
+_LAYER_FIELDS = {"name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase"}
+_LAYER_FIELDS |= {"propagate_down", "transform_param", "loss_param"}
 """Fields of a layer that say nothing about what it computes at inference, or that the importer reads itself."""
 
 

@@ -6,27 +6,10 @@ from typing import Any, NoReturn
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.schema.errors import INVALID_NODE
 
-WITHOUT_EFFECT = frozenset(
-    {
-        # how training begins
-        "weight_filler",
-        "bias_filler",
-        "filler",
-        "scale_filler",
-        "shift_filler",
-        "slope_filler",
-        # how training goes on
-        "moving_average_fraction",
-        "momentum",
-        "frozen",
-        "stable_prod_grad",
-        # which of several equal implementations runs
-        "engine",
-        "force_nd_im2col",
-        "cudnn_convolution_algo_seeker",
-        "debug_info",
-    }
-)
+_START_OF_TRAINING = "weight_filler bias_filler filler scale_filler shift_filler slope_filler"
+_TRAINING = "moving_average_fraction momentum frozen stable_prod_grad"
+_IMPLEMENTATION = "engine force_nd_im2col cudnn_convolution_algo_seeker debug_info"
+WITHOUT_EFFECT = frozenset(f"{_START_OF_TRAINING} {_TRAINING} {_IMPLEMENTATION}".split())
 """Parameters that change nothing about what a trained layer computes, whatever their value."""
 
 

@@ -12,11 +12,7 @@ _PLUGIN = "give a plugin that converts it (--plugin file.py)"
 _YOLO = "forks decode boxes and drop overlapping ones in different ways"
 REASONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "ContrastiveLoss": _LOSS,
-        "EuclideanLoss": _LOSS,
-        "HingeLoss": _LOSS,
-        "InfogainLoss": _LOSS,
-        "MultiBoxLoss": _LOSS,
+        **dict.fromkeys(("ContrastiveLoss", "EuclideanLoss", "HingeLoss", "InfogainLoss", "MultiBoxLoss"), _LOSS),
         "MultinomialLogisticLoss": _LOSS,
         "Correlation": ("its displacement windows have no operator", _PLUGIN),
         "DataAugmentation": ("changes images for training", "delete it: prepare the images with --preprocess"),

@@ -9,130 +9,62 @@ Source: what Caffe does when it loads such files.
 from collections.abc import Sequence
 from typing import Any
 
-from tpuconvert.frontends.caffe.messages import new_message
+from tpuconvert.frontends.caffe.messages import message_class, new_message
 
 Upgraded = list[tuple[int, Any, list[str]]]
 
+_TYPES = (
+    "AbsVal Accuracy ArgMax BNLL Concat ContrastiveLoss Convolution Data Deconvolution Dropout DummyData Eltwise "
+    "EuclideanLoss Exp Flatten HDF5Data HDF5Output HingeLoss Im2col ImageData InfogainLoss InnerProduct LRN MemoryData "
+    "MultinomialLogisticLoss MVN Pooling Power ReLU Sigmoid SigmoidCrossEntropyLoss Silence Slice Softmax Split TanH "
+    "Threshold WindowData"
+)
+_V0_TYPES = (
+    "accuracy bnll concat data dropout euclidean_loss flatten hdf5_data hdf5_output im2col infogain_loss innerproduct "
+    "lrn multinomial_logistic_loss relu sigmoid softmax split tanh window_data"
+)
+_BY_LETTERS = {name.lower(): name for name in _TYPES.split()} | {"softmaxloss": "SoftmaxWithLoss", "none": ""}
+
+
+def _current_type(old: str) -> str:
+    """Current name of a type that V0 or V1 writes in lower case or capitals, with underscores between the words."""
+    return _BY_LETTERS[old.replace("_", "").lower()]
+
+
 V1_TYPES = {
-    "ABSVAL": "AbsVal",
-    "ACCURACY": "Accuracy",
-    "ARGMAX": "ArgMax",
-    "BNLL": "BNLL",
-    "CONCAT": "Concat",
-    "CONTRASTIVE_LOSS": "ContrastiveLoss",
-    "CONVOLUTION": "Convolution",
-    "DATA": "Data",
-    "DECONVOLUTION": "Deconvolution",
-    "DROPOUT": "Dropout",
-    "DUMMY_DATA": "DummyData",
-    "ELTWISE": "Eltwise",
-    "EUCLIDEAN_LOSS": "EuclideanLoss",
-    "EXP": "Exp",
-    "FLATTEN": "Flatten",
-    "HDF5_DATA": "HDF5Data",
-    "HDF5_OUTPUT": "HDF5Output",
-    "HINGE_LOSS": "HingeLoss",
-    "IM2COL": "Im2col",
-    "IMAGE_DATA": "ImageData",
-    "INFOGAIN_LOSS": "InfogainLoss",
-    "INNER_PRODUCT": "InnerProduct",
-    "LRN": "LRN",
-    "MEMORY_DATA": "MemoryData",
-    "MULTINOMIAL_LOGISTIC_LOSS": "MultinomialLogisticLoss",
-    "MVN": "MVN",
-    "NONE": "",
-    "POOLING": "Pooling",
-    "POWER": "Power",
-    "RELU": "ReLU",
-    "SIGMOID": "Sigmoid",
-    "SIGMOID_CROSS_ENTROPY_LOSS": "SigmoidCrossEntropyLoss",
-    "SILENCE": "Silence",
-    "SLICE": "Slice",
-    "SOFTMAX": "Softmax",
-    "SOFTMAX_LOSS": "SoftmaxWithLoss",
-    "SPLIT": "Split",
-    "TANH": "TanH",
-    "THRESHOLD": "Threshold",
-    "WINDOW_DATA": "WindowData",
+    name: _current_type(name)
+    for name in message_class("V1LayerParameter").DESCRIPTOR.enum_types_by_name["LayerType"].values_by_name
 }
-
 V0_TYPES = {
-    "accuracy": "Accuracy",
-    "bnll": "BNLL",
-    "concat": "Concat",
-    "conv": "Convolution",
-    "data": "Data",
-    "dropout": "Dropout",
-    "euclidean_loss": "EuclideanLoss",
-    "flatten": "Flatten",
-    "hdf5_data": "HDF5Data",
-    "hdf5_output": "HDF5Output",
-    "im2col": "Im2col",
-    "images": "ImageData",
-    "infogain_loss": "InfogainLoss",
-    "innerproduct": "InnerProduct",
-    "lrn": "LRN",
-    "multinomial_logistic_loss": "MultinomialLogisticLoss",
-    "pool": "Pooling",
-    "relu": "ReLU",
-    "sigmoid": "Sigmoid",
-    "softmax": "Softmax",
-    "softmax_loss": "SoftmaxWithLoss",
-    "split": "Split",
-    "tanh": "TanH",
-    "window_data": "WindowData",
+    **{old: _current_type(old) for old in _V0_TYPES.split()},
+    **{"conv": "Convolution", "images": "ImageData", "pool": "Pooling", "softmax_loss": "SoftmaxWithLoss"},
 }
 
-_CONV, _POOL, _DENSE, _LRN = "convolution_param", "pooling_param", "inner_product_param", "lrn_param"
-_DATA, _IMAGES, _WINDOWS, _HDF5 = "data_param", "image_data_param", "window_data_param", "hdf5_data_param"
-_TRANSFORM = ("Data", "transform_param"), ("ImageData", "transform_param"), ("WindowData", "transform_param")
-
-V0_FIELDS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
-    "num_output": ("num_output", (("Convolution", _CONV), ("InnerProduct", _DENSE))),
-    "biasterm": ("bias_term", (("Convolution", _CONV), ("InnerProduct", _DENSE))),
-    "weight_filler": ("weight_filler", (("Convolution", _CONV), ("InnerProduct", _DENSE))),
-    "bias_filler": ("bias_filler", (("Convolution", _CONV), ("InnerProduct", _DENSE))),
-    "pad": ("pad", (("Convolution", _CONV), ("Pooling", _POOL), ("Im2col", _CONV))),
-    "kernelsize": ("kernel_size", (("Convolution", _CONV), ("Pooling", _POOL), ("Im2col", _CONV))),
-    "stride": ("stride", (("Convolution", _CONV), ("Pooling", _POOL), ("Im2col", _CONV))),
-    "group": ("group", (("Convolution", _CONV),)),
-    "pool": ("pool", (("Pooling", _POOL),)),
-    "dropout_ratio": ("dropout_ratio", (("Dropout", "dropout_param"),)),
-    "local_size": ("local_size", (("LRN", _LRN),)),
-    "alpha": ("alpha", (("LRN", _LRN),)),
-    "beta": ("beta", (("LRN", _LRN),)),
-    "k": ("k", (("LRN", _LRN),)),
-    "source": (
-        "source",
-        (
-            ("Data", _DATA),
-            ("ImageData", _IMAGES),
-            ("WindowData", _WINDOWS),
-            ("HDF5Data", _HDF5),
-            ("InfogainLoss", "infogain_loss_param"),
-        ),
-    ),
-    "scale": ("scale", _TRANSFORM),
-    "meanfile": ("mean_file", _TRANSFORM),
-    "cropsize": ("crop_size", _TRANSFORM),
-    "mirror": ("mirror", _TRANSFORM),
-    "batchsize": (
-        "batch_size",
-        (("Data", _DATA), ("ImageData", _IMAGES), ("WindowData", _WINDOWS), ("HDF5Data", _HDF5)),
-    ),
-    "rand_skip": ("rand_skip", (("Data", _DATA), ("ImageData", _IMAGES))),
-    "shuffle_images": ("shuffle", (("ImageData", _IMAGES),)),
-    "new_height": ("new_height", (("ImageData", _IMAGES),)),
-    "new_width": ("new_width", (("ImageData", _IMAGES),)),
-    "concat_dim": ("concat_dim", (("Concat", "concat_param"),)),
-    "det_fg_threshold": ("fg_threshold", (("WindowData", _WINDOWS),)),
-    "det_bg_threshold": ("bg_threshold", (("WindowData", _WINDOWS),)),
-    "det_fg_fraction": ("fg_fraction", (("WindowData", _WINDOWS),)),
-    "det_context_pad": ("context_pad", (("WindowData", _WINDOWS),)),
-    "det_crop_mode": ("crop_mode", (("WindowData", _WINDOWS),)),
-    "hdf5_output_param": ("", (("HDF5Output", "hdf5_output_param"),)),
+_TRANSFORM = {"transform_param": "scale mean_file crop_size mirror"}
+V0_PARAMETERS: dict[str, dict[str, str]] = {
+    "Convolution": {"convolution_param": "num_output bias_term weight_filler bias_filler pad kernel_size stride group"},
+    "InnerProduct": {"inner_product_param": "num_output bias_term weight_filler bias_filler"},
+    "Pooling": {"pooling_param": "pad kernel_size stride pool"},
+    "Im2col": {"convolution_param": "pad kernel_size stride"},
+    "Dropout": {"dropout_param": "dropout_ratio"},
+    "LRN": {"lrn_param": "local_size alpha beta k"},
+    "Concat": {"concat_param": "concat_dim"},
+    "Data": {"data_param": "source batch_size rand_skip"} | _TRANSFORM,
+    "ImageData": {"image_data_param": "source batch_size rand_skip shuffle new_height new_width"} | _TRANSFORM,
+    "WindowData": _TRANSFORM
+    | {"window_data_param": "source batch_size fg_threshold bg_threshold fg_fraction context_pad crop_mode"},
+    "HDF5Data": {"hdf5_data_param": "source batch_size"},
+    "HDF5Output": {"": "hdf5_output_param"},
+    "InfogainLoss": {"infogain_loss_param": "source"},
 }
-"""V0 field -> (its name now, for which types it means something and in which message it is stored)."""
+"""Per type, the messages that store its parameters now (empty for the layer itself), and the parameters of V0."""
+
+V0_RENAMED = {
+    **{"biasterm": "bias_term", "kernelsize": "kernel_size", "batchsize": "batch_size", "cropsize": "crop_size"},
+    **{"meanfile": "mean_file", "shuffle_images": "shuffle", "det_fg_threshold": "fg_threshold"},
+    **{"det_bg_threshold": "bg_threshold", "det_fg_fraction": "fg_fraction", "det_context_pad": "context_pad"},
+    "det_crop_mode": "crop_mode",
+}
 
 _V1_OWN = ("bottom", "top", "name", "type", "layer", "blobs", "blobs_lr", "weight_decay", "param", "blob_share_mode")
 
@@ -177,20 +109,18 @@ def v0_to_current(layers: Sequence[Any]) -> Upgraded:
 
 
 def _v0_parameters(new: Any, old: Any) -> list[str]:
-    """Move the flat parameters to where they stand now; returns those that mean nothing for this type."""
+    """Move the flat parameters to their current messages. Return those that mean nothing for this type."""
     dropped = []
     for known, value in old.ListFields():
         if known.name in ("name", "type", "blobs", "blobs_lr", "weight_decay"):
             continue
-        name, places = V0_FIELDS.get(known.name, ("", ()))
-        target = dict(places).get(new.type)
+        name, messages = V0_RENAMED.get(known.name, known.name), V0_PARAMETERS.get(new.type, {})
+        message = next((message for message, names in messages.items() if name in names.split()), None)
         try:
-            if target is None:
+            if message is None:
                 dropped.append(known.name)
-            elif name:
-                _copy(getattr(new, target), name, value)
             else:
-                _copy(new, target, value)
+                _copy(getattr(new, message) if message else new, name, value)
         except ValueError:  # V0 took numbers that are out of range today
             dropped.append(f"{known.name}: {value}")
     return dropped

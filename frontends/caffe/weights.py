@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.wire import (
-    BYTES,
-    VARINT,
-    WireError,
-    read_array,
-    read_fields,
-    read_varints,
-)
+from tpuconvert.frontends.caffe.wire import BYTES, VARINT, WireError, read_array, read_fields, read_varints
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, read_checked
 from tpuconvert.schema.types import Array
@@ -33,12 +26,11 @@ _MOST_AXES = 32
 class Blob:
     """One learned tensor: its elements as FLOAT32, and its shape as the file has it.
 
-    ``is_legacy`` blobs have four axes whatever their layer needs; the first ones are 1 then.
+    Old files store four axes whatever the layer needs; the first ones are 1 then.
     """
 
     shape: tuple[int, ...]
     data: Array
-    is_legacy: bool = False
 
 
 Weights = dict[str, list[Blob]]
@@ -61,23 +53,6 @@ def read_weights(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
     if not count:
         raise corrupt_input(path, "caffemodel", "it holds no layer")
     return weights
-
-
-def read_mean(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> Array:
-    """The image of a mean file (``.binaryproto``), shape [channels, height, width].
-
-    Raises:
-        CorruptInputError: the file is damaged or something else.
-
-    """
-    content = memoryview(read_checked(path, "caffemodel", limits=limits))
-    try:
-        blob = _read_blob(content)
-    except WireError as error:
-        raise corrupt_input(path, "caffemodel", str(error)) from error
-    if len(blob.shape) not in (3, 4) or (len(blob.shape) == 4 and blob.shape[0] != 1):
-        raise corrupt_input(path, "caffemodel", f"a mean image has shape [channels, height, width], not {blob.shape}")
-    return blob.data.reshape(blob.shape[-3:])
 
 
 def blob_of_message(message: Any) -> Blob:
@@ -129,15 +104,14 @@ def _read_layer(content: memoryview, name_field: int, blobs_field: int) -> tuple
 
 
 def _read_blob(content: memoryview) -> Blob:
-    legacy = dict.fromkeys(_BLOB_LEGACY_DIMS, 0)
+    legacy: dict[int, int] = {}
     shape: tuple[int, ...] | None = None
     floats: list[memoryview] = []
     doubles: list[memoryview] = []
     raw_type, raw = 1, memoryview(b"")
-    is_legacy = False
     for number, kind, value, data in read_fields(content):
-        if number in legacy and kind == VARINT:
-            legacy[number], is_legacy = value, True
+        if number in _BLOB_LEGACY_DIMS and kind == VARINT:
+            legacy[number] = value
         elif number == _BLOB_SHAPE and kind == BYTES:
             shape = _read_shape(data)
         elif number == _BLOB_DATA and kind == BYTES:
@@ -150,11 +124,11 @@ def _read_blob(content: memoryview) -> Blob:
             raw = data
     elements = _elements(floats, doubles, raw_type, raw)
     if shape is None:
-        shape = tuple(legacy.values()) if is_legacy else (len(elements),)
+        shape = tuple(legacy.get(number, 0) for number in _BLOB_LEGACY_DIMS) if legacy else (len(elements),)
     expected = _count(shape)
     if expected != len(elements):
         raise WireError(f"a blob of shape {list(shape)} holds {len(elements)} elements instead of {expected}")
-    return Blob(shape, elements.reshape(shape), is_legacy)
+    return Blob(shape, elements.reshape(shape))
 
 
 def _elements(floats: list[memoryview], doubles: list[memoryview], raw_type: int, raw: memoryview) -> Array:

@@ -37,4 +37,4 @@ def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
 @tflite_op("WHILE", "STABLEHLO_WHILE", kind=Kind.FOLDED, limits="a condition that is known before every pass; unrolled")
 def while_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """A loop whose condition is known before every pass: the passes one after the other."""
-    return node.unrolled(node.option("cond_subgraph_index"), node.option("body_subgraph_index"))
+    return node.unroll_loop(node.option("cond_subgraph_index"), node.option("body_subgraph_index"))

@@ -36,11 +36,10 @@ def is_integer_lstm(node: TfliteNode, indices: InputIndices, norms: tuple[int, .
     if x is None or y is None or x.dtype is not I8 or y.dtype is not I8 or not node.has_input(indices.cell_state):
         return False
     cell = node.quant(indices.cell_state)
-    extra = [index for gate in range(4) if (index := indices.peephole(gate)) is not None]
-    extra += [*norms, indices.projection]
+    extra = [*indices.peepholes.values(), *norms, indices.projection]
     if any(node.has_input(index) for index in extra) or function != FUSED_ACTIVATIONS["TANH"]:
         return False
-    weights = [*(indices.input_weights(gate) for gate in range(4)), *(indices.recurrent_weights(g) for g in range(4))]
+    weights = (*indices.input_weights, *indices.recurrent_weights)
     given = [node.quant(index) for index in weights if node.has_input(index)]
     plain = all(item is not None and item.dtype is I8 and len(item.scale) == 1 for item in given)
     return plain and cell is not None and cell.dtype is I16 and np.frexp(cell.scale[0])[0] == 0.5
@@ -54,14 +53,14 @@ class IntegerLstm:
         assert x is not None and y is not None and cell is not None
         self.node, self.g, self.indices = node, g, indices
         self.x, self.y, self.cell = x, y, cell
-        self.gates = [gate for gate in range(4) if node.has_input(indices.input_weights(gate))]
-        self.units = node.shape(indices.input_weights(3))[0]
+        self.gates = [gate for gate in range(4) if node.has_input(indices.input_weights[gate])]
+        self.units = node.shape(indices.input_weights[3])[0]
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
         """The output of every step, in the order of time."""
         indices = self.indices
-        weights = self._weights([indices.input_weights(gate) for gate in self.gates], "input_weights")
-        recurrent = self._weights([indices.recurrent_weights(gate) for gate in self.gates], "recurrent_weights")
+        weights = self._weights([indices.input_weights[gate] for gate in self.gates], "input_weights")
+        recurrent = self._weights([indices.recurrent_weights[gate] for gate in self.gates], "recurrent_weights")
         steps = sequence.project(weights, self._biases(weights), _SUM)
 
         def total(step: Value, output: Value | None) -> Value:
@@ -69,7 +68,7 @@ class IntegerLstm:
                 return step
             return self._add(Add(), _SUM, step, self._add(MatrixMul(), _WIDE_SUM, output, recurrent))
 
-        return sequence.unrolled(
+        return sequence.unroll(
             steps, indices, lambda step, output, cell: self._step(total(step, output), cell), backwards
         )
 
@@ -93,7 +92,7 @@ class IntegerLstm:
         assert weights.quant is not None
         parts: list[Array] = []
         for gate in self.gates:
-            index = self.indices.bias(gate)
+            index = self.indices.biases[gate]
             given = self.node.has_input(index)
             parts.append(self.node.constant(index) if given else np.zeros(self.units, np.int32))
         stored = np.concatenate(parts).astype(np.int32).reshape(1, -1)

@@ -228,7 +228,7 @@ class TfliteNode:
         """The results of a subgraph on the inputs from ``first`` on."""
         return tuple(self.caller.inline(self, subgraph, [self.bound(i) for i in range(first, self.input_count)]))
 
-    def unrolled(self, condition: int, body: int) -> tuple[Bound, ...]:
+    def unroll_loop(self, condition: int, body: int) -> tuple[Bound, ...]:
         """The results of a body that runs as long as a condition holds, which must be known before every pass."""
         state = [self.bound(index) for index in range(self.input_count)]
         while True:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.integer_lstm import IntegerLstm, is_integer_lstm
 from tpuconvert.frontends.tflite.lowering import reshape
@@ -22,47 +23,30 @@ from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import QuantParams, Scalar
 
 
-@dataclass(frozen=True)
-class InputIndices:
+class InputIndices(NamedTuple):
     """Input indices of the weights of one direction; gates in the order input, forget, cell, output."""
 
-    first: int
+    input_weights: range
+    recurrent_weights: range
+    peepholes: dict[int, int]  # by gate; the cell gate has none
+    biases: range
+    projection: int
+    projection_bias: int
     output_state: int
     cell_state: int
 
-    def input_weights(self, gate: int) -> int:
-        """Index of the input weights of a gate."""
-        return self.first + gate
 
-    def recurrent_weights(self, gate: int) -> int:
-        """Index of the recurrent weights of a gate."""
-        return self.first + 4 + gate
-
-    def peephole(self, gate: int) -> int | None:
-        """Index of the peephole weights of a gate; the cell gate has none."""
-        return {0: self.first + 8, 1: self.first + 9, 3: self.first + 10}.get(gate)
-
-    def bias(self, gate: int) -> int:
-        """Index of the bias of a gate."""
-        return self.first + 11 + gate
-
-    @property
-    def projection(self) -> int:
-        """Index of the projection weights."""
-        return self.first + 15
-
-    @property
-    def projection_bias(self) -> int:
-        """Index of the projection bias."""
-        return self.first + 16
+def _input_indices(first: int, output_state: int, cell_state: int) -> InputIndices:
+    weights, recurrent, biases = (range(first + start, first + start + 4) for start in (0, 4, 11))
+    peepholes = {0: first + 8, 1: first + 9, 3: first + 10}
+    return InputIndices(weights, recurrent, peepholes, biases, first + 15, first + 16, output_state, cell_state)
 
 
-_ONE_WAY = InputIndices(1, 18, 19)
-_FORWARD, _BACKWARD = InputIndices(1, 35, 36), InputIndices(18, 37, 38)
+_ONE_WAY = _input_indices(1, 18, 19)
+_FORWARD, _BACKWARD = _input_indices(1, 35, 36), _input_indices(18, 37, 38)
 _LAYER_NORMS = (20, 21, 22, 23)
 _AUXILIARY = range(39, 48)
 _SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
@@ -112,25 +96,25 @@ class Sequence:
             step.quant = quant
         return steps
 
-    def unrolled(
+    def unroll(
         self,
         steps: tuple[Value, ...],
         indices: InputIndices,
-        following: Callable[[Value, Value | None, Value | None], tuple[Value, Value]],
+        advance: Callable[[Value, Value | None, Value | None], tuple[Value, Value]],
         backwards: bool,
     ) -> list[Value]:
-        """Outputs of a cell at every step, in the order of time. ``following`` maps states to (output, cell)."""
+        """Outputs of a cell at every step, in the order of time. ``advance`` maps states to (output, cell)."""
         output, cell = self.node.state(indices.output_state), self.node.state(indices.cell_state)
         outputs: list[Value] = []
         for step in reversed(steps) if backwards else steps:
-            output, cell = following(step, output, cell)
+            output, cell = advance(step, output, cell)
             outputs.append(output)
         assert output is not None and cell is not None, "a sequence has a step"
         self.node.set_state(indices.output_state, output)
         self.node.set_state(indices.cell_state, cell)
         return outputs[::-1] if backwards else outputs
 
-    def joined(self, steps: list[Value]) -> Value:
+    def join(self, steps: list[Value]) -> Value:
         """The results of all steps in the layout of the source."""
         if self.single:
             return steps[0]
@@ -176,8 +160,8 @@ def lstm(node: TfliteNode, g: Graph) -> Value:
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     if is_integer_lstm(node, _ONE_WAY, _LAYER_NORMS, _function(node)):
         node.ignore_option("proj_clip")  # there is no projection
-        return sequence.joined(IntegerLstm(node, g, _ONE_WAY).run(sequence))
-    return sequence.joined(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
+        return sequence.join(IntegerLstm(node, g, _ONE_WAY).run(sequence))
+    return sequence.join(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
 
 
 @tflite_op("LSTM")
@@ -189,7 +173,7 @@ def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
     if kernel == _BASIC:
         return _basic_step(node, g)
     sequence = Sequence(node, g, time_major=True, single=True)
-    return sequence.joined(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
+    return sequence.join(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
 
 
 def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
@@ -227,8 +211,8 @@ def _both_directions(
     node: TfliteNode, g: Graph, sequence: Sequence, forward: list[Value], backward: list[Value]
 ) -> Value | tuple[Value, Value]:
     if not node.option("merge_outputs", False):
-        return sequence.joined(forward), sequence.joined(backward)
-    return sequence.joined([g.add(Concat(axis=1), *pair) for pair in zip(forward, backward, strict=True)])
+        return sequence.join(forward), sequence.join(backward)
+    return sequence.join([g.add(Concat(axis=1), *pair) for pair in zip(forward, backward, strict=True)])
 
 
 class _Lstm:
@@ -236,16 +220,15 @@ class _Lstm:
         self.node = node
         self.g = g
         self.indices = indices
-        self.gates = [gate for gate in range(4) if node.has_input(indices.input_weights(gate))]
+        self.gates = [gate for gate in range(4) if node.has_input(indices.input_weights[gate])]
         if self.gates not in ([0, 1, 2, 3], [1, 2, 3]):
             raise node.fail(INVALID_NODE, "lacks the weights of a gate")
-        self.units = node.shape(indices.input_weights(3))[0]
+        self.units = node.shape(indices.input_weights[3])[0]
         self.function = _function(node)
         self.cell_clip, self.projection_clip = node.option("cell_clip", 0.0), node.option("proj_clip", 0.0)
         self.peepholes: dict[int, Value] = {}
-        for gate in range(4):
-            index = indices.peephole(gate)
-            if index is not None and node.has_input(index):
+        for gate, index in indices.peepholes.items():
+            if node.has_input(index):
                 self.peepholes[gate] = g.constant(node.real(index).reshape(1, self.units), "peephole")
         given = [gate for gate, index in enumerate(norms) if node.has_input(index)]
         if given and given != self.gates:
@@ -263,26 +246,26 @@ class _Lstm:
         """The output of every step, in the order of time."""
         node, g, indices = self.node, self.g, self.indices
         biases = np.concatenate([self._bias(gate) * (gate not in self.norms) for gate in self.gates])
-        weights = _concat_weights(node, g, [indices.input_weights(gate) for gate in self.gates], "input_weights")
+        weights = _concat_weights(node, g, [indices.input_weights[gate] for gate in self.gates], "input_weights")
         recurrent = _concat_weights(
-            node, g, [indices.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
+            node, g, [indices.recurrent_weights[gate] for gate in self.gates], "recurrent_weights"
         )
         steps = sequence.project(
-            weights, g.constant(biases.reshape(1, -1), "biases"), index=indices.input_weights(self.gates[-1])
+            weights, g.constant(biases.reshape(1, -1), "biases"), index=indices.input_weights[self.gates[-1]]
         )
-        last = indices.recurrent_weights(self.gates[-1])
+        last = indices.recurrent_weights[self.gates[-1]]
 
         def total(step: Value, output: Value | None) -> Value:
             if output is None:
                 return step
             return g.add(Add(), step, g.add(MatrixMul(), _round(node, g, output, last), recurrent))
 
-        return sequence.unrolled(
+        return sequence.unroll(
             steps, indices, lambda step, output, cell: self._step(total(step, output), cell), backwards
         )
 
     def _bias(self, gate: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        index = self.indices.bias(gate)
+        index = self.indices.biases[gate]
         if not self.node.has_input(index):
             return np.zeros(self.units, dtype=np.float32)
         return self.node.real(index).reshape(-1)
@@ -315,11 +298,11 @@ class _Lstm:
         """The sum of a gate over its standard deviation, scaled and shifted; the sum itself without such weights."""
         if gate not in self.norms:
             return x
-        g, mean = self.g, Reduce(method=ReduceMethodType.REDUCE_MEAN, axis_list=(1,), axis_num=1, keep_dims=True)
-        centred = g.add(Sub(), x, g.add(mean, x))
-        variance = g.add(mean, g.add(Active(ActiveType.ACTIVE_SQUARE), centred))
+        g = self.g
+        centered = g.add(Sub(), x, emit.mean(g, x, (1,)))
+        variance = emit.mean(g, g.add(Active(ActiveType.ACTIVE_SQUARE), centered), (1,))
         root = g.add(Active(ActiveType.ACTIVE_RSQRT), g.add(Adds(Scalar.f32(_TINY)), variance))
-        scaled = g.add(Mul(), g.add(Mul(), centred, root), self.norms[gate])
+        scaled = g.add(Mul(), g.add(Mul(), centered, root), self.norms[gate])
         return g.add(Add(), scaled, self.shifts[gate])
 
     def _activate(self, x: Value) -> Value:
@@ -330,7 +313,7 @@ class _Lstm:
 def rnn(node: TfliteNode, g: Graph) -> Value:
     """The simple recurrent cell: y = f(W x + R y_before + b)."""
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
-    return sequence.joined(_simple_cell(node, g, sequence, 1))
+    return sequence.join(_simple_cell(node, g, sequence, 1))
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN", limits="no auxiliary input")
@@ -346,7 +329,7 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
 def rnn_step(node: TfliteNode, g: Graph) -> Value:
     """One step of the simple recurrent cell."""
     sequence = Sequence(node, g, time_major=True, single=True)
-    return sequence.joined(_simple_cell(node, g, sequence, 1))
+    return sequence.join(_simple_cell(node, g, sequence, 1))
 
 
 def _simple_cell(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False) -> list[Value]:

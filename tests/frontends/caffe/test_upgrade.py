@@ -7,7 +7,7 @@ from caffe_networks import write_text
 
 from tpuconvert.frontends.caffe.description import read_description
 from tpuconvert.frontends.caffe.messages import message_class
-from tpuconvert.frontends.caffe.upgrade import V0_FIELDS, V1_TYPES
+from tpuconvert.frontends.caffe.upgrade import V0_PARAMETERS, V0_RENAMED, V1_TYPES
 from tpuconvert.schema.errors import CorruptInputError
 
 V0 = """
@@ -71,16 +71,18 @@ def test_every_v1_type_has_a_name():
 def test_every_v0_parameter_is_moved_or_refused_on_purpose():
     fields = {field.name for field in message_class("V0LayerParameter").DESCRIPTOR.fields}
     moved_by_hand = {"name", "type", "blobs", "blobs_lr", "weight_decay"}
-    without_meaning_since_v1 = {"new_num", "new_channels", "new_height", "new_width"} - set(V0_FIELDS)
-    assert fields == set(V0_FIELDS) | moved_by_hand | without_meaning_since_v1
+    without_meaning_since_v1 = {"new_num", "new_channels"}
+    moved = {name for messages in V0_PARAMETERS.values() for names in messages.values() for name in names.split()}
+    old_names = {new: old for old, new in V0_RENAMED.items()}
+    assert fields == {old_names.get(name, name) for name in moved} | moved_by_hand | without_meaning_since_v1
 
 
 def test_every_v0_parameter_arrives():
     layer = message_class("LayerParameter").DESCRIPTOR.fields_by_name
-    for name, (new_name, places) in V0_FIELDS.items():
-        for _, target in places:
-            assert target in layer, name
-            assert not new_name or new_name in layer[target].message_type.fields_by_name, name
+    for messages in V0_PARAMETERS.values():
+        for message, names in messages.items():
+            fields = layer[message].message_type.fields_by_name if message else layer
+            assert set(names.split()) <= set(fields), message
 
 
 def test_v0_parameters_that_mean_nothing_are_told(tmp_path):

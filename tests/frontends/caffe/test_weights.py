@@ -9,7 +9,7 @@ import pytest
 from caffe_networks import weights_message, write_weights
 
 from tpuconvert.frontends.caffe.messages import message_class, new_message
-from tpuconvert.frontends.caffe.weights import read_mean, read_weights
+from tpuconvert.frontends.caffe.weights import read_weights
 from tpuconvert.schema.errors import CorruptInputError
 
 
@@ -38,7 +38,6 @@ def test_agrees_with_protobuf_on_trained_networks(data_root):
         for name, blobs in expected.items():
             for blob, want in zip(weights[name], blobs, strict=True):
                 assert np.array_equal(blob.data.reshape(-1), np.array(want.data, np.float32))
-                assert blob.is_legacy != want.HasField("shape")
 
 
 def test_shapes_and_values(tmp_path):
@@ -53,7 +52,7 @@ def test_shapes_and_values(tmp_path):
 
 def test_legacy_shape(tmp_path):
     (blob,) = read_weights(stored(tmp_path, one_layer(num=1, channels=1, height=2, width=3, data=range(6))))["a"]
-    assert (blob.shape, blob.is_legacy) == ((1, 1, 2, 3), True)
+    assert blob.shape == (1, 1, 2, 3)
 
 
 def test_double_and_half_precision(tmp_path):
@@ -137,16 +136,3 @@ def test_many_short_runs_take_linear_time(tmp_path):
     layer = b"\x0a\x01a\x3a" + length + blob
     net = b"\xa2\x06" + bytes([(len(layer) & 0x7F) | 0x80, (len(layer) >> 7 & 0x7F) | 0x80, len(layer) >> 14]) + layer
     assert len(read_weights(stored(tmp_path, net))["a"][0].data) == 50_000
-
-
-def test_mean_file(tmp_path):
-    blob = new_message("BlobProto")
-    blob.num, blob.channels, blob.height, blob.width = 1, 3, 2, 2
-    blob.data.extend(range(12))
-    path = tmp_path / "mean.binaryproto"
-    path.write_bytes(blob.SerializeToString())
-    assert read_mean(path).shape == (3, 2, 2)
-    blob.num, blob.channels = 3, 1
-    path.write_bytes(blob.SerializeToString())
-    with pytest.raises(CorruptInputError, match="a mean image has shape"):
-        read_mean(path)
