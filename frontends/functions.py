@@ -15,6 +15,8 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
 from tpuconvert.schema.ops.compare import Eqs, Gts, Lts, Ne, Nes
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.generation import NumberLike
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.reduce import ReduceMethodType
@@ -174,3 +176,24 @@ def same_padding(extent: int, kernel: int, stride: int, dilation: int = 1) -> tu
     """Padding before and after an axis, so that a window operator has ``ceil(extent / stride)`` results."""
     total = max((-(-extent // stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
     return total // 2, total - total // 2
+
+
+def plane_convolution(
+    operator: type[Conv] | type[Deconv],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    groups: int = 1,
+) -> Conv | Deconv:
+    """Convolution or deconvolution over height and width; pads are top, bottom, left, right."""
+    return operator(
+        stride_h=strides[0],
+        stride_w=strides[1],
+        dh=dilations[0],
+        dw=dilations[1],
+        pad_h_t=pads[0],
+        pad_h_b=pads[1],
+        pad_w_l=pads[2],
+        pad_w_r=pads[3],
+        groups=groups,
+    )

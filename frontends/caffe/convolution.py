@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.registry import Kind
@@ -117,17 +117,8 @@ def _convolve_plane(
 
 def plane_operator(window: Window, groups: int, operator: type[Conv] | type[Deconv] = Conv) -> Conv | Deconv:
     """The operator of a two-dimensional window."""
-    return operator(
-        dh=window.dilations[0],
-        dw=window.dilations[1],
-        pad_h_t=window.pads[0],
-        pad_h_b=window.pads[0],
-        pad_w_l=window.pads[1],
-        pad_w_r=window.pads[1],
-        stride_h=window.strides[0],
-        stride_w=window.strides[1],
-        groups=groups,
-    )
+    top, left = window.pads
+    return functions.plane_convolution(operator, window.strides, window.dilations, (top, top, left, left), groups)
 
 
 def _convolve_volume(g: Graph, x: Value, filters: _Filters, constants: list[Value]) -> Value:

@@ -24,6 +24,7 @@ _DIRECT: dict[str, Op] = {
     "TANH": Active(ActiveType.ACTIVE_TANH),
     "STABLEHLO_TANH": Active(ActiveType.ACTIVE_TANH),
     "ELU": Active(ActiveType.ACTIVE_ELU),
+    "HARD_SWISH": HardSwish(),
 }
 
 
@@ -46,12 +47,6 @@ def prelu(node: TfliteNode, g: Graph) -> Value:
     x, slope = align(g, node.input(0), node.input(1))
     falling = g.add(Mul(), emit.mins(g, x, 0), slope)
     return g.add(Add(), g.add(Active(ActiveType.ACTIVE_RELU), x), falling)
-
-
-@tflite_op("HARD_SWISH", kind=Kind.DIRECT)
-def hard_swish(node: TfliteNode, g: Graph) -> Value:
-    """``x * min(max(x / 6 + 1/2, 0), 1)``."""
-    return g.add(HardSwish(), node.input(0))
 
 
 @tflite_op("GELU", kind=Kind.DIRECT)

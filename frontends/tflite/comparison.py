@@ -43,23 +43,17 @@ def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
     return g.add(op, a, b)
 
 
-@tflite_op("LOGICAL_AND", "STABLEHLO_AND", kind=Kind.DIRECT)
-def logical_and(node: TfliteNode, g: Graph) -> Value:
-    """Product of 0 and 1."""
-    _check_boolean(node)
-    return g.add(Mul(), *align(g, node.input(0), node.input(1)))
+_LOGICAL: dict[str, Op] = {
+    **{"LOGICAL_AND": Mul(), "STABLEHLO_AND": Mul(), "LOGICAL_OR": Max(), "STABLEHLO_OR": Max()},
+}
 
 
-@tflite_op("LOGICAL_OR", "STABLEHLO_OR", kind=Kind.DIRECT)
-def logical_or(node: TfliteNode, g: Graph) -> Value:
-    """Maximum of 0 and 1."""
-    _check_boolean(node)
-    return g.add(Max(), *align(g, node.input(0), node.input(1)))
-
-
-def _check_boolean(node: TfliteNode) -> None:
+@tflite_op(*_LOGICAL, kind=Kind.DIRECT)
+def logical(node: TfliteNode, g: Graph) -> Value:
+    """And and or of Boolean tensors: product and maximum of 0 and 1."""
     if node.tensor(0).type != "BOOL":
         raise node.fail(UNSUPPORTED_TYPE, f"bits of {node.tensor(0).type}", "supported: BOOL")
+    return g.add(_LOGICAL[node.op_type], *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("LOGICAL_NOT")

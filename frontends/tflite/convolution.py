@@ -20,18 +20,8 @@ def _conv(
     _, height, width, _ = node.shape(0)
     strides = node.option("stride_h"), node.option("stride_w")
     dilations = node.option("dilation_h_factor", 1), node.option("dilation_w_factor", 1)
-    top, bottom, left, right = window_padding(node, (height, width), kernel, strides, dilations)
-    op = Conv(
-        dh=dilations[0],
-        dw=dilations[1],
-        pad_h_t=top,
-        pad_h_b=bottom,
-        pad_w_l=left,
-        pad_w_r=right,
-        stride_h=strides[0],
-        stride_w=strides[1],
-        groups=groups,
-    )
+    pads = window_padding(node, (height, width), kernel, strides, dilations)
+    op = functions.plane_convolution(Conv, strides, dilations, pads, groups)
     weights = node.permute(1, order)
     # Convolutions with one scale for all channels round symmetrically, the others within the range.
     scales = node.quant(1)
@@ -79,14 +69,13 @@ def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
             f"weights {list(node.shape(1))}, input {list(node.shape(2))}, output {list(node.ints(0))}, "
             f"strides {list(strides)} do not fit",
         )
-    top, bottom = _cut(node, height, out_h, kh, strides[0])
-    left, right = _cut(node, width, out_w, kw, strides[1])
-    op = Deconv(pad_h_t=top, pad_h_b=bottom, pad_w_l=left, pad_w_r=right, stride_h=strides[0], stride_w=strides[1])
+    pads = (*_crop(node, height, out_h, kh, strides[0]), *_crop(node, width, out_w, kw, strides[1]))
+    op = functions.plane_convolution(Deconv, strides, (1, 1), pads)
     y = g.add(op, node.nchw(2), node.permute(1, (3, 0, 1, 2)), bias(node, 3, 2, 1, (1, oc, 1, 1)))
     return node.nhwc(node.activate(y))
 
 
-def _cut(node: TfliteNode, extent: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
+def _crop(node: TfliteNode, extent: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
     """Rows cut before and after; a negative number after means rows that only receive the bias."""
     full = (extent - 1) * stride + kernel
     before = functions.same_padding(out, kernel, stride)[0] if node.option("padding") == 0 else 0

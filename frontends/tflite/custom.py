@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.data_dependent import count_items
+from tpuconvert.frontends.tflite.data_dependent import count_items, pad_items
 from tpuconvert.frontends.tflite.flexbuffer import read_numbers
 from tpuconvert.frontends.tflite.gather import cut, gather
 from tpuconvert.frontends.tflite.layout import Permuted
@@ -55,7 +55,7 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     )  # the kernel keeps equal ones
     op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(most, count))
     taken = g.add(op, corners, first)
-    rows = _rows(g, taken, count, most)
+    rows = pad_items(g, taken, most, count, "no_box")  # whose row holds zeros
     found = [_gather_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
     spread = g.add(Tile(reps=(1, each)), found[0]) if each > 1 else found[0]
     return (
@@ -97,18 +97,11 @@ def _decode_boxes(node: TfliteNode, g: Graph, settings: dict[str, int | float], 
     size = cut(g, code, [range(count), range(2, 4)])
     steps = np.asarray([settings[name] for name in _SCALES], np.float32)
     near = g.add(Mul(), place, emit.float_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
-    centre = g.add(Add(), near, emit.float_constant(g, anchors[:, :2], "anchor_centres"))
+    center = g.add(Add(), near, emit.float_constant(g, anchors[:, :2], "anchor_centres"))
     grown = g.add(Mul(), size, emit.float_constant(g, 1 / steps[None, 2:], "size_scales"))
     grown = formulas.exp(g, grown)
     half = g.add(Mul(), grown, emit.float_constant(g, anchors[:, 2:] * np.float32(0.5), "half_anchors"))
-    return g.add(Concat(axis=1), g.add(Sub(), centre, half), g.add(Add(), centre, half))
-
-
-def _rows(g: Graph, taken: Value, none: int, length: int) -> Value:
-    """Pad indices of data-dependent length with the index of a row of zeros, up to a known length."""
-    rest = g.constant(np.full(length, none, np.int32), "no_box")
-    every = g.add(Concat(axis=0), taken, rest)
-    return gather(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
+    return g.add(Concat(axis=1), g.add(Sub(), center, half), g.add(Add(), center, half))
 
 
 def _gather_rows(g: Graph, table: Value, rows: Value) -> Value:
@@ -135,8 +128,6 @@ def transposed_convolution_with_bias(node: TfliteNode, g: Graph) -> Permuted:
         out = extent * stride if padding == 1 else full
         before = functions.same_padding(out, kernel, stride)[0] if padding == 1 else 0
         cuts += [before, full - out - before]
-    op = Deconv(
-        pad_h_t=cuts[0], pad_h_b=cuts[1], pad_w_l=cuts[2], pad_w_r=cuts[3], stride_h=stride_h, stride_w=stride_w
-    )
+    op = functions.plane_convolution(Deconv, (stride_h, stride_w), (1, 1), cuts)
     y = g.add(op, node.nchw(0), node.permute(1, (3, 0, 1, 2)), bias(node, 2, 0, 1, (1, oc, 1, 1)))
     return node.nhwc(y)

@@ -29,20 +29,19 @@ def where(node: TfliteNode, g: Graph) -> Value:
 def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Indices of the selected boxes, padded with zeros, and their number."""
     taken = selected_boxes(node, g, node.input(0), node.input(1))
-    most = node.one_int(2)
-    return pad_indices(g, taken, most), count_items(g, taken)
+    return pad_items(g, taken, node.one_int(2)), count_items(g, taken)
 
 
-@tflite_op("NON_MAX_SUPPRESSION_V5", limits="constant limits and thresholds; no soft suppression")
+@tflite_op("NON_MAX_SUPPRESSION_V5", kind=Kind.DIRECT, limits="constant limits and thresholds; no soft suppression")
 def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """As version 4, with the scores of the boxes that are taken; soft suppression has no operator."""
+    """As version 4, with the scores of the selected boxes; soft suppression has no operator."""
     if node.has_input(5) and node.scalar(5) != 0.0:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"soft_nms_sigma={node.scalar(5)}", "supported: 0")
     scores = node.input(1)
     taken = selected_boxes(node, g, node.input(0), scores)
     most = node.one_int(2)
     own = gather(g, scores, taken, 0)
-    return pad_indices(g, taken, most), pad_indices(g, own, most), count_items(g, taken)
+    return pad_items(g, taken, most), pad_items(g, own, most), count_items(g, taken)
 
 
 def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Value:
@@ -60,10 +59,10 @@ def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> V
     return g.add(op, *(g.add(Constdata(), value) if value.is_constant else value for value in (boxes, scores)))
 
 
-def pad_indices(g: Graph, items: Value, length: int) -> Value:
-    """Items of unknown number, then zeros up to a known length."""
-    zeros = g.constant(np.zeros(length, items.dtype.numpy), "zeros")
-    every = g.add(Concat(axis=0), items, zeros)
+def pad_items(g: Graph, items: Value, length: int, fill: int = 0, name: str = "zeros") -> Value:
+    """Pad items of data-dependent number with the constant ``fill``, up to a known length."""
+    rest = g.constant(np.full(length, fill, items.dtype.numpy), name)
+    every = g.add(Concat(axis=0), items, rest)
     return gather(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
 
 

@@ -23,42 +23,41 @@ from tpuconvert.schema.ops.compare import Ges, Lts, Ne, Nes
 from tpuconvert.schema.ops.host_trigonometry import InverseFunction, InverseTrigonometry
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.ops.shift_by_amount import ArithRshift
+from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import I32, Scalar
 
+_FUSED_BINARY: dict[str, Op] = {"ADD": Add(), "SUB": Sub(), "MUL": Mul()}
 _BINARY: dict[str, Op] = {
-    **{"ADD": Add(), "SUB": Sub(), "MUL": Mul(), "MAXIMUM": Max(), "MINIMUM": Min()},
     **{"STABLEHLO_ADD": Add(), "STABLEHLO_SUBTRACT": Sub(), "STABLEHLO_MULTIPLY": Mul()},
-    **{"STABLEHLO_MAXIMUM": Max(), "STABLEHLO_MINIMUM": Min()},
+    **{"MAXIMUM": Max(), "MINIMUM": Min(), "STABLEHLO_MAXIMUM": Max(), "STABLEHLO_MINIMUM": Min()},
+    **{"RIGHT_SHIFT": ArithRshift(), "STABLEHLO_SHIFT_LEFT": ArithLshift()},
 }
 
 
-@tflite_op("ADD", "SUB", "MUL", kind=Kind.DIRECT)
+@tflite_op(*_FUSED_BINARY, kind=Kind.DIRECT)
 def arithmetic(node: TfliteNode, g: Graph) -> Value:
     """Add, subtract or multiply, with broadcasting."""
     operands = align(g, node.input(0), node.input(1))
     if node.op_type != "MUL" and node.option("pot_scale_int16", False):
         operands = tuple(shift_to_result_scale(node, g, value) for value in operands)
-    return node.activate(g.add(_BINARY[node.op_type], *operands))
+    return node.activate(g.add(_FUSED_BINARY[node.op_type], *operands))
 
 
-@tflite_op(*(name for name in _BINARY if name not in ("ADD", "SUB", "MUL")), kind=Kind.DIRECT)
+@tflite_op(*_BINARY, kind=Kind.DIRECT)
 def plain_arithmetic(node: TfliteNode, g: Graph) -> Value:
     """Binary operators without a fused activation."""
     return g.add(_BINARY[node.op_type], *align(g, node.input(0), node.input(1)))
 
 
-@tflite_op("DIV", kind=Kind.DIRECT)
+@tflite_op("DIV", "STABLEHLO_DIVIDE", kind=Kind.DIRECT)
 def div(node: TfliteNode, g: Graph) -> Value:
     """``x / y``; integers are truncated, exact below 2^24."""
-    return node.activate(_divide(node, g))
-
-
-@tflite_op("STABLEHLO_DIVIDE", kind=Kind.DIRECT)
-def stablehlo_divide(node: TfliteNode, g: Graph) -> Value:
-    """``x / y``; integers are truncated, exact below 2^24."""
-    return _divide(node, g)
+    a, b = align(g, node.input(0), node.input(1))
+    quotient = g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))
+    if not a.dtype.is_float:
+        quotient = emit.cast(g, functions.truncate(g, quotient), a.dtype)
+    return node.activate(quotient) if node.op_type == "DIV" else quotient
 
 
 @tflite_op("FLOOR_DIV")
@@ -68,19 +67,14 @@ def floor_div(node: TfliteNode, g: Graph) -> Value:
     return emit.cast(g, g.add(Floor(), g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))), a.dtype)
 
 
-@tflite_op("FLOOR_MOD")
-def floor_mod(node: TfliteNode, g: Graph) -> Value:
-    """``x - y * floor(x / y)``."""
+@tflite_op("FLOOR_MOD", "STABLEHLO_REMAINDER")
+def remainder(node: TfliteNode, g: Graph) -> Value:
+    """``x - y * floor(x / y)``; STABLEHLO_REMAINDER truncates the quotient, so that x determines the sign."""
     x, y = align(g, node.input(0), node.input(1))
     a, b = emit.as_float(g, x), emit.as_float(g, y)
-    whole = g.add(Floor(), g.add(Div(), a, b))
+    quotient = g.add(Div(), a, b)
+    whole = g.add(Floor(), quotient) if node.op_type == "FLOOR_MOD" else functions.truncate(g, quotient)
     return emit.cast(g, g.add(Sub(), a, g.add(Mul(), b, whole)), x.dtype)
-
-
-def _divide(node: TfliteNode, g: Graph) -> Value:
-    a, b = align(g, node.input(0), node.input(1))
-    quotient = g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))
-    return quotient if a.dtype.is_float else emit.cast(g, functions.truncate(g, quotient), a.dtype)
 
 
 @tflite_op("SQUARED_DIFFERENCE")
@@ -169,15 +163,6 @@ def stablehlo_clamp(node: TfliteNode, g: Graph) -> Value:
     return g.add(Min(), g.add(Max(), x, low), high)
 
 
-@tflite_op("STABLEHLO_REMAINDER")
-def stablehlo_remainder(node: TfliteNode, g: Graph) -> Value:
-    """Remainder with the sign of the dividend: ``x - y * trunc(x / y)``."""
-    x, y = align(g, node.input(0), node.input(1))
-    a, b = emit.as_float(g, x), emit.as_float(g, y)
-    whole = functions.truncate(g, g.add(Div(), a, b))
-    return emit.cast(g, g.add(Sub(), a, g.add(Mul(), b, whole)), x.dtype)
-
-
 @tflite_op("STABLEHLO_CBRT")
 def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
     """Cube root: ``sign(x) * exp(ln|x| / 3)``."""
@@ -209,12 +194,6 @@ def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
         return g.add(Ne(), a, b)
     shape = broadcast_shape(a, b)
     return g.add(BitXor(), expand(node.graph, a, shape), expand(node.graph, b, shape))
-
-
-@tflite_op("RIGHT_SHIFT", kind=Kind.DIRECT)
-def right_shift(node: TfliteNode, g: Graph) -> Value:
-    """Arithmetic right shift."""
-    return g.add(ArithRshift(), *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("BUCKETIZE")

@@ -14,7 +14,6 @@ from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad
@@ -46,11 +45,6 @@ def cut(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
     start = tuple(positions[0] for positions in ranges)
     end = tuple(positions[-1] + 1 for positions in ranges)
     return g.add(Extract(start=start, end=end, stride=tuple(positions.step for positions in ranges)), x)
-
-
-def joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
-    """Concatenate tensors."""
-    return parts[0] if len(parts) == 1 else g.add(Concat(axis=axis), *parts)
 
 
 def number_like(x: Value, number: float) -> Scalar:

@@ -32,7 +32,7 @@ from tpuconvert.schema.errors import (
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.spelling import did_you_mean, nearest
 from tpuconvert.schema.types import F32, Array, QuantParams, Shape, TensorType, format_shape
 
 CUSTOM_DOMAIN = "custom"
@@ -81,8 +81,6 @@ def import_model(
 
 def _alike(op_type: str) -> str:
     """Name of the known operator most similar to a custom one; empty if none is similar."""
-    from tpuconvert.schema.spelling import nearest  # few models have custom operators
-
     custom = op_type.removeprefix(CUSTOM_PREFIX)
     return nearest(custom, tflite_op.names(domain=None)) if op_type.startswith(CUSTOM_PREFIX) else ""
 

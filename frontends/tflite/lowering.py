@@ -14,7 +14,7 @@ from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
-from tpuconvert.schema.types import I16, I32, Array, QuantParams
+from tpuconvert.schema.types import I16, I32, QuantParams
 
 
 def reshape(g: Graph, value: Value, shape: Sequence[int]) -> Value:
@@ -161,8 +161,3 @@ def shift_to_result_scale(node: TfliteNode, g: Graph, value: Value) -> Value:
 def _is_power_of_two(quant: QuantParams | None) -> bool:
     symmetric = quant is not None and quant.dtype is I16 and quant.axis is None and not any(quant.zero_point)
     return symmetric and quant is not None and math.frexp(quant.scale[0])[0] == 0.5
-
-
-def integer_axis(array: Array) -> tuple[int, ...]:
-    """The elements as Python integers."""
-    return tuple(int(item) for item in array.reshape(-1))

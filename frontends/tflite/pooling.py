@@ -6,15 +6,12 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.lowering import window_padding
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.pool import Pool, PoolType
 
 
 def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
-    if node.rank(0) != 4:
-        raise node.fail(INVALID_NODE, f"input {list(node.shape(0))} must have rank 4")
     _, height, width, _ = node.shape(0)
     kernel = node.option("filter_height"), node.option("filter_width")
     strides = node.option("stride_h"), node.option("stride_w")
@@ -37,16 +34,11 @@ def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
     return result
 
 
-@tflite_op("AVERAGE_POOL_2D", kind=Kind.DIRECT)
-def average_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Mean of the elements of a window that are inside the image."""
-    return node.nhwc(node.activate(_pool(node, g, PoolType.AVE, node.nchw(0))))
-
-
-@tflite_op("MAX_POOL_2D", kind=Kind.DIRECT)
-def max_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Maximum of a window."""
-    return node.nhwc(node.activate(_pool(node, g, PoolType.MAX, node.nchw(0))))
+@tflite_op("AVERAGE_POOL_2D", "MAX_POOL_2D", kind=Kind.DIRECT)
+def pool_2d(node: TfliteNode, g: Graph) -> Permuted:
+    """Maximum of a window, or mean of its elements that are inside the image."""
+    kind = PoolType.MAX if node.op_type == "MAX_POOL_2D" else PoolType.AVE
+    return node.nhwc(node.activate(_pool(node, g, kind, node.nchw(0))))
 
 
 @tflite_op("L2_POOL_2D")

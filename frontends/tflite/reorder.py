@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.gather import gather_at
 from tpuconvert.frontends.tflite.lowering import expand, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -33,7 +34,7 @@ def reverse_sequence(node: TfliteNode, g: Graph) -> Value:
     source = np.where(steps < ends, ends - 1 - steps, steps) + np.arange(shape[batch])[:, None] * shape[axis]
     rows = reshape(g, moved, (source.size, math.prod(shape[other] for other in order[2:])))
     back = reshape(g, gather_at(node, rows, 0, source), tuple(shape[other] for other in order))
-    return back if moved is node.input(0) else g.add(Permute(order=tuple(int(i) for i in np.argsort(order))), back)
+    return back if moved is node.input(0) else g.add(Permute(order=layout.inverse(order)), back)
 
 
 @tflite_op("MATRIX_SET_DIAG")

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.gather import gather_at, joined
+from tpuconvert.frontends.tflite.gather import gather_at
 from tpuconvert.frontends.tflite.lowering import expand, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.subgraph_functions import combination_of
@@ -48,7 +48,7 @@ def replace_rows(node: TfliteNode, data: Value, updates: Value, targets: Array) 
     """Replace rows of [M, W] at constant positions by the rows of ``updates`` [K, W]; later ones win."""
     source = np.arange(static(data.shape)[0])
     source[targets] = source.size + np.arange(targets.size)
-    return gather_at(node, joined(node.graph, [data, updates], 0), 0, source)
+    return gather_at(node, emit.concat(node.graph, [data, updates], 0), 0, source)
 
 
 def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, function: str) -> Value:
@@ -61,7 +61,7 @@ def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, 
     if rounds > node.tensors.file.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{rounds} updates of one position")
     rows, width = static(data.shape)
-    candidates = joined(g, [neutral_row(g, number, width, data.dtype), updates], 0)
+    candidates = emit.concat(g, [neutral_row(g, number, width, data.dtype), updates], 0)
     for number_of_round in range(rounds):
         source = np.zeros(rows, np.int64)
         numbers = np.flatnonzero(turn == number_of_round)
@@ -97,19 +97,16 @@ def flat_indices(node: TfliteNode, targets: Array, extents: tuple[int, ...]) -> 
     return result
 
 
-@tflite_op("DYNAMIC_UPDATE_SLICE", limits="constant start")
+@tflite_op("DYNAMIC_UPDATE_SLICE", "STABLEHLO_DYNAMIC_UPDATE_SLICE", limits="constant start")
 def dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
-    """Replace a box of the first input by the second; its constant start is clamped so that the box fits."""
-    return _replace_box(node, node.ints(2))
+    """Replace a box of the first input by the second; its constant start is clamped so that the box fits.
 
-
-@tflite_op("STABLEHLO_DYNAMIC_UPDATE_SLICE", limits="constant start")
-def stablehlo_dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
-    """As DYNAMIC_UPDATE_SLICE, with one corner coordinate per input."""
-    return _replace_box(node, tuple(node.one_int(index) for index in range(2, node.input_count)))
-
-
-def _replace_box(node: TfliteNode, corner: tuple[int, ...]) -> Value:
+    StableHLO has one input per coordinate of the start.
+    """
+    if node.op_type == "DYNAMIC_UPDATE_SLICE":
+        corner = node.ints(2)
+    else:
+        corner = tuple(node.one_int(index) for index in range(2, node.input_count))
     shape, box = node.shape(0), node.shape(1)
     if not len(shape) == len(box) == len(corner) or any(b > extent for b, extent in zip(box, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"a box {list(box)} at {list(corner)} in {list(shape)}")
@@ -121,9 +118,9 @@ def _replace_box(node: TfliteNode, corner: tuple[int, ...]) -> Value:
     grid = np.indices(box[:leading]).reshape(leading, -1).T + np.asarray(starts[:leading])
     targets = flat_indices(node, grid, shape[:leading])
     width = math.prod(shape[leading:])
-    data = reshape(node.graph, node.input(0), (math.prod(shape[:leading]), width))
-    updates = reshape(node.graph, node.input(1), (targets.size, width))
-    return reshape(node.graph, replace_rows(node, data, updates, targets), shape)
+    data = reshape(g, node.input(0), (math.prod(shape[:leading]), width))
+    updates = reshape(g, node.input(1), (targets.size, width))
+    return reshape(g, replace_rows(node, data, updates, targets), shape)
 
 
 @tflite_op(*_SEGMENTS, limits="constant segment numbers")
@@ -145,7 +142,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     width = math.prod(shape[leading:])
     x = node.input(0)
     rows_of_x = reshape(g, x, (numbers.size, width))
-    table = gather_at(node, joined(g, [neutral_row(g, number, width, x.dtype), rows_of_x], 0), 0, source)
+    table = gather_at(node, emit.concat(g, [neutral_row(g, number, width, x.dtype), rows_of_x], 0), 0, source)
     grouped = emit.as_float(g, reshape(g, table, (count, most, width)))
     result = emit.cast(g, g.add(Reduce(method=method, axis_list=(1,), axis_num=1, keep_dims=False), grouped), x.dtype)
     return reshape(g, result, (count, *shape[leading:]))

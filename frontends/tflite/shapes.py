@@ -70,19 +70,13 @@ def transpose(node: TfliteNode, g: Graph) -> Value:
     return g.add(Permute(order=tuple(order)), node.input(0)) if order else node.input(0)
 
 
-@tflite_op("CONCATENATION", kind=Kind.DIRECT)
+@tflite_op("CONCATENATION", "STABLEHLO_CONCATENATE", kind=Kind.DIRECT)
 def concatenation(node: TfliteNode, g: Graph) -> Value:
-    """Tensors joined along an axis."""
-    values = node.values()
-    axis = node.axis(node.option("axis"), values[0].rank if values else 0)
-    return node.activate(g.add(Concat(axis=axis), *values))
-
-
-@tflite_op("STABLEHLO_CONCATENATE", kind=Kind.DIRECT)
-def stablehlo_concatenate(node: TfliteNode, g: Graph) -> Value:
-    """Tensors joined along an axis."""
-    values = node.values()
-    return g.add(Concat(axis=node.axis(node.option("dimension"), values[0].rank if values else 0)), *values)
+    """Concatenate tensors along an axis."""
+    values, is_stablehlo = node.values(), node.op_type == "STABLEHLO_CONCATENATE"
+    axis = node.axis(node.option("dimension" if is_stablehlo else "axis"), values[0].rank if values else 0)
+    result = g.add(Concat(axis=axis), *values)
+    return result if is_stablehlo else node.activate(result)
 
 
 @tflite_op("PACK")
@@ -99,7 +93,7 @@ def pack(node: TfliteNode, g: Graph) -> Value:
         parts = [g.add(ExpandDims(axis=axis), value) for value in parts]
         for part, quant in zip(parts, quants, strict=True):
             part.quant = quant if quant is None or quant.axis is None else None
-    return parts[0] if len(parts) == 1 else g.add(Concat(axis=axis), *parts)
+    return emit.concat(g, parts, axis)
 
 
 @tflite_op("TILE", kind=Kind.DIRECT, limits="constant repetitions")

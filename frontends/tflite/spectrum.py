@@ -63,16 +63,10 @@ def _column_matrix(length: int) -> Array:
     return matrix.reshape(length * 2, length * 2)
 
 
-@tflite_op("REAL", kind=Kind.FOLDED)
-def real(node: TfliteNode, g: Graph) -> Value:
-    """The real part."""
-    return node.complex(0).real
-
-
-@tflite_op("IMAG", kind=Kind.FOLDED)
-def imag(node: TfliteNode, g: Graph) -> Value:
-    """The imaginary part."""
-    return node.complex(0).imaginary
+@tflite_op("REAL", "IMAG", kind=Kind.FOLDED)
+def part_of_complex(node: TfliteNode, g: Graph) -> Value:
+    """The real or the imaginary part."""
+    return node.complex(0).real if node.op_type == "REAL" else node.complex(0).imaginary
 
 
 @tflite_op("COMPLEX_ABS", limits="reads RFFT2D only")

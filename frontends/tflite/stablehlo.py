@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.gather import clamp_indices, cut, gather, gather_at, insert_between, pad_or_crop
-from tpuconvert.frontends.tflite.lowering import align, reshape
+from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.scatter_update import flat_indices
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
@@ -19,7 +20,6 @@ from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shift_by_amount import ArithLshift
 
 Order = tuple[int, ...]
 
@@ -77,7 +77,7 @@ def convolution(node: TfliteNode, g: Graph) -> Value:
         low, high = ([0, 0, *(min(n, 0) for n in pads[side::2])] for side in (0, 1))
         x, pads = pad_or_crop(g, x, low, high, 0.0), tuple(max(n, 0) for n in pads)
     y = _product(node, x, w, tuple(strides), tuple(dilations), tuple(pads))
-    return permute(g, y, tuple(int(axis) for axis in np.argsort(result)))
+    return permute(g, y, layout.inverse(result))
 
 
 def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
@@ -106,18 +106,7 @@ def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Or
         n, c, length = static(x.shape)
         x, w = reshape(g, x, (n, c, 1, length)), reshape(g, w, (*static(w.shape)[:2], 1, static(w.shape)[2]))
         strides, dilations, pads = (1, *strides), (1, *dilations), (0, 0, *pads)
-    op = Conv(
-        dh=dilations[0],
-        dw=dilations[1],
-        pad_h_t=pads[0],
-        pad_h_b=pads[1],
-        pad_w_l=pads[2],
-        pad_w_r=pads[3],
-        stride_h=strides[0],
-        stride_w=strides[1],
-        groups=groups,
-    )
-    y = g.add(op, x, w)
+    y = g.add(functions.plane_convolution(Conv, strides, dilations, pads, groups), x, w)
     if node.rank(0) == 3:
         n, c, _, length = static(y.shape)
         return reshape(g, y, (n, c, length))
@@ -219,9 +208,3 @@ def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], batch_axes: li
     flat = flat_indices(node, target.T, shape)
     x = reshape(node.graph, node.input(0), (math.prod(shape),))
     return reshape(node.graph, gather_at(node, x, 0, flat), extents)
-
-
-@tflite_op("STABLEHLO_SHIFT_LEFT", kind=Kind.DIRECT)
-def shift_left(node: TfliteNode, g: Graph) -> Value:
-    """Left shift."""
-    return g.add(ArithLshift(), *align(g, node.input(0), node.input(1)))
