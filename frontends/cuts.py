@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from tpuconvert.schema.errors import Problem, ProblemList
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.cast import Cast
@@ -81,6 +82,15 @@ def computes(value: Value) -> bool:
             return True  # the optimizer may remove the others: a model of these alone could become empty
         pending += [each for each in node.inputs if each is not None]
     return False
+
+
+def add_hint(problems: ProblemList, hint: str, is_avoided: Callable[[Problem], bool]) -> None:
+    """Append a hint to the problems that a cut avoids."""
+    problems.revise(
+        lambda problem: (
+            problem.with_hint(f"{problem.hint}\n{hint}" if problem.hint else hint) if is_avoided(problem) else problem
+        )
+    )
 
 
 def advice(end: Sequence[str], begin: Sequence[str] = ()) -> str:

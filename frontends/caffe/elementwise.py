@@ -33,16 +33,10 @@ def eltwise(node: CaffeNode, g: Graph) -> Value:
     return _chain(node, g, operators[operation], terms)
 
 
-@caffe_op("Maximum", kind=Kind.DIRECT)
-def maximum(node: CaffeNode, g: Graph) -> Value:
-    """The largest of two or more tensors."""
-    return _chain(node, g, Max(), node.inputs)
-
-
-@caffe_op("Minimum", kind=Kind.DIRECT)
-def minimum(node: CaffeNode, g: Graph) -> Value:
-    """The smallest of two or more tensors."""
-    return _chain(node, g, Min(), node.inputs)
+@caffe_op("Maximum", "Minimum", kind=Kind.DIRECT)
+def extreme(node: CaffeNode, g: Graph) -> Value:
+    """The largest or the smallest of two or more tensors."""
+    return _chain(node, g, Max() if node.type == "Maximum" else Min(), node.inputs)
 
 
 def _chain(node: CaffeNode, g: Graph, op: Op, terms: tuple[Value, ...]) -> Value:
@@ -61,44 +55,37 @@ def _chain(node: CaffeNode, g: Graph, op: Op, terms: tuple[Value, ...]) -> Value
 def scale(node: CaffeNode, g: Graph) -> Value:
     """Multiply (and add): x * scale (+ bias), per channel or along other axes, learned or from a second tensor."""
     p = node.params("scale_param")
-    has_bias = p.flag("bias_term")
-    x, shape = node.input(0), node.shape(0)
-    start, extents = _broadcast_extents(node, p)
-    aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
-    if node.input_count > 1:
-        factor, first = emit.reshape(g, node.input(1), aligned), 0
-    else:
-        factor, first = node.constant(node.weight(0, extents, "scale").reshape(aligned), "scale"), 1
-    y = g.add(Mul(), x, factor)
-    if not has_bias:
+    extents, aligned = _broadcast_extents(node, p)
+    y = g.add(Mul(), node.input(0), _second_operand(node, g, extents, aligned, "scale"))
+    if not p.flag("bias_term"):
         return y
-    return g.add(Add(), y, node.constant(node.weight(first, extents, "bias").reshape(aligned), "bias"))
+    learned = node.weight(0 if node.input_count > 1 else 1, extents, "bias")
+    return g.add(Add(), y, node.constant(learned.reshape(aligned), "bias"))
 
 
 @caffe_op("Bias", kind=Kind.DIRECT)
 def bias(node: CaffeNode, g: Graph) -> Value:
     """Add: x + bias, laid out as in Scale."""
-    p = node.params("bias_param")
-    x, shape = node.input(0), node.shape(0)
-    start, extents = _broadcast_extents(node, p)
-    aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
+    extents, aligned = _broadcast_extents(node, node.params("bias_param"))
+    return g.add(Add(), node.input(0), _second_operand(node, g, extents, aligned, "bias"))
+
+
+def _second_operand(node: CaffeNode, g: Graph, extents: tuple[int, ...], aligned: tuple[int, ...], what: str) -> Value:
+    """The second bottom, or a learned tensor if there is none."""
     if node.input_count > 1:
-        return g.add(Add(), x, emit.reshape(g, node.input(1), aligned))
-    return g.add(Add(), x, node.constant(node.weight(0, extents, "bias").reshape(aligned), "bias"))
+        return emit.reshape(g, node.input(1), aligned)
+    return node.constant(node.weight(0, extents, what).reshape(aligned), what)
 
 
-def _broadcast_extents(node: CaffeNode, p: Parameters) -> tuple[int, tuple[int, ...]]:
-    """First axis and extents over which the second operand, learned or not, is not broadcast."""
+def _broadcast_extents(node: CaffeNode, p: Parameters) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Extents of the second operand, learned or not, and the same with unit axes where it is broadcast."""
     shape = node.shape(0)
     axis, count = p.whole("axis"), p.whole("num_axes")
-    if node.input_count > 1:
+    start, extents = 0, tuple[int, ...]()
+    if node.input_count > 1 and node.shape(1) != (1,):
         extents = node.shape(1)
-        if extents == (1,):
-            return 0, ()
         start = 0 if axis == 0 else node.axis(axis, len(shape))
-    elif count == 0:
-        return 0, ()
-    else:
+    elif node.input_count == 1 and count != 0:
         start = node.axis(axis, len(shape))
         extents = shape[start:] if count < 0 else shape[start : start + count]
         if count > len(extents):
@@ -107,7 +94,7 @@ def _broadcast_extents(node: CaffeNode, p: Parameters) -> tuple[int, tuple[int, 
     if len(covered) != len(extents) or any(a not in (b, 1) for a, b in zip(extents, covered, strict=True)):
         text = f"a tensor of shape {list(extents)} does not fit {list(shape)} from axis {start} on"
         raise node.fail(text, kind=INVALID_NODE)
-    return start, extents
+    return extents, (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
 
 
 @caffe_op("Axpy")

@@ -26,7 +26,6 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_ATTRIBUTE,
     CorruptInputError,
     InternalError,
-    Problem,
     ProblemList,
     ResourceLimitError,
     ShapeError,
@@ -363,14 +362,7 @@ class _Importer:
         made = [top for step in steps for top in step.makes]
         read = {name for step in steps for name in step.reads}
         ends = cuts.ends(steps, [name for name in made if name not in read], values.get)
-        end = cuts.advice(ends)
-
-        def add_hint(problem: Problem) -> Problem:
-            if problem.kind is not NO_OPERATOR:
-                return problem
-            return problem.with_hint(f"{problem.hint}\n{end}" if problem.hint else end)
-
-        self._problems.revise(add_hint)
+        cuts.add_hint(self._problems, cuts.advice(ends), lambda problem: problem.kind is NO_OPERATOR)
 
     def _problem(self, kind: Any, op: str, name: str, message: str, hint: str = "") -> None:
         self._problems.add(kind, op, name, message, hint)

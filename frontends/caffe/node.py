@@ -142,6 +142,13 @@ class CaffeNode:
             raise self.fail(f"bottom {index} has shape {format_shape(shape.shape)}", kind=UNKNOWN_SHAPE)
         return shape.static_shape
 
+    def image_shape(self) -> tuple[int, ...]:
+        """The shape of the first bottom, which must be NCHW."""
+        shape = self.shape(0)
+        if len(shape) != 4:
+            raise self.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
+        return shape
+
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""
         if not -rank <= axis < rank:

@@ -13,7 +13,6 @@ from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic import Add, Div
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.ordering import Arg
 from tpuconvert.schema.ops.pad import Pad
@@ -35,7 +34,7 @@ def pooling(node: CaffeNode, g: Graph) -> list[Value]:
     A second top holds the positions of the maxima in their planes.
     """
     p = node.params("pooling_param")
-    height, width = _image_shape(node)[2:]
+    height, width = node.image_shape()[2:]
     method = p.choice("pool")
     if p.flag("global_pooling"):
         p.ignore("kernel_size", "kernel_h", "kernel_w", "round_mode", "ceil_mode")  # the window is the whole plane
@@ -146,13 +145,6 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
     return positions
 
 
-def _image_shape(node: CaffeNode) -> tuple[int, ...]:
-    shape = node.shape(0)
-    if len(shape) != 4:
-        raise node.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
-    return shape
-
-
 def _kernel(node: CaffeNode, p: Parameters) -> tuple[int, int]:
     if p.has("kernel_h") or p.has("kernel_w"):
         return p.whole("kernel_h"), p.whole("kernel_w")
@@ -176,7 +168,7 @@ def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
     """Pool into 1, 4, 16 ... bins and concatenate them as [batch, features]."""
     p = node.params("spp_param")
     method, levels = p.choice("pool"), p.whole("pyramid_height")
-    batch, _, height, width = _image_shape(node)
+    batch, _, height, width = node.image_shape()
     if method == _STOCHASTIC:
         raise node.fail("pool: STOCHASTIC", "supported: MAX, AVE; Caffe has no padding for it", INVALID_NODE)
     if levels < 1 or 2 ** (levels - 1) > min(height, width):
@@ -199,4 +191,4 @@ def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
         )
         part = g.add(op, node.input(0))
         parts.append(emit.reshape(g, part, (batch, math.prod(part.type.static_shape[1:]))))
-    return parts[0] if levels == 1 else g.add(Concat(1), *parts)
+    return emit.concat(g, parts, 1)

@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Scalar
 def upsample(node: CaffeNode, g: Graph) -> Value:
     """Every pixel repeated (YOLO), or put back where the maximum of its window was (SegNet: a second bottom)."""
     p = node.params("upsample_param")
-    shape = _plane_shape(node)
+    shape = node.image_shape()
     factors = (
         (p.whole("scale_h"), p.whole("scale_w")) if p.has("scale_h") or p.has("scale_w") else (p.whole("scale"),) * 2
     )
@@ -76,18 +76,11 @@ def _crop_or_pad(g: Graph, x: Value, size: tuple[int, int]) -> Value:
     return x if x.shape[2:] == size else g.add(Extract((0,) * 4, (batch, channels, *size), (1,) * 4), x)
 
 
-def _plane_shape(node: CaffeNode) -> tuple[int, ...]:
-    shape = node.shape(0)
-    if len(shape) != 4:
-        raise node.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
-    return shape
-
-
 @caffe_op("Interp", "ResizeBilinear", "BilinearInterpolation", kind=Kind.DIRECT)
 def interp(node: CaffeNode, g: Graph) -> Value:
     """Bilinear, corners on corners. The size comes from factors, extents or a second bottom; pads only cut."""
     p = node.params("interp_param")
-    shape = _plane_shape(node)
+    shape = node.image_shape()
     before, after = p.whole("pad_beg"), p.whole("pad_end")
     if before > 0 or after > 0:
         raise node.fail(f"pad_beg {before}, pad_end {after}", "only cutting (0 or less) is defined", INVALID_NODE)
@@ -131,7 +124,7 @@ def _plane_of_second_bottom(node: CaffeNode) -> tuple[int, int]:
 def resample(node: CaffeNode, g: Graph) -> Value:
     """To the size of the second bottom or to a given one; the nearest pixel, whole factors only."""
     p = node.params("resample_param")
-    shape = _plane_shape(node)
+    shape = node.image_shape()
     if p.choice("type") != "NEAREST":
         raise node.fail(f"type: {p.choice('type')}", "supported: NEAREST with a whole factor; Interp for bilinear")
     p.ignore("antialias", "factor")  # antialias matters where an image shrinks, factor to nothing in the layer's code

@@ -8,6 +8,7 @@ content, and goes on. It makes no promise about anything but text: nesting is bo
 import bisect
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -46,7 +47,7 @@ class UnknownField:
 
     Args:
         path: names from the outermost message, with the index of repeated ones: ``("layer", 3, "accum_param")``.
-        line: where it stands.
+        line: of its name.
         value: its content.
 
     """
@@ -160,21 +161,27 @@ class _Parser:
         return self._next()
 
     def _submessages(self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token) -> None:
-        self._accept(":")
-        listed = bool(self._accept("["))
-        if listed and self._accept("]"):
-            return
-        while True:
+        def read() -> None:
             closing = _CLOSING.get(self._accept("{<"))
             if closing is None:
                 self._fail(f"expected '{{' after '{name.text}', found {self._describe_token()}")
             child, child_path = self._child(message, known, path, name)
             self._check_depth(_depth(child_path))
             self.message(child, child_path, closing)
-            if not listed or self._accept("]"):
-                return
-            if not self._accept(","):
-                self._fail(f"expected ',' or ']', found {self._describe_token()}")
+
+        self._accept(":")
+        self._one_or_list(read)
+
+    def _one_or_list(self, read: Callable[[], None]) -> None:
+        """Call ``read`` for a value, or for each value of a list in brackets."""
+        if not self._accept("["):
+            read()
+        elif not self._accept("]"):
+            read()
+            while not self._accept("]"):
+                if not self._accept(","):
+                    self._fail(f"expected ',' or ']', found {self._describe_token()}")
+                read()
 
     def _check_depth(self, depth: int) -> None:
         if depth > self._max_depth:
@@ -202,21 +209,11 @@ class _Parser:
     def _scalars(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
         if not self._accept(":"):
             self._fail(f"expected ':' after '{name.text}', found {self._describe_token()}")
-        if not _is_repeated(known):
+        if _is_repeated(known):
+            self._one_or_list(lambda: self._store(message, known, name))
+        else:
             self._check_single(message, name)
             self._store(message, known, name)
-            return
-        if not self._accept("["):
-            self._store(message, known, name)
-            return
-        if self._accept("]"):
-            return
-        while True:
-            self._store(message, known, name)
-            if self._accept("]"):
-                return
-            if not self._accept(","):
-                self._fail(f"expected ',' or ']', found {self._describe_token()}")
 
     def _store(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
         start = self._token.start
@@ -264,7 +261,7 @@ class _Parser:
         self._fail(f"'{name}' takes one of {', '.join(values)}; found '{text}'", start)
 
     def _number(self) -> int | float | None:
-        """The number that stands here; None, and nothing is taken, when none does."""
+        """The number at this position; without one, return None and take nothing."""
         negative = self._token.text == "-" and bool(self._accept("-"))
         token = self._token
         if token.kind == "name" and token.text.lower() in ("inf", "infinity", "nan", "inff", "nanf"):
@@ -282,7 +279,7 @@ class _Parser:
         return -value if negative else value
 
     def _string(self, as_bytes: bool = False) -> str | bytes:
-        """One or more quoted pieces, joined."""
+        """Concatenate one or more quoted pieces."""
         pieces = []
         while self._token.kind == "string":
             pieces.append(_ESCAPE.sub(_unescape, self._next().text[1:-1]))

@@ -6,14 +6,13 @@ multiplies integers and dequantizes the sums. Quantized activations times dequan
 
 from __future__ import annotations
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite.node import TfliteNode
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Mins, Rdivs, Rsubs
-from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.types import I8, Scalar
+from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.activation import ActiveType
+from tpuconvert.schema.ops.reduce import ReduceMethodType
+from tpuconvert.schema.types import I8
 
 MODES = ("real", "dynamic")
 """Activations of such layers stay float, or are quantized as by the kernels."""
@@ -34,22 +33,17 @@ def is_rounding(node: TfliteNode, index: int = 1) -> bool:
     return node.tensors.hybrid == "dynamic" and weights is not None and weights.dtype is I8 and not node.is_quantized
 
 
-def _reduce(g: Graph, x: Value, method: ReduceMethodType) -> Value:
-    axes = tuple(range(1, x.rank))
-    return g.add(Reduce(method=method, axis_list=axes, axis_num=len(axes), keep_dims=True), x)
-
-
 def _nearest(g: Graph, x: Value) -> Value:
     """Round to the nearest integer, ties away from zero, as FLOAT32."""
-    return g.add(Active(ActiveType.ACTIVE_ROUND), x)
+    return formulas.active(g, ActiveType.ACTIVE_ROUND, x)
 
 
 def _round_symmetric(g: Graph, x: Value) -> Value:
     """Steps of 1/127 of the largest magnitude."""
-    largest = _reduce(g, g.add(Active(ActiveType.ACTIVE_ABSVAL), x), ReduceMethodType.REDUCE_MAX)
-    span = g.add(Maxs(Scalar.f32(_TINY)), largest)
-    scaled = g.add(Mul(), x, g.add(Rdivs(Scalar.f32(127)), span))
-    return g.add(Mul(), _nearest(g, scaled), g.add(Divs(Scalar.f32(127)), span))
+    largest = emit.reduce(g, ReduceMethodType.REDUCE_MAX, formulas.absolute(g, x), range(1, x.rank))
+    span = emit.maxs(g, largest, _TINY)
+    scaled = emit.mul(g, x, emit.rdivs(g, 127, span))
+    return emit.mul(g, _nearest(g, scaled), emit.divs(g, span, 127))
 
 
 def _round_asymmetric(g: Graph, x: Value) -> Value:
@@ -58,15 +52,10 @@ def _round_asymmetric(g: Graph, x: Value) -> Value:
     The kernel adds the zero point to the rounded value. Adding it before rounding would lose bits of the value, and
     round halves the other way where the sign changes.
     """
-    low = g.add(Mins(Scalar.f32(0)), _reduce(g, x, ReduceMethodType.REDUCE_MIN))
-    high = g.add(Maxs(Scalar.f32(0)), _reduce(g, x, ReduceMethodType.REDUCE_MAX))
-    step = g.add(Divs(Scalar.f32(255)), g.add(Maxs(Scalar.f32(_TINY)), g.add(Sub(), high, low)))
-    zero = _saturate(g, _nearest(g, g.add(Rsubs(Scalar.f32(-128)), g.add(Div(), low, step))))
-    scaled = g.add(Mul(), x, g.add(Rdivs(Scalar.f32(1)), step))
-    integers = _saturate(g, g.add(Add(), _nearest(g, scaled), zero))
-    return g.add(Mul(), g.add(Sub(), integers, zero), step)
-
-
-def _saturate(g: Graph, integers: Value) -> Value:
-    """Integers in FLOAT32, saturated to INT8."""
-    return g.add(Clamp(Scalar.f32(-128), Scalar.f32(127)), integers)
+    low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, range(1, x.rank)), 0)
+    high = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, range(1, x.rank)), 0)
+    step = emit.divs(g, emit.maxs(g, emit.sub(g, high, low), _TINY), 255)
+    zero = emit.clamp(g, _nearest(g, emit.rsubs(g, -128, emit.div(g, low, step))), -128, 127)
+    scaled = emit.mul(g, x, emit.rdivs(g, 1, step))
+    integers = emit.clamp(g, emit.add(g, _nearest(g, scaled), zero), -128, 127)
+    return emit.mul(g, emit.sub(g, integers, zero), step)

@@ -383,13 +383,10 @@ class _Importer:
         outputs = [name(index) for index in self.called.outputs]
         end = cuts.advice(cuts.ends(steps, outputs, find))
 
-        def revise(problem: Problem) -> Problem:
-            is_unsized = problem.kind is UNKNOWN_SHAPE and not problem.hint
-            if problem.kind is not NO_OPERATOR and not is_unsized:
-                return problem
-            return problem.with_hint(f"{problem.hint}\n{end}" if problem.hint else end)
+        def is_avoided(problem: Problem) -> bool:
+            return problem.kind is NO_OPERATOR or (problem.kind is UNKNOWN_SHAPE and not problem.hint)
 
-        self.problems.revise(revise)
+        cuts.add_hint(self.problems, end, is_avoided)
 
     def _substitute_results(self, operator: Operator) -> None:
         """Bind graph inputs to the results of an operator that failed, to find the problems after it."""

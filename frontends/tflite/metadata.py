@@ -54,25 +54,25 @@ SCHEMA = Schema(
 )
 
 
-class _Features(NamedTuple):
+class _FeatureProperties(NamedTuple):
     pass
 
 
-class _Image(NamedTuple):
+class _ImageProperties(NamedTuple):
     color_space: int = 0
 
 
 class _Content(NamedTuple):
-    content_properties: _Features | _Image | None = None
+    content_properties: _FeatureProperties | _ImageProperties | None = None
 
 
-class _Normalization(NamedTuple):
+class _NormalizationOptions(NamedTuple):
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
 
 class _ProcessUnit(NamedTuple):
-    options: _Normalization | None = None
+    options: _NormalizationOptions | None = None
 
 
 class _Stats(NamedTuple):
@@ -85,7 +85,7 @@ class _AssociatedFile(NamedTuple):
     type: int = 0
 
 
-class _Tensor(NamedTuple):
+class _TensorMetadata(NamedTuple):
     name: str = ""
     description: str = ""
     content: _Content = _Content()
@@ -94,32 +94,25 @@ class _Tensor(NamedTuple):
     associated_files: tuple[_AssociatedFile, ...] = ()
 
 
-class _Subgraph(NamedTuple):
-    input_tensor_metadata: tuple[_Tensor, ...] = ()
-    output_tensor_metadata: tuple[_Tensor, ...] = ()
+class _SubGraphMetadata(NamedTuple):
+    input_tensor_metadata: tuple[_TensorMetadata, ...] = ()
+    output_tensor_metadata: tuple[_TensorMetadata, ...] = ()
 
 
-class _Model(NamedTuple):
+class _ModelMetadata(NamedTuple):
     name: str = ""
     description: str = ""
     version: str = ""
     author: str = ""
     license: str = ""
-    subgraph_metadata: tuple[_Subgraph, ...] = ()
+    subgraph_metadata: tuple[_SubGraphMetadata, ...] = ()
 
 
-_ROWS = {
-    "ModelMetadata": _Model,
-    "SubGraphMetadata": _Subgraph,
-    "TensorMetadata": _Tensor,
-    "AssociatedFile": _AssociatedFile,
-    "Content": _Content,
-    "FeatureProperties": _Features,
-    "ImageProperties": _Image,
-    "ProcessUnit": _ProcessUnit,
-    "NormalizationOptions": _Normalization,
-    "Stats": _Stats,
-}
+_TABLES = (
+    *(_ModelMetadata, _SubGraphMetadata, _TensorMetadata, _AssociatedFile, _Content, _FeatureProperties),
+    *(_ImageProperties, _ProcessUnit, _NormalizationOptions, _Stats),
+)
+_ROWS = {table.__name__.removeprefix("_"): table for table in _TABLES}
 
 _COLORS = {1: "RGB", 2: "GRAY"}
 _LABELS = (2, 3)  # types of files: labels of an axis, and of values
@@ -182,7 +175,7 @@ class _Files:
         return lines
 
 
-def _model(root: _Model, subgraph: int, files: _Files) -> tuple[dict[str, Any], list[str]]:
+def _model(root: _ModelMetadata, subgraph: int, files: _Files) -> tuple[dict[str, Any], list[str]]:
     found = _texts(root, "name", "description", "version", "author", "license")
     if subgraph < len(root.subgraph_metadata):
         chosen = root.subgraph_metadata[subgraph]
@@ -193,15 +186,15 @@ def _model(root: _Model, subgraph: int, files: _Files) -> tuple[dict[str, Any], 
     return found, files.notes
 
 
-def _texts(table: _Model | _Tensor, *names: str) -> dict[str, Any]:
+def _texts(table: _ModelMetadata | _TensorMetadata, *names: str) -> dict[str, Any]:
     texts = {name: getattr(table, name) for name in names}
     return {name: text for name, text in texts.items() if text}
 
 
-def _tensor(table: _Tensor, files: _Files) -> dict[str, Any]:
+def _tensor(table: _TensorMetadata, files: _Files) -> dict[str, Any]:
     found = _texts(table, "name", "description")
     image = table.content.content_properties
-    if isinstance(image, _Image):
+    if isinstance(image, _ImageProperties):
         found["content"] = "image"
         if image.color_space in _COLORS:
             found["color"] = _COLORS[image.color_space]

@@ -250,13 +250,13 @@ class TfliteNode:
         if not tensor.is_variable:
             return self.input(index)
         key = id(self.tensors.subgraph), tensor.index
-        found = self.caller.states.get(key)
+        found = self.caller.states.current.get(key)
         return found if isinstance(found, Value) else self.start_state(key, tensor, tensor.shape)
 
     def set_state(self, index: int, value: Value) -> None:
         """Assign a value to a state input."""
         if self.has_input(index) and self.tensor(index).is_variable:
-            self.caller.states.set((id(self.tensors.subgraph), self.tensor(index).index), value)
+            self.caller.states.current[id(self.tensors.subgraph), self.tensor(index).index] = value
 
     def start_state(self, key: Key, tensor: Tensor, shape: tuple[int, ...]) -> Value | None:
         """State before its first change: an input of the model if the option requests it, else None."""

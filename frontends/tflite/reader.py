@@ -18,7 +18,7 @@ from flatbuffers import number_types
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
-from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA, enum_names
+from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA, enum_names, integers
 from tpuconvert.frontends.tflite.sparse import densify_tensor
 from tpuconvert.schema import flatbuffer_verifier
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
@@ -160,7 +160,7 @@ class Options:
         item = self._fields[name]
         accessor_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
         if item.kind is Kind.SCALAR_VECTOR:
-            return _integers(self._accessor, accessor_name)
+            return integers(self._accessor, accessor_name)
         value = getattr(self._accessor, accessor_name)()
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
@@ -263,13 +263,6 @@ def _elements(raw: memoryview, tensor: Tensor, count: int) -> Array:
     return array.astype(np.bool_) if tensor.type == "BOOL" else array
 
 
-def _integers(accessor: Any, name: str) -> tuple[int, ...]:
-    """A vector of scalars; the package answers with 0 for an absent one."""
-    if getattr(accessor, f"{name}IsNone")():
-        return ()
-    return tuple(getattr(accessor, f"{name}AsNumpy")().tolist())
-
-
 def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> ModelFile:
     """Verify a TFLite file and read its structure; weights are read later.
 
@@ -356,7 +349,7 @@ class _Structure:
         )
 
     def _indices(self, source: Any, name: str, count: int, where: str, lowest: int = 0) -> tuple[int, ...]:
-        indices = _integers(source, name)
+        indices = integers(source, name)
         for index in indices:
             if not lowest <= index < count:
                 self.file.corrupt(f"{where}.{name.lower()} names tensor {index} of {count}")
@@ -364,7 +357,7 @@ class _Structure:
 
     def _tensor(self, source: Any, index: int, names: dict[str, int]) -> Tensor:
         type_number = source.Type()
-        shape = _integers(source, "Shape")
+        shape = integers(source, "Shape")
         name = decode_text(source.Name()) or f"tensor_{index}"
         names[name] = names.get(name, 0) + 1
         if names[name] > 1:  # the format allows equal names; ours are unique
@@ -378,7 +371,7 @@ class _Structure:
             name,
             _TYPE_NAMES.get(type_number, f"type {type_number}"),
             shape,
-            _integers(source, "ShapeSignature") or shape,
+            integers(source, "ShapeSignature") or shape,
             source.Buffer(),
             self._quantization(source.Quantization(), name),
             bool(source.IsVariable()),
@@ -389,7 +382,7 @@ class _Structure:
         if source is None or (source.ScaleLength() == 0 and source.DetailsType() == 0):
             return None
         scale = () if source.ScaleIsNone() else tuple(source.ScaleAsNumpy().tolist())
-        zero_point = _integers(source, "ZeroPoint")
+        zero_point = integers(source, "ZeroPoint")
         if len(zero_point) < 2:
             zero_point = (zero_point or (0,)) * len(scale)
         if len(zero_point) != len(scale):

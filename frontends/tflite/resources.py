@@ -23,7 +23,7 @@ def var_handle(node: TfliteNode, g: Graph) -> Array:
 def read_variable(node: TfliteNode, g: Graph) -> Converted:
     """The last value assigned in this run, or the initial state of the run."""
     states, name = node.caller.states, _name(node)
-    found = states.get(name)
+    found = states.current.get(name)
     if found is None:
         raise node.fail(INVALID_NODE, f"the variable '{name}' is read before anything is assigned to it")
     if isinstance(found, np.ndarray) and states.is_changed(name):
@@ -34,8 +34,8 @@ def read_variable(node: TfliteNode, g: Graph) -> Converted:
 @tflite_op("ASSIGN_VARIABLE", kind=Kind.FOLDED)
 def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """From here on the variable is the second input."""
-    given = node.bound(1)
-    node.caller.states.set(_name(node), given)
+    value = node.bound(1)
+    node.caller.states.current[_name(node)] = value
     return ()
 
 

@@ -63,6 +63,13 @@ def enum_names(enum: type) -> dict[int, str]:
     return dict(sorted((value, name) for name, value in vars(enum).items() if isinstance(value, int)))
 
 
+def integers(accessor: Any, name: str) -> tuple[int, ...]:
+    """A vector of scalars; the package answers with 0 for an absent one."""
+    if getattr(accessor, f"{name}IsNone")():
+        return ()
+    return tuple(getattr(accessor, f"{name}AsNumpy")().tolist())
+
+
 def _union_members(enum: type) -> tuple[str, ...]:
     return tuple(enum_names(enum).values())[1:]  # the first one is NONE
 

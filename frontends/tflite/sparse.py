@@ -6,21 +6,18 @@ position of the axes before it which indices have elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
+import tflite
 
+from tpuconvert.frontends.tflite.schema import integers
 from tpuconvert.schema.types import Array
 
 _SPARSE = 1
-
-
-class Refuse(Protocol):
-    """Ends reading with the reason."""
-
-    def __call__(self, detail: str) -> NoReturn:
-        """Raise."""
+Refuse = Callable[[str], NoReturn]
+"""Ends reading with the reason."""
 
 
 def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse: Refuse) -> Array:
@@ -32,13 +29,13 @@ def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse:
         sparsity: the accessor of its SparsityParameters.
         refuse: called with the reason when the parts do not fit.
     """
-    rank, order = len(shape), _numbers(sparsity, "TraversalOrder")
-    blocks = _numbers(sparsity, "BlockMap")
+    rank, order = len(shape), integers(sparsity, "TraversalOrder")
+    blocks = integers(sparsity, "BlockMap")
     levels = len(order)
     if sorted(order) != list(range(rank + len(blocks))) or levels != sparsity.DimMetadataLength():
-        refuse(f"a traversal order {order} over {rank} axes and {len(blocks)} blocks")
+        refuse(f"a traversal order {list(order)} over {rank} axes and {len(blocks)} blocks")
     if any(not 0 <= axis < rank for axis in blocks) or len(set(blocks)) != len(blocks):
-        refuse(f"blocks of the axes {blocks}")
+        refuse(f"blocks of the axes {list(blocks)}")
     sizes = [sparsity.DimMetadata(level).DenseSize() for level in range(levels)]
     block_of = {axis: sizes[order.index(rank + number)] for number, axis in enumerate(blocks)}
     if any(size < 1 for size in block_of.values()) or any(shape[axis] % size for axis, size in block_of.items()):
@@ -88,8 +85,6 @@ def _children(metadata: Any, where: Array, extent: int, most: int, refuse: Refus
 
 def _sparse_vector(metadata: Any, name: str) -> Array:
     """The numbers of a union of vectors of several widths."""
-    import tflite
-
     classes = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector}
     kind, stored = getattr(metadata, f"{name}Type")(), getattr(metadata, name)()
     if stored is None or kind not in classes:
@@ -97,10 +92,3 @@ def _sparse_vector(metadata: Any, name: str) -> Array:
     vector = classes[kind]()
     vector.Init(stored.Bytes, stored.Pos)
     return np.zeros(0, np.int64) if vector.ValuesIsNone() else vector.ValuesAsNumpy().astype(np.int64)
-
-
-def _numbers(source: Any, name: str) -> list[int]:
-    if getattr(source, f"{name}IsNone")():
-        return []
-    found: Sequence[int] = getattr(source, f"{name}AsNumpy")().tolist()
-    return list(found)

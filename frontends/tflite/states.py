@@ -27,23 +27,14 @@ class StateMode(enum.Enum):
 
 @dataclass
 class States:
-    """The state of one model while it is imported."""
+    """The state of one model while it is imported; ``current`` has what was set, by its key."""
 
     graph: Graph
     mode: StateMode
     assigned: frozenset[str] | None = frozenset()  # resource variables that a run changes; None for all
-    is_initializing: bool = False
-    _current: dict[Key, Value | Array] = field(default_factory=dict)
+    current: dict[Key, Value | Array] = field(default_factory=dict)
     _ports: dict[Key, Port] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
-
-    def get(self, key: Key) -> Value | Array | None:
-        """The current state; None if it was not set."""
-        return self._current.get(key)
-
-    def set(self, key: Key, value: Value | Array) -> None:
-        """Set the state."""
-        self._current[key] = value
 
     def start(self, key: Key, port: Port, type_: TensorType) -> Value | None:
         """The state before the first change: an input, or None with a note if every run resets it."""
@@ -54,13 +45,13 @@ class States:
                 self.graph.notes.append(note)
             return None
         value = self.graph.input(self.graph.unique(port.name), type_, port, port.quant)
-        self._ports[key], self._current[key] = port, value
+        self._ports[key], self.current[key] = port, value
         return value
 
     def results(self) -> Iterator[tuple[Port, Value | Array]]:
         """The final state of a run, if it has an input."""
         for key, port in self._ports.items():
-            yield Port(f"{port.name}:next", port.dtype, port.shape, port.quant), self._current[key]
+            yield Port(f"{port.name}:next", port.dtype, port.shape, port.quant), self.current[key]
 
     def handle(self, name: str) -> int:
         """Handle of a resource variable."""
