@@ -83,9 +83,7 @@ def test_finds_offset_of_view(tmp_path: Path, content: bytes, monkeypatch: pytes
 
 
 @needs_preadv
-def test_reports_file_truncated_while_read(
-    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_file_truncated_while_read(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
     place = file_place(mapped(tmp_path / "source.bin"))
     assert place is not None
