@@ -16,7 +16,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import RunError, UsageError
 from tpuconvert.schema.op import Op, OpKind
-from tpuconvert.schema.tpum_generated import DType as StoredDType
+from tpuconvert.schema.tpum_tables import DType as StoredDType
 from tpuconvert.schema.types import Array, DType, Scalar
 
 _MESSAGE_BYTES = 512

@@ -14,7 +14,7 @@ from typing import NoReturn
 import numpy as np
 
 from tpuconvert.schema import op_attributes
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.array_fields import make_with_arrays
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.file_header import ALIGNMENT

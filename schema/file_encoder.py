@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.schema import op_attributes
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.file_header import aligned
 from tpuconvert.schema.file_model import FileModel, Json

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, decode
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.flatbuffer_verifier import FlatBufferError
+from tpuconvert.schema.flatbuffer_reader import FlatBufferError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, DType

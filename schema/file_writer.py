@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.content_digest import CHUNK, Digest
 from tpuconvert.schema.errors import InternalError, ResourceLimitError
 from tpuconvert.schema.file_decoder import decode
@@ -18,7 +18,6 @@ from tpuconvert.schema.file_encoder import Blob, encode, with_metadata
 from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 from tpuconvert.schema.mapped_pages import aligned_buffer, file_place, forget_pages
 from tpuconvert.schema.types import Array, DType
 
@@ -59,9 +58,8 @@ def _stand_in(_: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 def _pack(tables: tpum.Model) -> bytes:
-    writer = FlatBufferWriter()
     try:
-        metadata = writer.finish(tables.pack(writer), tpum.FILE_IDENTIFIER)
+        metadata = tpum.pack(tables)
     except OverflowError as error:
         raise ResourceLimitError("the description of the graph exceeds 2 GiB") from error
     return metadata.ljust(aligned(len(metadata)), b"\0")

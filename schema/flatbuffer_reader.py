@@ -1,25 +1,90 @@
-"""Read a FlatBuffers file into named tuples, after the verifier has checked it.
+"""Verify a FlatBuffers file against a description of its tables, and read it into named tuples.
+
+The accessors of a FlatBuffers file follow offsets without checks. The walk of this module visits every table that the
+description reaches and checks that each offset, vtable, vector and string is inside the buffer and aligned, that
+required fields are present, and that the walk stays within a depth and a number of visits. Afterwards accessors of the
+same tables cannot read outside the buffer. Nothing is allocated by a size that the file states before that size has
+been compared with these limits.
+
+All tables that one field leads to are treated together, as arrays of their positions in the buffer.
 
 Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tpuconvert.schema.array_fields import LONG
-from tpuconvert.schema.flatbuffer_schema import SCALAR_CODES, Field, Kind, Schema, Table
-from tpuconvert.schema.flatbuffer_verifier import Limits, verify
+from tpuconvert.schema.flatbuffer_schema import INLINE, SCALAR_CODES, Field, Kind, Schema, Table
 from tpuconvert.schema.types import Array
 
-_U32 = struct.Struct("<I").unpack_from
-_I32 = struct.Struct("<i").unpack_from
 _ARRAY_TYPES = {"i64": "<i8", "u64": "<u8", "f64": "<f8"}
+
+
+class FlatBufferError(ValueError):
+    """The buffer is not a valid FlatBuffers file of the expected schema.
+
+    Attributes:
+        path: where, in the words of the schema, such as ``subgraphs[0].operators[3].inputs``; empty for the file.
+        reason: what is wrong there.
+        is_limit: the file may be well formed, but it exceeds a limit of the walk.
+    """
+
+    def __init__(self, reason: str, path: str = "", *, is_limit: bool = False) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.reason = reason
+        self.path = path
+        self.is_limit = is_limit
+
+
+class Limits(NamedTuple):
+    """Limits of a walk, which also bound its memory.
+
+    Attributes:
+        max_depth: nesting of tables.
+        max_visits: visited tables, strings and vectors; one that two fields share counts twice.
+    """
+
+    max_depth: int = 64
+    max_visits: int = 2_000_000
+
+
+USUAL_LIMITS = Limits()
+
+
+def verify(
+    buffer: bytes | memoryview,
+    schema: Schema,
+    root: str,
+    identifier: bytes | None = None,
+    limits: Limits = USUAL_LIMITS,
+    *,
+    allow_unknown_union_tags: bool = False,
+) -> None:
+    """Check that every field which ``schema`` describes can be read within the bounds of ``buffer``.
+
+    Args:
+        buffer: the whole file; its first four bytes are the offset of the root table.
+        schema: description of the tables.
+        root: name of the root table.
+        identifier: the four bytes at offset 4, or None when the format has none.
+        limits: depth and number of visits.
+        allow_unknown_union_tags: whether a union whose tag is 0 or beyond the description may hold a value (a file of
+            a later schema); it is not verified and must not be read. A tag without a value is legal unless the
+            field is required.
+
+    Raises:
+        FlatBufferError: the buffer is not valid; the message contains the path of the first error.
+    """
+    _Walk(buffer, schema, limits, allow_unknown_union_tags).root(root, identifier)
 
 
 def read(
@@ -35,150 +100,335 @@ def read(
 ) -> Any:
     """Verify a buffer and return its root table with everything below it. The result does not refer to the buffer.
 
+    Strings must be UTF-8. The sizes of all tables, strings and vectors must not exceed the size of the buffer, where a
+    string counts once. Otherwise a hostile file could refer to one long vector from thousands of tables and exhaust the
+    memory. A valid writer shares only strings and vtables.
+
     Args:
         buffer: the whole file.
-        schema: description of the tables.
+        schema: description of the tables. Structs cannot be read.
         root: name of the root table.
         identifier: the four bytes at offset 4.
-        rows: a named tuple class per table. Fields of the table that the class lacks are not read; fields that are not
-            stored take the default of the class. Vectors are tuples; long vectors of 64-bit numbers are arrays.
+        rows: a named tuple class per table. Fields of the table that the class lacks are not read. Of the fields that
+            are not stored, scalars take the default of the schema, others that of the class, and a vector without one
+            is empty. Vectors are tuples; long vectors of 64-bit numbers are arrays.
         enums: the enum of a scalar field, by table and field name.
-        limits: of the verifier. The default allows one visit per byte: every visit follows an offset of four bytes, so
+        limits: of the walk. The default allows one visit per byte: every visit follows an offset of four bytes, so
             a buffer without shared tables needs fewer.
         allow_unknown_union_tags: read a union with an unknown tag as a union that is not stored.
 
     Raises:
         FlatBufferError: the buffer is not valid.
-        ValueError: an enum has no member of a stored number, or the parts that are read overlap.
+        ValueError: an enum has no member of a stored number, or parts of the buffer overlap.
     """
-    verify(
-        buffer,
-        schema,
-        root,
-        identifier,
-        limits or Limits(max_visits=len(buffer)),
-        allow_unknown_union_tags=allow_unknown_union_tags,
-        check_utf8=True,
-    )
-    reader = _Reader(bytes(buffer), schema, rows, enums or {})
-    return reader.table(reader.target(0), schema.tables[root])
+    limits = limits or Limits(max_visits=len(buffer))
+    walk = _Walk(bytes(buffer), schema, limits, allow_unknown_union_tags, rows, enums or {})
+    return walk.root(root, identifier)[0]
 
 
-class _Layout(NamedTuple):
-    """Size and class of all tables with one vtable, and a function per stored field: table position to value."""
+class _Offence(Exception):
+    """The first error.
 
-    size: int
-    row: Callable[..., Any]
-    fields: tuple[tuple[str, Callable[[int], Any]], ...]
-
-
-class _Reader:
-    """Read the tables of one verified buffer.
-
-    The sizes of all tables, strings and vectors that are read must not exceed the size of the buffer, where a string
-    counts once. Otherwise a hostile file could refer to one long vector from thousands of tables and exhaust the
-    memory. A valid writer shares only strings and vtables.
+    Attributes:
+        index: which of the items that are treated together is wrong; None for a limit.
+        path: its parts, innermost first.
     """
+
+    def __init__(self, reason: str, index: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.index = index
+        self.path: list[str] = []
+
+
+@contextlib.contextmanager
+def _inside(part: str, owners: Array, elements: Array | None = None) -> Iterator[None]:
+    """Add a part to the path of an error.
+
+    Args:
+        part: name of the field.
+        owners: per item that is read inside, the index of the item that refers to it.
+        elements: per item, its index in a vector.
+    """
+    try:
+        yield
+    except _Offence as offence:
+        if offence.index is not None:
+            offence.path.append(part if elements is None else f"[{elements[offence.index]}]")
+            offence.index = int(owners[offence.index])
+        else:
+            offence.path.append(part)
+        raise
+
+
+def _scatter(values: list[Any], places: Array, result: list[Any]) -> list[Any]:
+    for place, value in zip(places.tolist(), values, strict=True):
+        result[place] = value
+    return result
+
+
+class _Tables(NamedTuple):
+    """Positions and sizes of some tables and of their vtables, in bytes."""
+
+    positions: Array
+    sizes: Array
+    vtables: Array
+    vtable_sizes: Array
+
+
+class _Walk:
+    """Walk through one buffer. Its methods return lists of what they read, empty lists where they only verify."""
 
     def __init__(
         self,
-        content: bytes,
+        content: bytes | memoryview,
         schema: Schema,
-        rows: Mapping[str, Any],
-        enums: Mapping[tuple[str, str], type[enum.IntEnum]],
+        limits: Limits,
+        allow_unknown_union_tags: bool,
+        rows: Mapping[str, Any] | None = None,
+        enums: Mapping[tuple[str, str], type[enum.IntEnum]] | None = None,
     ) -> None:
         self._content = content
-        self._bytes_left = len(content)
+        self._end = len(content)
         self._schema = schema
-        self._rows = rows
-        self._enums = enums
-        self._strings: dict[int, str] = {}
-        self._layouts: dict[tuple[int, str], _Layout] = {}
+        self._limits = limits
+        self._visits_left = limits.max_visits
+        self._allow_unknown_union_tags = allow_unknown_union_tags
+        self._rows = rows or {}
+        self._enums = enums or {}
+        self._bytes_left: float = self._end if rows else math.inf
+        self._texts: dict[int, str] = {}
 
-    def target(self, position: int) -> int:
-        """Follow the offset at ``position``."""
-        return position + int(_U32(self._content, position)[0])
+    def root(self, table: str, identifier: bytes | None) -> list[Any]:
+        if self._end < 8:
+            raise FlatBufferError(f"{self._end} bytes are too few for a FlatBuffers file")
+        found = bytes(self._content[4:8])
+        if identifier is not None and found != identifier:
+            raise FlatBufferError(f"the file identifier is {found!r}, expected {identifier!r}")
+        try:
+            position = self._follow(np.zeros(1, np.int64))
+            return self._read_tables(position, self._schema.tables[table], 1, bool(self._rows))
+        except _Offence as offence:
+            path = "".join(reversed(offence.path)).lstrip(".")
+            raise FlatBufferError(offence.reason, path, is_limit=offence.index is None) from None
 
-    def table(self, position: int, table: Table) -> Any:
-        """Read the table at ``position``."""
-        vtable = position - int(_I32(self._content, position)[0])
-        layout = self._layouts.get((vtable, table.name))
-        if layout is None:
-            layout = self._layouts[vtable, table.name] = self._layout(vtable, table)
-        self._spend(layout.size)
-        return layout.row(**{name: read_field(position) for name, read_field in layout.fields})
+    def _load(self, code: str, positions: Array) -> Array:
+        """Load the scalar at each position. Positions are aligned and inside the buffer."""
+        dtype = np.dtype("<" + code)
+        loaded: Array = np.frombuffer(self._content, dtype, self._end // dtype.itemsize)[positions // dtype.itemsize]
+        return loaded
 
-    def _layout(self, vtable: int, table: Table) -> _Layout:
-        row = self._rows[table.name]
-        vtable_size, table_size = struct.unpack_from("<HH", self._content, vtable)
-        offsets = struct.unpack_from(f"<{vtable_size // 2 - 2}H", self._content, vtable + 4)
-        stored = [
-            (field.name, self._field_reader(table, field, offsets))
-            for field in table.fields
-            if field.name in row._fields and field.slot < len(offsets) and offsets[field.slot]
-        ]
-        return _Layout(table_size, row, tuple(stored))
+    def _load_sizes(self, code: str, positions: Array) -> Array:
+        return self._load(code, positions).astype(np.int64)
 
-    def _field_reader(self, table: Table, field: Field, offsets: Sequence[int]) -> Callable[[int], Any]:
-        """Return the function that reads a field. ``offsets`` are the positions in the table, by slot."""
-        content, offset = self._content, offsets[field.slot]
-        if field.kind is Kind.SCALAR:
-            unpack = struct.Struct("<" + SCALAR_CODES[field.type]).unpack_from
-            members = self._enums.get((table.name, field.name))
-            if members is not None:
-                return lambda position: members(unpack(content, position + offset)[0])
-            return lambda position: unpack(content, position + offset)[0]
-        if field.kind is Kind.UNION:
-            tag_offset = offsets[field.slot - 1]
-            return lambda position: self._union(
-                field, position + offset, content[position + tag_offset] if tag_offset else 0
-            )
-        read_target = self._target_reader(field)
-        return lambda position: read_target(self.target(position + offset))
+    def _refuse(self, is_wrong: Array, reason: Callable[[int], str], part: str = "") -> None:
+        """Raise an error if a flag is set, for the first one."""
+        if is_wrong.any():
+            index = int(is_wrong.argmax())
+            offence = _Offence(reason(index), index)
+            offence.path.append(part)
+            raise offence
 
-    def _target_reader(self, field: Field) -> Callable[[int], Any]:
-        """Return the function that reads what the offset of a field leads to."""
-        if field.kind is Kind.STRING:
-            return self._string
-        if field.kind is Kind.SCALAR_VECTOR:
-            return lambda start: self._scalars(start, field)
-        if field.kind is Kind.STRING_VECTOR:
-            return lambda start: tuple(map(self._string, self._targets(start)))
-        table = self._schema.tables[field.type]
-        if field.kind is Kind.TABLE:
-            return lambda start: self.table(start, table)
-        assert field.kind is Kind.TABLE_VECTOR, f"structs are not read: {field.name}"
-        return lambda start: tuple([self.table(position, table) for position in self._targets(start)])
-
-    def _union(self, field: Field, position: int, tag: int) -> Any:
-        members = self._schema.unions[field.type]
-        if not 0 < tag <= len(members):
-            return None
-        return self.table(self.target(position), self._schema.tables[members[tag - 1]])
+    def _visit(self, count: int) -> None:
+        self._visits_left -= count
+        if self._visits_left < 0:
+            raise _Offence(f"more than {self._limits.max_visits} tables, strings and vectors")
 
     def _spend(self, size: int) -> None:
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise ValueError("parts of the metadata overlap")
 
-    def _string(self, start: int) -> str:
-        known = self._strings.get(start)
-        if known is None:
-            size = _U32(self._content, start)[0]
-            self._spend(size)
-            known = self._strings[start] = self._content[start + 4 : start + 4 + size].decode()
-        return known
+    def _follow(self, positions: Array) -> Array:
+        """Follow the offset at each position and check that four bytes can be read at the target."""
+        end, offsets = self._end, self._load_sizes("I", positions)
+        targets = positions + offsets
+        self._refuse(
+            (offsets == 0) | (targets + 4 > end),
+            lambda i: f"offset {offsets[i]} at byte {positions[i]} leaves the file of {end} bytes",
+        )
+        self._refuse(
+            targets % 4 != 0,
+            lambda i: (
+                f"offset {offsets[i]} at byte {positions[i]} leads to byte {targets[i]}, which is not aligned to 4"
+            ),
+        )
+        return targets
 
-    def _scalars(self, start: int, field: Field) -> tuple[Any, ...] | Array:
-        count = _U32(self._content, start)[0]
-        self._spend(count * field.size)
-        if count > LONG and field.type in _ARRAY_TYPES:
-            return np.frombuffer(self._content, _ARRAY_TYPES[field.type], count, start + 4)
-        return struct.unpack_from(f"<{count}{SCALAR_CODES[field.type]}", self._content, start + 4)
+    def _read_tables(self, positions: Array, table: Table, depth: int, is_read: bool) -> list[Any]:
+        if depth > self._limits.max_depth:
+            raise _Offence(f"tables are nested more than {self._limits.max_depth} deep")
+        tables = self._locate(positions)
+        row: Any = self._rows[table.name] if is_read else None
+        columns: dict[str, list[Any]] = {}
+        for field in table.fields:
+            offsets = self._offsets(tables, field)
+            tags = self._tags(tables, field) if field.kind is Kind.UNION else None
+            stored = np.flatnonzero(offsets)
+            is_column = is_read and field.name in row._fields
+            values: list[Any] = []
+            if len(stored):
+                at = (positions + offsets)[stored]
+                with _inside(f".{field.name}", stored):
+                    if tags is None:
+                        values = self._read_field(field, at, depth, is_column)
+                    else:
+                        values = self._read_unions(field, at, tags[stored], depth, is_column)
+            if is_column:
+                default = field.default if field.kind is Kind.SCALAR else row._field_defaults.get(field.name, ())
+                if len(stored) < len(positions):
+                    values = _scatter(values, stored, [default] * len(positions))
+                columns[field.name] = self._convert_enums(values, (table.name, field.name))
+        if not is_read:
+            return []
+        return list(map(row, *(columns[name] for name in row._fields))) if columns else [row()] * len(positions)
 
-    def _targets(self, start: int) -> list[int]:
-        """Follow the offsets of the vector at ``start``."""
-        count = _U32(self._content, start)[0]
-        self._spend(4 * count)
-        offsets = struct.unpack_from(f"<{count}I", self._content, start + 4)
-        return [start + 4 + 4 * index + offset for index, offset in enumerate(offsets)]
+    def _convert_enums(self, values: list[Any], name: tuple[str, str]) -> list[Any]:
+        if name not in self._enums:
+            return values
+        members = {value: self._enums[name](value) for value in set(values)}
+        return [members[value] for value in values]
+
+    def _locate(self, positions: Array) -> _Tables:
+        """Check the bounds of tables and their vtables."""
+        end = self._end
+        self._visit(len(positions))
+        vtables = positions - self._load("i", positions)
+        self._refuse(
+            (vtables < 0) | (vtables + 4 > end) | (vtables % 2 != 0),
+            lambda i: f"vtable at byte {vtables[i]} is outside the file or not aligned to 2",
+        )
+        vtable_sizes, sizes = self._load_sizes("H", vtables), self._load_sizes("H", vtables + 2)
+        self._refuse(
+            (vtable_sizes < 4) | (vtable_sizes % 2 != 0) | (vtables + vtable_sizes > end) | (sizes < 4),
+            lambda i: f"vtable at byte {vtables[i]} has the sizes {vtable_sizes[i]} and {sizes[i]}",
+        )
+        self._refuse(
+            positions + sizes > end,
+            lambda i: f"table of {sizes[i]} bytes at byte {positions[i]} leaves the file of {end} bytes",
+        )
+        self._spend(int(sizes.sum()))
+        return _Tables(positions, sizes, vtables, vtable_sizes)
+
+    def _offsets(self, tables: _Tables, field: Field) -> Array:
+        """Return the offset of a field in each table, 0 where it is not stored."""
+        entry, size = 4 + 2 * field.slot, field.size if field.kind in INLINE else 4
+        has_entry = entry + 2 <= tables.vtable_sizes
+        offsets = self._load_sizes("H", (tables.vtables + entry) * has_entry) * has_entry
+        self._refuse(
+            (offsets != 0) & ((offsets < 4) | (offsets + size > tables.sizes)),
+            lambda i: f"offset {offsets[i]} lies outside its table of {tables.sizes[i]} bytes",
+            f".{field.name}",
+        )
+        if field.required:
+            self._refuse(offsets == 0, lambda i: "required, but missing", f".{field.name}")
+        alignment = field.alignment if field.kind in INLINE else 4
+        self._refuse(
+            (offsets != 0) & ((tables.positions + offsets) % alignment != 0),
+            lambda i: f"byte {tables.positions[i] + offsets[i]} is not aligned to {alignment}",
+            f".{field.name}",
+        )
+        return offsets
+
+    def _tags(self, tables: _Tables, field: Field) -> Array:
+        """Return the tag of a union in each table."""
+        offsets = self._offsets(tables, Field(f"{field.name}_type", field.slot - 1, Kind.SCALAR, "u8", 1, 1))
+        tags: Array = self._load("B", tables.positions + offsets) * (offsets != 0)
+        return tags
+
+    def _read_field(self, field: Field, at: Array, depth: int, is_read: bool) -> list[Any]:
+        """Read a field of some tables at its positions; it is no union."""
+        if field.kind in INLINE:
+            return self._load(SCALAR_CODES[field.type], at).tolist() if is_read else []
+        targets = self._follow(at)
+        if field.kind in (Kind.SCALAR_VECTOR, Kind.STRUCT_VECTOR):
+            return self._read_scalars(field, targets, is_read)
+        if field.kind in (Kind.STRING_VECTOR, Kind.TABLE_VECTOR):
+            return self._read_vectors(field, targets, depth, is_read)
+        return self._read_targets(field, targets, depth, is_read)
+
+    def _read_targets(self, field: Field, targets: Array, depth: int, is_read: bool) -> list[Any]:
+        if field.kind in (Kind.STRING, Kind.STRING_VECTOR):
+            return self._read_strings(targets)
+        return self._read_tables(targets, self._schema.tables[field.type], depth + 1, is_read)
+
+    def _read_unions(self, field: Field, at: Array, tags: Array, depth: int, is_read: bool) -> list[Any]:
+        members = self._schema.unions[field.type]
+        is_known = (tags > 0) & (tags <= len(members))
+        if not self._allow_unknown_union_tags:
+            self._refuse(
+                ~is_known,
+                lambda i: f"tag {tags[i]} of the union {field.type}, which has the members 1 to {len(members)}",
+            )
+        values: list[Any] = [None] * len(at)
+        for tag in set(tags[is_known].tolist()):
+            chosen = np.flatnonzero(tags == tag)
+            with _inside("", chosen):
+                table = self._schema.tables[members[tag - 1]]
+                read = self._read_tables(self._follow(at[chosen]), table, depth + 1, is_read)
+            values = _scatter(read, chosen, values) if is_read else values
+        return values
+
+    def _lengths(self, starts: Array, size: int, alignment: int) -> Array:
+        """Check the bounds of vectors and return their lengths."""
+        self._visit(len(starts))
+        lengths = self._load_sizes("I", starts)
+        self._refuse(
+            starts + 4 + lengths * size > self._end,
+            lambda i: f"{lengths[i]} elements of {size} bytes at byte {starts[i]} leave the file of {self._end} bytes",
+        )
+        self._refuse(
+            (lengths != 0) & ((starts + 4) % alignment != 0),
+            lambda i: f"elements at byte {starts[i] + 4} are not aligned to {alignment}",
+        )
+        return lengths
+
+    def _read_strings(self, starts: Array) -> list[Any]:
+        ends = starts + 4 + self._lengths(starts, 1, 1)
+        self._refuse(
+            (ends >= self._end) | (self._load("B", np.minimum(ends, self._end - 1)) != 0),
+            lambda i: f"string at byte {starts[i]} does not end with a zero byte",
+        )
+        if not self._rows:
+            return []
+        texts = []
+        for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            text = self._texts.get(start)
+            if text is None:
+                self._spend(end - start - 4)
+                try:
+                    text = self._texts[start] = str(self._content[start + 4 : end], "utf-8")
+                except UnicodeDecodeError as error:
+                    raise _Offence(f"string at byte {start} is not UTF-8: {error.reason}", index) from None
+            texts.append(text)
+        return texts
+
+    def _read_scalars(self, field: Field, starts: Array, is_read: bool) -> list[Any]:
+        """Read vectors of scalars, or verify vectors of structs."""
+        lengths = self._lengths(starts, field.size, field.alignment)
+        self._spend(field.size * int(lengths.sum()))
+        if not is_read:
+            return []
+        code, vectors = SCALAR_CODES[field.type], list[Any]()
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            if length > LONG and field.type in _ARRAY_TYPES:
+                vectors.append(np.frombuffer(self._content, _ARRAY_TYPES[field.type], length, start + 4))
+            else:
+                vectors.append(struct.unpack_from(f"<{length}{code}", self._content, start + 4))
+        return vectors
+
+    def _read_vectors(self, field: Field, starts: Array, depth: int, is_read: bool) -> list[Any]:
+        """Read vectors of strings or tables: one offset per element."""
+        lengths = self._lengths(starts, 4, 4)
+        total = int(lengths.sum())
+        self._spend(4 * total)
+        if total > self._visits_left:  # before arrays of that size are made
+            self._visit(total)
+        ends = np.cumsum(lengths)
+        owners = np.repeat(np.arange(len(starts)), lengths)
+        elements = np.arange(total) - (ends - lengths)[owners]
+        with _inside("", owners, elements):
+            items = self._read_targets(field, self._follow(starts[owners] + 4 + 4 * elements), depth, is_read)
+        if not is_read:
+            return []
+        return [tuple(items[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""Write FlatBuffers tables; used by the generated classes.
+"""Write named tuples as FlatBuffers tables.
 
 The builder of the flatbuffers package is not used because its layout differs between releases: equal models must give
 equal files. (Release 24.3.25 also lets tables of different sizes share a vtable.)
@@ -11,15 +11,18 @@ Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tpuconvert.schema.flatbuffer_schema import SCALAR_CODES, Field, Kind, Schema
 from tpuconvert.schema.types import Array
 
 MAX_SIZE = (1 << 31) - 1
@@ -28,14 +31,14 @@ MAX_SIZE = (1 << 31) - 1
 OFFSET = "O"
 """Code of a slot that refers to a string, a vector or a table."""
 
-_LAYOUTS = {code: struct.Struct("<" + code) for code in "?bBhHiIqQfd"}
-
-Integers = tuple[int, ...] | Array
-Reals = tuple[float, ...] | Array
-"""Vectors of 64-bit numbers; long ones that were read are arrays."""
+_SIZES = {OFFSET: 4, **{code: struct.calcsize("<" + code) for code in SCALAR_CODES.values()}}
 
 Slot = tuple[int, str, int | float | bool]
 """Index in the vtable, code (a letter of the struct module, or ``OFFSET``), and default, which is not stored."""
+
+
+_Write = Callable[[Any], int | float | bool]
+"""Writes the value of a field, unless it is a scalar, and returns what its table stores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +84,7 @@ class TableForm:
         position, alignment, codes = 4, 4, "<i"
         offsets: dict[int, int] = {}
         for slot, code, _ in slots:
-            size = 4 if code == OFFSET else _LAYOUTS[code].size
+            size = _SIZES[code]
             padding = -position % size
             codes += f"{padding}x{'I' if code == OFFSET else code}"
             offsets[slot] = position + padding
@@ -94,9 +97,15 @@ class TableForm:
 
 
 class FlatBufferWriter:
-    """Writer of one buffer. Every method returns the position of the data that it wrote, 0 if it wrote none."""
+    """Writer of one buffer. Every method returns the position of the data that it wrote, 0 if it wrote none.
 
-    def __init__(self) -> None:
+    Args:
+        schema: of the rows; each is a named tuple with the name of its table and all fields of it.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._forms: dict[type, tuple[TableForm, list[tuple[int, _Write]]]] = {}
         self._parts: list[bytes] = []  # from the end of the buffer to its start
         self._size = 0
         self._strings: dict[str, int] = {}
@@ -131,10 +140,10 @@ class FlatBufferWriter:
         if not count:
             return 0
         if isinstance(items, np.ndarray):
-            data = _LAYOUTS["I"].pack(count) + items.astype("<" + code).tobytes()
+            data = struct.pack("<I", count) + items.astype("<" + code).tobytes()
         else:
             data = struct.pack(f"<I{count}{code}", count, *items)
-        return self._prepend(data, max(_LAYOUTS[code].size, 4), after=4)
+        return self._prepend(data, max(_SIZES[code], 4), after=4)
 
     def offsets(self, places: Sequence[int]) -> int:
         """Write a vector of strings or tables, given their positions; an empty vector is not stored."""
@@ -157,6 +166,33 @@ class FlatBufferWriter:
             for value, offset in zip(itertools.compress(values, stored), layout.offsets, strict=True)
         ]
         return self._prepend(layout.pack(vtable - place, *fields), layout.alignment)
+
+    def row(self, row: Any) -> int:
+        """Write a named tuple and everything below it."""
+        if type(row) not in self._forms:
+            self._forms[type(row)] = self._make_form(type(row))
+        form, fields = self._forms[type(row)]
+        return self.table(form, *[write(row[index]) for index, write in fields])
+
+    def _make_form(self, row_type: Any) -> tuple[TableForm, list[tuple[int, _Write]]]:
+        """Return the form of a named tuple, and per slot the index in the tuple with the function that writes it."""
+
+        def code(field: Field) -> str:
+            return SCALAR_CODES[field.type] if field.kind is Kind.SCALAR else OFFSET
+
+        fields = sorted(self._schema.tables[row_type.__name__].fields, key=lambda field: -_SIZES[code(field)])
+        form = TableForm(*((field.slot, code(field), field.default) for field in fields))
+        return form, [(row_type._fields.index(field.name), self._write_of(field)) for field in fields]
+
+    def _write_of(self, field: Field) -> _Write:
+        if field.kind is Kind.SCALAR:
+            return lambda value: value
+        if field.kind is Kind.SCALAR_VECTOR:
+            return functools.partial(self.scalars, SCALAR_CODES[field.type])
+        write: Callable[[Any], int] = self.string if field.kind in (Kind.STRING, Kind.STRING_VECTOR) else self.row
+        if field.kind in (Kind.STRING_VECTOR, Kind.TABLE_VECTOR):
+            return lambda items: self.offsets(list(map(write, items)))
+        return write if field.required else lambda value: write(value) if value else 0
 
     def finish(self, root: int, identifier: bytes) -> bytes:
         """Return the whole buffer. Its size is a multiple of eight, as all alignments require."""

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.array_fields import LONG, make_with_arrays
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.tpum_generated import AttributeKind as Kind
+from tpuconvert.schema.tpum_tables import AttributeKind as Kind
 from tpuconvert.schema.types import Array, DType, Scalar
 
 _INT64 = range(-(1 << 63), 1 << 63)

@@ -112,7 +112,6 @@ def test_wheel_puts_one_name_into_site_packages(distributions: Path) -> None:
         "tpuconvert/py.typed",
         "tpuconvert/schema/tpum.fbs",
         "tpuconvert/schema/caffe.proto",
-        "tpuconvert/schema/tpum_generated/",
         "tpuconvert/schema/caffe_descriptor",
         "tpuconvert/examples/digits/digits.onnx",
         "tpuconvert/examples/digits/digits.npz",

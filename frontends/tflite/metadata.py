@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from tpuconvert.frontends.tflite.reader import ModelFile, decode_text
 from tpuconvert.schema import flatbuffer_reader
+from tpuconvert.schema.flatbuffer_reader import Limits
 from tpuconvert.schema.flatbuffer_schema import Schema
-from tpuconvert.schema.flatbuffer_verifier import Limits
 
 NAME = "TFLITE_METADATA"
 _IDENTIFIER = b"M001"

@@ -20,10 +20,10 @@ from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
 from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA, enum_names, integers
 from tpuconvert.frontends.tflite.sparse import densify_tensor
-from tpuconvert.schema import flatbuffer_verifier
+from tpuconvert.schema import flatbuffer_reader
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
+from tpuconvert.schema.flatbuffer_reader import FlatBufferError, verify
 from tpuconvert.schema.flatbuffer_schema import Kind
-from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, verify
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, format_shape
 
@@ -286,7 +286,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) ->
             SCHEMA,
             "Model",
             IDENTIFIER,
-            flatbuffer_verifier.Limits(limits.max_depth, 8 * (limits.max_nodes + limits.max_tensors)),
+            flatbuffer_reader.Limits(limits.max_depth, 8 * (limits.max_nodes + limits.max_tensors)),
             allow_unknown_union_tags=True,  # options of operators that a later schema added: reported as unsupported
         )
     except FlatBufferError as error:

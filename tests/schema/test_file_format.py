@@ -22,7 +22,7 @@ from tpuconvert.schema.errors import InternalError, ResourceLimitError, UsageErr
 from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, MAGIC, FileModel, read_model, write_model
 from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.op import Op, all_ops
-from tpuconvert.schema.tpum_generated import AttributeKind
+from tpuconvert.schema.tpum_tables import AttributeKind
 from tpuconvert.schema.types import F32, I8, Chip, QuantParams, TensorType
 
 HEADER = struct.Struct("<8sIIQQQQQ8s16s")  # written down again: the layout is a promise

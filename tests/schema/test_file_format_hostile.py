@@ -15,7 +15,7 @@ import pytest
 import xxhash
 from tpum_models import MODELS, kinds_model, of_version, rich_model, tiny_model
 
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_encoder import encode
 from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model, write_model
@@ -140,8 +140,7 @@ def repack(path: Path, model: FileModel, change: Callable[[tpum.Model], tpum.Mod
     write_model(path, model)
     content = path.read_bytes()
     weights, size = struct.unpack_from("<QQ", content, 40)
-    writer = FlatBufferWriter()
-    return build_file(writer.finish(change(tables).pack(writer), b"TPUM"), content[weights : weights + size])
+    return build_file(tpum.pack(change(tables)), content[weights : weights + size])
 
 
 def in_graph(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
@@ -315,7 +314,7 @@ def test_unknown_enum_number(tmp_path: Path) -> None:
 
 def test_many_tables_that_share_one_long_vector_are_refused(tmp_path: Path) -> None:
     """100,000 values of 100,000 extents each would be 10^10 numbers out of one megabyte."""
-    writer = FlatBufferWriter()
+    writer = FlatBufferWriter(tpum.SCHEMA)
     shape, name = writer.scalars("q", range(100_000)), writer.string("v")
     value = writer.table(TableForm((0, "O", 0), (2, "O", 0)), name, shape)
     empty = writer.string("")

@@ -10,7 +10,7 @@ import xxhash
 from tpum_models import described, tiny_model
 
 from tpuconvert.schema import file_writer
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.file_encoder import encode
 from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model
 from tpuconvert.schema.graph import Graph

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tpum_models
 
-from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.file_decoder import decode
 from tpuconvert.schema.file_encoder import encode
