@@ -1,4 +1,4 @@
-"""Base class of the two-dimensional convolutions: parameters of the geometry, and shapes.
+"""Base classes of the convolutions: parameters of the geometry, and shapes.
 
 ``conv`` and ``conv_v2`` are convolutions, ``deconv`` and ``deconv_v2`` transposed ones.
 """
@@ -7,19 +7,81 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tpuconvert.schema.convolution import Window
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import plus, times
-from tpuconvert.schema.op import Extents, Op, Operand
+from tpuconvert.schema.op import Extents, Op, Operand, op_base
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed, number, window_extent
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ConvolutionParams(Op):
+class ConvolutionGeometry(NamedTuple):
+    """Geometry per spatial axis; pads are (before, after)."""
+
+    dilations: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    groups: int
+
+
+class SpatialConvolution(Op):
+    """Base of convolutions with any number of spatial axes."""
+
+    weight_layout: ClassVar[str] = "OIHW"
+    """Begins with O for convolutions, with I for transposed ones."""
+
+    @property
+    def geometry(self) -> ConvolutionGeometry:
+        """The geometry by axis."""
+        raise NotImplementedError
+
+    def window(self, w: Array) -> Any:
+        """Create the window for a weight array."""
+        raise NotImplementedError
+
+    @property
+    def _is_transposed(self) -> bool:
+        return self.weight_layout.startswith("I")
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Each element of the result is a sum over the kernel; transposed, each element of x is spread over it."""
+        x, w = operands[:2]
+        return math.prod(x if self._is_transposed else results[0]) * math.prod(w[1:])
+
+    def result_shape(self, x: TensorType, w: TensorType, b: TensorType | None) -> Shape:
+        """Shape [N, oc, ...] of the result.
+
+        Raises:
+            ShapeError: ranks, channels, groups, bias or extents do not fit together.
+        """
+        types, geometry = (x, w, b), self.geometry
+        check_ranks(self, *types)
+        first, second, *kernel = (number(self, "every extent of the weight", extent, *types) for extent in w.shape)
+        if first % geometry.groups:
+            what = "input" if self._is_transposed else "output"
+            raise ShapeError(f"{self.name}: {first} {what} channels in {geometry.groups} groups, got {listed(types)}")
+        outputs, inputs = second * geometry.groups, first
+        if not self._is_transposed:
+            outputs, inputs = inputs, outputs
+        check_extent(self, "the number of input channels", x.shape[1], inputs, *types)
+        check_bias(self, b, (outputs,) if b and b.rank == 1 else (1, outputs, *(1 for _ in kernel)), *types)
+        return (x.shape[0], outputs, *(self._extent(x, axis, geometry, size) for axis, size in enumerate(kernel)))
+
+    def _extent(self, x: TensorType, axis: int, geometry: ConvolutionGeometry, kernel: int) -> Dim:
+        stride, pads = geometry.strides[axis], sum(geometry.pads[axis])
+        reach, extent = geometry.dilations[axis] * (kernel - 1) + 1, x.shape[2 + axis]
+        if not self._is_transposed:
+            return window_extent(self, extent, pads, reach, stride, x)
+        result = plus(times(extent, stride), reach - stride - pads)
+        if isinstance(result, int) and result < 1:
+            raise ShapeError(f"{self}: the pads leave nothing of a result of {result + pads}, got {x}")
+        return result
+
+
+@op_base
+class ConvolutionParams(SpatialConvolution):
     """Geometry of a two-dimensional convolution: the first parameters of every convolution operator.
 
     Dilations, strides and pads are in pixels; h is vertical; t, b, l, r are top, bottom, left, right.
@@ -38,8 +100,7 @@ class ConvolutionParams(Op):
     stride_w: int = 1
     groups: int = 1
 
-    weight_layout: ClassVar[str] = "OIHW"
-    """OIHW for convolutions, IOHW for transposed ones."""
+    outputs = (Operand("tensor_o", (4,), "NCHW"),)
 
     def __post_init__(self) -> None:
         lowest = dict.fromkeys(("dh", "dw", "stride_h", "stride_w", "groups"), 1)
@@ -51,13 +112,10 @@ class ConvolutionParams(Op):
                 raise ValueError(f"{self.name}: {name} must be at least {limit}, found {getattr(self, name)}")
 
     @property
-    def _is_transposed(self) -> bool:
-        return self.weight_layout == "IOHW"
-
-    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Each element of the result is a sum over the kernel; transposed, each element of x is spread over it."""
-        x, w = operands[:2]
-        return math.prod(x if self._is_transposed else results[0]) * math.prod(w[1:])
+    def geometry(self) -> ConvolutionGeometry:
+        """The geometry by axis."""
+        pads = (self.pad_h_t, self.pad_h_b), (self.pad_w_l, self.pad_w_r)
+        return ConvolutionGeometry((self.dh, self.dw), (self.stride_h, self.stride_w), pads, self.groups)
 
     def window(self, w: Array) -> Window:
         """Create the window for a weight array."""
@@ -69,34 +127,6 @@ class ConvolutionParams(Op):
             self.groups,
         )
 
-    def result_shape(self, x: TensorType, w: TensorType, b: TensorType | None) -> Shape:
-        """Shape [N, oc, oh, ow] of the result.
-
-        Raises:
-            ShapeError: when ranks, channels, groups, bias or extents do not fit together.
-        """
-        types = (x, w, b)
-        check_ranks(self, *types)
-        first, second, kh, kw = (number(self, "every extent of the weight", extent, *types) for extent in w.shape)
-        if first % self.groups:
-            what = "input" if self._is_transposed else "output"
-            raise ShapeError(f"{self.name}: {first} {what} channels in {self.groups} groups, got {listed(types)}")
-        outputs, inputs = (second * self.groups, first) if self._is_transposed else (first, second * self.groups)
-        check_extent(self, "the number of input channels", x.shape[1], inputs, *types)
-        check_bias(self, b, (1, outputs, 1, 1), *types)
-        height = self._extent(x, x.shape[2], kh, self.dh, self.stride_h, self.pad_h_t + self.pad_h_b)
-        width = self._extent(x, x.shape[3], kw, self.dw, self.stride_w, self.pad_w_l + self.pad_w_r)
-        return (x.shape[0], outputs, height, width)
-
-    def _extent(self, x: TensorType, extent: Dim, kernel: int, dilation: int, stride: int, pads: int) -> Dim:
-        reach = dilation * (kernel - 1) + 1
-        if not self._is_transposed:
-            return window_extent(self, extent, pads, reach, stride, x)
-        result = plus(times(extent, stride), reach - stride - pads)
-        if isinstance(result, int) and result < 1:
-            raise ShapeError(f"{self}: the pads leave nothing of a result of {result + pads}, got {x}")
-        return result
-
 
 def convolution_inputs(layout: str) -> tuple[Operand, Operand, Operand]:
     """The operands of a convolution: image, weight of the given layout, optional bias [1, oc, 1, 1]."""
@@ -105,6 +135,3 @@ def convolution_inputs(layout: str) -> tuple[Operand, Operand, Operand]:
         Operand("tensor_weight", (4,), layout, coeff=True),
         Operand("tensor_bias", (4,), coeff=True, optional=True),
     )
-
-
-CONVOLUTION_OUTPUTS = (Operand("tensor_o", (4,), "NCHW"),)

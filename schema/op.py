@@ -157,6 +157,11 @@ def on(*everywhere: CaseLike, bm1682: _Entry = _UNSET, bm1684: _Entry = _UNSET, 
     return MappingProxyType({chip: _support(everywhere if e is _UNSET else e) for chip, e in named.items()})
 
 
+def on_bm1686(*cases: CaseLike) -> ChipTable:
+    """Legal data types of an operator that only BM1686 has."""
+    return on(bm1682=None, bm1684=None, bm1686=cases)
+
+
 def todo(*cases: CaseLike) -> Support:
     """Like a plain tuple of cases, but marked unfinished by the vendor."""
     return replace(_support(cases), todo=True)
@@ -340,6 +345,11 @@ class Op:
     infer: ClassVar[Callable[..., tuple[TensorType, ...]]]
     reference: ClassVar[Callable[..., tuple[Array, ...]]]
 
+    def result_dtype(self, first: DType) -> DType:
+        """Data type of the result: the parameter ``out_dtype`` if there is one and it is not None, else ``first``."""
+        chosen: DType | None = getattr(self, "out_dtype", None)
+        return first if chosen is None else chosen
+
     def is_unfinished(self) -> bool:
         """Return True if the vendor marks the operator with these parameters as unfinished on every chip."""
         return self.unfinished
@@ -430,6 +440,16 @@ class Op:
         return f"{self.name}({', '.join(changed)})"
 
 
+class UnaryOp(Op):
+    """Base of operators on one tensor whose result has the same shape."""
+
+    inputs: ClassVar[tuple[Operand, ...]] = (Operand("tensor_i"),)
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        return (TensorType(self.result_dtype(x.dtype), x.shape),)
+
+
 _PARAMETERS: dict[type[Op], tuple[str, ...]] = {}  # their names, looked at once
 
 
@@ -491,6 +511,13 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU, *, kw_only: bool = False) -> Ca
         return definition
 
     return register
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def op_base(definition: OpClass) -> OpClass:
+    """Make a class a base of operator definitions, which inherit its parameters."""
+    dataclass(eq=False, repr=False)(definition)
+    return definition
 
 
 def _accept_aliases(definition: type[Op]) -> None:

@@ -124,6 +124,14 @@ I32, U32 = DType.INT32, DType.UINT32
 I16, U16 = DType.INT16, DType.UINT16
 I8, U8 = DType.INT8, DType.UINT8
 
+BYTES = (I8, U8)
+SMALL = (I8, U8, I16, U16)
+"""The fixed-point types."""
+NUMBERS = (F32, I32, *SMALL)
+"""The data types of most data movement on BM1684."""
+NUMBERS_F16 = (F32, F16, I32, *SMALL)
+"""The same on BM1686."""
+
 
 class Chip(enum.Enum):
     """The three target chips. Their differences are declared in the operator definitions."""

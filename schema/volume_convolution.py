@@ -119,12 +119,12 @@ def _added_up(planes: Array, x: Array, window: VolumeWindow) -> Array:
 
 def volume_window(
     kernel: tuple[int, ...],
-    strides: tuple[int, int, int],
-    dilations: tuple[int, int, int],
-    pads: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads: tuple[tuple[int, int], ...],
     groups: int,
 ) -> VolumeWindow:
     """A window from one entry per axis (t, h, w); pads are (before, after)."""
     (along, (top, bottom), (left, right)) = pads
-    plane = Window((kernel[1], kernel[2]), strides[1:], dilations[1:], (top, left, bottom, right), groups)
-    return VolumeWindow(plane, kernel[0], strides[0], dilations[0], along)
+    (kt, kh, kw), (st, sh, sw), (dt, dh, dw) = kernel, strides, dilations
+    return VolumeWindow(Window((kh, kw), (sh, sw), (dh, dw), (top, left, bottom, right), groups), kt, st, dt, along)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import ChipTable, Op, case, on_bm1686
 from tpuconvert.schema.shape_checks import listed
-from tpuconvert.schema.types import Array, Dim, TensorType
+from tpuconvert.schema.types import BYTES, I32, U32, Array, Dim, TensorType
+
+
+def exact_dtypes(left: str, right: str, bias: str, result: str) -> ChipTable:
+    """Data types of the operators with 32-bit results, by the names of their operands."""
+    operands = {left: BYTES, right: BYTES, bias: (I32, U32), result: (I32, U32)}
+    return on_bm1686(case(operands, ZP_IN_RANGE_V2, compute="EXACT_INT"))
 
 
 def zero_point(op: Op, prefix: str) -> Array:

@@ -11,8 +11,8 @@ import numpy as np
 
 from tpuconvert.schema.elementwise import in_binary64
 from tpuconvert.schema.fixed_point import rhaz, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, same, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, DType, TensorType
+from tpuconvert.schema.op import LOCAL, Trait, UnaryOp, case, on, same, tpu_op
+from tpuconvert.schema.types import F16, F32, SMALL, Array, DType
 
 
 class ActiveType(enum.IntEnum):
@@ -86,18 +86,17 @@ _NON_NEGATIVE = (
     ActiveType.ACTIVE_SQRT,
     ActiveType.ACTIVE_SQUARE,
 )
-_SMALL = (I8, U8, I16, U16)
 _EXACT = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_ABSVAL)
 _LEAKY = ActiveType.ACTIVE_LEAKY_RELU
 
 _FIXED_POINT = (
     case(
-        {"tensor_i": _SMALL, "tensor_o": _SMALL},
+        {"tensor_i": SMALL, "tensor_o": SMALL},
         when=lambda op: op.active_type in _EXACT,
         when_text="active_type is RELU or ABSVAL",
         compute="EXACT_INT",
     ),
-    same(*_SMALL, when=lambda op: op.active_type is _LEAKY, when_text="active_type is LEAKY_RELU", compute="FLOAT32"),
+    same(*SMALL, when=lambda op: op.active_type is _LEAKY, when_text="active_type is LEAKY_RELU", compute="FLOAT32"),
 )
 _DTYPES = on(
     same(F32),
@@ -114,10 +113,9 @@ _DTYPES = on(
 )
 
 
-class ActivationFunction(Op):
+class ActivationFunction(UnaryOp):
     """Base of the two activation operators."""
 
-    inputs = (Operand("tensor_i"),)
     dtypes = _DTYPES
     locality = LOCAL
     traits = Trait.LUT
@@ -139,13 +137,9 @@ class ActivationFunction(Op):
         """True if the range of the function has no negative number."""
         return self.active_type in _NON_NEGATIVE
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (TensorType(x.dtype if self.out_dtype is None else self.out_dtype, x.shape),)
-
     def reference(self, x: Array) -> tuple[Array]:
         """Evaluate; functions that are neither RELU, ABSVAL nor LEAKY_RELU take floating point only."""
-        out = DType.of(x.dtype) if self.out_dtype is None else self.out_dtype
+        out = self.result_dtype(DType.of(x.dtype))
         if x.dtype.kind in "iu":
             return (saturate(self._of_integers(x.astype(np.int64)), out),)
         if self.active_type in _BINARY64:

@@ -9,17 +9,17 @@ from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import broadcast_shapes
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, same, todo, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, TensorType
-
-BYTES = (I8, U8)
-SMALL = (I8, U8, I16, U16)
-"""The fixed-point types."""
+from tpuconvert.schema.types import BYTES, F16, F32, I32, SMALL, U32, Array, Chip, DType, TensorType
 
 _VIA_FLOAT = same(I32, compute="FLOAT32")
 _EXACT_I32 = same(I32, compute="EXACT_INT")
 _EXACT_U32 = same(U32, compute="EXACT_INT")
 
-FIXED_SUM = case({"tensor_i0": SMALL, "tensor_i1": SMALL, "tensor_o": SMALL}, U16_OUT_NO_I16_IN, compute="EXACT_INT")
+FIXED_SUM = case(
+    {"tensor_i0": SMALL, "tensor_i1": SMALL, "tensor_o": SMALL},
+    U16_OUT_NO_I16_IN,
+    compute="EXACT_INT",
+)
 FIXED_PRODUCT = case({"tensor_i0": BYTES, "tensor_i1": BYTES, "tensor_o": SMALL}, compute="EXACT_INT")
 
 _SUM = on(
@@ -65,23 +65,9 @@ class BinaryArithmetic(Op):
         """Compute with the arithmetic of ``chip``."""
         return (combine(self.arithmetic, x0, x1, self.result_dtype(DType.of(x0.dtype)), chip),)
 
-    def result_dtype(self, first: DType) -> DType:
-        """Data type of the result: that of the first operand, unless a definition has ``out_dtype``."""
-        return first
-
-
-class FreeBinaryArithmetic(BinaryArithmetic):
-    """The same with a free type of fixed-point results."""
-
-    out_dtype: DType | None
-
-    def result_dtype(self, first: DType) -> DType:
-        """``out_dtype``, or the type of the first operand."""
-        return first if self.out_dtype is None else self.out_dtype
-
 
 @tpu_op("add")
-class Add(FreeBinaryArithmetic):
+class Add(BinaryArithmetic):
     """``y = sat(x0 + x1)``: add two tensors element-wise. Integers saturate.
 
     Shapes: x0 and x1 broadcast against each other.
@@ -97,7 +83,7 @@ class Add(FreeBinaryArithmetic):
 
 
 @tpu_op("sub")
-class Sub(FreeBinaryArithmetic):
+class Sub(BinaryArithmetic):
     """``y = sat(x0 - x1)``: subtract two tensors element-wise. Integers saturate.
 
     Shapes: x0 and x1 broadcast against each other.
@@ -113,7 +99,7 @@ class Sub(FreeBinaryArithmetic):
 
 
 @tpu_op("mul")
-class Mul(FreeBinaryArithmetic):
+class Mul(BinaryArithmetic):
     """``y = sat(x0 * x1)``: multiply two tensors element-wise. Integers saturate.
 
     Shapes: x0 and x1 broadcast against each other.

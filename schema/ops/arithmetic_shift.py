@@ -5,13 +5,16 @@ A positive amount multiplies and saturates, a negative one divides and rounds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import IO_SAME_SIGN, SHIFT_NOT_WIDER
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, normalize_axis
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, shift_left_exact
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, UnaryOp, case, on_bm1686, op_base, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
 
 __all__ = ["ArithmeticPcShift", "ArithmeticShift", "RoundingMode"]
@@ -43,89 +46,93 @@ def check_rounding(op: Op, mode: RoundingMode) -> RoundingMode:
     return RoundingMode(mode)
 
 
-def check_amounts(op: Op, shift_axis: int, x: TensorType, amount: TensorType) -> None:
-    """Check that there is one amount per index of the axis.
+class RoundingShift(UnaryOp):
+    """Base of the shifts with a rounding mode. ``out_dtype`` None means the type of x."""
 
-    Raises:
-        ShapeError: when there is not.
-    """
-    axis = normalize_axis(op.name, shift_axis, x)
-    if amount.rank != 1 or not may_equal(amount.shape[0], x.shape[axis]):
-        raise ShapeError(f"{op.name}: one amount per index of axis {axis}, got {x} and {amount}")
+    unfinished = True
+    locality = LOCAL
+    rounding_mode: RoundingMode
+    shift_by: ClassVar[Callable[..., Array]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+
+    def shifted(self, x: Array, amount: Shift) -> tuple[Array]:
+        """The result for one amount, or amounts that broadcast."""
+        return (self.shift_by(x, amount, self.rounding_mode, self.result_dtype(DType.of(x.dtype))),)
 
 
-@tpu_op("arithmetic_shift")
-class ArithmeticShift(Op):
-    """``y = x * 2^shift``: shift by one amount, rounded by ``rounding_mode``, saturated.
-
-    Shapes: x [...], y the same. Both are signed or both unsigned; widths may differ.
-    Units: ``shift`` in bits, positive to the left; -64 to 31.
-    ``out_dtype`` None means the type of x.
-    """
+@op_base
+class ShiftByOne(RoundingShift):
+    """Base of the shifts by one amount."""
 
     shift: int
     rounding_mode: RoundingMode
     out_dtype: DType | None = None
 
-    inputs = (Operand("tensor_i"),)
-    unfinished = True
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(case({"tensor_i": _DATA, "tensor_o": _DATA}, IO_SAME_SIGN, compute="EXACT_INT"),),
-    )
-    locality = LOCAL
     traits = Trait.ELEMENTWISE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+        super().__post_init__()
         if not -64 <= self.shift <= 31:
-            raise ValueError(f"arithmetic_shift: shift must be in -64..31, found {self.shift}")
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        return (TensorType(self.out_dtype or x.dtype, x.shape),)
+            raise ValueError(f"{self.name}: shift must be in -64..31, found {self.shift}")
 
     def reference(self, x: Array) -> tuple[Array]:
-        return (shifted(x, self.shift, self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)
+        return self.shifted(x, self.shift)
 
 
-@tpu_op("arithmetic_pc_shift")
-class ArithmeticPcShift(Op):
-    """``y = x * 2^s``: shift by one amount per channel, rounded by ``rounding_mode``, saturated.
-
-    Shapes: x [...], s [extent of ``shift_axis``], y as x. Both x and y are signed or both unsigned; s is not wider than
-    x.
-    ``out_dtype`` None means the type of x.
-    """
+@op_base
+class ShiftPerChannel(RoundingShift):
+    """Base of the shifts by one amount per index of an axis."""
 
     rounding_mode: RoundingMode
     shift_axis: int = 1
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"), Operand("tensor_shift", (1,), coeff=True))
-    unfinished = True
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {"tensor_i": _DATA, "tensor_shift": (I32, I16, I8), "tensor_o": _DATA},
-                IO_SAME_SIGN,
-                SHIFT_NOT_WIDER,
-                compute="EXACT_INT",
-            ),
-        ),
-    )
-    locality = LOCAL
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
-
-    def infer(self, x: TensorType, amount: TensorType) -> tuple[TensorType]:
-        check_amounts(self, self.shift_axis, x, amount)
-        return (TensorType(self.out_dtype or x.dtype, x.shape),)
+    def infer(self, x: TensorType, amount: TensorType) -> tuple[TensorType]:  # type: ignore[override]  # two operands
+        axis = normalize_axis(self.name, self.shift_axis, x)
+        if amount.rank != 1 or not may_equal(amount.shape[0], x.shape[axis]):
+            raise ShapeError(f"{self.name}: one amount per index of axis {axis}, got {x} and {amount}")
+        return super().infer(x)
 
     def reference(self, x: Array, amount: Array) -> tuple[Array]:
         shape = [1] * x.ndim
         shape[self.shift_axis] = -1
-        return (shifted(x, amount.reshape(shape), self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)
+        return self.shifted(x, amount.reshape(shape))
+
+
+@tpu_op("arithmetic_shift")
+class ArithmeticShift(ShiftByOne):
+    """``y = x * 2^shift``: shift by one amount, rounded by ``rounding_mode``, saturated.
+
+    Shapes: x [...], y the same. Both are signed or both unsigned; widths may differ.
+    Units: ``shift`` in bits, positive to the left; -64 to 31.
+
+    ``out_dtype`` None means the type of x.
+    """
+
+    dtypes = on_bm1686(case({"tensor_i": _DATA, "tensor_o": _DATA}, IO_SAME_SIGN, compute="EXACT_INT"))
+    shift_by = staticmethod(shifted)
+
+
+@tpu_op("arithmetic_pc_shift")
+class ArithmeticPcShift(ShiftPerChannel):
+    """``y = x * 2^s``: shift by one amount per channel, rounded by ``rounding_mode``, saturated.
+
+    Shapes: x [...], s [extent of ``shift_axis``], y as x. Both x and y are signed or both unsigned; s is not wider than
+    x.
+
+    ``out_dtype`` None means the type of x.
+    """
+
+    dtypes = on_bm1686(
+        case(
+            {"tensor_i": _DATA, "tensor_shift": (I32, I16, I8), "tensor_o": _DATA},
+            IO_SAME_SIGN,
+            SHIFT_NOT_WIDER,
+            compute="EXACT_INT",
+        )
+    )
+    shift_by = staticmethod(shifted)

@@ -11,18 +11,30 @@ from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Case, ChipTable, Op, Operand, Rule, Trait, case, on, same, todo, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
+from tpuconvert.schema.op import (
+    LOCAL,
+    ChipTable,
+    Op,
+    Operand,
+    Rule,
+    Trait,
+    UnaryOp,
+    case,
+    on,
+    op_base,
+    same,
+    todo,
+    tpu_op,
+)
+from tpuconvert.schema.types import BYTES, F16, F32, I32, SMALL, U32, Array, Chip, DType, Scalar, TensorType
 
-_BYTES = (I8, U8)
-_SMALL = (I8, U8, I16, U16)
 _VIA_FLOAT = same(I32, compute="FLOAT32")
 _EXACT_I32 = same(I32, compute="EXACT_INT")
 _EXACT_U32 = same(U32, compute="EXACT_INT")
 
 
 def _sum(tensor: str, *rules: Rule) -> ChipTable:
-    fixed = case({tensor: _SMALL, "scalar": _SMALL, "tensor_o": _SMALL}, *rules, compute="EXACT_INT")
+    fixed = case({tensor: SMALL, "scalar": SMALL, "tensor_o": SMALL}, *rules, compute="EXACT_INT")
     return on(
         same(F32),
         _VIA_FLOAT,
@@ -31,13 +43,13 @@ def _sum(tensor: str, *rules: Rule) -> ChipTable:
     )
 
 
-_PRODUCT: Case = case({"tensor_i0": _BYTES, "scalar": _BYTES, "tensor_o": _SMALL}, compute="EXACT_INT")
+_PRODUCT = case({"tensor_i0": BYTES, "scalar": BYTES, "tensor_o": SMALL}, compute="EXACT_INT")
 
 _SELECTION = on(
     same(F32),
     _VIA_FLOAT,
-    bm1684=(same(F32), _VIA_FLOAT, same(*_SMALL)),
-    bm1686=(same(F32), same(F16), same(I32), same(U32), same(*_SMALL)),
+    bm1684=(same(F32), _VIA_FLOAT, same(*SMALL)),
+    bm1686=(same(F32), same(F16), same(I32), same(U32), same(*SMALL)),
 )
 
 
@@ -47,10 +59,11 @@ _WITH_SCALAR: dict[tuple[Arithmetic, bool], type[ScalarArithmetic]] = {}  # ever
 def with_scalar(arithmetic: Arithmetic, number: Scalar, *, scalar_first: bool = False) -> ScalarArithmetic:
     """The operator for ``x OP number``, or for ``number OP x`` with ``scalar_first``."""
     kind = _WITH_SCALAR.get((arithmetic, scalar_first)) or _WITH_SCALAR[arithmetic, False]  # a commutative one
-    return kind(number)  # type: ignore[call-arg]  # all definitions begin with this field
+    return kind(number)
 
 
-class ScalarArithmetic(Op):
+@op_base
+class ScalarArithmetic(UnaryOp):
     """Base of element-wise operators on a tensor and a number."""
 
     inputs = (Operand("tensor_i0"),)
@@ -71,36 +84,17 @@ class ScalarArithmetic(Op):
         """True for a sum, product, quotient or minimum with a number that is not negative."""
         return Trait.KEEPS_SIGN in self.traits and self.scalar.value >= 0
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (TensorType(self.result_dtype(x.dtype), x.shape),)
-
     def reference(self, x: Array, *, chip: Chip) -> tuple[Array]:
         """Compute with the arithmetic of ``chip``."""
         number = self.scalar.array
         a, b = (number, x) if self.scalar_first else (x, number)
         return (combine(self.arithmetic, a, b, self.result_dtype(DType.of(x.dtype)), chip),)
 
-    def result_dtype(self, first: DType) -> DType:
-        """Data type of the result: that of the tensor, unless a definition has ``out_dtype``."""
-        return first
-
-
-class FreeScalarArithmetic(ScalarArithmetic):
-    """As above, where fixed-point results may have another type than the tensor."""
-
-    out_dtype: DType | None
-
-    def result_dtype(self, first: DType) -> DType:
-        """``out_dtype``, or the type of the tensor."""
-        return first if self.out_dtype is None else self.out_dtype
-
 
 @tpu_op("adds")
-class Adds(FreeScalarArithmetic):
+class Adds(ScalarArithmetic):
     """``y = sat(x + scalar)``: add a number to every element. Integers saturate."""
 
-    scalar: Scalar
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.ADD
@@ -109,10 +103,9 @@ class Adds(FreeScalarArithmetic):
 
 
 @tpu_op("subs")
-class Subs(FreeScalarArithmetic):
+class Subs(ScalarArithmetic):
     """``y = sat(x - scalar)``: subtract a number from every element. Integers saturate."""
 
-    scalar: Scalar
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.SUB
@@ -121,10 +114,9 @@ class Subs(FreeScalarArithmetic):
 
 
 @tpu_op("rsubs")
-class Rsubs(FreeScalarArithmetic):
+class Rsubs(ScalarArithmetic):
     """``y = sat(scalar - x)``: subtract every element from a number. Integers saturate."""
 
-    scalar: Scalar
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"),)
@@ -135,10 +127,9 @@ class Rsubs(FreeScalarArithmetic):
 
 
 @tpu_op("muls")
-class Muls(FreeScalarArithmetic):
+class Muls(ScalarArithmetic):
     """``y = sat(x * scalar)``: multiply every element by a number. Integers saturate."""
 
-    scalar: Scalar
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.MUL
@@ -155,8 +146,6 @@ class Muls(FreeScalarArithmetic):
 class Divs(ScalarArithmetic):
     """``y = x / scalar``: divide every element by a number; not a multiplication by the reciprocal."""
 
-    scalar: Scalar
-
     arithmetic = Arithmetic.DIV
     traits = Trait.LUT | Trait.AFFINE | Trait.KEEPS_SIGN
     dtypes = on(same(F32), bm1686=todo(same(F32), same(F16)))
@@ -165,8 +154,6 @@ class Divs(ScalarArithmetic):
 @tpu_op("rdivs")
 class Rdivs(ScalarArithmetic):
     """``y = scalar / x``: divide a number by every element."""
-
-    scalar: Scalar
 
     inputs = (Operand("tensor_i"),)
     arithmetic = Arithmetic.DIV
@@ -179,8 +166,6 @@ class Maxs(ScalarArithmetic):
     """``y = max(x, scalar)``: limit every element from below; NaN stays NaN."""
 
     infinity = InfinityUse.DEFINED
-
-    scalar: Scalar
 
     arithmetic = Arithmetic.MAX
     dtypes = _SELECTION
@@ -195,8 +180,6 @@ class Mins(ScalarArithmetic):
     """``y = min(x, scalar)``: limit every element from above; NaN stays NaN."""
 
     infinity = InfinityUse.DEFINED
-
-    scalar: Scalar
 
     arithmetic = Arithmetic.MIN
     traits = Trait.LUT | Trait.KEEPS_SIGN

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import enum
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import shift_wrapping
 from tpuconvert.schema.op import LOCAL, Op, Operand, OpKind, Support, on, same, tpu_op
-from tpuconvert.schema.ops.bit_logic import LOGIC, Logic
 from tpuconvert.schema.types import F32, I32, U32, Array, Chip, DType, TensorType
 
 
@@ -73,14 +72,26 @@ _WORDS = on(bm1682=None, bm1684=_bm1684(F32, I32, U32), bm1686=None)
 _INTEGERS = on(bm1682=None, bm1684=_bm1684(I32, U32), bm1686=None)
 
 
-def check_code(op: Op, found: BmAtomicOp, wanted: BmAtomicOp) -> None:
-    """Check that an operator has its own operation code.
+def check_code(op: Op, found: BmAtomicOp) -> None:
+    """Check that an operator has its own operation code, the default of its parameter ``op``.
 
     Raises:
         ValueError: when it has another one.
     """
+    wanted: Any = op.__dataclass_fields__["op"].default
     if BmAtomicOp(found) is not wanted:
         raise ValueError(f"{op.name}: the operation code is {wanted.name}, found {BmAtomicOp(found).name}")
+
+
+def infer_copy(op: Op, x: TensorType | None) -> tuple[TensorType]:
+    """Shapes: y as x.
+
+    Raises:
+        ShapeError: there is no x.
+    """
+    if x is None:
+        raise ShapeError(f"{op.name}: there is no tensor to copy")
+    return (TensorType(x.dtype, combined_shape(op, x, None, lambda _: False)),)
 
 
 def words(x: Array) -> Array:
@@ -114,10 +125,9 @@ class AtomicArithmetic(Op, abc.ABC):
     outputs = (Operand("output", (4,), "NCHW, strided"),)
     dtypes = _FLOAT
     locality = LOCAL
-    code: ClassVar[BmAtomicOp]
 
     def __post_init__(self) -> None:
-        check_code(self, self.op, self.code)
+        check_code(self, self.op)
 
     def infer(
         self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
@@ -176,7 +186,6 @@ class BmAdd(_FloatArithmetic):
 
     op: BmAtomicOp = BmAtomicOp.BM_ADD
 
-    code = BmAtomicOp.BM_ADD
     arithmetic = Arithmetic.ADD
 
 
@@ -186,7 +195,6 @@ class BmSub(_FloatArithmetic):
 
     op: BmAtomicOp = BmAtomicOp.BM_SUB
 
-    code = BmAtomicOp.BM_SUB
     arithmetic = Arithmetic.SUB
 
 
@@ -196,7 +204,6 @@ class BmMul(_FloatArithmetic):
 
     op: BmAtomicOp = BmAtomicOp.BM_MUL
 
-    code = BmAtomicOp.BM_MUL
     arithmetic = Arithmetic.MUL
 
 
@@ -206,7 +213,6 @@ class BmDiv(_FloatArithmetic):
 
     op: BmAtomicOp = BmAtomicOp.BM_DIV
 
-    code = BmAtomicOp.BM_DIV
     arithmetic = Arithmetic.DIV
 
 
@@ -216,7 +222,6 @@ class BmMax(_FloatArithmetic):
 
     op: BmAtomicOp = BmAtomicOp.BM_MAX
 
-    code = BmAtomicOp.BM_MAX
     arithmetic = Arithmetic.MAX
 
 
@@ -226,7 +231,6 @@ class BmMin(_FloatArithmetic):
 
     op: BmAtomicOp = BmAtomicOp.BM_MIN
 
-    code = BmAtomicOp.BM_MIN
     arithmetic = Arithmetic.MIN
 
 
@@ -237,7 +241,6 @@ class BmMac(_FloatArithmetic):
     op: BmAtomicOp = BmAtomicOp.BM_MAC
 
     inputs = (FIRST, SECOND, OLD)
-    code = BmAtomicOp.BM_MAC
     arithmetic = Arithmetic.MUL
 
     def accumulate(self, x0: Array, x1: Array, old: Array) -> Array:
@@ -248,10 +251,11 @@ class _BitLogic(AtomicArithmetic):
     """The 32-bit patterns, whatever the data type."""
 
     dtypes = _WORDS
-    logic: ClassVar[Logic]
+    logic: ClassVar[np.ufunc]
 
     def compute(self, x0: Array, x1: Array) -> Array:
-        return LOGIC[self.logic](words(x0), words(x1)).view(x0.dtype)
+        result: Array = self.logic(words(x0), words(x1)).view(x0.dtype)
+        return result
 
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_AND", OpKind.ATOMIC, kw_only=True)
@@ -260,8 +264,7 @@ class BmAnd(_BitLogic):
 
     op: BmAtomicOp = BmAtomicOp.BM_AND
 
-    code = BmAtomicOp.BM_AND
-    logic = Logic.AND
+    logic = np.bitwise_and
 
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_OR", OpKind.ATOMIC, kw_only=True)
@@ -270,8 +273,7 @@ class BmOr(_BitLogic):
 
     op: BmAtomicOp = BmAtomicOp.BM_OR
 
-    code = BmAtomicOp.BM_OR
-    logic = Logic.OR
+    logic = np.bitwise_or
 
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_XOR", OpKind.ATOMIC, kw_only=True)
@@ -280,8 +282,7 @@ class BmXor(_BitLogic):
 
     op: BmAtomicOp = BmAtomicOp.BM_XOR
 
-    code = BmAtomicOp.BM_XOR
-    logic = Logic.XOR
+    logic = np.bitwise_xor
 
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_SHIFT", OpKind.ATOMIC, kw_only=True)
@@ -295,7 +296,6 @@ class BmShift(AtomicArithmetic):
     shift_type: ShiftType
 
     dtypes = _INTEGERS
-    code = BmAtomicOp.BM_SHIFT
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -322,8 +322,6 @@ class BmSg(_Selection):
     op: BmAtomicOp = BmAtomicOp.BM_SG
     select_value: float
 
-    code = BmAtomicOp.BM_SG
-
     def compute(self, x0: Array, x1: Array) -> Array:
         return self.select(x0 > x1, x0.dtype)
 
@@ -336,7 +334,6 @@ class BmSe(_Selection):
     select_value: float
 
     dtypes = _WORDS
-    code = BmAtomicOp.BM_SE
 
     def compute(self, x0: Array, x1: Array) -> Array:
         return self.select(words(x0) == words(x1), x0.dtype)
@@ -349,15 +346,11 @@ class BmCpy(AtomicArithmetic):
     op: BmAtomicOp = BmAtomicOp.BM_CPY
 
     dtypes = _WORDS
-    code = BmAtomicOp.BM_CPY
 
     def infer(
-        self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
+        self, x0: TensorType | None = None, x1: TensorType | None = None, old: object = None
     ) -> tuple[TensorType]:
-        """Shapes: y as x0."""
-        if x0 is None:
-            raise ShapeError(f"{self.name}: there is no tensor to copy")
-        return (TensorType(x0.dtype, combined_shape(self, x0, None, lambda _: False)),)
+        return infer_copy(self, x0)
 
     def compute(self, x0: Array, x1: Array) -> Array:
         return x0.copy()

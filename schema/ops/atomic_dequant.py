@@ -17,12 +17,12 @@ from tpuconvert.schema.atomic_operands import (
     per_channel_operand,
 )
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, rescale_one_rounding, saturate
-from tpuconvert.schema.op import LOCAL, Arrays, Op, OpKind, Types, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Arrays, Op, OpKind, Types, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_rounding
 from tpuconvert.schema.ops.atomic_requant import (
     HIGHEST_SHIFT,
     LOWEST_SHIFT,
-    bdc_support,
+    bdc_dtypes,
     check_multiplier_shift,
     per_channel,
 )
@@ -66,7 +66,7 @@ class TpuBdcIntDequant(Dequantization):
     out_dtype: DType | None = None
 
     inputs = (SOURCE,)
-    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=_SOURCES, dst=_INTEGERS))
+    dtypes = bdc_dtypes(src=_SOURCES, dst=_INTEGERS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,7 +96,7 @@ class TpuBdcIntPcDequant(Dequantization):
     out_dtype: DType | None = None
 
     inputs = (SOURCE, per_channel_operand("quant"))
-    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=_SOURCES, dst=_INTEGERS, quant=(I32,)))
+    dtypes = bdc_dtypes(src=_SOURCES, dst=_INTEGERS, quant=(I32,))
 
     def infer(self, x: TensorType, quant: TensorType) -> tuple[TensorType]:
         check_atomic(self, x)
@@ -130,7 +130,7 @@ class TpuBdcFp32Dequant(Dequantization):
     rounding_mode: RoundingMode
 
     inputs = (SOURCE,)
-    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=_SOURCES, dst=(F32,)))
+    dtypes = bdc_dtypes(src=_SOURCES, dst=(F32,))
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         check_atomic(self, x)
@@ -152,11 +152,7 @@ class TpuBdcFp32PcDequant(Dequantization):
     rounding_mode: RoundingMode
 
     inputs = (SOURCE, per_channel_operand("quant_offset"), per_channel_operand("quant_scale"))
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=bdc_support(src=_SOURCES, dst=(F32,), quant_offset=(I32,), quant_scale=(F32,)),
-    )
+    dtypes = bdc_dtypes(src=_SOURCES, dst=(F32,), quant_offset=(I32,), quant_scale=(F32,))
 
     def infer(self, x: TensorType, quant_offset: TensorType, quant_scale: TensorType) -> tuple[TensorType]:
         check_atomic(self, x)

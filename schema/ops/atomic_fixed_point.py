@@ -24,14 +24,12 @@ from tpuconvert.schema.ops.atomic_arithmetic import (
     BmAtomicOp,
     ShiftType,
     check_code,
+    infer_copy,
     shifted_pattern,
 )
-from tpuconvert.schema.ops.bit_logic import LOGIC, Logic
-from tpuconvert.schema.types import I8, I16, U8, U16, Array, Chip, DType, TensorType
+from tpuconvert.schema.types import BYTES, I16, SMALL, U16, Array, Chip, DType, TensorType
 
-_BYTES = (I8, U8)
 _HALVES = (I16, U16)
-_ALL = (*_BYTES, *_HALVES)
 
 
 def _bm1684(*rules: Rule, **operands: tuple[DType, ...]) -> ChipTable:
@@ -43,7 +41,7 @@ def _one_dtype(*dtypes: DType) -> ChipTable:
     return on(bm1682=None, bm1684=Support((same(*dtypes),), inferred=True), bm1686=None)
 
 
-_SUMS = _bm1684(INPUTS_SAME_WIDTH, input0=_ALL, input1=_ALL, output=_ALL)
+_SUMS = _bm1684(INPUTS_SAME_WIDTH, input0=SMALL, input1=SMALL, output=SMALL)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -60,10 +58,9 @@ class FixedPointArithmetic(Op, abc.ABC):
     inputs: ClassVar[tuple[Operand, ...]] = (FIRST, SECOND)
     outputs = (Operand("output", (4,), "NCHW; 8-bit data in 4N, 16-bit in 2N storage"),)
     locality = LOCAL
-    code: ClassVar[BmAtomicOp]
 
     def __post_init__(self) -> None:
-        check_code(self, self.op, self.code)
+        check_code(self, self.op)
 
     def infer(
         self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
@@ -84,11 +81,6 @@ class FixedPointArithmetic(Op, abc.ABC):
             check_same_shape(self, shape, old)
         return (TensorType(self.result_dtype(x0.dtype if old is None else old.dtype), shape),)
 
-    def result_dtype(self, first: DType) -> DType:
-        """The type of the result: ``out_dtype`` where the operation has one, else that of the first operand."""
-        chosen: DType | None = getattr(self, "out_dtype", None)
-        return first if chosen is None else chosen
-
 
 class _Combination(FixedPointArithmetic):
     """Two operands, exact inside, saturated once."""
@@ -107,7 +99,6 @@ class BmQuantizedAdd(_Combination):
     out_dtype: DType | None = None
 
     dtypes = _SUMS
-    code = BmAtomicOp.BM_ADD
     arithmetic = Arithmetic.ADD
 
 
@@ -119,7 +110,6 @@ class BmQuantizedSub(_Combination):
     out_dtype: DType | None = None
 
     dtypes = _SUMS
-    code = BmAtomicOp.BM_SUB
     arithmetic = Arithmetic.SUB
 
 
@@ -129,8 +119,7 @@ class BmQuantizedMax(_Combination):
 
     op: BmAtomicOp = BmAtomicOp.BM_MAX
 
-    dtypes = _one_dtype(*_ALL)
-    code = BmAtomicOp.BM_MAX
+    dtypes = _one_dtype(*SMALL)
     arithmetic = Arithmetic.MAX
 
 
@@ -140,8 +129,7 @@ class BmQuantizedMin(_Combination):
 
     op: BmAtomicOp = BmAtomicOp.BM_MIN
 
-    dtypes = _one_dtype(*_ALL)
-    code = BmAtomicOp.BM_MIN
+    dtypes = _one_dtype(*SMALL)
     arithmetic = Arithmetic.MIN
 
 
@@ -158,8 +146,7 @@ class BmQuantizedMul(FixedPointArithmetic):
     rshift_bit: int = 0
     out_dtype: DType | None = None
 
-    dtypes = _bm1684(input0=_BYTES, input1=_BYTES, output=_ALL)
-    code = BmAtomicOp.BM_MUL
+    dtypes = _bm1684(input0=BYTES, input1=BYTES, output=SMALL)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,8 +170,7 @@ class BmQuantizedMac(FixedPointArithmetic):
     out_dtype: DType | None = None
 
     inputs = (FIRST, SECOND, OLD)
-    dtypes = _bm1684(input0=_BYTES, input1=_BYTES, output_old=_HALVES, output=_HALVES)
-    code = BmAtomicOp.BM_MAC
+    dtypes = _bm1684(input0=BYTES, input1=BYTES, output_old=_HALVES, output=_HALVES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,7 +191,6 @@ class BmQuantizedShift(FixedPointArithmetic):
     out_dtype: DType | None = None
 
     dtypes = _bm1684(input0=_HALVES, input1=(I16,), output=_HALVES)
-    code = BmAtomicOp.BM_SHIFT
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -219,11 +204,11 @@ class BmQuantizedShift(FixedPointArithmetic):
 class _BitLogic(FixedPointArithmetic):
     """The bit patterns of two operands."""
 
-    dtypes = _one_dtype(*_ALL)
-    logic: ClassVar[Logic]
+    dtypes = _one_dtype(*SMALL)
+    logic: ClassVar[np.ufunc]
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
-        return (LOGIC[self.logic](x0, x1),)
+        return (self.logic(x0, x1),)
 
 
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_AND", OpKind.ATOMIC, kw_only=True)
@@ -232,8 +217,7 @@ class BmQuantizedAnd(_BitLogic):
 
     op: BmAtomicOp = BmAtomicOp.BM_AND
 
-    code = BmAtomicOp.BM_AND
-    logic = Logic.AND
+    logic = np.bitwise_and
 
 
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_OR", OpKind.ATOMIC, kw_only=True)
@@ -242,8 +226,7 @@ class BmQuantizedOr(_BitLogic):
 
     op: BmAtomicOp = BmAtomicOp.BM_OR
 
-    code = BmAtomicOp.BM_OR
-    logic = Logic.OR
+    logic = np.bitwise_or
 
 
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_XOR", OpKind.ATOMIC, kw_only=True)
@@ -252,8 +235,7 @@ class BmQuantizedXor(_BitLogic):
 
     op: BmAtomicOp = BmAtomicOp.BM_XOR
 
-    code = BmAtomicOp.BM_XOR
-    logic = Logic.XOR
+    logic = np.bitwise_xor
 
 
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_CPY", OpKind.ATOMIC, kw_only=True)
@@ -262,16 +244,12 @@ class BmQuantizedCpy(FixedPointArithmetic):
 
     op: BmAtomicOp = BmAtomicOp.BM_CPY
 
-    dtypes = _one_dtype(*_BYTES)
-    code = BmAtomicOp.BM_CPY
+    dtypes = _one_dtype(*BYTES)
 
     def infer(
-        self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
+        self, x0: TensorType | None = None, x1: TensorType | None = None, old: object = None
     ) -> tuple[TensorType]:
-        """Shapes: y as x0."""
-        if x0 is None:
-            raise ShapeError(f"{self.name}: there is no tensor to copy")
-        return (TensorType(x0.dtype, combined_shape(self, x0, None, lambda _: False)),)
+        return infer_copy(self, x0)
 
     def reference(self, x0: Array, x1: Array | None = None) -> tuple[Array]:
         return (x0.copy(),)

@@ -17,7 +17,7 @@ from tpuconvert.schema.atomic_operands import (
     per_channel_operand,
 )
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, saturate
-from tpuconvert.schema.op import LOCAL, Arrays, Op, OpKind, Support, Types, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Arrays, ChipTable, Op, OpKind, Support, Types, case, on, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_rounding
 from tpuconvert.schema.rescaling import requantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
@@ -26,9 +26,9 @@ SOURCES = (I32, I16, U16)
 RESULTS = (I16, U16, I8, U8)
 
 
-def bdc_support(**operands: tuple[DType, ...]) -> Support:
+def bdc_dtypes(**operands: tuple[DType, ...]) -> ChipTable:
     """The kernel interface of BM1686; the source does not name the chip."""
-    return Support((case(operands),), inferred=True)
+    return on(bm1682=None, bm1684=None, bm1686=Support((case(operands),), inferred=True))
 
 
 class Requantization(Op):
@@ -39,10 +39,15 @@ class Requantization(Op):
 
     out_dtype: DType | None
 
+    def __post_init__(self) -> None:
+        for name in ("rounding_mode", "dst_rounding_mode", "src_rounding_mode"):
+            if hasattr(self, name):
+                object.__setattr__(self, name, check_rounding(self, getattr(self, name)))
+
     @property
-    def result_dtype(self) -> DType:
-        """The type of the result."""
-        return self.out_dtype or I8
+    def out(self) -> DType:
+        """Data type of the result."""
+        return self.result_dtype(I8)
 
 
 def check_multiplier_shift(op: Op, multiplier: int, shift: int) -> None:
@@ -78,20 +83,20 @@ class TpuBdcIntRequant(Requantization):
     out_dtype: DType | None = None
 
     inputs = (SOURCE,)
-    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS))
+    dtypes = bdc_dtypes(src=SOURCES, dst=RESULTS)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+        super().__post_init__()
         check_multiplier_shift(self, self.multiplier, self.shift)
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         check_atomic(self, x)
-        check_offset(self, self.offset, I16, U16, self.result_dtype)
-        return (TensorType(self.result_dtype, x.shape),)
+        check_offset(self, self.offset, I16, U16, self.out)
+        return (TensorType(self.out, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
         rescaled = rescale_one_rounding(x, self.multiplier, self.shift, self.rounding_mode)
-        return (saturate(rescaled + self.offset, self.result_dtype),)
+        return (saturate(rescaled + self.offset, self.out),)
 
 
 @tpu_op("tpu_bdc_int_pc_requant", OpKind.ATOMIC, kw_only=True)
@@ -106,28 +111,25 @@ class TpuBdcIntPcRequant(Requantization):
     out_dtype: DType | None = None
 
     inputs = (SOURCE, per_channel_operand("quant"))
-    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS, quant=(I32,)))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+    dtypes = bdc_dtypes(src=SOURCES, dst=RESULTS, quant=(I32,))
 
     def infer(self, x: TensorType, quant: TensorType) -> tuple[TensorType]:
         check_atomic(self, x)
         check_per_channel(self, x, quant, 3)
-        return (TensorType(self.result_dtype, x.shape),)
+        return (TensorType(self.out, x.shape),)
 
     def check_values(self, types: Types, arrays: Arrays) -> None:
         """Check shifts and offsets."""
         quant = arrays[1]
         if quant is not None:
-            offsets = I16 if self.result_dtype.is_signed else U16
+            offsets = I16 if self.out.is_signed else U16
             check_range(self, "shift", quant[..., 1], LOWEST_SHIFT, HIGHEST_SHIFT)
             check_range(self, "offset", quant[..., 2], offsets.min, offsets.max)
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
         multiplier, shift, offset = (per_channel(quant, place).astype(np.int64) for place in range(3))
         rescaled = rescale_one_rounding(x, multiplier, shift, self.rounding_mode)
-        return (saturate(rescaled + offset, self.result_dtype),)
+        return (saturate(rescaled + offset, self.out),)
 
 
 @tpu_op("tpu_bdc_fp32_requant", OpKind.ATOMIC, kw_only=True)
@@ -145,20 +147,16 @@ class TpuBdcFp32Requant(Requantization):
     out_dtype: DType | None = None
 
     inputs = (SOURCE,)
-    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dst_rounding_mode", check_rounding(self, self.dst_rounding_mode))
-        object.__setattr__(self, "src_rounding_mode", check_rounding(self, self.src_rounding_mode))
+    dtypes = bdc_dtypes(src=SOURCES, dst=RESULTS)
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         check_atomic(self, x)
-        return (TensorType(self.result_dtype, x.shape),)
+        return (TensorType(self.out, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
         scale, offset = np.asarray(self.scale, np.float32), np.asarray(self.offset, np.float32)
         modes = {"to_integer": self.dst_rounding_mode, "to_float": self.src_rounding_mode}
-        return (requantize(x, scale, offset, self.result_dtype, **modes),)
+        return (requantize(x, scale, offset, self.out, **modes),)
 
 
 @tpu_op("tpu_bdc_fp32_pc_requant", OpKind.ATOMIC, kw_only=True)
@@ -173,18 +171,14 @@ class TpuBdcFp32PcRequant(Requantization):
     out_dtype: DType | None = None
 
     inputs = (SOURCE, per_channel_operand("quant"))
-    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS, quant=(F32,)))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dst_rounding_mode", check_rounding(self, self.dst_rounding_mode))
-        object.__setattr__(self, "src_rounding_mode", check_rounding(self, self.src_rounding_mode))
+    dtypes = bdc_dtypes(src=SOURCES, dst=RESULTS, quant=(F32,))
 
     def infer(self, x: TensorType, quant: TensorType) -> tuple[TensorType]:
         check_atomic(self, x)
         check_per_channel(self, x, quant, 2)
-        return (TensorType(self.result_dtype, x.shape),)
+        return (TensorType(self.out, x.shape),)
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
         scale, offset = per_channel(quant, 0), per_channel(quant, 1)
         modes = {"to_integer": self.dst_rounding_mode, "to_float": self.src_rounding_mode}
-        return (requantize(x, scale, offset, self.result_dtype, **modes),)
+        return (requantize(x, scale, offset, self.out, **modes),)

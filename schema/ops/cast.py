@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.schema.fixed_point import rhaz, saturate
-from tpuconvert.schema.op import Case, Op, Operand, Trait, case, limited_local, on, tpu_op
+from tpuconvert.schema.op import Case, Trait, UnaryOp, case, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, TensorType
 
 
@@ -43,7 +43,7 @@ def _nearest(x: Array) -> Array:
 
 
 @tpu_op("cast")
-class Cast(Op):
+class Cast(UnaryOp):
     """``y = x`` as ``out_dtype``.
 
     Float to integer rounds half away from zero and saturates, NaN gives 0. Integer to integer saturates. To float is
@@ -52,16 +52,11 @@ class Cast(Op):
 
     out_dtype: DType
 
-    inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=_pairs(((F32,), (I32, I8, U8)), ((I32, I8, U8), (F32,))), bm1684=_BM1684, bm1686=_BM1684 + _HALF)
     locality = limited_local(
         _is_local, "on BM1682 only FLOAT32 to INT32 is local; on the others everything but INT32 to FLOAT32"
     )
     traits = Trait.UNARY
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (TensorType(self.out_dtype, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
         """Round once, saturate once."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, todo, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, on, op_base, todo, tpu_op
 from tpuconvert.schema.types import F32, I8, U8, Array, TensorType, format_shape
 
 
+@op_base
 class ChannelShift(Op):
     """Base of operators that move slices along axis 1."""
 
@@ -17,7 +18,7 @@ class ChannelShift(Op):
     locality = LOCAL
 
     num: int
-    axis: int
+    axis: int = 1
 
     def __post_init__(self) -> None:
         if self.num < 0 or self.axis != 1:
@@ -47,9 +48,6 @@ def _move(x: Array, distance: int) -> Array:
 class Lshift(ChannelShift):
     """``y[:, c] = x[:, c + num]``: shift along axis 1 towards index 0 and fill with zeros."""
 
-    num: int
-    axis: int = 1
-
     def reference(self, x: Array) -> tuple[Array]:
         """Any distance is allowed."""
         return (_move(x, -self.num),)
@@ -58,9 +56,6 @@ class Lshift(ChannelShift):
 @tpu_op("rshift")
 class Rshift(ChannelShift):
     """``y[:, c] = x[:, c - num]``: shift along axis 1 away from index 0 and fill with zeros."""
-
-    num: int
-    axis: int = 1
 
     def reference(self, x: Array) -> tuple[Array]:
         """Any distance is allowed."""
@@ -71,9 +66,6 @@ class Rshift(ChannelShift):
 class Clshift(ChannelShift):
     """``y[:, c] = x[:, (c + num) % C]``: rotate along axis 1 towards index 0."""
 
-    num: int
-    axis: int = 1
-
     def reference(self, x: Array) -> tuple[Array]:
         """Any distance is allowed."""
         return (np.roll(x, -self.num, axis=1),)
@@ -82,9 +74,6 @@ class Clshift(ChannelShift):
 @tpu_op("crshift")
 class Crshift(ChannelShift):
     """``y[:, c] = x[:, (c - num) % C]``: rotate along axis 1 away from index 0."""
-
-    num: int
-    axis: int = 1
 
     def reference(self, x: Array) -> tuple[Array]:
         """Any distance is allowed."""

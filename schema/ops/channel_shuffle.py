@@ -10,9 +10,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Operand, OpKind, Trait, on, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.shape_checks import check_ranks
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
-
-_FIXED = (F32, I32, I8, U8, I16, U16)
+from tpuconvert.schema.types import F16, F32, NUMBERS, Array, TensorType
 
 
 @tpu_op("channel_shuffle", OpKind.COMPOSITE)
@@ -27,7 +25,7 @@ class ChannelShuffle(Composite):
 
     # Seven axes: the expansion needs one more.
     inputs = (Operand("tensor_i", tuple(range(2, 8)), layout="NCHW"),)
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=(*_FIXED, F16))
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=(*NUMBERS, F16))
     traits = Trait.VIEWS
     rewrite_weight = 2
 

@@ -6,21 +6,20 @@ import numpy as np
 
 from tpuconvert.schema.elementwise import maximum, minimum, through_binary32
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, same, tpu_op
-from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, Scalar, TensorType
+from tpuconvert.schema.op import LOCAL, Trait, UnaryOp, on, same, tpu_op
+from tpuconvert.schema.types import F32, I32, SMALL, Array, Scalar
 
-_WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(I8, U8, I16, U16))
+_WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(*SMALL))
 
 
 @tpu_op("clamp")
-class Clamp(Op):
+class Clamp(UnaryOp):
     """``y = min(max(x, min), max)``, element-wise. INT32 passes through float32 on every chip."""
 
     min: Scalar
     max: Scalar
 
     infinity = InfinityUse.DEFINED
-    inputs = (Operand("tensor_i"),)
     dtypes = on(*_WITH_FIXED_POINT, bm1682=(same(F32), same(I32, compute="FLOAT32")))
     locality = LOCAL
     traits = Trait.LUT
@@ -32,10 +31,6 @@ class Clamp(Op):
     def clamp_range(self) -> tuple[float, float]:
         """``min`` and ``max``."""
         return self.min.value, self.max.value
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (x,)
 
     def reference(self, x: Array) -> tuple[Array]:
         """NaN stays NaN."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from tpuconvert.schema.extents import broadcast_shapes
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, same, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Scalar, TensorType
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, UnaryOp, on, op_base, same, tpu_op
+from tpuconvert.schema.types import F16, F32, SMALL, Array, Scalar, TensorType
 
 _MIRROR = str.maketrans("gl", "lg")  # gt and lt, ge and le
 
@@ -41,7 +41,7 @@ class Comparison(enum.Enum):
     def with_scalar(self, number: Scalar) -> ScalarComparison:
         """The operator that compares a tensor with a number."""
         kind = next(op for op in ScalarComparison.__subclasses__() if op.comparison is self)
-        return kind(number)  # type: ignore[call-arg]  # all definitions have this one field
+        return kind(number)
 
 
 _HOLDS: dict[Comparison, Callable[[Array, Array], Array]] = {
@@ -53,7 +53,7 @@ _HOLDS: dict[Comparison, Callable[[Array, Array], Array]] = {
     Comparison.NE: np.not_equal,
 }
 
-_SMALL = same(I8, U8, I16, U16)
+_SMALL = same(*SMALL)
 _DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _SMALL), bm1686=(same(F32), same(F16), _SMALL))
 
 
@@ -122,7 +122,8 @@ class Ne(TensorComparison):
     traits = Trait.BINARY | Trait.COMPARISON | Trait.COMMUTATIVE
 
 
-class ScalarComparison(Op):
+@op_base
+class ScalarComparison(UnaryOp):
     """Base of element-wise operators on a tensor and a number."""
 
     infinity = InfinityUse.DEFINED
@@ -136,10 +137,6 @@ class ScalarComparison(Op):
 
     scalar_i1: Scalar
 
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (x,)
-
     def reference(self, x: Array) -> tuple[Array]:
         """1 where the relation holds."""
         return (_HOLDS[self.comparison](x, self.scalar_i1.array).astype(x.dtype),)
@@ -149,16 +146,12 @@ class ScalarComparison(Op):
 class Gts(ScalarComparison):
     """``y = 1 if x > scalar else 0``, element-wise."""
 
-    scalar_i1: Scalar
-
     comparison = Comparison.GT
 
 
 @tpu_op("ges")
 class Ges(ScalarComparison):
     """``y = 1 if x >= scalar else 0``, element-wise."""
-
-    scalar_i1: Scalar
 
     comparison = Comparison.GE
 
@@ -167,16 +160,12 @@ class Ges(ScalarComparison):
 class Lts(ScalarComparison):
     """``y = 1 if x < scalar else 0``, element-wise."""
 
-    scalar_i1: Scalar
-
     comparison = Comparison.LT
 
 
 @tpu_op("les")
 class Les(ScalarComparison):
     """``y = 1 if x <= scalar else 0``, element-wise."""
-
-    scalar_i1: Scalar
 
     comparison = Comparison.LE
 
@@ -185,15 +174,11 @@ class Les(ScalarComparison):
 class Eqs(ScalarComparison):
     """``y = 1 if x == scalar else 0``, element-wise."""
 
-    scalar_i1: Scalar
-
     comparison = Comparison.EQ
 
 
 @tpu_op("nes")
 class Nes(ScalarComparison):
     """``y = 1 if x != scalar else 0``, element-wise. NaN differs from everything."""
-
-    scalar_i1: Scalar
 
     comparison = Comparison.NE

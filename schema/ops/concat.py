@@ -21,19 +21,16 @@ from tpuconvert.schema.types import (
     F16,
     F32,
     I8,
-    I16,
     I32,
+    NUMBERS,
+    NUMBERS_F16,
     U8,
-    U16,
     Array,
     Chip,
     Dim,
     TensorType,
     format_shape,
 )
-
-_FIXED = (F32, I32, I8, U8, I16, U16)
-_ALL = (F32, F16, I32, I8, U8, I16, U16)
 
 
 def _is_local(op: Concat, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...], chip: Chip) -> bool:
@@ -51,7 +48,7 @@ class Concat(Op):
     axis: int
 
     inputs = (Operand("tensor_i", variadic=True),)
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(*_ALL))
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=todo(*NUMBERS_F16))
     locality = limited_local(_is_local, "any axis but 1; on BM1684 axis 0 of 8 and 16 bit data is global too")
     traits = Trait.MOVES_INTEGERS | Trait.ALONG_AXES
 
@@ -86,7 +83,7 @@ class Split(Op):
 
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("tensor_o", variadic=True),)
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
     locality = GLOBAL
     traits = Trait.MOVES_INTEGERS | Trait.ALONG_AXES
 

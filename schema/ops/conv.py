@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.schema.convolution import convolve
-from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
+from tpuconvert.schema.convolution_params import ConvolutionParams, convolution_inputs
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
 from tpuconvert.schema.integer_product import integer_convolution
-from tpuconvert.schema.op import LOCAL, Support, Trait, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Support, Trait, on, op_base, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_CONV, QCalMode, check_scale, mode_cases
 from tpuconvert.schema.quantized_sums import (
     floor_shift,
@@ -24,8 +24,31 @@ __all__ = ["Conv", "QCalMode"]
 _INTEGER = mode_cases("tensor_input", "tensor_weight", "tensor_bias", "tensor_o", LATE_BIASES_OF_CONV)
 
 
+@op_base
+class QuantizedConvolution(ConvolutionParams):
+    """Base of conv and deconv: the parameters of integer results, and the result's type."""
+
+    scale: float = 1.0
+    mode: QCalMode = QCalMode.LowPrecisionSymmetric
+    left_zero_point: int = 0
+    right_zero_point: int = 0
+    output_zero_point: int = 0
+    out_dtype: DType | None = None
+
+    locality = LOCAL
+    traits = Trait.LINEAR
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "mode", QCalMode(self.mode))
+        check_scale(self, self.scale)
+
+    def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:
+        return (TensorType(self.out_dtype or x.dtype, self.result_shape(x, w, b)),)
+
+
 @tpu_op("conv")
-class Conv(ConvolutionParams):
+class Conv(QuantizedConvolution):
     """Convolution: y = x * w + b; for integers rescaled by ``scale`` as ``mode`` says.
 
     Shapes: x [N, ic, H, W], w [oc, ic/groups, kh, kw], b [1, oc, 1, 1], y [N, oc, oh, ow] with
@@ -35,31 +58,13 @@ class Conv(ConvolutionParams):
     Source: docs/semantics.md, section 7.
     """
 
-    scale: float = 1.0
-    mode: QCalMode = QCalMode.LowPrecisionSymmetric
-    left_zero_point: int = 0
-    right_zero_point: int = 0
-    output_zero_point: int = 0
-    out_dtype: DType | None = None
-
     inputs = convolution_inputs("OIHW")
-    outputs = CONVOLUTION_OUTPUTS
     dtypes = on(
         F32,
         bm1684=(F32, *_INTEGER),
         bm1686=Support((same(F32), *_INTEGER, same(F16)), todo_dtypes=(F16,)),
     )
-    locality = LOCAL
-    traits = Trait.LINEAR
     chip_dependent = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "mode", QCalMode(self.mode))
-        check_scale(self, self.scale)
-
-    def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:
-        return (TensorType(self.out_dtype or x.dtype, self.result_shape(x, w, b)),)
 
     def reference(self, x: Array, w: Array, b: Array | None = None, *, chip: Chip = Chip.BM1686) -> tuple[Array]:
         out = self.out_dtype or DType.of(x.dtype)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.schema.convolution_params import ConvolutionGeometry
 from tpuconvert.schema.op import LOCAL, Operand, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, Array, TensorType
 from tpuconvert.schema.volume_convolution import convolve_volume
-from tpuconvert.schema.volume_params import VolumeConvolution, VolumeGeometry, volume_convolution_inputs
+from tpuconvert.schema.volume_params import VolumeConvolution, volume_convolution_inputs
 
 
 @tpu_op("conv3d")
@@ -33,13 +34,15 @@ class Conv3d(VolumeConvolution):
     def __post_init__(self) -> None:
         if (len(self.dilation), len(self.pad), len(self.stride)) != (3, 6, 3):
             raise ValueError(f"conv3d: three dilations, six pads and three strides are needed, found {self}")
-        self.check_geometry()
+        super().__post_init__()
 
     @property
-    def geometry(self) -> VolumeGeometry:
+    def geometry(self) -> ConvolutionGeometry:
         """The parameters by axis."""
         front, back, top, bottom, left, right = self.pad
-        return VolumeGeometry(self.dilation, self.stride, ((front, back), (top, bottom), (left, right)), self.groups)
+        return ConvolutionGeometry(
+            self.dilation, self.stride, ((front, back), (top, bottom), (left, right)), self.groups
+        )
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:
         return (TensorType(x.dtype, self.result_shape(x, w, b)),)

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import ClassVar
 
-from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
-from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
+from tpuconvert.schema.convolution_params import ConvolutionParams, SpatialConvolution, convolution_inputs
 from tpuconvert.schema.integer_product import add_bias, integer_convolution
-from tpuconvert.schema.op import LOCAL, case, on, tpu_op
-from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, TensorType
-from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point
-
-EXACT_DTYPES = on(
-    bm1682=None,
-    bm1684=None,
-    bm1686=(
-        case(
-            {
-                "tensor_input": (I8, U8),
-                "tensor_weight": (I8, U8),
-                "tensor_bias": (I32, U32),
-                "tensor_o": (I32, U32),
-            },
-            ZP_IN_RANGE_V2,
-            compute="EXACT_INT",
-        ),
-    ),
-)
-"""The data types of every exact convolution, with two or three spatial axes."""
+from tpuconvert.schema.op import LOCAL, op_base, tpu_op
+from tpuconvert.schema.types import I32, Array, DType, TensorType
+from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, exact_dtypes, zero_point
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ExactConvolution(ConvolutionParams):
-    """Base of conv_v2 and deconv_v2: zero points, data types, and the type of the result.
+@op_base
+class ExactConvolution(SpatialConvolution):
+    """Zero points, data types and arithmetic of conv_v2 and its relatives. List it before the class with the geometry.
 
     Shapes: ``izp_vec`` has one value per input channel, ``kzp_vec`` one per output channel.
     """
@@ -46,9 +28,9 @@ class ExactConvolution(ConvolutionParams):
     kzp_vec: tuple[int, ...] = ()
     out_dtype: DType | None = None
 
-    outputs = CONVOLUTION_OUTPUTS
-    dtypes = EXACT_DTYPES
+    dtypes = exact_dtypes("tensor_input", "tensor_weight", "tensor_bias", "tensor_o")
     locality = LOCAL
+    convolve: ClassVar[Callable[..., Array]]
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:
         shape = self.result_shape(x, w, b)
@@ -57,19 +39,22 @@ class ExactConvolution(ConvolutionParams):
         check_zero_points(self, "kzp", shape[1], "output channels", x, w)
         return (TensorType(self.out_dtype or I32, shape),)
 
+    def reference(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
+        x_zero, w_zero = zero_point(self, "izp"), zero_point(self, "kzp")
+        sums = self.convolve(x, w, self.window(w), x_zero=x_zero, w_zero=w_zero)
+        bias = None if b is None else b.reshape(1, -1, *(1 for _ in x.shape[2:]))
+        return (add_bias(sums, bias, self.out_dtype or I32),)
+
 
 @tpu_op("conv_v2")
-class ConvV2(ExactConvolution):
+class ConvV2(ExactConvolution, ConvolutionParams):
     """Exact convolution: y = (x - izp) * (w - kzp) + b, saturated once. Padding contributes 0.
 
     Shapes: x [N, ic, H, W], w [oc, ic/groups, kh, kw], b [1, oc, 1, 1], y [N, oc, oh, ow] as conv; ``izp_vec`` has one
     value per input channel, ``kzp_vec`` one per output channel.
+
     ``out_dtype`` None means INT32.
     """
 
     inputs = convolution_inputs("OIHW")
-
-    def reference(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
-        x_zero, w_zero = zero_point(self, "izp"), zero_point(self, "kzp")
-        sums = integer_convolution(x, w, self.window(w), x_zero=x_zero, w_zero=w_zero)
-        return (add_bias(sums, b, self.out_dtype or I32),)
+    convolve = staticmethod(integer_convolution)

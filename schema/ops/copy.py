@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, on, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
+from tpuconvert.schema.op import GLOBAL, Operand, Trait, UnaryOp, on, tpu_op
+from tpuconvert.schema.types import F32, NUMBERS, NUMBERS_F16, Array
 
 
-class Identity(Op):
+class Identity(UnaryOp):
     """The result is the operand, bit for bit."""
 
     locality = GLOBAL
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (x,)
 
     def reference(self, x: Array) -> tuple[Array]:
         """A new array: a caller may overwrite it."""
@@ -24,8 +20,7 @@ class Identity(Op):
 class Copy(Identity):
     """y = x, bit for bit."""
 
-    inputs = (Operand("tensor_i"),)
-    dtypes = on(F32, bm1684=(F32, I32, I8, U8, I16, U16), bm1686=(F32, F16, I32, I8, U8, I16, U16))
+    dtypes = on(F32, bm1684=NUMBERS, bm1686=NUMBERS_F16)
     traits = Trait.UNARY | Trait.REARRANGES
     rewrite_weight = 1
 
@@ -39,5 +34,5 @@ class Constdata(Identity):
 
     inputs = (Operand("data", coeff=True),)
     outputs = (Operand("tensor"),)
-    dtypes = on(F32, I32, I8, U8, I16, U16, bm1682=(F32,))
+    dtypes = on(*NUMBERS, bm1682=(F32,))
     traits = Trait.FREE

@@ -8,10 +8,9 @@ from typing import Protocol, TypeVar
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.op import ALL, GLOBAL, Op, Operand, case, on, todo, tpu_op
-from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorType
+from tpuconvert.schema.types import F32, NUMBERS, Array, TensorType
 
-_DATA = (F32, I32, I8, U8, I16, U16)
-_ANY = case({ALL: _DATA})
+_ANY = case({ALL: NUMBERS})
 
 
 class CustomedFunction(Protocol):

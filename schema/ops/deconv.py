@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.schema.convolution import convolve_transposed
-from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
+from tpuconvert.schema.convolution_params import convolution_inputs
 from tpuconvert.schema.integer_product import integer_transposed_convolution
-from tpuconvert.schema.op import LOCAL, Support, Trait, on, same, tpu_op
-from tpuconvert.schema.quantized_modes import QCalMode, check_scale, mode_0_case
+from tpuconvert.schema.op import Support, on, same, tpu_op
+from tpuconvert.schema.ops.conv import QuantizedConvolution
+from tpuconvert.schema.quantized_modes import QCalMode, mode_0_case
 from tpuconvert.schema.quantized_sums import low_precision
-from tpuconvert.schema.types import F16, F32, Array, DType, TensorType
+from tpuconvert.schema.types import F16, F32, Array, DType
 
 __all__ = ["Deconv", "QCalMode"]
 
@@ -18,7 +19,7 @@ _INTEGER = mode_0_case("tensor_input", "tensor_weight", "tensor_bias", "tensor_o
 
 
 @tpu_op("deconv")
-class Deconv(ConvolutionParams):
+class Deconv(QuantizedConvolution):
     """Transposed convolution: every x adds its multiple of the kernel to y, then b; integers are rescaled by ``scale``.
 
     Shapes: x [N, ic, H, W], w [ic, oc/groups, kh, kw], b [1, oc, 1, 1], y [N, oc, oh, ow] with
@@ -27,31 +28,13 @@ class Deconv(ConvolutionParams):
     Units: only mode 0 is legal for integers. ``out_dtype`` None means the type of x.
     """
 
-    scale: float = 1.0
-    mode: QCalMode = QCalMode.LowPrecisionSymmetric
-    left_zero_point: int = 0
-    right_zero_point: int = 0
-    output_zero_point: int = 0
-    out_dtype: DType | None = None
-
     weight_layout = "IOHW"
     inputs = convolution_inputs("IOHW")
-    outputs = CONVOLUTION_OUTPUTS
     dtypes = on(
         F32,
         bm1684=(F32, _INTEGER),
         bm1686=Support((same(F32), _INTEGER, same(F16)), todo_dtypes=(F16,)),
     )
-    locality = LOCAL
-    traits = Trait.LINEAR
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "mode", QCalMode(self.mode))
-        check_scale(self, self.scale)
-
-    def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:
-        return (TensorType(self.out_dtype or x.dtype, self.result_shape(x, w, b)),)
 
     def reference(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
         out = self.out_dtype or DType.of(x.dtype)

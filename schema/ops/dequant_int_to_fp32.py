@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on_bm1686, tpu_op
 from tpuconvert.schema.per_channel import along_channels, check_channels
 from tpuconvert.schema.rescaling import dequantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorType
@@ -26,11 +26,7 @@ class DequantIntToFp32(Op):
     offset_vec: tuple[int, ...] = ()
 
     inputs = (Operand("tensor_i"),)
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(case({"tensor_i": (I8, U8, I16, U16), "tensor_o": (F32,)}, compute="FLOAT32"),),
-    )
+    dtypes = on_bm1686(case({"tensor_i": (I8, U8, I16, U16), "tensor_o": (F32,)}, compute="FLOAT32"))
     locality = LOCAL
     traits = Trait.ELEMENTWISE
 

@@ -10,10 +10,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, shapes_of, unknown
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Trait, case, limited_local, on, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, Dim, DType, TensorType
-
-_FIXED = (F32, I32, I8, U8, I16, U16)
-_ALL = (F32, F16, I32, I8, U8, I16, U16)
+from tpuconvert.schema.types import F32, I32, NUMBERS, NUMBERS_F16, Array, Chip, Dim, DType, TensorType
 
 
 def _check(op: str, x: TensorType, start: Sequence[int], end: Sequence[int], stride: Sequence[int]) -> None:
@@ -49,7 +46,7 @@ class Extract(Op):
     stride: tuple[int, ...]
 
     inputs = (Operand("tensor_i"),)
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
     locality = limited_local(_is_local, "local only when axis 1 is taken whole")
     traits = Trait.VIEWS | Trait.ALONG_AXES
     rewrite_weight = 2
@@ -83,7 +80,7 @@ class ExtractV2(Op):
         Operand("end", ranks=(1,), coeff=True),
         Operand("stride", ranks=(1,), coeff=True),
     )
-    dtypes = on(bm1682=_with_limits(F32), bm1684=_with_limits(*_FIXED), bm1686=_with_limits(*_ALL))
+    dtypes = on(bm1682=_with_limits(F32), bm1684=_with_limits(*NUMBERS), bm1686=_with_limits(*NUMBERS_F16))
     locality = GLOBAL
     traits = Trait.MOVES_DATA
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.integer_product import add_bias, integer_matmul
-from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, tpu_op
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks
-from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, TensorType
-from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point
+from tpuconvert.schema.types import I32, Array, DType, TensorType
+from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, exact_dtypes, zero_point
 
 
 @tpu_op("fc_int")
@@ -40,22 +39,7 @@ class FcInt(Op):
         Operand("tensor_bias", (1,), coeff=True, optional=True),
     )
     outputs = (Operand("tensor_o", (3,)),)
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {
-                    "tensor_input": (I8, U8),
-                    "tensor_kernel": (I8, U8),
-                    "tensor_bias": (I32, U32),
-                    "tensor_o": (I32, U32),
-                },
-                ZP_IN_RANGE_V2,
-                compute="EXACT_INT",
-            ),
-        ),
-    )
+    dtypes = exact_dtypes("tensor_input", "tensor_kernel", "tensor_bias", "tensor_o")
     locality = GLOBAL
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:

@@ -6,7 +6,7 @@ All take and give FLOAT32. Constants are reshaped and cut at once, without a nod
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -93,49 +93,19 @@ def _active(function: ActiveType) -> Active:
     return Active(function)
 
 
-def relu(g: Graph, x: Value) -> Value:
-    """max(x, 0)."""
-    return active(g, ActiveType.ACTIVE_RELU, x)
+def _unary(function: ActiveType) -> Callable[[Graph, Value], Value]:
+    return lambda g, x: active(g, function, x)
 
 
-def sigmoid(g: Graph, x: Value) -> Value:
-    """1 / (1 + exp(-x))."""
-    return active(g, ActiveType.ACTIVE_SIGMOID, x)
-
-
-def tanh(g: Graph, x: Value) -> Value:
-    """Hyperbolic tangent."""
-    return active(g, ActiveType.ACTIVE_TANH, x)
-
-
-def exp(g: Graph, x: Value) -> Value:
-    """The exponential."""
-    return active(g, ActiveType.ACTIVE_EXP, x)
-
-
-def ln(g: Graph, x: Value) -> Value:
-    """The natural logarithm."""
-    return active(g, ActiveType.ACTIVE_LN, x)
-
-
-def sqrt(g: Graph, x: Value) -> Value:
-    """The square root."""
-    return active(g, ActiveType.ACTIVE_SQRT, x)
-
-
-def square(g: Graph, x: Value) -> Value:
-    """The square."""
-    return active(g, ActiveType.ACTIVE_SQUARE, x)
-
-
-def rsqrt(g: Graph, x: Value) -> Value:
-    """1 / sqrt(x)."""
-    return active(g, ActiveType.ACTIVE_RSQRT, x)
-
-
-def absolute(g: Graph, x: Value) -> Value:
-    """The magnitude."""
-    return active(g, ActiveType.ACTIVE_ABSVAL, x)
+relu = _unary(ActiveType.ACTIVE_RELU)
+sigmoid = _unary(ActiveType.ACTIVE_SIGMOID)
+tanh = _unary(ActiveType.ACTIVE_TANH)
+exp = _unary(ActiveType.ACTIVE_EXP)
+ln = _unary(ActiveType.ACTIVE_LN)
+sqrt = _unary(ActiveType.ACTIVE_SQRT)
+square = _unary(ActiveType.ACTIVE_SQUARE)
+rsqrt = _unary(ActiveType.ACTIVE_RSQRT)
+absolute = _unary(ActiveType.ACTIVE_ABSVAL)
 
 
 def sign(g: Graph, x: Value) -> Value:

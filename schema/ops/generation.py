@@ -12,22 +12,17 @@ from tpuconvert.schema.extents import unknown
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import (
-    F16,
     F32,
-    I8,
-    I16,
     I32,
     MAX_RANK,
-    U8,
-    U16,
+    NUMBERS,
+    NUMBERS_F16,
     Array,
     DType,
     Scalar,
     TensorType,
     format_shape,
 )
-
-_FIXED = (F32, I32, I8, U8, I16, U16)
 
 
 def _fill_case(*dtypes: DType) -> tuple[Case]:
@@ -45,7 +40,7 @@ class NumberLike(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_like"),)
-    dtypes = on(*_fill_case(*_FIXED), bm1682=_fill_case(F32))
+    dtypes = on(*_fill_case(*NUMBERS), bm1682=_fill_case(F32))
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
@@ -83,18 +78,15 @@ class SequenceGen(Op):
                 f"{self.name}: shape_tensor {format_shape(shape_tensor.shape)} must hold 1 to {MAX_RANK} extents"
             )
         shape = tuple(unknown(self.name, axis) for axis in range(rank))
-        return (TensorType(self._dtype(shape_tensor.dtype), shape),)
+        return (TensorType(self.result_dtype(shape_tensor.dtype), shape),)
 
     def reference(self, shape_tensor: Array) -> tuple[Array]:
         """Counts above 2^24 are rounded in FLOAT32."""
         shape: list[int] = shape_tensor.tolist()
         if any(extent < 0 for extent in shape):
             raise UsageError(f"{self.name}: the shape {shape} has a negative extent")
-        count = np.arange(math.prod(shape)).astype(self._dtype(DType.of(shape_tensor.dtype)).numpy)
+        count = np.arange(math.prod(shape)).astype(self.result_dtype(DType.of(shape_tensor.dtype)).numpy)
         return (count.reshape(shape),)
-
-    def _dtype(self, first: DType) -> DType:
-        return first if self.out_dtype is None else self.out_dtype
 
 
 def _fetch_case(*dtypes: DType) -> tuple[Case]:
@@ -114,9 +106,7 @@ class ShapeFetch(Op):
 
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("tensor_o", ranks=(1,)),)
-    dtypes = on(
-        bm1682=_fetch_case(F32), bm1684=_fetch_case(*_FIXED), bm1686=_fetch_case(F32, F16, I32, I8, U8, I16, U16)
-    )
+    dtypes = on(bm1682=_fetch_case(F32), bm1684=_fetch_case(*NUMBERS), bm1686=_fetch_case(*NUMBERS_F16))
     locality = GLOBAL
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from tpuconvert.schema.elementwise import Arithmetic, combine, in_binary64
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.flat_tensors import check_size, flat
-from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, OpKind, UnaryOp, on, tpu_op
 from tpuconvert.schema.ops.activation import round_float
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
@@ -138,7 +138,7 @@ _BINARY64: Mapping[UnaryOperation, Callable[[Array], Array]] = MappingProxyType(
 
 
 @tpu_op("unary_32f", OpKind.HOST, kw_only=True)
-class Unary32f(Op):
+class Unary32f(UnaryOp):
     """y = f(x), element by element. Transcendental functions are evaluated in binary64 and rounded once.
 
     Round rounds ties away from zero; Not inverts all bits; Rcp is 1 / x, Rsqrt 1 / sqrt(x).
@@ -155,9 +155,6 @@ class Unary32f(Op):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", UnaryOperation(self.type))
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        return (x,)
 
     def reference(self, x: Array) -> tuple[Array]:
         if self.type in _BINARY64:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tpuconvert.schema.bfloat16 import narrow, widen
 from tpuconvert.schema.flat_tensors import check_extents, check_size, flat
-from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, op_base, tpu_op
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, U16, Array, TensorType
 
 
+@op_base
 class FlatSoftmax(Op):
     """Base of the two operators."""
 
@@ -40,10 +41,6 @@ class Softmax32f(FlatSoftmax):
     Shapes: x [outer * count * inner], y the same.
     """
 
-    outer: int
-    count: int
-    inner: int
-
     dtypes = on(F32)
 
     def reference(self, x: Array) -> tuple[Array]:
@@ -56,10 +53,6 @@ class Softmax16b(FlatSoftmax):
 
     Shapes: x [outer * count * inner], y the same.
     """
-
-    outer: int
-    count: int
-    inner: int
 
     dtypes = on(U16)
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from tpuconvert.schema.elementwise import in_binary64
-from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
-from tpuconvert.schema.types import F32, Array, TensorType
+from tpuconvert.schema.op import GLOBAL, OpKind, UnaryOp, on, tpu_op
+from tpuconvert.schema.types import F32, Array
 
 
 class InverseFunction(enum.IntEnum):
@@ -27,7 +27,7 @@ _FUNCTIONS: Mapping[InverseFunction, Callable[[Array], Array]] = MappingProxyTyp
 
 
 @tpu_op("inverse_trigonometry", OpKind.HOST)
-class InverseTrigonometry(Op):
+class InverseTrigonometry(UnaryOp):
     """y = the angle in radians, element-wise; NaN outside the domain. Evaluated in binary64, rounded once.
 
     Shapes: x [...], y the same.
@@ -36,16 +36,11 @@ class InverseTrigonometry(Op):
 
     function: InverseFunction
 
-    inputs = (Operand("tensor_i"),)
     dtypes = on(F32)
     locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "function", InverseFunction(self.function))
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (x,)
 
     def reference(self, x: Array) -> tuple[Array]:
         """The principal value."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from tpuconvert.schema.dtype_rules import SHIFT_NOT_WIDER
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, wrap
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
-from tpuconvert.schema.ops.arithmetic_shift import check_amounts, check_rounding
-from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
+from tpuconvert.schema.op import case, on_bm1686, tpu_op
+from tpuconvert.schema.ops.arithmetic_shift import ShiftByOne, ShiftPerChannel
+from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType
 
 _DATA = (U32, U16, U8)
 
@@ -26,75 +26,31 @@ def shifted(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
 
 
 @tpu_op("logical_shift")
-class LogicalShift(Op):
+class LogicalShift(ShiftByOne):
     """Shift by one amount: y = x * 2^shift without the bits beyond the width of y, or rounded by ``rounding_mode``.
 
     Shapes: x [...], y the same. Widths may differ; a narrower y saturates after a shift to the right.
     Units: ``shift`` in bits, positive to the left; -64 to 31.
+
     ``out_dtype`` None means the type of x.
     """
 
-    shift: int
-    rounding_mode: RoundingMode
-    out_dtype: DType | None = None
-
-    inputs = (Operand("tensor_i"),)
-    unfinished = True
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(case({"tensor_i": _DATA, "tensor_o": _DATA}, compute="EXACT_INT"),),
-    )
-    locality = LOCAL
-    traits = Trait.ELEMENTWISE
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
-        if not -64 <= self.shift <= 31:
-            raise ValueError(f"logical_shift: shift must be in -64..31, found {self.shift}")
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        return (TensorType(self.out_dtype or x.dtype, x.shape),)
-
-    def reference(self, x: Array) -> tuple[Array]:
-        return (shifted(x, self.shift, self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)
+    dtypes = on_bm1686(case({"tensor_i": _DATA, "tensor_o": _DATA}, compute="EXACT_INT"))
+    shift_by = staticmethod(shifted)
 
 
 @tpu_op("logical_pc_shift")
-class LogicalPcShift(Op):
+class LogicalPcShift(ShiftPerChannel):
     """Shift by one amount per channel, otherwise as logical_shift.
 
     Shapes: x [...], s [extent of ``shift_axis``], y as x. s is not wider than x.
+
     ``out_dtype`` None means the type of x.
     """
 
-    rounding_mode: RoundingMode
-    shift_axis: int = 1
-    out_dtype: DType | None = None
-
-    inputs = (Operand("tensor_i"), Operand("tensor_shift", (1,), coeff=True))
-    unfinished = True
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {"tensor_i": _DATA, "tensor_shift": (I32, I16, I8), "tensor_o": _DATA},
-                SHIFT_NOT_WIDER,
-                compute="EXACT_INT",
-            ),
-        ),
+    dtypes = on_bm1686(
+        case(
+            {"tensor_i": _DATA, "tensor_shift": (I32, I16, I8), "tensor_o": _DATA}, SHIFT_NOT_WIDER, compute="EXACT_INT"
+        )
     )
-    locality = LOCAL
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
-
-    def infer(self, x: TensorType, amount: TensorType) -> tuple[TensorType]:
-        check_amounts(self, self.shift_axis, x, amount)
-        return (TensorType(self.out_dtype or x.dtype, x.shape),)
-
-    def reference(self, x: Array, amount: Array) -> tuple[Array]:
-        shape = [1] * x.ndim
-        shape[self.shift_axis] = -1
-        return (shifted(x, amount.reshape(shape), self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)
+    shift_by = staticmethod(shifted)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, merge
 from tpuconvert.schema.integer_product import add_bias, integer_matmul
-from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, tpu_op
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed
-from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, Shape, TensorType
-from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point
+from tpuconvert.schema.types import I32, Array, DType, Shape, TensorType
+from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, exact_dtypes, zero_point
 
 
 @tpu_op("matrix_mul_v2")
@@ -42,17 +41,7 @@ class MatrixMulV2(Op):
         Operand("bias", (1,), coeff=True, optional=True),
     )
     outputs = (Operand("matrix_result", (2, 3, 4, 5)),)
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {"matrix_left": (I8, U8), "matrix_right": (I8, U8), "bias": (I32, U32), "matrix_result": (I32, U32)},
-                ZP_IN_RANGE_V2,
-                compute="EXACT_INT",
-            ),
-        ),
-    )
+    dtypes = exact_dtypes("matrix_left", "matrix_right", "bias", "matrix_result")
     locality = GLOBAL
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:

@@ -12,9 +12,7 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, plus, shapes_of, unknown
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, limited_local, on, todo, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, Scalar, TensorType
-
-_FIXED = (F32, I32, I8, U8, I16, U16)
+from tpuconvert.schema.types import F32, I32, NUMBERS, NUMBERS_F16, Array, Chip, DType, Scalar, TensorType
 
 
 class PadType(enum.IntEnum):
@@ -83,7 +81,7 @@ class Pad(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(F32, F16, I32, I8, U8, I16, U16))
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=todo(*NUMBERS_F16))
     locality = limited_local(_is_local, "local only when axes 0 and 1 are not padded")
     traits = Trait.PADS | Trait.MOVES_INTEGERS
 
@@ -116,7 +114,9 @@ class PadV2(Op):
     dtypes = on(
         bm1682=(case({"tensor_i": (F32,), "paddings": (I32,), "pad_val": (F32,), "tensor_o": (F32,)}, IO_SAME),),
         bm1684=(
-            case({"tensor_i": _FIXED, "pad_val": _FIXED, "paddings": (I32,), "tensor_o": _FIXED}, IO_SAME, PADVAL_SAME),
+            case(
+                {"tensor_i": NUMBERS, "pad_val": NUMBERS, "paddings": (I32,), "tensor_o": NUMBERS}, IO_SAME, PADVAL_SAME
+            ),
         ),
         bm1686=None,
     )

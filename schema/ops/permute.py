@@ -6,7 +6,7 @@ import numpy as np
 
 from tpuconvert.schema.extents import check_length
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, on, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
+from tpuconvert.schema.types import F32, I8, I32, NUMBERS, NUMBERS_F16, U8, Array, TensorType
 
 
 @tpu_op("permute")
@@ -19,9 +19,7 @@ class Permute(Op):
     order: tuple[int, ...]
 
     inputs = (Operand("tensor_i"),)
-    dtypes = on(
-        bm1682=(F32, I32, I8, U8), bm1684=(F32, I32, I8, U8, I16, U16), bm1686=(F32, F16, I32, I8, U8, I16, U16)
-    )
+    dtypes = on(bm1682=(F32, I32, I8, U8), bm1684=NUMBERS, bm1686=NUMBERS_F16)
     locality = GLOBAL
     traits = Trait.REARRANGES
     rewrite_weight = 3

@@ -10,7 +10,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
 from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_float, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, case, on_bm1686, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks, listed
 from tpuconvert.schema.types import F32, I32, U32, Array, DType, Scalar, TensorType
 
@@ -45,23 +45,19 @@ class HwAvg(Op):
 
     inputs = (Operand("tensor_i", (4,), "NCHW"), Operand("tensor_hw", (1,), coeff=True))
     outputs = (Operand("tensor_o", (4,), "NCHW"),)
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {"tensor_i": (I32, U32), "tensor_hw": (I32,), "tensor_o": (F32,)},
-                when=lambda op: op.mode is HwAvgMode.FLOAT,
-                when_text="mode == 0",
-                compute="FLOAT32",
-            ),
-            case(
-                {"tensor_i": (I32, U32), "tensor_hw": (I32,), "tensor_o": (I32, U32)},
-                IO_SAME,
-                when=lambda op: op.mode is not HwAvgMode.FLOAT,
-                when_text="mode is 1 or 2",
-                compute="FLOAT32",
-            ),
+    dtypes = on_bm1686(
+        case(
+            {"tensor_i": (I32, U32), "tensor_hw": (I32,), "tensor_o": (F32,)},
+            when=lambda op: op.mode is HwAvgMode.FLOAT,
+            when_text="mode == 0",
+            compute="FLOAT32",
+        ),
+        case(
+            {"tensor_i": (I32, U32), "tensor_hw": (I32,), "tensor_o": (I32, U32)},
+            IO_SAME,
+            when=lambda op: op.mode is not HwAvgMode.FLOAT,
+            when_text="mode is 1 or 2",
+            compute="FLOAT32",
         ),
     )
     locality = LOCAL
@@ -96,9 +92,7 @@ class HwMul(Op):
 
     inputs = (Operand("tensor_i", (1,)),)
     outputs = (Operand("tensor_o", (1,)),)
-    dtypes = on(
-        bm1682=None, bm1684=None, bm1686=(case({"tensor_i": (I32, U32), "tensor_o": (F32,)}, compute="FLOAT32"),)
-    )
+    dtypes = on_bm1686(case({"tensor_i": (I32, U32), "tensor_o": (F32,)}, compute="FLOAT32"))
     locality = LOCAL
 
     def __post_init__(self) -> None:

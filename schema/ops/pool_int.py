@@ -11,7 +11,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import POOL_INT_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, case, on_bm1686, tpu_op
 from tpuconvert.schema.pooling import Span, divide_half_away, first_maxima, window_counts, window_sum
 from tpuconvert.schema.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, Dim, DType, TensorType
@@ -41,12 +41,8 @@ class IntegerPooling(Op):
     scale: int
     rshift: int
 
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case({"tensor_i": _DATA, "tensor_o": _DATA, "tensor_mask": (I32,)}, POOL_INT_SAME, compute="EXACT_INT"),
-        ),
+    dtypes = on_bm1686(
+        case({"tensor_i": _DATA, "tensor_o": _DATA, "tensor_mask": (I32,)}, POOL_INT_SAME, compute="EXACT_INT")
     )
     locality = LOCAL
 

@@ -7,7 +7,7 @@ import enum
 import numpy as np
 
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on_bm1686, tpu_op
 from tpuconvert.schema.per_channel import along_channels, check_channels
 from tpuconvert.schema.rescaling import requantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
@@ -47,22 +47,18 @@ class RequantFp32ToInt(Op):
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"),)
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {"tensor_i": (F32,), "tensor_o": _RESULTS},
-                when=lambda op: op.mode == RequantFp32Mode.SCALE_ROUND_OFFSET,
-                when_text="mode == 0",
-                compute="FLOAT32",
-            ),
-            case(
-                {"tensor_i": (I32, I16, U16), "tensor_o": _RESULTS},
-                when=lambda op: op.mode == RequantFp32Mode.SCALE_OFFSET_ROUND,
-                when_text="mode == 1",
-                compute="FLOAT32",
-            ),
+    dtypes = on_bm1686(
+        case(
+            {"tensor_i": (F32,), "tensor_o": _RESULTS},
+            when=lambda op: op.mode == RequantFp32Mode.SCALE_ROUND_OFFSET,
+            when_text="mode == 0",
+            compute="FLOAT32",
+        ),
+        case(
+            {"tensor_i": (I32, I16, U16), "tensor_o": _RESULTS},
+            when=lambda op: op.mode == RequantFp32Mode.SCALE_OFFSET_ROUND,
+            when_text="mode == 1",
+            compute="FLOAT32",
         ),
     )
     locality = LOCAL

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.schema.array_fields import range_of
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on_bm1686, tpu_op
 from tpuconvert.schema.per_channel import along_channels, channel_blocks, check_channels
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, TensorType
 
@@ -56,22 +56,18 @@ class RequantInt32(Op):
 
     parameter_aliases = MappingProxyType({"scale_val": "shift_val", "scale_vec": "shift_vec"})
     inputs = (Operand("tensor_i"),)
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {"tensor_i": (I32, I8, U8, I16, U16), "tensor_o": (I32, I16, I8)},
-                when=lambda op: op.mode in _TFLITE,
-                when_text="mode is TFLITE_LSHIFT or TFLITE",
-                compute="EXACT_INT",
-            ),
-            case(
-                {"tensor_i": (I32, I16, U16), "tensor_o": (I8, U8, I16, U16)},
-                when=lambda op: op.mode == RequantMode.MULTIPLIER_SHIFT,
-                when_text="mode is MULTIPLIER_SHIFT",
-                compute="EXACT_INT",
-            ),
+    dtypes = on_bm1686(
+        case(
+            {"tensor_i": (I32, I8, U8, I16, U16), "tensor_o": (I32, I16, I8)},
+            when=lambda op: op.mode in _TFLITE,
+            when_text="mode is TFLITE_LSHIFT or TFLITE",
+            compute="EXACT_INT",
+        ),
+        case(
+            {"tensor_i": (I32, I16, U16), "tensor_o": (I8, U8, I16, U16)},
+            when=lambda op: op.mode == RequantMode.MULTIPLIER_SHIFT,
+            when_text="mode is MULTIPLIER_SHIFT",
+            compute="EXACT_INT",
         ),
     )
     locality = LOCAL

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Trait, UnaryOp, on, tpu_op
 from tpuconvert.schema.ops.activation import round_float
-from tpuconvert.schema.types import F32, Array, TensorType
+from tpuconvert.schema.types import F32, Array
 
 
-class Rounding(Op):
+class Rounding(UnaryOp):
     """Element by element, FLOAT32 to FLOAT32."""
 
-    inputs = (Operand("tensor_i"),)
     decides_by = ("tensor_i",)
     decides_elements = True
     dtypes = on(F32, bm1682=None)
     locality = LOCAL
     traits = Trait.LUT
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (x,)
 
 
 @tpu_op("ceil")

@@ -11,23 +11,17 @@ from tpuconvert.schema.extents import exact_div, factorize, normalize_axes, time
 from tpuconvert.schema.graph import static
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.types import (
-    F16,
     F32,
-    I8,
-    I16,
     I32,
     MAX_RANK,
-    U8,
-    U16,
+    NUMBERS,
+    NUMBERS_F16,
     Array,
     Dim,
     Shape,
     TensorType,
     format_shape,
 )
-
-_FIXED = (F32, I32, I8, U8, I16, U16)
-_ALL = (F32, F16, I32, I8, U8, I16, U16)
 
 
 def reshaped(op: str, shape: Shape, target: Sequence[int]) -> Shape:
@@ -81,7 +75,7 @@ class ShapeChange(Op, abc.ABC):
     """The elements stay in their row-major order."""
 
     inputs = (Operand("tensor_i"),)
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
     locality = GLOBAL
     traits = Trait.RESHAPES
     rewrite_weight = 2
@@ -170,8 +164,8 @@ class ReshapeV2(Op):
     inputs = (Operand("tensor_i"), Operand("shape_info", ranks=(1,), coeff=True))
     dtypes = on(
         bm1682=(case({"tensor_i": (F32,), "shape_info": (I32,), "tensor_o": (F32,)}, IO_SAME),),
-        bm1684=(case({"tensor_i": _FIXED, "shape_info": (I32,), "tensor_o": _FIXED}, IO_SAME),),
-        bm1686=(case({"tensor_i": _ALL, "shape_info": (I32,), "tensor_o": _ALL}, IO_SAME),),
+        bm1684=(case({"tensor_i": NUMBERS, "shape_info": (I32,), "tensor_o": NUMBERS}, IO_SAME),),
+        bm1686=(case({"tensor_i": NUMBERS_F16, "shape_info": (I32,), "tensor_o": NUMBERS_F16}, IO_SAME),),
     )
     locality = GLOBAL
     traits = Trait.MOVES_DATA

@@ -16,15 +16,12 @@ from tpuconvert.schema.dtype_rules import ADDSHIFT_SIGN, MULSHIFT_SIGN, OUT_SIGN
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, Trait, case, on, todo, tpu_op
-from tpuconvert.schema.types import I8, I16, U8, U16, Array, DType, Scalar, TensorType
-
-_BYTES = (I8, U8)
-_DATA = (I8, U8, I16, U16)
+from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, Trait, UnaryOp, case, on, op_base, todo, tpu_op
+from tpuconvert.schema.types import BYTES, I8, I16, SMALL, U8, U16, Array, DType, Scalar, TensorType
 
 
 def _table(first: str, second: str, seconds: tuple[DType, ...], rule: Rule) -> ChipTable:
-    accepted = case({first: _DATA, second: seconds, "tensor_o": _DATA}, rule, compute="INT32")
+    accepted = case({first: SMALL, second: seconds, "tensor_o": SMALL}, rule, compute="INT32")
     return on(bm1682=None, bm1684=(accepted,), bm1686=todo(accepted))
 
 
@@ -55,9 +52,8 @@ class ShiftArithmetic(Op):
 
     def result_dtype(self, first: DType) -> DType:
         """The type of the result for a first operand of that type."""
-        if self.out_dtype is not None:
-            return self.out_dtype
-        return {U8: I8, U16: I16}.get(first, first) if self.arithmetic is Arithmetic.SUB else first
+        signed = {U8: I8, U16: I16}.get(first, first)
+        return super().result_dtype(signed if self.arithmetic is Arithmetic.SUB else first)
 
     def shifted(self, first: Array, second: Array, out: DType) -> Array:
         """The result; sums and products of at most 16 by 8 bits fit 32 bits, INT64 holds them all the more."""
@@ -66,8 +62,12 @@ class ShiftArithmetic(Op):
         return saturate(rrs(exact, self.shift), out)
 
 
+@op_base
 class OfTensors(ShiftArithmetic):
     """Two tensors of equal shape; nothing is broadcast."""
+
+    shift: int
+    out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
 
@@ -78,15 +78,13 @@ class OfTensors(ShiftArithmetic):
         return (self.shifted(a, b, self.result_dtype(DType.of(a.dtype))),)
 
 
-class OfScalar(ShiftArithmetic):
+@op_base
+class OfScalar(ShiftArithmetic, UnaryOp):
     """A tensor and a scalar."""
 
-    inputs = (Operand("tensor_i"),)
-
     scalar: Scalar
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        return (TensorType(self.result_dtype(x.dtype), x.shape),)
+    shift: int
+    out_dtype: DType | None = None
 
     def reference(self, x: Array) -> tuple[Array]:
         return (self.shifted(x, self.scalar.array, self.result_dtype(DType.of(x.dtype))),)
@@ -96,79 +94,54 @@ class OfScalar(ShiftArithmetic):
 class MulShift(OfTensors):
     """``y = sat(rrs(a * b, shift))``: multiply, then shift right. Shapes: a, b, y equal."""
 
-    shift: int
-    out_dtype: DType | None = None
-
     arithmetic = Arithmetic.MUL
-    dtypes = _table("tensor_i0", "tensor_i1", _BYTES, MULSHIFT_SIGN)
+    dtypes = _table("tensor_i0", "tensor_i1", BYTES, MULSHIFT_SIGN)
 
 
 @tpu_op("add_shift")
 class AddShift(OfTensors):
     """``y = sat(rrs(a + b, shift))``: add, then shift right. Shapes: a, b, y equal."""
 
-    shift: int
-    out_dtype: DType | None = None
-
     arithmetic = Arithmetic.ADD
-    dtypes = _table("tensor_i0", "tensor_i1", _DATA, ADDSHIFT_SIGN)
+    dtypes = _table("tensor_i0", "tensor_i1", SMALL, ADDSHIFT_SIGN)
 
 
 @tpu_op("sub_shift")
 class SubShift(OfTensors):
     """``y = sat(rrs(a - b, shift))``: subtract, then shift right; y is signed. Shapes: a, b, y equal."""
 
-    shift: int
-    out_dtype: DType | None = None
-
     arithmetic = Arithmetic.SUB
-    dtypes = _table("tensor_i0", "tensor_i1", _DATA, OUT_SIGNED)
+    dtypes = _table("tensor_i0", "tensor_i1", SMALL, OUT_SIGNED)
 
 
 @tpu_op("muls_shift")
 class MulsShift(OfScalar):
     """``y = sat(rrs(x * scalar, shift))``: multiply by a number, then shift right. Shapes: y as x."""
 
-    scalar: Scalar
-    shift: int
-    out_dtype: DType | None = None
-
     arithmetic = Arithmetic.MUL
-    dtypes = _table("tensor_i", "scalar", _BYTES, MULSHIFT_SIGN)
+    dtypes = _table("tensor_i", "scalar", BYTES, MULSHIFT_SIGN)
 
 
 @tpu_op("adds_shift")
 class AddsShift(OfScalar):
     """``y = sat(rrs(x + scalar, shift))``: add a number, then shift right. Shapes: y as x."""
 
-    scalar: Scalar
-    shift: int
-    out_dtype: DType | None = None
-
     arithmetic = Arithmetic.ADD
-    dtypes = _table("tensor_i", "scalar", _DATA, ADDSHIFT_SIGN)
+    dtypes = _table("tensor_i", "scalar", SMALL, ADDSHIFT_SIGN)
 
 
 @tpu_op("subs_shift")
 class SubsShift(OfScalar):
     """``y = sat(rrs(x - scalar, shift))``: subtract a number, then shift right; y is signed. Shapes: y as x."""
 
-    scalar: Scalar
-    shift: int
-    out_dtype: DType | None = None
-
     arithmetic = Arithmetic.SUB
-    dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)
+    dtypes = _table("tensor_i", "scalar", SMALL, OUT_SIGNED)
 
 
 @tpu_op("rsubs_shift")
 class RsubsShift(OfScalar):
     """``y = sat(rrs(scalar - x, shift))``: subtract from a number, then shift right; y is signed. Shapes: y as x."""
 
-    scalar: Scalar
-    shift: int
-    out_dtype: DType | None = None
-
     arithmetic = Arithmetic.SUB
     scalar_first = True
-    dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)
+    dtypes = _table("tensor_i", "scalar", SMALL, OUT_SIGNED)

@@ -11,12 +11,11 @@ from tpuconvert.schema.dtype_rules import IO_SAME, IO_SAME_SIGN
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of
 from tpuconvert.schema.fixed_point import rrs, saturate, shift_wrapping
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, todo, tpu_op
-from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, Scalar, TensorType
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, UnaryOp, case, on, op_base, todo, tpu_op
+from tpuconvert.schema.types import I16, I32, SMALL, U16, Array, DType, Scalar, TensorType
 
 _WIDE = (I32, I16, U16)
 _HALF = (I16, U16)
-_SMALL = (I8, U8, I16, U16)
 
 
 class ShiftByTensor(Op):
@@ -32,10 +31,6 @@ class ShiftByTensor(Op):
         if not all(map(may_equal, shape, x.shape)):
             raise ShapeError(f"{self.name} expands only the amounts, got {shapes_of((x, num))}")
         return (TensorType(self.result_dtype(x.dtype), x.shape),)
-
-    def result_dtype(self, first: DType) -> DType:
-        """Data type of the result: that of the operand, unless a definition has ``out_dtype``."""
-        return first
 
 
 _ARITH_CASES = (
@@ -67,7 +62,7 @@ class ArithRshift(ShiftByTensor):
         return (shift_wrapping(x, -num.astype(np.int64)),)
 
 
-_ROUND = case({"tensor_i": _HALF, "tensor_num": (I16,), "tensor_o": _SMALL}, IO_SAME_SIGN, compute="INT32")
+_ROUND = case({"tensor_i": _HALF, "tensor_num": (I16,), "tensor_o": SMALL}, IO_SAME_SIGN, compute="INT32")
 
 
 @tpu_op("round_rshift")
@@ -82,27 +77,15 @@ class RoundRshift(ShiftByTensor):
         """Ties round up."""
         return (saturate(rrs(x, num), self.result_dtype(DType.of(x.dtype))),)
 
-    def result_dtype(self, first: DType) -> DType:
-        """``out_dtype``, or the type of the operand."""
-        return first if self.out_dtype is None else self.out_dtype
 
-
-class ShiftByScalar(Op):
+@op_base
+class ShiftByScalar(UnaryOp):
     """One amount for all elements."""
 
-    inputs = (Operand("tensor_i"),)
     locality = LOCAL
     traits = Trait.ELEMENTWISE
 
     scalar_num: Scalar
-
-    def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
-        return (TensorType(self.result_dtype(x.dtype), x.shape),)
-
-    def result_dtype(self, first: DType) -> DType:
-        """Data type of the result: that of the operand, unless a definition has ``out_dtype``."""
-        return first
 
     @property
     def amount(self) -> Array:
@@ -118,8 +101,6 @@ _ARITHS = on(bm1682=None, bm1684=(_ARITHS_CASE,), bm1686=todo(_ARITHS_CASE))
 class ArithLshifts(ShiftByScalar):
     """``y = x * 2^num`` without the bits beyond the width; ``floor(x / 2^-num)`` for a negative amount."""
 
-    scalar_num: Scalar
-
     dtypes = _ARITHS
 
     def reference(self, x: Array) -> tuple[Array]:
@@ -131,8 +112,6 @@ class ArithLshifts(ShiftByScalar):
 class ArithRshifts(ShiftByScalar):
     """``y = floor(x / 2^num)``; for a negative amount ``x * 2^-num`` without the bits beyond the width."""
 
-    scalar_num: Scalar
-
     dtypes = _ARITHS
 
     def reference(self, x: Array) -> tuple[Array]:
@@ -140,14 +119,13 @@ class ArithRshifts(ShiftByScalar):
         return (shift_wrapping(x, -self.amount),)
 
 
-_ROUNDS = case({"tensor_i": _HALF, "scalar_num": (I16, I32), "tensor_o": _SMALL}, IO_SAME_SIGN, compute="INT32")
+_ROUNDS = case({"tensor_i": _HALF, "scalar_num": (I16, I32), "tensor_o": SMALL}, IO_SAME_SIGN, compute="INT32")
 
 
 @tpu_op("round_rshifts")
 class RoundRshifts(ShiftByScalar):
     """``y = sat(floor(x / 2^num + 1/2))``: a right shift whose ties round up; x for an amount of at most 0."""
 
-    scalar_num: Scalar
     out_dtype: DType | None = None
 
     dtypes = on(bm1682=None, bm1684=(_ROUNDS,), bm1686=todo(_ROUNDS))
@@ -155,7 +133,3 @@ class RoundRshifts(ShiftByScalar):
     def reference(self, x: Array) -> tuple[Array]:
         """Ties round up."""
         return (saturate(rrs(x, self.amount), self.result_dtype(DType.of(x.dtype))),)
-
-    def result_dtype(self, first: DType) -> DType:
-        """``out_dtype``, or the type of the operand."""
-        return first if self.out_dtype is None else self.out_dtype

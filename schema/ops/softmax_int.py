@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, on_bm1686, same, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import I8, U8, Array, DType, TensorType
 
@@ -31,7 +31,7 @@ class SoftmaxInt(Op):
 
     inputs = (Operand("tensor_i", (2, 4), "NC or NCHW"),)
     outputs = (Operand("tensor_o", (2, 4), "as tensor_i"),)
-    dtypes = on(bm1682=None, bm1684=None, bm1686=(same(I8, U8, compute="FLOAT32"),))
+    dtypes = on_bm1686(same(I8, U8, compute="FLOAT32"))
     locality = LOCAL
 
     def __post_init__(self) -> None:

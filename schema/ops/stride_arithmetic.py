@@ -12,21 +12,20 @@ from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, ceil_div, check_length, plus, shapes_of
-from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, case, on, same, todo, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Chip, Dim, DType, Shape, TensorType
+from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, case, on, op_base, same, todo, tpu_op
+from tpuconvert.schema.types import BYTES, F16, F32, SMALL, Array, Chip, Dim, DType, Shape, TensorType
 
-_BYTES = (I8, U8)
-_SMALL = (I8, U8, I16, U16)
-_SUM = case({"tensor_i0": _SMALL, "tensor_i1": _SMALL, "tensor_o": _SMALL}, U16_OUT_NO_I16_IN, compute="EXACT_INT")
-_PRODUCT = case({"tensor_i0": _BYTES, "tensor_i1": _BYTES, "tensor_o": _SMALL}, compute="EXACT_INT")
+_SUM = case({"tensor_i0": SMALL, "tensor_i1": SMALL, "tensor_o": SMALL}, U16_OUT_NO_I16_IN, compute="EXACT_INT")
+_PRODUCT = case({"tensor_i0": BYTES, "tensor_i1": BYTES, "tensor_o": SMALL}, compute="EXACT_INT")
 
 _SUM_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _SUM), bm1686=todo(same(F32), same(F16), _SUM))
 _PRODUCT_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _PRODUCT), bm1686=todo(same(F32), same(F16), _PRODUCT))
 _QUOTIENT_DTYPES = on(bm1682=(F32,), bm1684=(F32,), bm1686=todo(same(F32), same(F16)))
-_CHOICE_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), same(*_SMALL)), bm1686=todo(same(F32), same(F16), same(*_SMALL)))
-_COPY_DTYPES: ChipTable = on(bm1682=(F32,), bm1684=(F32, *_SMALL), bm1686=todo(F32, F16, *_SMALL))
+_CHOICE_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), same(*SMALL)), bm1686=todo(same(F32), same(F16), same(*SMALL)))
+_COPY_DTYPES: ChipTable = on(bm1682=(F32,), bm1684=(F32, *SMALL), bm1686=todo(F32, F16, *SMALL))
 
 
+@op_base
 class Sampling(Op):
     """Base of the family: a stride per axis, and an offset per axis, which is 0 without a parameter."""
 
@@ -63,8 +62,9 @@ class Sampling(Op):
         return x[tuple(slice(None) if expand and n == 1 else slice(first, None, step) for n, first, step in places)]
 
 
+@op_base
 class StartsAtOffset(Sampling):
-    """Mixin with the parameter ``offset``; list it before the class that computes."""
+    """Mixin with the parameter ``offset``; list it after the class that computes."""
 
     offset: tuple[int, ...]
 
@@ -92,20 +92,6 @@ class SampledArithmetic(Sampling):
         out = self.result_dtype(DType.of(x0.dtype))
         return (combine(self.arithmetic, self.sample(x0, True), self.sample(x1, True), out, Chip.BM1686),)
 
-    def result_dtype(self, first: DType) -> DType:
-        """Data type of the result: that of the first operand, unless a definition has ``out_dtype``."""
-        return first
-
-
-class FreeSampledArithmetic(SampledArithmetic):
-    """The same with a free type of fixed-point results."""
-
-    out_dtype: DType | None
-
-    def result_dtype(self, first: DType) -> DType:
-        """``out_dtype``, or the type of the first operand."""
-        return first if self.out_dtype is None else self.out_dtype
-
 
 class SampledCopy(Sampling):
     """One tensor."""
@@ -124,10 +110,9 @@ class SampledCopy(Sampling):
 
 
 @tpu_op("stride_add")
-class StrideAdd(FreeSampledArithmetic):
+class StrideAdd(SampledArithmetic):
     """``y[o] = sat(x0[o * stride] + x1[o * stride])``: add strided samples."""
 
-    stride: tuple[int, ...]
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.ADD
@@ -135,10 +120,9 @@ class StrideAdd(FreeSampledArithmetic):
 
 
 @tpu_op("stride_sub")
-class StrideSub(FreeSampledArithmetic):
+class StrideSub(SampledArithmetic):
     """``y[o] = sat(x0[o * stride] - x1[o * stride])``: subtract strided samples."""
 
-    stride: tuple[int, ...]
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.SUB
@@ -146,10 +130,9 @@ class StrideSub(FreeSampledArithmetic):
 
 
 @tpu_op("stride_mul")
-class StrideMul(FreeSampledArithmetic):
+class StrideMul(SampledArithmetic):
     """``y[o] = sat(x0[o * stride] * x1[o * stride])``: multiply strided samples."""
 
-    stride: tuple[int, ...]
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.MUL
@@ -160,8 +143,6 @@ class StrideMul(FreeSampledArithmetic):
 class StrideDiv(SampledArithmetic):
     """``y[o] = x0[o * stride] / x1[o * stride]``: divide strided samples."""
 
-    stride: tuple[int, ...]
-
     arithmetic = Arithmetic.DIV
     dtypes = _QUOTIENT_DTYPES
 
@@ -169,8 +150,6 @@ class StrideDiv(SampledArithmetic):
 @tpu_op("stride_max")
 class StrideMax(SampledArithmetic):
     """``y[o] = max(x0[o * stride], x1[o * stride])``."""
-
-    stride: tuple[int, ...]
 
     arithmetic = Arithmetic.MAX
     dtypes = _CHOICE_DTYPES
@@ -180,8 +159,6 @@ class StrideMax(SampledArithmetic):
 class StrideMin(SampledArithmetic):
     """``y[o] = min(x0[o * stride], x1[o * stride])``."""
 
-    stride: tuple[int, ...]
-
     arithmetic = Arithmetic.MIN
     dtypes = _CHOICE_DTYPES
 
@@ -190,15 +167,11 @@ class StrideMin(SampledArithmetic):
 class StrideCpy(SampledCopy):
     """``y[o] = x[o * stride]``: copy strided samples."""
 
-    stride: tuple[int, ...]
-
 
 @tpu_op("stride_add_offset")
-class StrideAddOffset(StartsAtOffset, FreeSampledArithmetic):
+class StrideAddOffset(SampledArithmetic, StartsAtOffset):
     """``y[o] = sat(x0[offset + o * stride] + x1[offset + o * stride])``."""
 
-    stride: tuple[int, ...]
-    offset: tuple[int, ...]
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.ADD
@@ -206,11 +179,9 @@ class StrideAddOffset(StartsAtOffset, FreeSampledArithmetic):
 
 
 @tpu_op("stride_sub_offset")
-class StrideSubOffset(StartsAtOffset, FreeSampledArithmetic):
+class StrideSubOffset(SampledArithmetic, StartsAtOffset):
     """``y[o] = sat(x0[offset + o * stride] - x1[offset + o * stride])``."""
 
-    stride: tuple[int, ...]
-    offset: tuple[int, ...]
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.SUB
@@ -218,11 +189,9 @@ class StrideSubOffset(StartsAtOffset, FreeSampledArithmetic):
 
 
 @tpu_op("stride_mul_offset")
-class StrideMulOffset(StartsAtOffset, FreeSampledArithmetic):
+class StrideMulOffset(SampledArithmetic, StartsAtOffset):
     """``y[o] = sat(x0[offset + o * stride] * x1[offset + o * stride])``."""
 
-    stride: tuple[int, ...]
-    offset: tuple[int, ...]
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.MUL
@@ -230,41 +199,29 @@ class StrideMulOffset(StartsAtOffset, FreeSampledArithmetic):
 
 
 @tpu_op("stride_div_offset")
-class StrideDivOffset(StartsAtOffset, SampledArithmetic):
+class StrideDivOffset(SampledArithmetic, StartsAtOffset):
     """``y[o] = x0[offset + o * stride] / x1[offset + o * stride]``."""
-
-    stride: tuple[int, ...]
-    offset: tuple[int, ...]
 
     arithmetic = Arithmetic.DIV
     dtypes = _QUOTIENT_DTYPES
 
 
 @tpu_op("stride_max_offset")
-class StrideMaxOffset(StartsAtOffset, SampledArithmetic):
+class StrideMaxOffset(SampledArithmetic, StartsAtOffset):
     """``y[o] = max(x0[offset + o * stride], x1[offset + o * stride])``."""
-
-    stride: tuple[int, ...]
-    offset: tuple[int, ...]
 
     arithmetic = Arithmetic.MAX
     dtypes = _CHOICE_DTYPES
 
 
 @tpu_op("stride_min_offset")
-class StrideMinOffset(StartsAtOffset, SampledArithmetic):
+class StrideMinOffset(SampledArithmetic, StartsAtOffset):
     """``y[o] = min(x0[offset + o * stride], x1[offset + o * stride])``."""
-
-    stride: tuple[int, ...]
-    offset: tuple[int, ...]
 
     arithmetic = Arithmetic.MIN
     dtypes = _CHOICE_DTYPES
 
 
 @tpu_op("stride_cpy_offset")
-class StrideCpyOffset(StartsAtOffset, SampledCopy):
+class StrideCpyOffset(SampledCopy, StartsAtOffset):
     """``y[o] = x[offset + o * stride]``: copy strided samples from an offset."""
-
-    stride: tuple[int, ...]
-    offset: tuple[int, ...]

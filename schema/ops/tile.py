@@ -10,10 +10,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, shapes_of, times, unknown
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, limited_local, on, todo, tpu_op
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, TensorType, format_shape
-
-_FIXED = (F32, I32, I8, U8, I16, U16)
-_ALL = (F32, F16, I32, I8, U8, I16, U16)
+from tpuconvert.schema.types import F32, I32, NUMBERS, NUMBERS_F16, Array, Chip, TensorType, format_shape
 
 
 class Repetition(Op, abc.ABC):
@@ -51,7 +48,7 @@ class Tile(Repetition):
 
     reps: tuple[int, ...]
 
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(*_ALL))
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=todo(*NUMBERS_F16))
     locality = limited_local(_is_local, "local only while nothing is repeated along axis 1")
     traits = Trait.MOVES_INTEGERS
 
@@ -67,7 +64,7 @@ class Broadcast(Repetition):
 
     times: tuple[int, ...]
 
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(*_ALL))
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=todo(*NUMBERS_F16))
     locality = limited_local(_is_local, "local only while nothing is repeated along axis 1")
 
     @property
@@ -82,7 +79,7 @@ class Repeat(Repetition):
 
     reps: tuple[int, ...]
 
-    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
+    dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
     locality = GLOBAL
 
     @property
@@ -102,7 +99,7 @@ class TileV2(Op):
     unfinished = True
     dtypes = on(
         bm1682=(case({"tensor_i": (F32,), "reps": (I32,), "tensor_o": (F32,)}, IO_SAME),),
-        bm1684=(case({"tensor_i": _FIXED, "reps": (I32,), "tensor_o": _FIXED}, IO_SAME),),
+        bm1684=(case({"tensor_i": NUMBERS, "reps": (I32,), "tensor_o": NUMBERS}, IO_SAME),),
         bm1686=None,
     )
     locality = GLOBAL
