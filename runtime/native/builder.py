@@ -11,12 +11,20 @@ import numpy as np
 
 from tpuconvert.runtime.native.destinations import Destinations
 from tpuconvert.runtime.native.loader import native
-from tpuconvert.runtime.native.storage import Buffer, Order, Stored, channels_last, row_major
+from tpuconvert.runtime.native.storage import (
+    ARENA,
+    CONSTANT,
+    EXTERNAL,
+    Buffer,
+    Order,
+    Stored,
+    channels_last,
+    row_major,
+)
+from tpuconvert.runtime.native.views import View
 from tpuconvert.schema.graph import Graph, Node, Value, static
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.types import I8, Array, DType
-
-ARENA, CONSTANT, EXTERNAL = "arena", "constant", "external"
+from tpuconvert.schema.types import I8, Array, DType, Scalar
 
 
 class NativeStep(NamedTuple):
@@ -55,9 +63,10 @@ class Builder:
     ``read`` returns the memory of an operand, ``write`` that of a result, and ``step`` adds a step.
     """
 
-    def __init__(self, graph: Graph, isa: str) -> None:
+    def __init__(self, graph: Graph, isa: str, precise: set[Node]) -> None:
         self.graph = graph
         self.isa = isa
+        self.precise = precise
         self.native = native()
         self.steps: list[NativeStep | ReferenceStep] = []
         self.declined: dict[str, str] = {}
@@ -85,11 +94,11 @@ class Builder:
         return cast(tuple[int, ...], value.shape)
 
     def is_made(self, value: Value) -> bool:
-        """Whether a value lies somewhere."""
+        """Return True if a value has memory."""
         return bool(self._stored.get(value))
 
     def stored(self, value: Value) -> Stored:
-        """Where a value lies, in whatever order it was made first; a constant is laid down row-major."""
+        """Return the memory of a value as it was first written, perhaps the caller's; constants are row-major."""
         if not self._stored.get(value):
             assert value.is_constant, f"'{value.name}' is read before it is made"
             return self.constant_value(value, row_major(value.rank))
@@ -113,7 +122,7 @@ class Builder:
             if not is_pitched or wanted[-1] == stored.order[-1]:
                 return stored.in_order(wanted)
         copy = self._dense(self._buffer(ARENA, _bytes_of(value)), value, wanted)
-        self.copy(self.stored(value), copy)
+        self.copy(View.of(self.stored(value)), View.of(copy))
         self._keep(value, copy)
         return copy
 
@@ -125,10 +134,6 @@ class Builder:
         buffer = self._buffer(CONSTANT, array.nbytes)
         buffer.constant = array.reshape(-1).view(np.uint8)
         return Stored(buffer, value.dtype, self.shape(value), row_major(value.rank))
-
-    def source(self, value: Value) -> Stored:
-        """Return the memory of a value as it is, which may be the caller's: without slack and without 128 added."""
-        return self.stored(value)
 
     def write(self, value: Value, order: Order | None = None, *, dense: bool = True) -> Stored:
         """Return memory for a result in the given order (None: row-major).
@@ -209,22 +214,57 @@ class Builder:
         self._touch(reads, writes)
         self.steps.append(NativeStep(step, self._current))
 
-    def copy(self, source: Stored, target: Stored) -> None:
-        """Add a step that copies a tensor to another order or pitch. Either may be the caller's."""
-        if source.size == 0:
+    def kernel_step(
+        self,
+        kernel: str,
+        spec: str,
+        reads: dict[str, Stored | None],
+        writes: dict[str, Stored | None],
+        **fields: object,
+    ) -> None:
+        """Add the step of a kernel.
+
+        Args:
+            kernel: its name.
+            spec: name of the class of its spec.
+            reads: the tensors that it reads, by the field of the spec with their address; None for an absent one.
+            writes: the tensors that it writes, likewise.
+            fields: the other fields of the spec.
+        """
+        places = {name: self.place(stored) for name, stored in (reads | writes).items() if stored is not None}
+        tensors = [[stored for stored in group.values() if stored is not None] for group in (reads, writes)]
+        self.step(kernel, getattr(self.native, spec)(**places, **fields), *tensors)
+
+    def copy(self, source: View, target: View) -> None:
+        """Add a step that copies a view to another one of the same shape. Either may be the caller's memory."""
+        assert source.shape == target.shape, f"{source.shape} is copied to {target.shape}"
+        if 0 in source.shape:
             return
-        own = I8 if source.dtype is I8 else None
-        flip = own is not None and (source.buffer.kind == EXTERNAL) != (target.buffer.kind == EXTERNAL)
-        spec = self.native.CopySpec(
-            source=self.place(source),
-            target=self.place(target),
+        is_outside = [view.stored.buffer.kind == EXTERNAL for view in (source, target)]
+        has_bias_changed = source.stored.dtype is I8 and is_outside[0] != is_outside[1]
+        self.kernel_step(
+            "copy",
+            "CopySpec",
+            {"source": source.stored._replace(offset=source.offset)},
+            {"target": target.stored._replace(offset=target.offset)},
             shape=source.shape,
             source_strides=source.strides,
             target_strides=target.strides,
-            itemsize=source.itemsize,
-            flip=self.native.STORED_BIAS if flip else 0,
+            itemsize=source.stored.itemsize,
+            flip=self.native.STORED_BIAS if has_bias_changed else 0,
         )
-        self.step("copy", spec, (source,), (target,))
+
+    def fill(self, target: View, value: Scalar) -> None:
+        """Add a step that fills a view with a scalar."""
+        if 0 in target.shape:
+            return
+        dtype = target.stored.dtype
+        assert dtype is not I8 or target.stored.buffer.kind != EXTERNAL, "INT8 of the caller has another representation"
+        element = value.array.astype(dtype.numpy).reshape(1)
+        if dtype is I8:
+            element = element.view(np.uint8) ^ np.uint8(self.native.STORED_BIAS)
+        constant = self.constant(element)._replace(dtype=dtype)
+        self.copy(View(constant, 0, target.shape, (0,) * len(target.shape)), target)
 
     # Interface of the planner
 
@@ -262,7 +302,7 @@ class Builder:
         """Copy the graph outputs to the caller's memory, unless they were written there."""
         for value, target in zip(self.graph.outputs, self.outputs, strict=True):
             if self.stored(value).buffer is not target.buffer:
-                self.copy(self.stored(value), target)
+                self.copy(View.of(self.stored(value)), View.of(target))
 
     def _keep(self, value: Value, stored: Stored) -> None:
         self._stored.setdefault(value, []).append(stored)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.elements import ELEMENT_TYPES, LARGEST, Elements, Instruction, Term
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.storage import Order, Stored, row_major
+from tpuconvert.runtime.native.storage import EXTERNAL, Order, Stored, row_major
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.types import I8, I32
 
@@ -54,21 +54,17 @@ def _emit_table(elements: Elements, builder: Builder, x: Term, y: Value) -> None
     assert x.values is not None
     source = builder.read(elements.operands[0], dense=False)
     target = builder.write(y, source.order)
-    table = (x.values + bias_of(x.dtype)).astype(np.uint8).tolist()
-    length = source.memory_shape[-1]
-    pitch = source.row_bytes
-    rows = source.size // length
-    if source.is_dense:
-        length, pitch, rows = source.size, source.size, 1
-    spec = builder.native.LookUpSpec(
-        source=builder.place(source),
-        target=builder.place(target),
-        rows=rows,
+    length = source.size if source.is_dense else source.memory_shape[-1]
+    builder.kernel_step(
+        "look_up",
+        "LookUpSpec",
+        {"source": source},
+        {"target": target},
+        rows=source.size // length,
         length=length,
-        pitch=pitch,
-        table=table,
+        pitch=length if source.is_dense else source.row_bytes,
+        table=(x.values + bias_of(x.dtype)).astype(np.uint8).tolist(),
     )
-    builder.step("look_up", spec, (source,), (target,))
 
 
 def _order(elements: Elements, builder: Builder, shape: tuple[int, ...]) -> Order:
@@ -80,7 +76,7 @@ def _order(elements: Elements, builder: Builder, shape: tuple[int, ...]) -> Orde
 
 def _readable(builder: Builder, value: Value, order: Order) -> Stored:
     if not value.is_constant and value.dtype is not I8:
-        source = builder.source(value)
+        source = builder.stored(value)
         if source.buffer.kind == EXTERNAL and source.has_order(order):
             return source.in_order(order)
     stored = builder.read(value, order, dense=False)

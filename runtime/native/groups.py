@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any
+from functools import cache, cached_property, wraps
+from typing import Any, get_args, get_type_hints
 
 from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.storage import Order, row_major
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind, loaded_ops
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.types import F32, DType
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Site:
         if kinds and not isinstance(producer.op, kinds):
             return None
         return producer if len(producer.outputs) == 1 and self.graph.is_sole_use(value) else None
+
+    def only_first_is_used(self, node: Node) -> bool:
+        """Return True if no result but the first one has a user or is an output of the graph."""
+        return not any(value.uses or self.graph.is_output(value) for value in node.outputs[1:])
 
 
 Matcher = Callable[[Node, Site], Group | None]
@@ -107,6 +114,46 @@ def ends_with(
     def register(matcher: Matcher) -> Matcher:
         _ENTRIES.append(MatcherEntry(matcher, operators, tuple(kernels), dtypes, conditions, priority, takes_empty))
         return matcher
+
+    return register
+
+
+Emit = Callable[[Builder, Node, Any], None]
+"""Function that adds the steps of one node; the last argument is the node's operator."""
+
+
+def computes(
+    *kernels: str,
+    dtypes: Sequence[DType] = (),
+    conditions: str = "always",
+    when: Callable[[Any, Node, Site], bool] = lambda op, node, site: True,
+    takes_empty: bool = False,
+) -> Callable[[Emit], Emit]:
+    """Register a function that adds the steps of a single node.
+
+    The annotation of its parameter ``op`` names the operators, as for ``functools.singledispatch``.
+
+    Args:
+        kernels: see ``MatcherEntry``.
+        dtypes: the types that operands may have; empty for any.
+        conditions: what ``when`` checks, for the documentation.
+        when: further condition on an operator and its node.
+        takes_empty: see ``MatcherEntry``.
+    """
+
+    def register(emit: Emit) -> Emit:
+        kind = get_type_hints(emit)["op"]
+
+        @wraps(emit)
+        def match(node: Node, site: Site) -> Group | None:
+            has_types = not dtypes or all(value is None or value.dtype in dtypes for value in node.inputs)
+            is_match = has_types and when(node.op, node, site)
+            return Group((node,), lambda builder: emit(builder, node, node.op)) if is_match else None
+
+        names = names_of(*(get_args(kind) or (kind,)))
+        types = ", ".join(dtype.name for dtype in dtypes) or "all"
+        ends_with(*names, kernels=kernels, dtypes=types, conditions=conditions, takes_empty=takes_empty)(match)
+        return emit
 
     return register
 
@@ -172,3 +219,23 @@ def first_operand(node: Node) -> Value:
     x = node.inputs[0]
     assert x is not None
     return x
+
+
+def operands_of(node: Node) -> list[Value]:
+    """Return the operands of a node without absent ones."""
+    return [value for value in node.inputs if value is not None]
+
+
+def are_floats(node: Node) -> bool:
+    """Return True if all operands and results are FLOAT32."""
+    return all(value.dtype is F32 for value in (*operands_of(node), *node.outputs))
+
+
+def order_for_permute(y: Value, graph: Graph) -> Order:
+    """Return the order that makes the result of a permute, the sole user, row-major; else row-major."""
+    users = y.users
+    if len(users) == 1 and isinstance(users[0].op, Permute) and graph.is_sole_use(y):
+        order = users[0].op.order
+        if order[-1] == y.rank - 1:
+            return order
+    return row_major(y.rank)

@@ -10,12 +10,12 @@ import numpy as np
 
 from tpuconvert.runtime.custom_kernel import NativeKernel, kernel_of
 from tpuconvert.runtime.native import arena, precision
-from tpuconvert.runtime.native.builder import ARENA, EXTERNAL, Builder, Group, NativeStep, ReferenceStep
+from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.constants import remove_constdata
 from tpuconvert.runtime.native.groups import Site, group_nodes
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
-from tpuconvert.runtime.native.storage import Stored
+from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
 from tpuconvert.runtime.plan import Observer, failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -48,7 +48,7 @@ class NativePlan:
     def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_observed: bool = False) -> None:
         graph = graph if is_observed else remove_constdata(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed)
-        builder = Builder(graph, isa)
+        builder = Builder(graph, isa, site.precise)
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):

@@ -7,13 +7,12 @@ from typing import Any
 
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, Epilogue, bias_of
-from tpuconvert.runtime.native.groups import Site, ends_with, names_of
+from tpuconvert.runtime.native.groups import Site, ends_with, names_of, order_for_permute
 from tpuconvert.runtime.native.plan_linear_int import BYTES
 from tpuconvert.runtime.native.plan_norm_quantize import ByteQuantization, byte_quantization
-from tpuconvert.runtime.native.storage import Order, Stored, row_major
+from tpuconvert.runtime.native.storage import Order, Stored
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
-from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
 from tpuconvert.schema.ops.softmax import Softmax
@@ -88,9 +87,9 @@ def _matmul_ending_at(node: Node, site: Site) -> tuple[Matmul | None, list[Node]
         chain.append(producer)
     nodes, y = chain[::-1], node.outputs[0]
     epilogue = _fuse_epilogue(Epilogue.sums(), nodes[1:])
-    if epilogue is None or epilogue.dtype is not y.dtype or 0 in y.type.static_shape:
+    if epilogue is None or epilogue.dtype is not y.dtype:
         return None, []
-    return _matmul(nodes[0], epilogue, _order(y, site)), nodes
+    return _matmul(nodes[0], epilogue, order_for_permute(y, site.graph)), nodes
 
 
 def _attention(values: Matmul, nodes: list[Node], site: Site) -> Attention | None:
@@ -130,21 +129,11 @@ def _matmul(node: Node, epilogue: Epilogue, order: Order) -> Matmul | None:
     bias = rest[0] if rest else None
     if left.dtype not in BYTES or right.dtype not in BYTES or op.out_dtype not in (None, I32):
         return None
-    if not (op.is_lzp_const and op.is_rzp_const) or 0 in left.type.static_shape:
+    if not (op.is_lzp_const and op.is_rzp_const):
         return None
     if bias is not None and not (bias.is_constant and bias.dtype is I32):
         return None
     return Matmul(op, left, right, None if bias is None else bias.array.reshape(-1), epilogue, order)
-
-
-def _order(y: Value, site: Site) -> Order:
-    """Return the order that makes the result of a permute, the sole user, row-major; else row-major."""
-    users = y.users
-    if len(users) == 1 and isinstance(users[0].op, Permute) and site.graph.is_sole_use(y):
-        order = users[0].op.order
-        if order[-1] == y.rank - 1:
-            return tuple(order)
-    return row_major(y.rank)
 
 
 def _emit(builder: Builder, found: Matmul, result: Value) -> None:
@@ -163,7 +152,7 @@ def _emit_attention(builder: Builder, found: Attention, result: Value) -> None:
     y = builder.write(result, found.values.order)
     spec = builder.native.AttentionInt8Spec(
         scores=_matmul_spec(builder, found.scores, query, key, None),
-        probabilities=found.probabilities.compiled(builder),
+        probabilities=found.probabilities.spec(builder),
         values=_matmul_spec(builder, found.values, None, value, y),
     )
     builder.step("attention_int8", spec, (query, key, value), (y,))

@@ -7,7 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import EXTERNAL, Builder, Group
+from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.elements import ELEMENT_TYPES
 from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
@@ -18,8 +18,8 @@ from tpuconvert.runtime.native.plan_linear_float import (
     is_float_linear,
     linear,
 )
-from tpuconvert.runtime.native.storage import Order, Stored, row_major
-from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.runtime.native.storage import EXTERNAL, Order, Stored, row_major
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic
@@ -307,10 +307,8 @@ def _is_float(node: Node) -> bool:
         values = [value for value in values if not _is_number(value)]
     if isinstance(node.op, ScalarComparison) and node.op.scalar_i1.dtype is not F32:
         return False
-    return (
-        all(value.dtype is F32 for value in values)
-        and all(value.rank == node.outputs[0].rank > 0 for value in values)
-        and 0 not in static(node.outputs[0].shape)
+    return all(value.dtype is F32 for value in values) and all(
+        value.rank == node.outputs[0].rank > 0 for value in values
     )
 
 

@@ -114,8 +114,6 @@ def tree(node: Node, site: Site) -> Group | None:
     y = node.outputs[0]
     if y.dtype not in ELEMENT_TYPES:
         return None
-    if any(0 in value.type.static_shape for value in (y, *filter(None, node.inputs))):
-        return None
     for is_alone in (False, True):
         found = Tree(Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise) if is_alone else site)
         try:

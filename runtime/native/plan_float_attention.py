@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tpuconvert.runtime.native.builder import Builder, Group
-from tpuconvert.runtime.native.groups import Site, ends_with
-from tpuconvert.runtime.native.plan_linear_float import multiply
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.groups import computes
+from tpuconvert.runtime.native.plan_float_rows import emit_softmax
+from tpuconvert.runtime.native.plan_linear_float import multiply, transpose
 from tpuconvert.runtime.native.storage import Stored, row_major
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.attention import Attention
@@ -14,40 +15,26 @@ from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.types import F32
 
 
-@ends_with(
-    "attention",
-    kernels=("matmul_float32", "chain_float32", "softmax_float32"),
-    dtypes="FLOAT32",
+@computes(
+    "matmul_float32",
+    "chain_float32",
+    "softmax_float32",
+    dtypes=(F32,),
     conditions="the result does not decide an integer later",
+    when=lambda op, node, site: node not in site.precise,
 )
-def attention(node: Node, site: Site) -> Group | None:
-    """Match attention whose result is not converted to integers later, as scores are rounded to float32."""
-    op, y = node.op, node.outputs[0]
+def attention(builder: Builder, node: Node, op: Attention) -> None:
+    """Attention whose result is not converted to integers later, as scores are rounded to float32."""
     query, key, value, mask = (*node.inputs, None)[:4]
-    assert isinstance(op, Attention) and query is not None and key is not None and value is not None
-    given = [query, key, value, y] if mask is None else [query, key, value, mask, y]
-    if node in site.precise or any(item.dtype is not F32 or 0 in item.type.static_shape for item in given):
-        return None
+    assert query is not None and key is not None and value is not None
     shape = BatchMatmul(right_transpose=True).infer(query.type, key.type)[0].static_shape
     factor = 1 / math.sqrt(query.type.static_shape[-1]) if op.scale is None else op.scale
-
-    def emit(builder: Builder) -> None:
-        q, k, v = (builder.read(item, dense=False) for item in (query, key, value))
-        scores = builder.temporary(F32, shape)
-        swapped = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-        multiply(builder, q, k.permuted(swapped), scores)
-        _scale(builder, scores, factor, None if mask is None else builder.read(mask, row_major(mask.rank)))
-        spec = builder.native.SoftmaxFloatSpec(
-            x=builder.place(scores),
-            y=builder.place(scores),
-            rows=scores.size // shape[-1],
-            count=shape[-1],
-            is_guarded=mask is not None,
-        )
-        builder.step("softmax_float32", spec, (scores,), (scores,))
-        multiply(builder, scores, v, builder.write(y))
-
-    return Group((node,), emit)
+    q, k, v = (builder.read(item, dense=False) for item in (query, key, value))
+    scores = builder.temporary(F32, shape)
+    multiply(builder, q, transpose(k), scores)
+    _scale(builder, scores, factor, None if mask is None else builder.read(mask, row_major(mask.rank)))
+    emit_softmax(builder, scores, scores, shape[-1], is_guarded=mask is not None)
+    multiply(builder, scores, v, builder.write(node.output))
 
 
 def _scale(builder: Builder, scores: Stored, factor: float, mask: Stored | None) -> None:

@@ -2,160 +2,113 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from tpuconvert.runtime.native.builder import Builder, Group
-from tpuconvert.runtime.native.float_convolution import Image, geometry_of
-from tpuconvert.runtime.native.groups import Site, ends_with
-from tpuconvert.runtime.native.integer_convolution import Geometry
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.convolution import Geometry, Image, geometry_of
+from tpuconvert.runtime.native.groups import Site, computes, first_operand
+from tpuconvert.runtime.native.plan_pool import pool_windows
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
 from tpuconvert.schema.ops.normalization import Lrn
 from tpuconvert.schema.ops.pool import Pool, PoolType
-from tpuconvert.schema.pooling import Span, window_counts
+from tpuconvert.schema.pooling import window_counts
 from tpuconvert.schema.types import F32
 
 
-@ends_with(
-    "pool",
-    kernels=("pool_float32",),
-    dtypes="FLOAT32",
-    conditions="always",
-)
-def pool(node: Node, site: Site) -> Group | None:
-    """Match max and average pooling."""
-    op, x, y = node.op, node.inputs[0], node.outputs[0]
-    assert isinstance(op, Pool) and x is not None
-    if x.dtype is not F32 or 0 in x.type.static_shape or 0 in y.type.static_shape:
-        return None
-    height, width = x.type.static_shape[2:]
-    if op.is_global_pooling:
-        down, along, after = Span(height, 1, height, 1, 0), Span(width, 1, width, 1, 0), (0, 0)
-    else:
-        down = Span(height, y.type.static_shape[2], op.kernel_h, op.stride_h, op.pad_h)
-        along = Span(width, y.type.static_shape[3], op.kernel_w, op.stride_w, op.pad_w)
-        after = op.pad_h + op.pad_h_offset, op.pad_w + op.pad_w_offset
+@computes("pool_float32", dtypes=(F32,))
+def pool(builder: Builder, node: Node, op: Pool) -> None:
+    """Max and average pooling."""
+    x, y = first_operand(node), node.output
+    down, along, after = pool_windows(op, x, y)
     divisors: list[float] = []
     if op.pooling_type is PoolType.AVE:
         counts = window_counts(down, along, after, with_padding=op.is_ave_count_zero_pad)
         divisors = np.maximum(counts, 1).astype(np.float64).reshape(-1).tolist()
-
-    def emit(builder: Builder) -> None:
-        source = Image.of(builder.read(x, channels_last(4), dense=False))
-        target = Image.of(builder.write(y, channels_last(4)))
-        geometry = Geometry((down.stride, along.stride), pads=(down.before, along.before))
-        found = geometry_of(builder, source, target, (down.size, along.size), geometry)
-        spec = builder.native.PoolFloatSpec(
-            input=source.place(builder), output=target.place(builder), geometry=found, divisors=divisors
-        )
-        builder.step("pool_float32", spec, (source.stored,), (target.stored,))
-
-    return Group((node,), emit)
+    geometry = Geometry((down.stride, along.stride), pads=(down.before, along.before))
+    _window_step(builder, node, "pool_float32", "PoolFloatSpec", (down.size, along.size), geometry, divisors=divisors)
 
 
-@ends_with(
-    "interpolate",
-    kernels=("resize_float32",),
-    dtypes="FLOAT32",
+@computes(
+    "resize_float32",
+    dtypes=(F32,),
     conditions="bilinear",
+    when=lambda op, node, site: op.method is InterpolateMode.BILINEAR,
 )
-def interpolate(node: Node, site: Site) -> Group | None:
-    """Match bilinear resizing."""
-    op, x, y = node.op, node.inputs[0], node.outputs[0]
-    assert isinstance(op, Interpolate) and x is not None
-    if x.dtype is not F32 or op.method is not InterpolateMode.BILINEAR:
-        return None
-    if 0 in x.type.static_shape or 0 in y.type.static_shape:
-        return None
+def interpolate(builder: Builder, node: Node, op: Interpolate) -> None:
+    """Bilinear resizing."""
     places = []
-    for extent, count in zip(x.type.static_shape[2:], y.type.static_shape[2:], strict=True):
+    for extent, count in zip(builder.shape(first_operand(node))[2:], builder.shape(node.output)[2:], strict=True):
         low, high, weight = op.neighbours(extent, count)
         places.append(list(zip(low.tolist(), high.tolist(), weight.astype(np.float32).tolist(), strict=True)))
-
-    def emit(builder: Builder) -> None:
-        source = Image.of(builder.read(x, channels_last(4), dense=False))
-        target = Image.of(builder.write(y, channels_last(4)))
-        found = geometry_of(builder, source, target, (1, 1), Geometry())
-        spec = builder.native.ResizeFloatSpec(
-            input=source.place(builder),
-            output=target.place(builder),
-            geometry=found,
-            rows=places[0],
-            columns=places[1],
-        )
-        builder.step("resize_float32", spec, (source.stored,), (target.stored,))
-
-    return Group((node,), emit)
+    rows, columns = places
+    _window_step(builder, node, "resize_float32", "ResizeFloatSpec", (1, 1), Geometry(), rows=rows, columns=columns)
 
 
-@ends_with(
-    "batch_norm",
-    kernels=("batch_norm_float32",),
-    dtypes="FLOAT32",
+def _window_step(
+    builder: Builder, node: Node, kernel: str, spec: str, window: tuple[int, int], geometry: Geometry, **fields: Any
+) -> None:
+    """Add the step of a kernel with sliding windows."""
+    source = Image.of(builder.read(first_operand(node), channels_last(4), dense=False))
+    target = Image.of(builder.write(node.output, channels_last(4)))
+    found = geometry_of(builder, source, target, window, geometry)
+    builder.kernel_step(kernel, spec, {"input": source.stored}, {"output": target.stored}, geometry=found, **fields)
+
+
+def _has_constant_statistics(op: BatchNorm, node: Node, site: Site) -> bool:
+    is_constant = all(value is None or value.is_constant for value in node.inputs[1:])
+    return op.use_global_stats and is_constant and site.only_first_is_used(node)
+
+
+@computes(
+    "batch_norm_float32",
+    dtypes=(F32,),
     conditions="constant statistics, scale and bias; only the first result is used",
+    when=_has_constant_statistics,
 )
-def batch_norm(node: Node, site: Site) -> Group | None:
-    """Match batch normalization with constant statistics and no other used results."""
-    op, x, y = node.op, node.inputs[0], node.outputs[0]
-    factors = node.inputs[1:]
-    assert isinstance(op, BatchNorm) and x is not None
-    is_constant = all(value is None or value.is_constant for value in factors)
-    is_alone = not any(value.uses or site.graph.is_output(value) for value in node.outputs[1:])
-    if x.dtype is not F32 or 0 in x.type.static_shape or not (op.use_global_stats and is_constant and is_alone):
-        return None
+def batch_norm(builder: Builder, node: Node, op: BatchNorm) -> None:
+    """Batch normalization."""
     factor = 0.0 if op.scale == 0 else 1 / op.scale
     mean, variance, gamma, beta = (
-        None if value is None else value.array.astype(np.float64) for value in (*factors, None, None)[:4]
+        None if value is None else value.array.astype(np.float64) for value in (*node.inputs[1:], None, None)[:4]
     )
     assert mean is not None and variance is not None
     slope = 1 / np.sqrt(variance * factor + op.epsilon)
-    slope = slope if gamma is None else slope * gamma
-    shift = np.zeros_like(slope) if beta is None else beta
-
-    def emit(builder: Builder) -> None:
-        source, target = builder.read(x, channels_last(4)), builder.write(y, channels_last(4))
-        spec = builder.native.BatchNormSpec(
-            x=builder.place(source),
-            y=builder.place(target),
-            pixels=source.size // len(mean),
-            mean=mean * factor,
-            slope=slope,
-            shift=shift,
-        )
-        builder.step("batch_norm_float32", spec, (source,), (target,))
-
-    return Group((node,), emit)
+    source, target = (
+        builder.read(first_operand(node), channels_last(4)),
+        builder.write(node.outputs[0], channels_last(4)),
+    )
+    builder.kernel_step(
+        "batch_norm_float32",
+        "BatchNormSpec",
+        {"x": source},
+        {"y": target},
+        pixels=source.size // len(mean),
+        mean=mean * factor,
+        slope=slope if gamma is None else slope * gamma,
+        shift=np.zeros_like(slope) if beta is None else beta,
+    )
 
 
-@ends_with(
-    "lrn",
-    kernels=("lrn_float32",),
-    dtypes="FLOAT32",
-    conditions="always",
-)
-def lrn(node: Node, site: Site) -> Group | None:
-    """Match local response normalization."""
-    op, x, y = node.op, node.inputs[0], node.outputs[0]
-    assert isinstance(op, Lrn) and x is not None
-    if x.dtype is not F32 or 0 in x.type.static_shape:
-        return None
-
-    def emit(builder: Builder) -> None:
-        order = (0, *range(2, x.rank), 1)
-        source, target = builder.read(x, order), builder.write(y, order)
-        channels = builder.shape(x)[1]
-        spec = builder.native.LrnSpec(
-            x=builder.place(source),
-            y=builder.place(target),
-            pixels=source.size // channels,
-            channels=channels,
-            size=op.size,
-            alpha=op.alpha,
-            beta=op.beta,
-            bias=op.bias,
-        )
-        builder.step("lrn_float32", spec, (source,), (target,))
-
-    return Group((node,), emit)
+@computes("lrn_float32", dtypes=(F32,))
+def lrn(builder: Builder, node: Node, op: Lrn) -> None:
+    """Local response normalization."""
+    x = first_operand(node)
+    order, channels = (0, *range(2, x.rank), 1), builder.shape(x)[1]
+    source, target = builder.read(x, order), builder.write(node.output, order)
+    builder.kernel_step(
+        "lrn_float32",
+        "LrnSpec",
+        {"x": source},
+        {"y": target},
+        pixels=source.size // channels,
+        channels=channels,
+        size=op.size,
+        alpha=op.alpha,
+        beta=op.beta,
+        bias=op.bias,
+    )

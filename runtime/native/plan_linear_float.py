@@ -9,11 +9,19 @@ from functools import singledispatch
 import numpy as np
 
 from tpuconvert.runtime.native.builder import Builder, Group
-from tpuconvert.runtime.native.float_convolution import FloatEpilogue, Image, convolve, convolve_transposed
-from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
-from tpuconvert.runtime.native.integer_convolution import Geometry
-from tpuconvert.runtime.native.storage import Order, Stored, channels_last, row_major
-from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.runtime.native.convolution import Geometry, Image, geometry_of, transposed_phases
+from tpuconvert.runtime.native.groups import (
+    Site,
+    are_floats,
+    computes,
+    ends_with,
+    names_of,
+    operands_of,
+    operators_of,
+    order_for_permute,
+)
+from tpuconvert.runtime.native.storage import Stored, channels_last, row_major
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
@@ -23,7 +31,6 @@ from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, Array
 
@@ -96,25 +103,46 @@ def _emit(op: Op, builder: Builder, found: LinearOp, result: Value) -> None:
 
 @_emit.register
 def _emit_convolution(op: Conv | Deconv, builder: Builder, found: LinearOp, result: Value) -> None:
-    x, w = found.node.inputs[:2]
-    assert x is not None and w is not None
-    order = channels_last(4)
+    x, w = operands_of(found.node)[:2]
+    order, geometry = channels_last(4), Geometry.of(op)
     source = Image.of(builder.read(x, order, dense=False))
-    epilogue = _epilogue(builder, found, order)
+    residual = None if found.residual is None else builder.read(found.residual, order)
     target = Image.of(builder.write(result, order))
-    step = convolve_transposed if isinstance(op, Deconv) else convolve
-    step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), epilogue)
+    if not isinstance(op, Deconv):
+        _convolve(builder, found, source, target, residual, w.array, geometry)
+        return
+    for x_part, y_part, weights, phase in transposed_phases(source, target, w.array, geometry):
+        start = y_part.stored.offset - target.stored.offset
+        other = None if residual is None else residual._replace(offset=residual.offset + start)
+        _convolve(builder, found, x_part, y_part, other, weights, phase)
 
 
 @_emit.register
 def _emit_matrix(op: MatrixMul, builder: Builder, found: LinearOp, result: Value) -> None:
-    x, w = found.node.inputs[:2]
-    assert x is not None and w is not None
+    x, w = operands_of(found.node)[:2]
     depth, columns = w.array.shape
     source = Image.of_matrix(builder.read(x, row_major(2), dense=False), depth)
-    epilogue = _epilogue(builder, found, row_major(result.rank))
+    residual = None if found.residual is None else builder.read(found.residual, row_major(result.rank))
     target = Image.of_matrix(builder.write(result), columns)
-    convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), epilogue)
+    _convolve(builder, found, source, target, residual, w.array.T[:, :, None, None], Geometry())
+
+
+def _convolve(
+    builder: Builder, found: LinearOp, x: Image, y: Image, residual: Stored | None, weights: Array, geometry: Geometry
+) -> None:
+    """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
+    builder.kernel_step(
+        "conv_float32",
+        "ConvFloatSpec",
+        {"input": x.stored, "residual": residual},
+        {"output": y.stored},
+        geometry=geometry_of(builder, x, y, weights.shape[2:], geometry),
+        weights=weights,
+        bias=_bias(found.node),
+        limits=found.limits,
+        tail=list(found.tail),
+        is_precise=found.is_precise,
+    )
 
 
 LINEAR_OPS = operators_of(_emit)
@@ -188,91 +216,52 @@ def _residual_operands(node: Node, site: Site) -> tuple[Value, Value] | None:
 
 def is_float_linear(node: Node) -> bool:
     """Return True if a linear operator has float operands and constant weights."""
-    x, w, *rest = node.inputs
-    biases = [value for value in rest if value is not None]
-    return (
-        x is not None
-        and w is not None
-        and x.dtype is F32
-        and w.dtype is F32
-        and w.is_constant
-        and node.outputs[0].dtype is F32
-        and all(value.is_constant and value.dtype is F32 for value in biases)
-        and 0 not in static(x.shape)
-        and 0 not in static(w.shape)
-    )
-
-
-def _epilogue(builder: Builder, found: LinearOp, order: Order) -> FloatEpilogue:
-    residual = None if found.residual is None else builder.read(found.residual, order)
-    return FloatEpilogue(residual, found.limits, found.tail, found.is_precise)
+    return are_floats(node) and all(value.is_constant for value in operands_of(node)[1:])
 
 
 def _bias(node: Node) -> Array | None:
     value = node.inputs[2] if len(node.inputs) > 2 else None
-    return None if value is None else value.array.reshape(-1)
+    return None if value is None else np.ascontiguousarray(value.array.reshape(-1), np.float32)
 
 
-@ends_with(
-    "matrix_mul",
-    kernels=("matmul_float32",),
-    dtypes="FLOAT32",
+@computes(
+    "matmul_float32",
+    dtypes=(F32,),
     conditions="weights computed at run time, constant bias",
+    when=lambda op, node, site: all(value.is_constant for value in operands_of(node)[2:]),
 )
-def matmul(node: Node, site: Site) -> Group | None:
-    """Match a matmul whose weights are computed at run time."""
-    x, w, *rest = node.inputs
-    biases = [value for value in rest if value is not None]
-    if not _are_floats(node) or not all(value.is_constant for value in biases):
-        return None
-    assert x is not None and w is not None
-    left, right, y, is_precise = x, w, node.outputs[0], node in site.precise
-
-    def emit(builder: Builder) -> None:
-        sources = builder.read(left, dense=False), builder.read(right, dense=False)
-        multiply(builder, *sources, builder.write(y), bias=_bias(node), is_precise=is_precise)
-
-    return Group((node,), emit)
+def matmul(builder: Builder, node: Node, op: MatrixMul) -> None:
+    """Matmul whose weights are computed at run time."""
+    left, right = (builder.read(value, dense=False) for value in operands_of(node)[:2])
+    multiply(builder, left, right, builder.write(node.output), bias=_bias(node), is_precise=node in builder.precise)
 
 
-@ends_with(
-    "batch_matmul",
-    kernels=("matmul_float32",),
-    dtypes="FLOAT32",
-    conditions="always",
-)
-def batch_matmul(node: Node, site: Site) -> Group | None:
-    """Match a batched matmul. A permute of the result determines its memory order."""
-    op, (left, right), y = node.op, node.inputs, node.outputs[0]
-    if not isinstance(op, BatchMatmul) or left is None or right is None or not _are_floats(node):
-        return None
-    is_precise = node in site.precise
+@computes("matmul_float32", dtypes=(F32,))
+def batch_matmul(builder: Builder, node: Node, op: BatchMatmul) -> None:
+    """Batched matmul. A permute of the result determines its memory order."""
+    left, right = (builder.read(value, dense=False) for value in operands_of(node))
+    left = transpose(left) if op.left_transpose else left
+    right = transpose(right) if op.right_transpose else right
+    target = builder.write(node.output, order_for_permute(node.output, builder.graph))
+    multiply(builder, left, right, target, is_precise=node in builder.precise)
 
-    def emit(builder: Builder) -> None:
-        sources = [builder.read(value, dense=False) for value in (left, right)]
-        swapped = [
-            stored.permuted((*range(rank - 2), rank - 1, rank - 2)) if is_swapped else stored
-            for stored, rank, is_swapped in (
-                (sources[0], left.rank, op.left_transpose),
-                (sources[1], right.rank, op.right_transpose),
-            )
-        ]
-        multiply(builder, swapped[0], swapped[1], builder.write(y, _wanted_order(y)), is_precise=is_precise)
 
-    return Group((node,), emit)
+def transpose(stored: Stored) -> Stored:
+    """Return a view with the last two axes swapped."""
+    rank = len(stored.shape)
+    return stored.permuted((*range(rank - 2), rank - 1, rank - 2))
 
 
 def multiply(
     builder: Builder, left: Stored, right: Stored, y: Stored, *, bias: Array | None = None, is_precise: bool = False
 ) -> None:
     """Add a batched matmul step for matrices [..., M, K] and [..., K, N] whose other axes broadcast."""
-    rank = len(y.shape)
-    batch = y.shape[:-2]
-    starts = [_starts(item, batch) for item in (left, right, y)]
-    spec = builder.native.MatmulFloatSpec(
-        left=builder.place(left),
-        right=builder.place(right),
-        output=builder.place(y),
+    starts = [_starts(item, y.shape[:-2]) for item in (left, right, y)]
+    builder.kernel_step(
+        "matmul_float32",
+        "MatmulFloatSpec",
+        {"left": left, "right": right},
+        {"output": y},
         rows=y.shape[-2],
         columns=y.shape[-1],
         depth=left.shape[-1],
@@ -280,14 +269,13 @@ def multiply(
         left_depth=left.strides[-1],
         right_depth=right.strides[-2],
         right_column=right.strides[-1],
-        out_row=y.strides[rank - 2],
+        out_row=y.strides[-2],
         left_starts=starts[0],
         right_starts=starts[1],
         out_starts=starts[2],
-        bias=None if bias is None else np.ascontiguousarray(bias, np.float32),
+        bias=bias,
         is_precise=is_precise,
     )
-    builder.step("matmul_float32", spec, (left, right), (y,))
 
 
 def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
@@ -299,16 +287,3 @@ def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
         shape[axis] = extent
         starts = starts + (np.arange(extent) * stride).reshape(shape)
     return np.broadcast_to(starts, batch).reshape(-1).tolist()
-
-
-def _wanted_order(y: Value) -> Order:
-    """Return the order that makes the result of a permute, the sole user, row-major; else row-major."""
-    users = y.users
-    if len(users) == 1 and isinstance(users[0].op, Permute) and users[0].op.order[-1] == y.rank - 1:
-        return users[0].op.order
-    return row_major(y.rank)
-
-
-def _are_floats(node: Node) -> bool:
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    return all(value.dtype is F32 and 0 not in static(value.shape) for value in values)

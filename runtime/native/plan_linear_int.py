@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, singledispatch
-from math import prod
-from typing import Any
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tpuconvert.runtime.native import epilogue as epilogue_kinds
 from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.convolution import Geometry, Image, geometry_of, transposed_phases
 from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, STORED_BIAS, Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
-from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, convolve_transposed
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
@@ -31,6 +30,42 @@ from tpuconvert.schema.quantized_modes import QCalMode
 from tpuconvert.schema.types import I8, I32, U8, Array, Chip, DType
 
 BYTES = (I8, U8)
+
+
+class Residual(NamedTuple):
+    """Residual add of a conv; see int8/epilogue/residual.h. Vectors have one element, or one per channel.
+
+    Args:
+        other: the other operand, of the result's shape, channels-last.
+        factor: multiplier of the stored result of the conv.
+        other_factor: multiplier of the other operand.
+        offset: including rounding constants and zero points.
+        shift: to the right.
+        limits: of the stored result.
+    """
+
+    other: Stored
+    factor: Array
+    other_factor: Array
+    offset: Array
+    shift: int
+    limits: tuple[int, int]
+
+    def spec(self, builder: Builder) -> Any:
+        """Return the spec of the extension."""
+        image, _, row, pixel = self.other.strides
+        return builder.native.ResidualSpec(
+            other=builder.place(self.other),
+            pixel=pixel,
+            row=row,
+            image=image,
+            factor=np.asarray(self.factor, np.int32),
+            other_factor=np.asarray(self.other_factor, np.int32),
+            offset=np.asarray(self.offset, np.int32),
+            shift=self.shift,
+            low=self.limits[0],
+            high=self.limits[1],
+        )
 
 
 @dataclass(frozen=True)
@@ -60,6 +95,16 @@ class LinearOp:
     is_matrix: bool = False
     is_transposed: bool = False
     shape: tuple[int, ...] = ()
+
+    @property
+    def stored_zero(self) -> int:
+        """Zero point of the stored operand."""
+        return self.zero + bias_of(self.x.dtype)
+
+    @property
+    def bias32(self) -> Array | None:
+        """The bias as INT32."""
+        return None if self.bias is None else self.bias.astype(np.int32, copy=False)
 
 
 @singledispatch
@@ -246,46 +291,53 @@ def emit_convolution(
         y = builder.write(result, channels_last(4), dense=False)
     else:
         y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
-    convolve(builder, x, y, shape=x.shape, out_shape=shape, residual=added, **_conv_arguments(found))
+    _convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, added)
     if is_reshaped:
         reshaped = y.reshaped(builder.shape(result))
         assert reshaped is not None, "checked by the matcher"
         builder.alias(result, reshaped)
 
 
-def _conv_arguments(found: LinearOp) -> dict[str, Any]:
-    return {
-        "weights": found.weights,
-        "weight_zeros": found.weight_zeros,
-        "bias": found.bias,
-        "input_zero": found.zero + bias_of(found.x.dtype),
-        "geometry": found.geometry,
-        "epilogue": found.epilogue,
-    }
-
-
 def _emit(builder: Builder, found: LinearOp, result: Value) -> None:
-    if not found.is_matrix and not found.is_transposed:
-        emit_convolution(builder, found, result)
-        return
     if found.is_matrix:
-        x = builder.read(found.x, row_major(found.x.rank))
-        y = builder.write(result)
-        rows = prod(builder.shape(found.x)[:-1])
-        shape: tuple[int, ...] = (1, x.shape[-1], 1, rows)
-        out: tuple[int, ...] = (1, len(found.weights), 1, rows)
+        # The result may be reshaped, so that its rows are not those of the matrix.
+        x = Image.of_matrix(builder.read(found.x, row_major(found.x.rank)), found.weights.shape[1])
+        y = Image.of_matrix(builder.write(result), len(found.weights))
+        if _corrects_zero_point(builder, found, x.shape[3]):
+            _emit_matmul(builder, found, x, y)
+        else:
+            _convolve(builder, found, x, y, found.weights, found.geometry)
+    elif found.is_transposed:
+        x = Image.of(builder.read(found.x, channels_last(4), dense=False))
+        y = Image.of(builder.write(result, channels_last(4), dense=False))
+        for phase in transposed_phases(x, y, found.weights, found.geometry, found.weight_zeros):
+            _convolve(builder, found, *phase)
     else:
-        x = builder.read(found.x, channels_last(4), dense=False)
-        y = builder.write(result, channels_last(4), dense=False)
-        shape, out = x.shape, y.shape
-    step: Callable[..., None] = convolve_transposed
-    if found.is_matrix:  # the result may be reshaped, so rows are passed explicitly
-        if _corrects_zero_point(builder, found, rows):
-            _emit_matmul(builder, found, x, y, rows)
-            return
-        pixel = len(found.weights) * y.itemsize
-        step = partial(convolve, output_steps=(pixel, pixel * rows))
-    step(builder, x, y, shape=shape, out_shape=out, **_conv_arguments(found))
+        emit_convolution(builder, found, result)
+
+
+def _convolve(
+    builder: Builder,
+    found: LinearOp,
+    x: Image,
+    y: Image,
+    weights: Array,
+    geometry: Geometry,
+    residual: Residual | None = None,
+) -> None:
+    """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
+    spec = builder.native.ConvInt8Spec(
+        input=builder.place(x.stored),
+        output=builder.place(y.stored),
+        geometry=geometry_of(builder, x, y, weights.shape[2:], geometry),
+        weights=np.ascontiguousarray(weights) if found.is_transposed else weights,
+        epilogue=found.epilogue.compiled(y.shape[1]),
+        weight_zero=np.asarray(found.weight_zeros, np.int32),
+        bias=found.bias32,
+        input_zero=found.stored_zero,
+        residual=None if residual is None else residual.spec(builder),
+    )
+    builder.step("conv_int8", spec, (x.stored,) if residual is None else (x.stored, residual.other), (y.stored,))
 
 
 def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
@@ -302,39 +354,38 @@ def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
         return False
     if int(found.weights.min()) - zero >= -128 and int(found.weights.max()) - zero <= 127:
         return False
-    farthest = [max(stored, 255 - stored) for stored in (found.zero + bias_of(found.x.dtype), zero + bias_of(dtype))]
+    farthest = [max(stored, 255 - stored) for stored in (found.stored_zero, zero + bias_of(dtype))]
     largest_bias = 0 if found.bias is None else int(np.abs(found.bias.astype(np.int64)).max())
     return 0 <= zero + bias_of(dtype) <= 255 and depth * farthest[0] * farthest[1] + largest_bias <= I32.max
 
 
-def _emit_matmul(builder: Builder, found: LinearOp, x: Stored, y: Stored, rows: int) -> None:
+def _emit_matmul(builder: Builder, found: LinearOp, x: Image, y: Image) -> None:
     """Add a matmul of two operands of which the weights are a constant."""
     columns, depth = found.weights.shape[:2]
     dtype = DType.of(found.weights.dtype)
     stored = found.weights.reshape(columns, depth).view(np.uint8) ^ np.uint8(bias_of(dtype))
     is_by_rows = stored.strides[0] == 1
-    weights = builder.constant(stored.T if is_by_rows else stored)
-    spec = builder.native.MatmulInt8Spec(
-        left=builder.place(x),
-        right=builder.place(weights),
-        output=builder.place(y),
+    builder.kernel_step(
+        "batch_matmul_int8",
+        "MatmulInt8Spec",
+        {"left": x.stored, "right": builder.constant(stored.T if is_by_rows else stored)},
+        {"output": y.stored},
         batch=(),
         left_batch=(),
         right_batch=(),
         output_batch=(),
-        rows=rows,
+        rows=x.shape[3],
         depth=depth,
         columns=columns,
         left_row=depth,
         right_row=columns if is_by_rows else 1,
         right_column=1 if is_by_rows else depth,
-        output_row=columns * y.itemsize,
+        output_row=y.strides[2],
         epilogue=found.epilogue.compiled(columns),
-        left_zero=found.zero + bias_of(found.x.dtype),
+        left_zero=found.stored_zero,
         right_zero=found.weight_zeros[0] + bias_of(dtype),
-        bias=None if found.bias is None else found.bias.astype(np.int32),
+        bias=found.bias32,
     )
-    builder.step("batch_matmul_int8", spec, (x, weights), (y,))
 
 
 def _linear_op(node: Node, chip: str) -> LinearOp | None:
@@ -345,6 +396,6 @@ def _linear_op(node: Node, chip: str) -> LinearOp | None:
     if bias is not None and not bias.is_constant:
         return None
     found = _form(node.op, x, w, None if bias is None else bias.array.reshape(-1), chip)
-    if found is None or not 0 <= found.zero + bias_of(x.dtype) <= 255:
+    if found is None or not 0 <= found.stored_zero <= 255:
         return None
     return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.groups import Site, ends_with
+from tpuconvert.runtime.native.groups import Site, are_floats, ends_with
 from tpuconvert.runtime.native.storage import row_major
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
@@ -16,7 +16,7 @@ from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import F32, Array
+from tpuconvert.schema.types import Array
 
 _LARGEST_OFFSET = 2**15
 
@@ -29,7 +29,7 @@ class ByteQuantization(NamedTuple):
     low: int
     high: int
 
-    def compiled(self, builder: Builder) -> Any:
+    def spec(self, builder: Builder) -> Any:
         """Return the spec of the extension."""
         return builder.native.ByteQuantization(**self._asdict())
 
@@ -90,7 +90,7 @@ def norm_quantize(node: Node, site: Site) -> Group | None:
         nodes.append(reshape)
         value = reshape.inputs[0]
     norm = _free_producer(value, site, LayerNorm)
-    if norm is None or value is None or not _is_float(norm):
+    if norm is None or value is None or not are_floats(norm):
         return None
     x, *factors = norm.inputs
     op = norm.op
@@ -104,7 +104,7 @@ def norm_quantize(node: Node, site: Site) -> Group | None:
     total: Value | None = x
     residual: Value | None = None
     add = _free_producer(x, site, Add)
-    if add is not None and _is_float(add) and all(item is not None and item.shape == x.shape for item in add.inputs):
+    if add is not None and are_floats(add) and all(item is not None and item.shape == x.shape for item in add.inputs):
         nodes.append(add)
         total = None if _has_only_users(x, nodes, site) else x
         x, residual = add.inputs
@@ -124,11 +124,6 @@ def _free_producer(value: Value | None, site: Site, kind: type[Op]) -> Node | No
     return producer if is_free else None
 
 
-def _is_float(node: Node) -> bool:
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    return all(value.dtype is F32 and 0 not in value.type.static_shape for value in values)
-
-
 def _has_only_users(value: Value, nodes: list[Node], site: Site) -> bool:
     """Return True if all users of a value are in ``nodes``."""
     return site.graph.is_sole_use(value) and all(user in nodes for user in value.users)
@@ -140,24 +135,22 @@ def _is_used_later(value: Value, last: Node, nodes: list[Node], site: Site) -> b
 
 
 def _emit(builder: Builder, found: Norm, y: Value) -> None:
-    rank = found.x.rank
-    order = row_major(rank)
-    sources = [builder.read(value, order) for value in (found.x, found.residual) if value is not None]
-    count = prod(builder.shape(found.x)[found.op.axis % rank :])
-    bytes_ = builder.write(y)
-    total = None if found.total is None else builder.write(found.total)
-    normalized = None if found.normalized is None else builder.write(found.normalized)
-    spec = builder.native.NormQuantizeSpec(
-        x=builder.place(sources[0]),
-        output=builder.place(bytes_),
-        rows=sources[0].size // count,
+    order = row_major(found.x.rank)
+    x = builder.read(found.x, order)
+    count = prod(x.shape[found.op.axis % len(x.shape) :])
+    builder.kernel_step(
+        "norm_quantize",
+        "NormQuantizeSpec",
+        {"x": x, "residual": None if found.residual is None else builder.read(found.residual, order)},
+        {
+            "output": builder.write(y),
+            "sum": None if found.total is None else builder.write(found.total),
+            "normalized": None if found.normalized is None else builder.write(found.normalized),
+        },
+        rows=x.size // count,
         count=count,
         epsilon=found.op.epsilon,
-        quantization=found.quantization.compiled(builder),
-        residual=builder.place(sources[1]) if len(sources) > 1 else None,
-        sum=None if total is None else builder.place(total),
-        normalized=None if normalized is None else builder.place(normalized),
+        quantization=found.quantization.spec(builder),
         factor=found.factor,
         bias=found.bias,
     )
-    builder.step("norm_quantize", spec, sources, [item for item in (bytes_, total, normalized) if item is not None])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tpuconvert.runtime.native.builder import EXTERNAL, Builder, Group
+from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with, first_operand
-from tpuconvert.runtime.native.storage import channels_last, row_major
+from tpuconvert.runtime.native.storage import EXTERNAL, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
 from tpuconvert.schema.ops.cast import Cast
@@ -40,7 +40,7 @@ class _Quantization:
 def quantize(node: Node, site: Site) -> Group | None:
     """Match a quantization to bytes, as one operator or as the sequence that older chips need."""
     y, nodes = node.outputs[0], [node]
-    if y.dtype.bits != 8 or 0 in y.type.static_shape:
+    if y.dtype.bits != 8:
         return None
     found = _rescale(node, site, nodes) if isinstance(node.op, RequantFp32ToInt) else _casts(node, site, nodes)
     if found is None or found.x.dtype is not F32 or max(map(abs, found.offset)) > _LARGEST_OFFSET:
@@ -86,8 +86,8 @@ def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
 def _emit(builder: Builder, found: _Quantization, y: Value) -> None:
     source, shape = builder.stored(found.x), builder.shape(y)
     is_per_channel = len(found.scale) > 1 or len(found.offset) > 1
-    is_picture = y.rank == 4 and source.has_order(row_major(4)) and shape[1] > 1 and prod(shape[2:]) > 1
-    if is_per_channel or is_picture:
+    is_image = y.rank == 4 and source.has_order(row_major(4)) and shape[1] > 1 and prod(shape[2:]) > 1
+    if is_per_channel or is_image:
         if not source.has_order(row_major(y.rank)) or not source.is_dense:
             source = builder.read(found.x, row_major(y.rank))
         images, channels, pixels = shape[0], shape[1], prod(shape[2:])
@@ -98,15 +98,15 @@ def _emit(builder: Builder, found: _Quantization, y: Value) -> None:
         images, channels, pixels = 1, 1, prod(shape)
         target = builder.write(y, source.order)
     assert source.buffer.kind != EXTERNAL or source.is_dense
-    bias = bias_of(y.dtype)
-    spec = builder.native.QuantizeSpec(
-        source=builder.place(source),
-        target=builder.place(target),
+    builder.kernel_step(
+        "quantize",
+        "QuantizeSpec",
+        {"source": source},
+        {"target": target},
         images=images,
         channels=channels,
         pixels=pixels,
         divisor=found.divisor,
         scale=found.scale,
-        offset=[value + bias for value in found.offset],
+        offset=[value + bias_of(y.dtype) for value in found.offset],
     )
-    builder.step("quantize", spec, (source,), (target,))

@@ -12,9 +12,14 @@ from tpuconvert.runtime.native.element_step import emit_elements
 from tpuconvert.runtime.native.elements import Instruction, Unsupported
 from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with
-from tpuconvert.runtime.native.integer_convolution import Residual
 from tpuconvert.runtime.native.plan_elementwise_int import Tree
-from tpuconvert.runtime.native.plan_linear_int import LINEAR_OPS, LinearOp, emit_convolution, linear_op_ending_at
+from tpuconvert.runtime.native.plan_linear_int import (
+    LINEAR_OPS,
+    LinearOp,
+    Residual,
+    emit_convolution,
+    linear_op_ending_at,
+)
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value

@@ -16,6 +16,9 @@ import numpy as np
 
 from tpuconvert.schema.types import I8, Array, DType
 
+ARENA, CONSTANT, EXTERNAL = "arena", "constant", "external"
+"""Kinds of buffers; an external one belongs to the caller."""
+
 Order = tuple[int, ...]
 """Axes of a tensor from the outermost in memory to the innermost."""
 

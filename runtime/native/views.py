@@ -1,15 +1,11 @@
-"""Strided views of stored tensors, and copies between them."""
+"""Strided views of stored tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from tpuconvert.runtime.native.builder import EXTERNAL, Builder
 from tpuconvert.runtime.native.storage import Stored
-from tpuconvert.schema.types import I8, Scalar
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class View:
         )
 
     def split_axis(self, axis: int, inner: int) -> View:
-        """An axis as two: its extent split_axis by ``inner``, and ``inner``."""
+        """Split an axis into two: its extent divided by ``inner``, and ``inner``."""
         extent, stride = self.shape[axis], self.strides[axis]
         return replace(
             self,
@@ -68,38 +64,6 @@ class View:
             shape=tuple(self.shape[axis] for axis in order),
             strides=tuple(self.strides[axis] for axis in order),
         )
-
-
-def copy_view(builder: Builder, source: View, target: View) -> None:
-    """Add a step that copies one view to another of the same shape; either may be the caller's memory."""
-    assert source.shape == target.shape, f"{source.shape} is copied to {target.shape}"
-    outside = [view.stored.buffer.kind == EXTERNAL for view in (source, target)]
-    has_bias_changed = source.stored.dtype is I8 and outside[0] != outside[1]
-    places = [builder.native.Place(view.stored.buffer.index, view.offset) for view in (source, target)]
-    spec = builder.native.CopySpec(
-        source=places[0],
-        target=places[1],
-        shape=source.shape,
-        source_strides=source.strides,
-        target_strides=target.strides,
-        itemsize=source.stored.itemsize,
-        flip=builder.native.STORED_BIAS if has_bias_changed else 0,
-    )
-    builder.step("copy", spec, (source.stored,), (target.stored,))
-
-
-def fill(builder: Builder, target: View, value: Scalar) -> None:
-    """Fill a view with a scalar."""
-    assert target.stored.dtype is not I8 or target.stored.buffer.kind != EXTERNAL, (
-        "INT8 of the caller has another representation"
-    )
-    element = value.array.astype(target.stored.dtype.numpy).reshape(1)
-    if target.stored.dtype is I8:
-        element = element.view(np.uint8) ^ np.uint8(builder.native.STORED_BIAS)
-    constant = builder.constant(element)._replace(dtype=target.stored.dtype)
-    source = View(constant, 0, target.shape, (0,) * len(target.shape))
-    if 0 not in target.shape:
-        copy_view(builder, source, target)
 
 
 def slice_stored(stored: Stored, axis: int, start: int, count: int) -> Stored | None:

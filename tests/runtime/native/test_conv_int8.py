@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.integer_convolution import axis_phases
+from tpuconvert.runtime.native.convolution import axis_phases
 from tpuconvert.runtime.native.loader import available_isas, extension, native
 from tpuconvert.schema.convolution import Window
 from tpuconvert.schema.integer_product import integer_convolution
