@@ -28,9 +28,10 @@ from tpuconvert.schema.types import I8, Array, DType, Scalar
 
 
 class NativeStep(NamedTuple):
-    """A step of the extension and the nodes that it computes; none for a change of memory order."""
+    """A step of the extension, its kernel, and the nodes that it computes; none for a change of memory order."""
 
     step: Any
+    kernel: str
     nodes: tuple[Node, ...]
 
 
@@ -212,7 +213,7 @@ class Builder:
         """Add the step of a kernel; ``reads`` and ``writes`` are all the tensors that it accesses."""
         step = getattr(self.native, kernel)(spec, self.isa)
         self._touch(reads, writes)
-        self.steps.append(NativeStep(step, self._current))
+        self.steps.append(NativeStep(step, kernel, self._current))
 
     def kernel_step(
         self,

@@ -94,7 +94,7 @@ def _compiled(builder: Builder, instruction: Instruction) -> Any:
     if instruction.code != "rescale":
         return native.ElementInstruction(code=instruction.code, **arguments)
     rescale = native.Rescale.TWO_ROUNDINGS if arguments.pop("rounds_twice") else native.Rescale.ONE_ROUNDING
-    operand = {name: arguments.pop(name) for name in ("a", "low", "high")}
+    operand = {name: arguments.pop(name) for name in ("a", "b", "low", "high")}
     least, most = arguments.pop("least"), arguments.pop("most")
     epilogue = native.EpilogueSpec(rescale=rescale, low=least, high=most, bytes=4, **arguments)
     return native.ElementInstruction(code="rescale", epilogue=epilogue, **operand)

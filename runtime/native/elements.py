@@ -36,6 +36,10 @@ _FACTOR = 2**15 - 1
 _EXACT_IN_BINARY32 = 2**24
 
 
+Numbers = Sequence[int] | Sequence[float] | Array
+"""A parameter of an instruction: one number, or one per channel."""
+
+
 class Unsupported(Exception):
     """The instructions do not cover an operator, a type or a range."""
 
@@ -143,8 +147,7 @@ class Elements:
             assert linear.operand is not None and linear.factor is not None and linear.offset is not None
             if linear.factor.size == linear.offset.size == 1 and linear.factor[0] == 1:
                 return self._load(linear.operand, int(linear.offset[0]))
-            parameters = [self.numbers(linear.factor), self.numbers((0,)), self.numbers(linear.offset)]
-            return self.add("linear", linear.operand, parameters=parameters)
+            return self.add("linear", linear.operand, parameters=[linear.factor, (0,), linear.offset])
         assert x.values is not None
         table = x.values.view(np.int32) if x.dtype.is_float else x.values.astype(np.int32)
         if x.operand is not None:
@@ -157,12 +160,16 @@ class Elements:
 
     # Instructions
 
-    def add(self, code: str, a: int, b: int = -1, **arguments: object) -> int:
-        """Add an instruction and return its number."""
+    def add(self, code: str, a: int, b: int = -1, *, parameters: Sequence[Numbers] = (), **arguments: object) -> int:
+        """Add an instruction and return its number. Each parameter is one number, or one per channel."""
+        if parameters:
+            arguments["parameters"] = [self._stored(numbers) for numbers in parameters]
         self.instructions.append(Instruction(code, {"a": a, "b": b, **arguments}))
         return len(self.instructions) - 1
 
-    def result(self, code: str, dtype: DType, low: int, high: int, a: int, b: int = -1, **arguments: object) -> Term:
+    def result(
+        self, code: str, dtype: DType, low: int, high: int, a: int, b: int = -1, *, parameters: Sequence[Numbers] = ()
+    ) -> Term:
         """Return the integer result of an instruction with values in ``low..high``, saturated to a type.
 
         Raises:
@@ -170,7 +177,25 @@ class Elements:
         """
         if low < -LARGEST or high > LARGEST:
             raise Unsupported(f"{code} may overflow 32 bits")
-        return self.limit(Term(dtype, low, high, register=self.add(code, a, b, **arguments)), dtype)
+        return self.integer(self.add(code, a, b, parameters=parameters), dtype, low, high)
+
+    def saturated_result(self, code: str, dtype: DType, low: int, high: int, a: int, b: int) -> Term:
+        """Return the result as ``result`` does, by the form of the instruction that saturates where it may overflow."""
+        if low < -LARGEST or high > LARGEST:
+            code, low, high = f"{code}_limited", max(low, -LARGEST - 1), min(high, LARGEST)
+        return self.integer(self.add(code, a, b), dtype, low, high)
+
+    def integer(self, register: int, dtype: DType, low: int, high: int) -> Term:
+        """Return the term of an instruction with values in ``low..high``, saturated to a type."""
+        return self.limit(Term(dtype, low, high, register=register), dtype)
+
+    def rounded(self, register: int, dtype: DType = I32, low: int | None = None, high: int | None = None) -> Term:
+        """Return a float32 result rounded to an integer, saturated to an interval or to a type."""
+        return self.limit(Term(I32, I32.min, I32.max, register=self.add("from_float", register)), dtype, low, high)
+
+    def multiply_float(self, register: int, factor: Numbers) -> int:
+        """Multiply a float32 register by a parameter."""
+        return self.add("float_multiply_parameter", register, parameters=[factor])
 
     def limit(self, x: Term, dtype: DType, low: int | None = None, high: int | None = None) -> Term:
         """Clamp an integer term to an interval, or to the range of its new type."""
@@ -188,12 +213,12 @@ class Elements:
         least, most = min(max(x.low, low), high), max(min(x.high, high), low)
         return Term(dtype, least, most, register=x.register, is_limited=is_limited)
 
-    def real(self, register: int) -> Term:
+    def float_term(self, register: int) -> Term:
         """Return the term of a float32 result."""
         return Term(F32, 0, 0, register=register)
 
-    def numbers(self, values: Sequence[int] | Sequence[float] | Array) -> Array:
-        """Return a parameter, one or one per channel, as 32-bit integers; floats by their bits."""
+    def _stored(self, values: Numbers) -> Array:
+        """Return a parameter as 32-bit integers; floats by their bits."""
         if len(values) > 1:
             self.is_per_channel = True
         array = np.asarray(values)
@@ -217,25 +242,20 @@ class Elements:
             if twice
             else rescale_one_rounding(ends, multiplier, shift, op.round_mode)
         ) + offset
-        self.instructions.append(
-            Instruction(
-                "rescale",
-                {
-                    "a": source,
-                    "low": low,
-                    "high": high,
-                    "rounds_twice": twice,
-                    "rounding": int(op.round_mode),
-                    "multiplier": self.numbers(multiplier),
-                    "shift": self.numbers(shift),
-                    "offset": self.numbers(offset),
-                    "least": dtype.min,
-                    "most": dtype.max,
-                },
-            )
+        register = self.add(
+            "rescale",
+            source,
+            low=low,
+            high=high,
+            rounds_twice=twice,
+            rounding=int(op.round_mode),
+            multiplier=self._stored(multiplier),
+            shift=self._stored(shift),
+            offset=self._stored(offset),
+            least=dtype.min,
+            most=dtype.max,
         )
-        register = len(self.instructions) - 1
-        return self.limit(Term(dtype, int(rescaled.min()), int(rescaled.max()), register=register), dtype)
+        return self.integer(register, dtype, int(rescaled.min()), int(rescaled.max()))
 
     def _exactly_linear(self, x: Term, multiplier: Array, shift: Array, offset: Array) -> Term | None:
         """Return an exact requantization: an operand times integers, without rounding, in 32 bits."""
@@ -265,29 +285,19 @@ class Elements:
             assert right.operand is not None and right.factor is not None and right.offset is not None
             offset = _shortest(left.offset + sign * right.offset)
             if np.abs(offset).max() + 255 * 2 * _FACTOR <= LARGEST:
-                parameters = [self.numbers(left.factor), self.numbers(sign * right.factor), self.numbers(offset)]
+                parameters = [left.factor, sign * right.factor, offset]
                 register = self.add("linear_sum", left.operand, right.operand, parameters=parameters)
-                return self.limit(Term(dtype, low, high, register=register), dtype)
-        first, second = self.value_of(a), self.value_of(b)
-        name = "add" if sign > 0 else "subtract"
-        if low < -LARGEST or high > LARGEST:
-            low, high = max(low, -LARGEST - 1), min(high, LARGEST)
-            register = self.add(f"{name}_limited", first, second)
-            return self.limit(Term(dtype, low, high, register=register), dtype)
-        return self.result(name, dtype, low, high, first, second)
+                return self.integer(register, dtype, low, high)
+        code = "add" if sign > 0 else "subtract"
+        return self.saturated_result(code, dtype, low, high, self.value_of(a), self.value_of(b))
 
     def product(self, a: Term, b: Term, dtype: DType) -> Term:
         """``a * b``, saturated to a type."""
         corners = [left * right for left in (a.low, a.high) for right in (b.low, b.high)]
-        low, high = min(corners), max(corners)
         first, second = self.value_of(a), self.value_of(b)
-        if low < -LARGEST or high > LARGEST:
-            low, high = max(low, -LARGEST - 1), min(high, LARGEST)
-            register = self.add("multiply_limited", first, second)
-            return self.limit(Term(dtype, low, high, register=register), dtype)
-        return self.result("multiply", dtype, low, high, first, second)
+        return self.saturated_result("multiply", dtype, min(corners), max(corners), first, second)
 
-    def shifted(self, x: Term, amount: int, dtype: DType) -> Term:
+    def shift_right(self, x: Term, amount: int, dtype: DType) -> Term:
         """``x / 2^amount`` rounded half up, saturated to a type."""
         if amount == 0:
             return self.limit(x, dtype)
@@ -295,8 +305,7 @@ class Elements:
         if x.high + half > LARGEST:
             raise Unsupported("a rounding shift may overflow 32 bits")
         low, high = (x.low + half) >> amount, (x.high + half) >> amount
-        register = self.add("shift", self.value_of(x), low=amount)
-        return self.limit(Term(dtype, low, high, register=register), dtype)
+        return self.integer(self.add("shift", self.value_of(x), low=amount), dtype, low, high)
 
     def _load(self, operand: int, bias: int) -> int:
         for number, instruction in enumerate(self.instructions):

@@ -93,6 +93,11 @@ class NativePlan:
         return int(self._program.packed_bytes)
 
     @property
+    def kernels(self) -> set[str]:
+        """Names of the kernels of its steps."""
+        return {entry.kernel for entry in self._steps if isinstance(entry, NativeStep)}
+
+    @property
     def reference_nodes(self) -> list[Node]:
         """The nodes that have no native kernel."""
         return [entry.node for entry in self._steps if isinstance(entry, ReferenceStep)]

@@ -188,9 +188,8 @@ def _bit_ands(op: BitAnds, tree: Tree, node: Node) -> Term:
         raise Unsupported("patterns of another width")
     bits = int(op.scalar_i.value)
     low, high = (0, bits) if bits >= 0 else (x.dtype.min, x.dtype.max)
-    parameters = [tree.elements.numbers([bits])]
-    register = tree.elements.add("and_parameter", tree.elements.value_of(x), parameters=parameters)
-    return tree.elements.limit(Term(x.dtype, low, high, register=register), x.dtype)
+    register = tree.elements.add("and_parameter", tree.elements.value_of(x), parameters=[[bits]])
+    return tree.elements.integer(register, x.dtype, low, high)
 
 
 @_term.register
@@ -203,23 +202,21 @@ def _requant_fp32(op: RequantFp32ToInt, tree: Tree, node: Node) -> Term:
     if found is not None:
         return found
     scale = [float(value) for value in (op.scale_vec if op.is_scale_pc else (op.scale_val,))]
-    real = elements.value_of(x) if x.dtype is F32 else elements.add("to_float", elements.value_of(x))
-    scaled = elements.add("float_multiply_parameter", real, parameters=[elements.numbers(scale)])
+    value = elements.value_of(x) if x.dtype is F32 else elements.add("to_float", elements.value_of(x))
+    scaled = elements.multiply_float(value, scale)
     if op.mode is RequantFp32Mode.SCALE_OFFSET_ROUND:
         offsets = [float(value) for value in (op.offset_fp_vec if op.is_offset_pc else (op.offset_fp_val,))]
-        scaled = elements.add("float_add_parameter", scaled, parameters=[elements.numbers(offsets)])
-        return elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), out)
+        return elements.rounded(elements.add("float_add_parameter", scaled, parameters=[offsets]), out)
     integers = op.offset_vec if op.is_offset_pc else (op.offset_val,)
     if max(map(abs, integers)) >= _SMALL_OFFSET or out.bits > 16:
         raise Unsupported("an offset or a result is too large")
     # Larger numbers are outside of the result's range for every allowed offset.
     far = 2**31 - 1 - _SMALL_OFFSET
-    near = elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), I32, -far, far)
+    near = elements.rounded(scaled, I32, -far, far)
     if integers == (0,):
         return elements.limit(near, out)
     low, high = near.low + min(integers), near.high + max(integers)
-    parameters = [elements.numbers(integers)]
-    return elements.result("add_parameter", out, low, high, elements.value_of(near), parameters=parameters)
+    return elements.result("add_parameter", out, low, high, elements.value_of(near), parameters=[integers])
 
 
 @_term.register
@@ -242,11 +239,9 @@ def _dequant(op: DequantIntToFp32, tree: Tree, node: Node) -> Term:
     else:
         difference = elements.value_of(x)
         if offsets != (0,):
-            negative = [-value for value in offsets]
-            difference = elements.add("add_parameter", difference, parameters=[elements.numbers(negative)])
+            difference = elements.add("add_parameter", difference, parameters=[[-value for value in offsets]])
     scales = [float(value) for value in (op.scale_vec if op.is_scale_pc else (op.scale_val,))]
-    real = elements.add("to_float", difference)
-    return elements.real(elements.add("float_multiply_parameter", real, parameters=[elements.numbers(scales)]))
+    return elements.float_term(elements.multiply_float(elements.add("to_float", difference), scales))
 
 
 @_term.register
@@ -256,10 +251,9 @@ def _cast(op: Cast, tree: Tree, node: Node) -> Term:
     if x.dtype is F32:
         if out.is_float or (not out.is_signed and out.bits == 32):
             raise Unsupported(f"cast to {out}")
-        rounded = Term(I32, I32.min, I32.max, register=elements.add("from_float", elements.value_of(x)))
-        return elements.limit(rounded, out)
+        return elements.rounded(elements.value_of(x), out)
     if out is F32:
-        return elements.real(elements.add("to_float", elements.value_of(x)))
+        return elements.float_term(elements.add("to_float", elements.value_of(x)))
     if out not in ELEMENT_TYPES:
         raise Unsupported(f"cast to {out}")
     return elements.limit(x, out)
@@ -308,10 +302,8 @@ def _activation(op: Active | ActiveParam, tree: Tree, node: Node) -> Term:
     if op.active_type is not ActiveType.ACTIVE_LEAKY_RELU or x.dtype.bits > 16:
         raise Unsupported("a function without instructions")
     slope = float(op.params[0]) if isinstance(op, ActiveParam) and op.params else 0.0
-    real = elements.add("to_float", value)
-    scaled = elements.add("float_multiply_parameter", real, parameters=[elements.numbers([slope])])
     far = 2**31 - 1
-    rounded = elements.add("from_float", scaled)
+    rounded = elements.add("from_float", elements.multiply_float(elements.add("to_float", value), [slope]))
     return elements.result("choose_by_sign", out, -far, far, value, rounded)
 
 
@@ -321,15 +313,19 @@ def _arithmetic(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType
         raise Unsupported("float operands")
     if out is I32 and not tree.is_exact_int32:
         return _through_binary32(tree, arithmetic, a, b)
-    if arithmetic in (Arithmetic.ADD, Arithmetic.SUB):
-        return elements.sum(a, b, 1 if arithmetic is Arithmetic.ADD else -1, out)
-    if arithmetic is Arithmetic.MUL:
-        return elements.product(a, b, out)
+    if arithmetic not in (Arithmetic.MAX, Arithmetic.MIN):
+        return _exact_arithmetic(elements, arithmetic, a, b, out)
     choose = max if arithmetic is Arithmetic.MAX else min
     name = "maximum" if arithmetic is Arithmetic.MAX else "minimum"
     low, high = choose(a.low, b.low), choose(a.high, b.high)
-    register = elements.add(name, elements.value_of(a), elements.value_of(b))
-    return elements.limit(Term(out, low, high, register=register), out)
+    return elements.integer(elements.add(name, elements.value_of(a), elements.value_of(b)), out, low, high)
+
+
+def _exact_arithmetic(elements: Elements, arithmetic: Arithmetic, a: Term, b: Term, out: DType) -> Term:
+    """Add, subtract or multiply two terms, saturated to a type."""
+    if arithmetic is Arithmetic.MUL:
+        return elements.product(a, b, out)
+    return elements.sum(a, b, 1 if arithmetic is Arithmetic.ADD else -1, out)
 
 
 def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> Term:
@@ -337,9 +333,8 @@ def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> T
     names = {Arithmetic.ADD: "float_add", Arithmetic.SUB: "float_subtract", Arithmetic.MUL: "float_multiply"}
     if arithmetic not in names:
         raise Unsupported("max or min through float32")
-    reals = [elements.add("to_float", elements.value_of(term)) for term in (a, b)]
-    register = elements.add("from_float", elements.add(names[arithmetic], *reals))
-    return Term(I32, I32.min, I32.max, register=register)
+    operands = [elements.add("to_float", elements.value_of(term)) for term in (a, b)]
+    return elements.rounded(elements.add(names[arithmetic], *operands))
 
 
 @_term.register
@@ -395,16 +390,15 @@ def _float_with_scalar(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
     """Combine a float and a scalar; ``x - c`` is computed as ``x + (-c)``, which is equal."""
     elements, number = tree.elements, float(op.scalar.value)
     if op.arithmetic is Arithmetic.MUL:
-        parameters = [elements.numbers([number])]
-        return elements.real(elements.add("float_multiply_parameter", elements.value_of(x), parameters=parameters))
+        return elements.float_term(elements.multiply_float(elements.value_of(x), [number]))
     value = elements.value_of(x)
     if op.scalar_first and op.arithmetic is Arithmetic.SUB:
-        value = elements.add("float_multiply_parameter", value, parameters=[elements.numbers([-1.0])])
+        value = elements.multiply_float(value, [-1.0])
     elif op.arithmetic is Arithmetic.SUB:
         number = -number
     elif op.arithmetic is not Arithmetic.ADD:
         raise Unsupported("max or min of floats")
-    return elements.real(elements.add("float_add_parameter", value, parameters=[elements.numbers([number])]))
+    return elements.float_term(elements.add("float_add_parameter", value, parameters=[[number]]))
 
 
 def _arithmetic_with_scalar(
@@ -417,31 +411,23 @@ def _arithmetic_with_scalar(
     value, low, high = elements.value_of(x), x.low, x.high
     if factor != 1:
         low, high = sorted((low * factor, high * factor))
-        value = elements.value_of(
-            elements.result("multiply_parameter", I32, low, high, value, parameters=[elements.numbers([factor])])
-        )
-    if offset == 0 and factor != 1:
-        return elements.limit(Term(I32, low, high, register=value), out)
-    parameters = [elements.numbers([offset])]
+        scaled = elements.result("multiply_parameter", I32, low, high, value, parameters=[[factor]])
+        value = elements.value_of(scaled)
+        if offset == 0:
+            return elements.integer(value, out, low, high)
     low, high = low + offset, high + offset
     if low < I32.min or high > I32.max:
-        register = elements.add("add_limited_parameter", value, parameters=parameters)
-        return elements.limit(Term(I32, max(low, I32.min), min(high, I32.max), register=register), out)
-    return elements.limit(
-        Term(I32, low, high, register=elements.add("add_parameter", value, parameters=parameters)), out
-    )
+        register = elements.add("add_limited_parameter", value, parameters=[[offset]])
+        return elements.integer(register, out, max(low, I32.min), min(high, I32.max))
+    return elements.integer(elements.add("add_parameter", value, parameters=[[offset]]), out, low, high)
 
 
 @_term.register
 def _shift_binary(op: AddShift | SubShift | MulShift, tree: Tree, node: Node) -> Term:
     _require_integers(node)
     a, b = (tree.of(value) for value in node.inputs)
-    arithmetic = op.arithmetic
-    if arithmetic is Arithmetic.MUL:
-        exact = tree.elements.product(a, b, I32)
-    else:
-        exact = tree.elements.sum(a, b, 1 if arithmetic is Arithmetic.ADD else -1, I32)
-    return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
+    exact = _exact_arithmetic(tree.elements, op.arithmetic, a, b, I32)
+    return tree.elements.shift_right(exact, op.shift, node.outputs[0].dtype)
 
 
 @_term.register
@@ -452,7 +438,7 @@ def _shift_scalar(op: AddsShift | SubsShift | RsubsShift | MulsShift, tree: Tree
         return found
     number: Scalar = op.scalar
     exact = _arithmetic_with_scalar(tree, op.arithmetic, x, int(number.value), I32, is_first=op.scalar_first)
-    return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
+    return tree.elements.shift_right(exact, op.shift, node.outputs[0].dtype)
 
 
 _KINDS = operators_of(_term)
