@@ -205,11 +205,10 @@ class Session:
             observe(value, array)
 
         def forward_to_observer(value: Value, array: Array) -> None:
-            observe(
-                self._graph.find(value.name) or value, array
-            )  # the graph of the plan has values for symbolic extents
+            # The graph of the plan has other values if there are symbolic extents.
+            observe(self._graph.find(value.name) or value, array)
 
-        return plan.observe(arrays, self._evaluate, forward_to_observer)
+        return plan.run(arrays, self._evaluate, forward_to_observer)
 
     def _run_reference(self, arrays: list[Array], observe: Observer | None) -> list[Array]:
         if self._reference is None:

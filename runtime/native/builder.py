@@ -26,6 +26,9 @@ from tpuconvert.schema.graph import Graph, Node, Value, static
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import I8, Array, DType, Scalar
 
+Tensors = dict[str, Stored | None]
+"""Tensors of a step by the field of the spec with their address; None for an absent one."""
+
 
 class NativeStep(NamedTuple):
     """A step of the extension, its kernel, and the nodes that it computes; none for a change of memory order."""
@@ -215,21 +218,14 @@ class Builder:
         self._touch(reads, writes)
         self.steps.append(NativeStep(step, kernel, self._current))
 
-    def kernel_step(
-        self,
-        kernel: str,
-        spec: str,
-        reads: dict[str, Stored | None],
-        writes: dict[str, Stored | None],
-        **fields: object,
-    ) -> None:
+    def kernel_step(self, kernel: str, spec: str, reads: Tensors, writes: Tensors, **fields: object) -> None:
         """Add the step of a kernel.
 
         Args:
             kernel: its name.
             spec: name of the class of its spec.
-            reads: the tensors that it reads, by the field of the spec with their address; None for an absent one.
-            writes: the tensors that it writes, likewise.
+            reads: the tensors that it reads.
+            writes: the tensors that it writes.
             fields: the other fields of the spec.
         """
         places = {name: self.place(stored) for name, stored in (reads | writes).items() if stored is not None}

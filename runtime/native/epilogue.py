@@ -70,12 +70,7 @@ class Epilogue(NamedTuple):
         given = {"offset": (bias,)} | parameters
         return Epilogue(dtype=dtype, low=dtype.min + bias, high=dtype.max + bias, **given)  # type: ignore[arg-type]  # by name
 
-    @staticmethod
-    def sums() -> Epilogue:
-        """Return the epilogue that stores the accumulators."""
-        return _SUMS
-
-    def compiled(self, channels: int, isa: str = "scalar") -> Any:
+    def compile(self, channels: int, isa: str = "scalar") -> Any:
         """Return the ``Epilogue`` of the extension. ``isa`` selects its implementation for rows of accumulators."""
         module = native()
         spec = module.EpilogueSpec(
@@ -98,71 +93,63 @@ class Epilogue(NamedTuple):
 
     def followed_by(self, node: Node) -> Epilogue | None:
         """Return this epilogue followed by one more operator, or None if they cannot be fused."""
-        return None if self.lut.size or self.dequantize is not None else _joined(node.op, self, node)
-
-    def dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
-        """The same with a dequantization of the result, or None if it does not fit."""
-        if op.is_scale_pc or op.is_offset_pc or self.dtype.bits > 16 or abs(op.offset_val) > _LARGEST_ZERO:
-            return None
-        return self._replace(dtype=F32, dequantize=(op.offset_val + bias_of(self.dtype), op.scale_val))
+        return None if self.lut.size or self.dequantize is not None else _follow(node.op, self, node)
 
     def limited(self, low: float, high: float) -> Epilogue | None:
-        """The same with narrower limits, or None if they are no integers of the type."""
+        """Return it with narrower limits, or None if they are not integers of the type."""
         bias = bias_of(self.dtype)
         if low != int(low) or high != int(high) or not (self.dtype.holds(low) and self.dtype.holds(high)):
             return None
         least, most = int(low) + bias, int(high) + bias
         return self._replace(low=min(max(self.low, least), most), high=min(max(self.high, least), most))
 
-    def cast(self, dtype: DType) -> Epilogue | None:
-        """The same with another type, saturated, or None for a wide type."""
-        if dtype.bits > 16:
-            return None
-        move = bias_of(dtype) - bias_of(self.dtype)
-        low, high = self.low + move, self.high + move
-        least, most = dtype.min + bias_of(dtype), dtype.max + bias_of(dtype)
-        return self._replace(
-            dtype=dtype,
-            offset=tuple(value + move for value in self.offset),
-            low=min(max(low, least), most),
-            high=max(min(high, most), least),
-        )
-
 
 @singledispatch
-def _joined(op: Op, before: Epilogue, node: Node) -> Epilogue | None:
-    """An epilogue with one more operator after it, or None where they do not join."""
+def _follow(op: Op, before: Epilogue, node: Node) -> Epilogue | None:
+    """Return an epilogue followed by one more operator, or None if they cannot be fused."""
     return None
 
 
-@_joined.register
+@_follow.register
 def _(op: RequantInt32, before: Epilogue, node: Node) -> Epilogue | None:
     return _requantized(op) if before.rescale == NO_RESCALE and before.dtype is I32 else None
 
 
-@_joined.register
+@_follow.register
 def _(op: Clamp, before: Epilogue, node: Node) -> Epilogue | None:
     return before.limited(op.min.value, op.max.value) if before.dtype.bits <= 16 else None
 
 
-@_joined.register
+@_follow.register
 def _(op: Active, before: Epilogue, node: Node) -> Epilogue | None:
     is_relu = op.active_type is ActiveType.ACTIVE_RELU and op.out_dtype in (None, before.dtype)
     return before.limited(0, before.dtype.max) if is_relu else None
 
 
-@_joined.register
+@_follow.register
 def _(op: Cast, before: Epilogue, node: Node) -> Epilogue | None:
-    out = op.out_dtype
-    return before.cast(out) if out is not None and out.is_integer and before.dtype.bits <= 16 else None
+    dtype = op.out_dtype
+    if dtype is None or not dtype.is_integer or max(dtype.bits, before.dtype.bits) > 16:
+        return None
+    move = bias_of(dtype) - bias_of(before.dtype)
+    low, high = before.low + move, before.high + move
+    least, most = dtype.min + bias_of(dtype), dtype.max + bias_of(dtype)
+    return before._replace(
+        dtype=dtype,
+        offset=tuple(value + move for value in before.offset),
+        low=min(max(low, least), most),
+        high=max(min(high, most), least),
+    )
 
 
-@_joined.register
+@_follow.register
 def _(op: DequantIntToFp32, before: Epilogue, node: Node) -> Epilogue | None:
-    return before.dequantized(op)
+    if op.is_scale_pc or op.is_offset_pc or before.dtype.bits > 16 or abs(op.offset_val) > _LARGEST_ZERO:
+        return None
+    return before._replace(dtype=F32, dequantize=(op.offset_val + bias_of(before.dtype), op.scale_val))
 
 
-@_joined.register
+@_follow.register
 def _(op: Lut, before: Epilogue, node: Node) -> Epilogue | None:
     table = node.inputs[1]
     if table is None or not table.is_constant or table.dtype.bits != 8 or before.dtype.bits != 8:
@@ -172,10 +159,11 @@ def _(op: Lut, before: Epilogue, node: Node) -> Epilogue | None:
     return before._replace(dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
 
 
-EPILOGUE_OPS = operators_of(_joined)
+EPILOGUE_OPS = operators_of(_follow)
 """Operators that an epilogue may contain."""
 
-_SUMS = Epilogue.of(I32)
+SUMS = Epilogue.of(I32)
+"""The epilogue that stores the accumulators."""
 
 
 def _vector(values: Sequence[float] | Array, dtype: type[np.generic]) -> Array | None:

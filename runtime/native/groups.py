@@ -57,6 +57,16 @@ class Site:
             return None
         return producer if len(producer.outputs) == 1 and self.graph.is_sole_use(value) else None
 
+    def chain(self, node: Node, followers: tuple[type[Op], ...], sources: tuple[type[Op], ...]) -> list[Node]:
+        """Return the nodes from one of ``sources`` through ``followers`` to a node; empty if there are none."""
+        nodes = [node]
+        while isinstance(nodes[-1].op, followers):
+            producer = self.absorbable(nodes[-1].inputs[0], *followers, *sources)
+            if producer is None:
+                return []
+            nodes.append(producer)
+        return nodes[::-1]
+
     def only_first_is_used(self, node: Node) -> bool:
         """Return True if no result but the first one has a user or is an output of the graph."""
         return not any(value.uses or self.graph.is_output(value) for value in node.outputs[1:])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
 """Function that runs the NumPy reference of a node."""
 
 
-@dataclass(frozen=True)
-class _Segment:
+class _Segment(NamedTuple):
     """Native steps ``first..last-1``, or one reference step."""
 
     first: int
@@ -42,7 +40,7 @@ class NativePlan:
         chip: name of the chip whose arithmetic is computed.
         isa: the instruction set.
         threads: at least 1.
-        is_observed: True to compute every value for ``observe``, without fusion.
+        is_observed: True to compute every value for an observer, without fusion.
     """
 
     def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_observed: bool = False) -> None:
@@ -79,7 +77,7 @@ class NativePlan:
             arena_bytes=size,
             threads=threads,
         )
-        self._segments = list(_segments(builder.steps))
+        self._segments = _segments(builder.steps, is_observed=is_observed)
         self._idle: list[Any] = []
 
     @property
@@ -102,39 +100,26 @@ class NativePlan:
         """The nodes that have no native kernel."""
         return [entry.node for entry in self._steps if isinstance(entry, ReferenceStep)]
 
-    def run(self, feeds: Sequence[Array], evaluate: Evaluate) -> list[Array]:
+    def run(self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer | None = None) -> list[Array]:
         """Run once.
 
         Args:
             feeds: one array per graph input, in the graph's types.
             evaluate: runs the reference of a node without a kernel.
+            observer: callback with every result after its step, for plans with ``is_observed``.
 
         Returns:
             One new array per graph output.
         """
         feeds = _contiguous(feeds)
         memory, outputs = self._begin(feeds)
-        for segment in self._segments:
+        self._show(memory, 0, observer)
+        for number, segment in enumerate(self._segments):
             if segment.reference is None:
                 self._run_steps(self._program.run, memory, segment.first, segment.last)
             else:
                 self._run_reference(memory, segment.reference, evaluate)
-        self._idle.append(memory)
-        return outputs
-
-    def observe(self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer) -> list[Array]:
-        """Run once and pass every result to the observer after its step; for plans with ``is_observed``."""
-        feeds = _contiguous(feeds)
-        memory, outputs = self._begin(feeds)
-        compiled = 0
-        self._show(memory, 0, observer)
-        for index, entry in enumerate(self._steps):
-            if isinstance(entry, NativeStep):
-                self._run_steps(self._program.run, memory, compiled, compiled + 1)
-                compiled += 1
-            else:
-                self._run_reference(memory, entry, evaluate)
-            self._show(memory, index + 1, observer)
+            self._show(memory, number + 1, observer)
         self._idle.append(memory)
         return outputs
 
@@ -182,10 +167,11 @@ class NativePlan:
             steps = [entry for entry in self._steps if isinstance(entry, NativeStep)]
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
 
-    def _show(self, memory: Any, steps: int, observer: Observer) -> None:
-        """Pass the values that are complete after ``steps`` steps to the observer."""
+    def _show(self, memory: Any, steps: int, observer: Observer | None) -> None:
+        """Pass the values that are complete after ``steps`` steps of a plan with ``is_observed`` to the observer."""
         for value, stored in self._made.get(steps, ()):
-            observer(value, self._load(memory, stored))
+            if observer is not None:
+                observer(value, self._load(memory, stored))
 
     def _run_reference(self, memory: Any, step: ReferenceStep, evaluate: Evaluate) -> None:
         kernel = kernel_of(step.node.op)
@@ -198,19 +184,18 @@ class NativePlan:
 
     def _run_custom(self, memory: Any, step: ReferenceStep, kernel: NativeKernel) -> None:
         """Run the C function of a plugin, without copies of tensors whose layout in the arena is that of C."""
-        operands = [(self._plain_view(memory, item) if isinstance(item, Stored) else item) for item in step.inputs]
-        loaded = [
-            self._load(memory, item) if array is None and isinstance(item, Stored) else array
-            for item, array in zip(step.inputs, operands, strict=True)
-        ]
-        places = [self._plain_view(memory, stored) for stored in step.outputs]
+        operands = []
+        for item in step.inputs:
+            view = self._plain_view(memory, item) if isinstance(item, Stored) else item
+            operands.append(self._load(memory, item) if view is None and isinstance(item, Stored) else view)
+        views = [self._plain_view(memory, stored) for stored in step.outputs]
         results = [
-            np.empty(stored.shape, stored.dtype.numpy) if place is None else place
-            for stored, place in zip(step.outputs, places, strict=True)
+            np.empty(stored.shape, stored.dtype.numpy) if view is None else view
+            for stored, view in zip(step.outputs, views, strict=True)
         ]
-        kernel.run(step.node.op, [None if x is None else np.ascontiguousarray(x) for x in loaded], results)
-        for stored, place, array in zip(step.outputs, places, results, strict=True):
-            if place is None:
+        kernel.run(step.node.op, [None if x is None else np.ascontiguousarray(x) for x in operands], results)
+        for stored, view, array in zip(step.outputs, views, results, strict=True):
+            if view is None:
                 self._store(memory, stored, array)
 
     def _plain_view(self, memory: Any, stored: Stored) -> Array | None:
@@ -247,18 +232,16 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def _segments(steps: Sequence[NativeStep | ReferenceStep]) -> list[_Segment]:
-    """Runs of compiled steps between reference steps."""
+def _segments(steps: Sequence[NativeStep | ReferenceStep], *, is_observed: bool) -> list[_Segment]:
+    """Return runs of native steps between reference steps, or single steps for a plan that is observed."""
     found: list[_Segment] = []
-    done = start = 0
+    done = 0
     for entry in steps:
-        if isinstance(entry, NativeStep):
-            done += 1
-            continue
-        if done > start:
-            found.append(_Segment(start, done))
-        start = done
-        found.append(_Segment(done, done, entry))
-    if done > start:
-        found.append(_Segment(start, done))
+        if isinstance(entry, ReferenceStep):
+            found.append(_Segment(done, done, entry))
+        elif found and found[-1].reference is None and not is_observed:
+            found[-1] = found[-1]._replace(last=done + 1)
+        else:
+            found.append(_Segment(done, done + 1))
+        done += isinstance(entry, NativeStep)
     return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.runtime.native.builder import Builder, Group
-from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, Epilogue, bias_of
+from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, SUMS, Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with, names_of, order_for_permute
 from tpuconvert.runtime.native.plan_linear_int import BYTES
 from tpuconvert.runtime.native.plan_norm_quantize import ByteQuantization, byte_quantization
@@ -79,15 +79,9 @@ def matmul(node: Node, site: Site) -> Group | None:
 
 def _matmul_ending_at(node: Node, site: Site) -> tuple[Matmul | None, list[Node]]:
     """Return the matmul with an epilogue that ends with ``node``, and its nodes in topological order."""
-    chain = [node]
-    while isinstance(chain[-1].op, EPILOGUE_OPS):
-        producer = site.absorbable(chain[-1].inputs[0], *EPILOGUE_OPS, MatrixMulV2)
-        if producer is None:
-            return None, []
-        chain.append(producer)
-    nodes, y = chain[::-1], node.outputs[0]
-    epilogue = _fuse_epilogue(Epilogue.sums(), nodes[1:])
-    if epilogue is None or epilogue.dtype is not y.dtype:
+    nodes, y = site.chain(node, EPILOGUE_OPS, (MatrixMulV2,)), node.outputs[0]
+    epilogue = _fuse_epilogue(SUMS, nodes[1:])
+    if not nodes or epilogue is None or epilogue.dtype is not y.dtype:
         return None, []
     return _matmul(nodes[0], epilogue, order_for_permute(y, site.graph)), nodes
 
@@ -152,7 +146,7 @@ def _emit_attention(builder: Builder, found: Attention, result: Value) -> None:
     y = builder.write(result, found.values.order)
     spec = builder.native.AttentionInt8Spec(
         scores=_matmul_spec(builder, found.scores, query, key, None),
-        probabilities=found.probabilities.spec(builder),
+        probabilities=builder.native.ByteQuantization(**found.probabilities._asdict()),
         values=_matmul_spec(builder, found.values, None, value, y),
     )
     builder.step("attention_int8", spec, (query, key, value), (y,))
@@ -190,7 +184,7 @@ def _matmul_spec(builder: Builder, found: Matmul, left: Stored | None, right: St
         right_row=_step(right, depth),
         right_column=_step(right, column),
         output_row=0 if y is None else y.strides[-2],
-        epilogue=found.epilogue.compiled(columns),
+        epilogue=found.epilogue.compile(columns),
         left_zero=op.lzp_val + bias_of(found.left.dtype),
         right_zero=op.rzp_val + bias_of(found.right.dtype),
         bias=found.bias,

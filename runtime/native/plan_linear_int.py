@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 from tpuconvert.runtime.native import epilogue as epilogue_kinds
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.convolution import Geometry, Image, geometry_of, transposed_phases
-from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, STORED_BIAS, Epilogue, bias_of
+from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, STORED_BIAS, SUMS, Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
@@ -36,7 +35,7 @@ class Residual(NamedTuple):
     """Residual add of a conv; see int8/epilogue/residual.h. Vectors have one element, or one per channel.
 
     Args:
-        other: the other operand, of the result's shape, channels-last.
+        other: the other operand, of the result's shape.
         factor: multiplier of the stored result of the conv.
         other_factor: multiplier of the other operand.
         offset: including rounding constants and zero points.
@@ -44,18 +43,18 @@ class Residual(NamedTuple):
         limits: of the stored result.
     """
 
-    other: Stored
+    other: Value
     factor: Array
     other_factor: Array
     offset: Array
     shift: int
     limits: tuple[int, int]
 
-    def spec(self, builder: Builder) -> Any:
-        """Return the spec of the extension."""
-        image, _, row, pixel = self.other.strides
+    def spec(self, builder: Builder, other: Stored) -> Any:
+        """Return the spec of the extension for the other operand, channels-last."""
+        image, _, row, pixel = other.strides
         return builder.native.ResidualSpec(
-            other=builder.place(self.other),
+            other=builder.place(other),
             pixel=pixel,
             row=row,
             image=image,
@@ -121,7 +120,7 @@ def _exact_convolution(op: ConvV2 | DeconvV2, x: Value, w: Value, bias: Array | 
     is_transposed = isinstance(op, DeconvV2)
     if is_transposed and (op.dh, op.dw) != (1, 1):
         return None
-    return LinearOp(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), Epilogue.sums(), is_transposed=is_transposed)
+    return LinearOp(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), SUMS, is_transposed=is_transposed)
 
 
 @_form.register
@@ -143,7 +142,7 @@ def _exact_matrix(op: FcInt | MatrixMulV2, x: Value, w: Value, bias: Array | Non
         zeros,
         bias,
         Geometry(),
-        Epilogue.sums(),
+        SUMS,
         is_matrix=True,
     )
 
@@ -223,44 +222,35 @@ def linear(node: Node, site: Site) -> Group | None:
 
 def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], LinearOp] | None:
     """Return the nodes of a linear operator with an epilogue that ends with ``node``, and what they compute."""
-    chain = [node]
-    while isinstance(chain[-1].op, (*EPILOGUE_OPS, Reshape)):
-        producer = site.absorbable(chain[-1].inputs[0], *EPILOGUE_OPS, *LINEAR_OPS, Reshape)
-        if producer is None:
-            return None
-        chain.append(producer)
-    source = chain.pop()
+    nodes = site.chain(node, (*EPILOGUE_OPS, Reshape), LINEAR_OPS)
+    if not nodes:
+        return None
+    source, *chain = nodes
     found = _linear_op(source, site.chip)
     if found is None or not (found.is_matrix or _allows_reshapes(source, chain)):
         return None
-    nodes_after = [item for item in chain if not isinstance(item.op, Reshape)]
     epilogue: Epilogue | None = found.epilogue
-    for node_after in reversed(nodes_after):
-        if isinstance(node_after.op, RequantInt32) and not _is_per_column(node_after, found):
+    for follower in chain:
+        if isinstance(follower.op, RequantInt32) and not _is_per_column(follower, found):
             return None
-        epilogue = epilogue.followed_by(node_after) if epilogue is not None else None
-    if epilogue is None:
+        if not isinstance(follower.op, Reshape):
+            epilogue = epilogue.followed_by(follower) if epilogue is not None else None
+    if epilogue is None or node.outputs[0].dtype is not epilogue.dtype:
         return None
-    if node.outputs[0].dtype is not epilogue.dtype:
-        return None
-    return (source, *reversed(chain)), replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
+    return tuple(nodes), replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
 
 
 def _allows_reshapes(source: Node, chain: list[Node]) -> bool:
-    """Return True if reshapes of a channels-last image need no copy and no per-channel parameters follow them.
-
-    The chain starts with its last node.
-    """
+    """Return True if reshapes of a channels-last image need no copy and no per-channel parameters follow them."""
     reshapes = [index for index, item in enumerate(chain) if isinstance(item.op, Reshape)]
     if not reshapes:
         return True
-    first = reshapes[-1]
-    made = _channels_last(Buffer(0, "", 0), source.outputs[0].dtype, static(source.outputs[0].shape))
+    image = _channels_last(Buffer(0, "", 0), source.outputs[0].dtype, static(source.outputs[0].shape))
     vectors = ("is_mul_shift_pc", "is_offset_pc", "is_scale_pc")
     return (
         not isinstance(source.op, (Deconv, DeconvV2))
-        and made.reshaped(static(chain[0].outputs[0].shape)) is not None
-        and not any(getattr(item.op, name, False) for item in chain[:first] for name in vectors)
+        and image.reshaped(static(chain[-1].outputs[0].shape)) is not None
+        and not any(getattr(item.op, name, False) for item in chain[reshapes[0] :] for name in vectors)
     )
 
 
@@ -277,21 +267,15 @@ def _is_per_column(requant: Node, found: LinearOp) -> bool:
     return not per_channel or not found.is_matrix or (len(shape) == 2 and shape[1] == len(found.weights))
 
 
-def emit_convolution(
-    builder: Builder,
-    found: LinearOp,
-    result: Value,
-    residual: Callable[[Builder], Residual] | None = None,
-) -> None:
+def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual: Residual | None = None) -> None:
     """Add the step of a conv, with an optional residual add."""
     x = builder.read(found.x, channels_last(4), dense=False)
-    added = None if residual is None else residual(builder)
     shape, is_reshaped = found.shape, found.shape != builder.shape(result)
     if not is_reshaped:
         y = builder.write(result, channels_last(4), dense=False)
     else:
         y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
-    _convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, added)
+    _convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, residual)
     if is_reshaped:
         reshaped = y.reshaped(builder.shape(result))
         assert reshaped is not None, "checked by the matcher"
@@ -326,18 +310,19 @@ def _convolve(
     residual: Residual | None = None,
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
+    other = None if residual is None else builder.read(residual.other, channels_last(4), dense=False)
     spec = builder.native.ConvInt8Spec(
         input=builder.place(x.stored),
         output=builder.place(y.stored),
         geometry=geometry_of(builder, x, y, weights.shape[2:], geometry),
         weights=np.ascontiguousarray(weights) if found.is_transposed else weights,
-        epilogue=found.epilogue.compiled(y.shape[1]),
+        epilogue=found.epilogue.compile(y.shape[1]),
         weight_zero=np.asarray(found.weight_zeros, np.int32),
         bias=found.bias32,
         input_zero=found.stored_zero,
-        residual=None if residual is None else residual.spec(builder),
+        residual=None if residual is None or other is None else residual.spec(builder, other),
     )
-    builder.step("conv_int8", spec, (x.stored,) if residual is None else (x.stored, residual.other), (y.stored,))
+    builder.step("conv_int8", spec, (x.stored,) if other is None else (x.stored, other), (y.stored,))
 
 
 def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
@@ -381,7 +366,7 @@ def _emit_matmul(builder: Builder, found: LinearOp, x: Image, y: Image) -> None:
         right_row=columns if is_by_rows else 1,
         right_column=1 if is_by_rows else depth,
         output_row=y.strides[2],
-        epilogue=found.epilogue.compiled(columns),
+        epilogue=found.epilogue.compile(columns),
         left_zero=found.stored_zero,
         right_zero=found.weight_zeros[0] + bias_of(dtype),
         bias=found.bias32,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.groups import Site, are_floats, ends_with
+from tpuconvert.runtime.native.groups import Site, are_floats, ends_with, operands_of
 from tpuconvert.runtime.native.storage import row_major
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
@@ -16,7 +15,6 @@ from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import Array
 
 _LARGEST_OFFSET = 2**15
 
@@ -29,10 +27,6 @@ class ByteQuantization(NamedTuple):
     low: int
     high: int
 
-    def spec(self, builder: Builder) -> Any:
-        """Return the spec of the extension."""
-        return builder.native.ByteQuantization(**self._asdict())
-
 
 def byte_quantization(requant: Node) -> ByteQuantization | None:
     """Return the parameters of a per-tensor quantization to bytes, or None if kernels do not support them."""
@@ -44,31 +38,6 @@ def byte_quantization(requant: Node) -> ByteQuantization | None:
         return None
     bias = bias_of(dtype)
     return ByteQuantization(op.scale_val, op.offset_val + bias, dtype.min + bias, dtype.max + bias)
-
-
-@dataclass(frozen=True)
-class Norm:
-    """Operands of a fused normalization.
-
-    Args:
-        op: the normalization.
-        x: its operand, or the first operand of the residual add.
-        residual: the second operand of the residual add, or None.
-        total: result of the residual add, if it has other users.
-        normalized: float result of the normalization, if it has other users.
-        factor: one scale per element of a row, or None.
-        bias: one per element of a row, or None.
-        quantization: of the normalized values.
-    """
-
-    op: LayerNorm
-    x: Value
-    residual: Value | None
-    total: Value | None
-    normalized: Value | None
-    factor: Array | None
-    bias: Array | None
-    quantization: ByteQuantization
 
 
 @ends_with(
@@ -98,23 +67,40 @@ def norm_quantize(node: Node, site: Site) -> Group | None:
     if any(factor is not None and not factor.is_constant for factor in factors):
         return None
     nodes.append(norm)
-    arrays = [None if factor is None else factor.array.reshape(-1) for factor in (*factors, None, None)[:2]]
+    factor, bias = [None if item is None else item.array.reshape(-1) for item in (*factors, None, None)[:2]]
     normalized = None if _has_only_users(value, nodes, site) else value
 
-    total: Value | None = x
+    total: Value | None = None
     residual: Value | None = None
     add = _free_producer(x, site, Add)
     if add is not None and are_floats(add) and all(item is not None and item.shape == x.shape for item in add.inputs):
         nodes.append(add)
         total = None if _has_only_users(x, nodes, site) else x
-        x, residual = add.inputs
-    kept = [item for item in (normalized, total if residual is not None else None) if item is not None]
-    if x is None or not all(_is_used_later(item, node, nodes, site) for item in kept):
+        x, residual = operands_of(add)
+    if not all(_is_used_later(item, node, nodes, site) for item in (normalized, total) if item is not None):
         return None
-    found = Norm(
-        op, x, residual, total if residual is not None else None, normalized, arrays[0], arrays[1], quantization
-    )
-    return Group(tuple(reversed(nodes)), lambda builder: _emit(builder, found, node.outputs[0]))
+    first, order, count = x, row_major(x.rank), prod(x.type.static_shape[op.axis % x.rank :])
+
+    def emit(builder: Builder) -> None:
+        source = builder.read(first, order)
+        builder.kernel_step(
+            "norm_quantize",
+            "NormQuantizeSpec",
+            {"x": source, "residual": None if residual is None else builder.read(residual, order)},
+            {
+                "output": builder.write(node.output),
+                "sum": None if total is None else builder.write(total),
+                "normalized": None if normalized is None else builder.write(normalized),
+            },
+            rows=source.size // count,
+            count=count,
+            epsilon=op.epsilon,
+            quantization=builder.native.ByteQuantization(**quantization._asdict()),
+            factor=factor,
+            bias=bias,
+        )
+
+    return Group(tuple(reversed(nodes)), emit)
 
 
 def _free_producer(value: Value | None, site: Site, kind: type[Op]) -> Node | None:
@@ -132,25 +118,3 @@ def _has_only_users(value: Value, nodes: list[Node], site: Site) -> bool:
 def _is_used_later(value: Value, last: Node, nodes: list[Node], site: Site) -> bool:
     """Return True if all other users of a value run after the step, whose position is that of ``last``."""
     return all(user in nodes or site.places[user] > site.places[last] for user in value.users)
-
-
-def _emit(builder: Builder, found: Norm, y: Value) -> None:
-    order = row_major(found.x.rank)
-    x = builder.read(found.x, order)
-    count = prod(x.shape[found.op.axis % len(x.shape) :])
-    builder.kernel_step(
-        "norm_quantize",
-        "NormQuantizeSpec",
-        {"x": x, "residual": None if found.residual is None else builder.read(found.residual, order)},
-        {
-            "output": builder.write(y),
-            "sum": None if found.total is None else builder.write(found.total),
-            "normalized": None if found.normalized is None else builder.write(found.normalized),
-        },
-        rows=x.size // count,
-        count=count,
-        epsilon=found.op.epsilon,
-        quantization=found.quantization.spec(builder),
-        factor=found.factor,
-        bias=found.bias,
-    )

@@ -6,7 +6,7 @@ from math import copysign, floor
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.epilogue import FLOAT, HIGH_SYMMETRIC, LOW_PRECISION, Epilogue, bias_of
+from tpuconvert.runtime.native.epilogue import FLOAT, HIGH_SYMMETRIC, LOW_PRECISION, SUMS, Epilogue, bias_of
 from tpuconvert.runtime.native.loader import available_isas, extension
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Graph
@@ -36,7 +36,7 @@ def sums_for(rng, factor):
 def stored(epilogue, sums):
     """Stored results, which are equal on every instruction set."""
     sums = np.ascontiguousarray(sums)
-    raw, *others = (epilogue.compiled(sums.shape[1], isa).apply(sums) for isa in available_isas())
+    raw, *others = (epilogue.compile(sums.shape[1], isa).apply(sums) for isa in available_isas())
     for isa, other in zip(available_isas()[1:], others, strict=True):
         np.testing.assert_array_equal(other, raw, err_msg=isa)
     if epilogue.dequantize is not None:
@@ -114,7 +114,7 @@ def test_dequantized(mode, out):
     graph = Graph("dequantized")
     x = graph.input("x", TensorType(I32, (ROWS, CHANNELS)))
     graph.output(graph.add(dequant, graph.add(requant, x)))
-    epilogue = Epilogue.sums()
+    epilogue = SUMS
     for node in graph.sorted_nodes():
         epilogue = epilogue.followed_by(node)
     sums = sums_for(rng, factor)
@@ -223,7 +223,7 @@ def test_limits_and_table():
 )
 def test_what_the_operator_set_forbids_is_refused(wrong):
     with pytest.raises(ValueError, match="epilogue"):
-        Epilogue.of(U8, **wrong).compiled(3)
+        Epilogue.of(U8, **wrong).compile(3)
 
 
 # --- the float form ---------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_what_is_proved_holds_for_every_sum(rescale, rounding, is_kinked, seed):
         shift=(int(exponent) - (0 if rescale == "TWO_ROUNDINGS" else 31),),
         offset=(offset,),
     )
-    form = epilogue.compiled(1).float_requant(0, largest)
+    form = epilogue.compile(1).float_requant(0, largest)
     assert form is not None and (form[2] > 0) == is_kinked
     sums = np.arange(-largest, largest + 1, dtype=np.int32).reshape(-1, 1)
     expected = stored(epilogue, sums)[:, 0].tolist()
@@ -290,4 +290,4 @@ def test_what_is_proved_holds_for_every_sum(rescale, rounding, is_kinked, seed):
     ],
 )
 def test_forms_that_are_not_covered(parameters, largest):
-    assert Epilogue.of(U8, **parameters).compiled(1).float_requant(0, largest) is None
+    assert Epilogue.of(U8, **parameters).compile(1).float_requant(0, largest) is None
