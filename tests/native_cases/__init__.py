@@ -1,10 +1,20 @@
 """Small seeded graphs at the level of the operator set, for comparing the native engine with the references.
 
-``make(kind, seed)`` builds one; ``KINDS`` says which there are. A case holds its operands and the results of the
+``make(kind, seed)`` builds one; ``KINDS`` lists the kinds. A case contains its operands and the results of the
 references, which were computed node by node while the graph was built.
 """
 
-from native_cases import chains, elementwise, floats, linear, movement, networks, rescaling, residual  # noqa: F401  they register kinds
+from native_cases import (  # noqa: F401  they register kinds
+    chains,
+    elementwise,
+    floats,
+    fused,
+    linear,
+    movement,
+    networks,
+    rescaling,
+    residual,
+)
 from native_cases.draft import KINDS, Kind, NativeCase, make
 
 __all__ = ["KINDS", "Kind", "NativeCase", "make"]

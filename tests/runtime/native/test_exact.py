@@ -1,13 +1,16 @@
-"""Every kernel gives the bytes of the reference: seeded random graphs, every instruction set, threads 1, 2 and 4.
+"""Every entry of the table of kernels gives the bytes of the reference: seeded random graphs, threads 1, 2 and 4.
 
 The full run is marked slow. A failure names the case: ``native_cases.make(kind, seed)`` builds it again.
 """
 
+from functools import cache
+
 import pytest
 from native_cases import KINDS, make
-from native_cases.comparison import THREADS, compare
+from native_cases.comparison import compare
 
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.loader import available_isas, extension, kernels
+from tpuconvert.runtime.native.plan import NativePlan
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
@@ -21,37 +24,48 @@ BLOCKS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def counter():
-    """Counts cases and says at the end how many there were."""
-    counts = {"cases": 0}
-    yield counts
-    ways = len(available_isas()) * len(THREADS)
-    print(f"\n{counts['cases']} cases, each in {ways} ways: {', '.join(available_isas())}, threads {THREADS}")
+ENTRIES = [(kernel, isa) for kernel, isas in kernels().items() for isa in isas]
+"""The table of kernels: every implementation of every kernel."""
 
 
-def check(name, seeds, counter):
-    failures = []
-    for seed in seeds:
-        counter["cases"] += 1
-        try:
-            compare(make(name, seed))
-        except AssertionError as error:
-            failures.append(str(error)[:1500])
+@cache
+def sample():
+    """Kinds and seeds of the sample, with the kernels of their plans."""
+    cases = {(name, seed): make(name, seed) for name in KINDS for seed in range(SAMPLE)}
+    return {key: NativePlan(case.graph, case.chip.name, "scalar", 1).kernels for key, case in cases.items()}
+
+
+@cache
+def problem_of(name, seed, isas=None):
+    """Description of a difference, or an empty string; cached, as most cases have several kernels."""
+    try:
+        compare(make(name, seed), isas)
+    except AssertionError as error:
+        return str(error)[:1500]
+    return ""
+
+
+def check(cases, isas=None):
+    failures = list(filter(None, (problem_of(name, seed, isas) for name, seed in cases)))
     if failures:
         shown = "\n".join(failures[:3])
-        pytest.fail(f"{len(failures)} of {len(seeds)} cases; the first ones:\n{shown}", pytrace=False)
+        pytest.fail(f"{len(failures)} of {len(cases)} cases; the first ones:\n{shown}", pytrace=False)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_sample(name, counter):
-    check(name, range(SAMPLE), counter)
+@pytest.mark.parametrize(("kernel", "isa"), ENTRIES)
+def test_kernel(kernel, isa):
+    """The scalar implementation is compared with the reference, another one also with the bytes of the scalar one."""
+    cases = [key for key, used in sample().items() if kernel in used]
+    assert cases, f"no sample of native_cases has a step of {kernel}: add a kind"
+    if isa not in available_isas():
+        pytest.skip(f"this CPU does not support {isa}")
+    check(cases, tuple(dict.fromkeys(("scalar", isa))))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "first", "end"), BLOCKS)
-def test_all(name, first, end, counter):
-    check(name, range(first, end), counter)
+def test_all(name, first, end):
+    check([(name, seed) for seed in range(first, end)])
 
 
 def test_the_full_run_has_enough_cases():
