@@ -59,12 +59,6 @@ class Registration:
         """Import name of the module that defines the converter."""
         return getattr(self.converter, "__module__", "?")
 
-    @property
-    def summary(self) -> str:
-        """First line of the converter's docstring, or an empty string."""
-        lines = (getattr(self.converter, "__doc__", None) or "").strip().splitlines()
-        return lines[0] if lines else ""
-
 
 class ConverterRegistry:
     """The converters of one source format; also the decorator that registers them.

@@ -57,8 +57,7 @@ from tpuconvert.schema.errors import (
     ProblemList,
     ResourceLimitError,
 )
-from tpuconvert.schema.graph import Graph, Node, Port, Source
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 if TYPE_CHECKING:
@@ -102,7 +101,6 @@ class _Importer:
         self._open: list[DynamicShapeProblem] = []
         self._failed: set[int] = set()  # ids of the nodes of the main graph with a problem
         self._results = Results(self._graph, limits.max_tensor_elements)
-        self._checked: dict[type[Op], Op] = {}
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
@@ -156,9 +154,7 @@ class _Importer:
             )
 
     def _read_initializers(self, source: GraphProto, scope: Scope) -> None:
-        for tensor in source.initializer:
-            if tensor.name:
-                scope.constants[tensor.name] = tensor
+        scope.constants.update({tensor.name: tensor for tensor in source.initializer if tensor.name})
         for name, sparse in sparse_by_name(source).items():
             array = self._model.tensors.read_sparse(sparse)
             element = self._model.tensors.element(sparse.values)
@@ -280,11 +276,10 @@ class _Importer:
         if self._converted_nodes > self._most_nodes:
             raise ResourceLimitError(f"more than {self._most_nodes} nodes after unrolling", file=self._file)
         try:
-            outputs = tuple(proto.output[:])
             if function is not None:
                 results = self._inline_function(function, proto, inputs, name, scope)
             else:
-                results = self._convert_node(proto, domain, name, inputs, outputs, scope)
+                results = self._convert_node(proto, name, inputs, scope)
         except CannotConvertError as error:
             if not isinstance(error, _ReportedError):
                 self._problems.add(error.kind, op_type, name, error.message, error.hint, error.needs)
@@ -293,7 +288,7 @@ class _Importer:
             self._open.append((op_type, name, error.extent, inputs))
             self._set_placeholders(proto, scope)
         else:
-            for key, tensor in zip(outputs, results, strict=False):
+            for key, tensor in zip(proto.output, results, strict=False):
                 if key:
                     scope.tensors[key] = tensor
 
@@ -312,9 +307,7 @@ class _Importer:
         return tuple(inputs), are_known
 
     def _known_operator(self, op_type: str, domain: str, scope: Scope) -> bool:
-        version = scope.opsets.get(domain)
-        if version is None and domain == "":
-            version = 1
+        version = scope.opsets.get(domain, None if domain else 1)
         found = onnx_op.find(op_type, version=version, domain=domain)
         return (found or folds.find(op_type, version=version, domain=domain)) is not None
 
@@ -337,29 +330,23 @@ class _Importer:
         self._problems.add(NO_OPERATOR, op, name, message, hint)
 
     def _convert_node(
-        self,
-        proto: NodeProto,
-        domain: str,
-        name: str,
-        inputs: tuple[OnnxTensor | None, ...],
-        outputs: tuple[str, ...],
-        scope: Scope,
+        self, proto: NodeProto, name: str, inputs: tuple[OnnxTensor | None, ...], scope: Scope
     ) -> list[OnnxTensor]:
+        domain, op_type = node_domain(proto), proto.op_type
         version = scope.opsets.get(domain, 1)
         node = OnnxNode(
-            proto=proto,
-            name=name,
-            version=version,
-            inputs=inputs,
-            output_names=outputs,
-            graph=self._graph,
-            materializer=self._materializer,
-            reader=self._model.tensors,
-            limits=self._limits,
-            attributes=self._attributes(proto, scope),
+            proto,
+            name,
+            version,
+            inputs,
+            tuple(proto.output),
+            self._graph,
+            self._materializer,
+            self._model.tensors,
+            self._limits,
+            self._attributes(proto, scope),
             inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
         )
-        op_type = node.op_type
         chosen = converter = onnx_op.find(op_type, version=version, domain=domain)
         needed = FOLDED_WITHOUT_DATA.get(op_type, len(inputs)) if domain == "" else len(inputs)
         for tensor in inputs[:needed]:
@@ -377,43 +364,32 @@ class _Importer:
         before = len(self._graph)
         with self._graph.source(Source(self._file, name, op_type)):
             converted = run_converter(chosen.converter, node, self._graph, self._file)
-        self._check_parameters(self._graph.latest(len(self._graph) - before))
+        for new in self._graph.latest(len(self._graph) - before):
+            check_parameters(new.op)
         self._check_read(node)
         return self._finish(node, converted, scope)
 
-    def _check_parameters(self, nodes: Sequence[Node]) -> None:
-        """Check the attributes of new nodes, except where the operator object is that of the node before."""
-        for node in nodes:
-            if node.op is not self._checked.get(node.op.__class__):
-                check_parameters(node.op)
-                self._checked[node.op.__class__] = node.op
-
     def _check_read(self, node: OnnxNode) -> None:
-        for name, proto in node.attributes.items():
-            if name not in node.read and name not in LEGACY_ATTRIBUTES:
-                shown = _format_attribute(proto)
-                self._problems.add(
-                    UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, f"{name}={shown}", "not supported here"
-                )
-        for index, tensor in enumerate(node.inputs):
-            if tensor is not None and index not in node.read_inputs:
-                self._problems.add(
-                    UNSUPPORTED_ATTRIBUTE,
-                    node.op_type,
-                    node.name,
-                    f"input {index} ('{tensor.name}')",
-                    "not supported here",
-                )
+        unread = [
+            f"{name}={_format_attribute(proto)}"
+            for name, proto in node.attributes.items()
+            if name not in node.read and name not in LEGACY_ATTRIBUTES
+        ]
+        unread += [
+            f"input {index} ('{tensor.name}')"
+            for index, tensor in enumerate(node.inputs)
+            if tensor is not None and index not in node.read_inputs
+        ]
+        for what in unread:
+            self._problems.add(UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, what, "not supported here")
 
     def _finish(self, node: OnnxNode, converted: Sequence[Converted], scope: Scope) -> list[OnnxTensor]:
         names = node.output_names
         if any(names[len(converted) :]):
             index = len(converted)
             raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"output {index} ('{names[index]}')", "not supported here")
-        results = []
-        for name, item in zip(names, converted, strict=False):
-            results.append(self._results.tensor(node, scope.prefix + name, item))
-        return results
+        pairs = zip(names, converted, strict=False)
+        return [self._results.tensor(node, scope.prefix + name, item) for name, item in pairs]
 
     # Names and nested graphs
 
@@ -453,10 +429,8 @@ class _Importer:
         """Convert the body of a function (of the model or of the standard) in place of its call."""
         attributes = {attribute.name: attribute for attribute in function.attribute_proto}
         attributes.update(self._attributes(call, scope))
-        unknown = [
-            key for key in attributes if key not in {*function.attribute, *(a.name for a in function.attribute_proto)}
-        ]
-        if unknown:
+        declared = {*function.attribute, *(attribute.name for attribute in function.attribute_proto)}
+        if unknown := [key for key in attributes if key not in declared]:
             raise CannotConvertError(INVALID_NODE, f"function {function.name} has no attribute {unknown[0]}")
         inner = Scope(function_opsets(function, self._model), None, f"{name}/", {}, {}, attributes, self._deeper(scope))
         for key, tensor in zip(function.input, inputs, strict=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from tpuconvert.frontends import open_extents
@@ -102,58 +102,44 @@ class Materializer:
         assert tensor.array is not None, f"tensor '{tensor.name}' has neither data nor a value"
         if extent := open_extents.first_open(tensor.array):
             raise open_extents.OpenExtentError(str(extent))
-        made = self._graph.constant(_narrow(tensor.array, tensor.name), name=tensor.name)
+        try:
+            array = element_types.narrow(tensor.array)
+        except OverflowError as error:
+            message = f"constant '{tensor.name}' has 64-bit integers: {error}"
+            raise CannotConvertError(UNSUPPORTED_TYPE, message, "TPU operators have 32-bit integers") from error
+        made = self._graph.constant(array, name=tensor.name)
         self._made[id(tensor)] = tensor, made
         return made
 
 
-def _narrow(array: Array, name: str) -> Array:
-    try:
-        return element_types.narrow(array)
-    except OverflowError as error:
-        raise CannotConvertError(
-            UNSUPPORTED_TYPE, f"constant '{name}' has 64-bit integers: {error}", "TPU operators have 32-bit integers"
-        ) from error
-
-
+@dataclass(eq=False)
 class OnnxNode:
     """One source node. Attributes that no converter read are reported when it is done.
 
     Attributes:
-        op_type: the source operator.
         output_names: names of the output tensors; an empty string for an unused output.
+        inline: converts a subgraph with the given inputs in place; the last argument is a label for names.
         read, read_inputs: attributes and inputs that a converter has read.
     """
 
-    def __init__(
-        self,
-        *,
-        proto: NodeProto,
-        name: str,
-        version: int,
-        inputs: tuple[OnnxTensor | None, ...],
-        output_names: tuple[str, ...],
-        graph: Graph,
-        materializer: Materializer,
-        reader: TensorReader,
-        limits: Limits,
-        attributes: dict[str, AttributeProto],
-        inline: Callable[[GraphProto, Sequence[OnnxTensor], str], list[OnnxTensor]],
-    ) -> None:
-        self.proto = proto
-        self.op_type = proto.op_type
-        self.name = name
-        self.version = version
-        self.inputs = inputs
-        self.graph = graph
-        self.materializer = materializer
-        self.reader = reader
-        self.limits = limits
-        self.output_names = output_names
-        self.attributes = attributes
-        self.inline = inline
-        self.read: set[str] = set()
-        self.read_inputs: set[int] = set()
+    proto: NodeProto
+    name: str
+    version: int
+    inputs: tuple[OnnxTensor | None, ...]
+    output_names: tuple[str, ...]
+    graph: Graph
+    materializer: Materializer
+    reader: TensorReader
+    limits: Limits
+    attributes: dict[str, AttributeProto]
+    inline: Callable[[GraphProto, Sequence[OnnxTensor], str], list[OnnxTensor]]
+    read: set[str] = field(default_factory=set)
+    read_inputs: set[int] = field(default_factory=set)
+
+    @property
+    def op_type(self) -> str:
+        """The source operator."""
+        return self.proto.op_type
 
     @property
     def outputs_used(self) -> tuple[bool, ...]:
@@ -286,11 +272,7 @@ class OnnxNode:
         Raises:
             CannotConvertError: its type is not that of the default.
         """
-        found = self.optional_attr(name)
-        if found is None:
-            return default
-        self._check_kind(name, found, default)
-        return cast(T, found)
+        return default if self.optional_attr(name) is None else self.required_attr(name, default)
 
     def required_attr(self, name: str, example: T) -> T:
         """Return a required attribute; ``example`` has the expected type."""
@@ -302,10 +284,7 @@ class OnnxNode:
 
     def ints_attr(self, name: str) -> tuple[int, ...] | None:
         """Return an optional attribute that is a list of integers."""
-        found = self.optional_attr(name)
-        if found is not None:
-            self._check_kind(name, found, (0,))
-        return cast("tuple[int, ...] | None", found)
+        return None if self.optional_attr(name) is None else self.required_attr(name, (0,))
 
     def optional_attr(self, name: str) -> Any:
         """Return an attribute of any type, or None."""
@@ -389,7 +368,8 @@ def decode_attribute(proto: AttributeProto) -> Any:
         )
     kind = proto.type
     if kind == AttributeProto.UNDEFINED:
-        filled = [code for code, (name, _) in _ATTRIBUTE_FIELDS.items() if _is_set(proto, name)]
+        present = {descriptor.name for descriptor, _ in proto.ListFields()}
+        filled = [code for code, (name, _) in _ATTRIBUTE_FIELDS.items() if name in present]
         if len(filled) != 1:
             raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} has no type")
         kind = cast(Any, filled[0])
@@ -403,29 +383,16 @@ def decode_attribute(proto: AttributeProto) -> Any:
         raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} is not valid UTF-8") from error
 
 
-def _is_set(proto: AttributeProto, name: str) -> bool:
-    found = getattr(proto, name)
-    return (
-        len(found) > 0
-        if hasattr(found, "__len__") and not isinstance(found, bytes)
-        else proto.HasField(cast(Any, name))
-    )
-
-
-def _text(stored: bytes) -> str:
-    return stored.decode("utf-8")
-
-
 _ATTRIBUTE_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
     AttributeProto.FLOAT: ("f", float),
     AttributeProto.INT: ("i", int),
-    AttributeProto.STRING: ("s", _text),
+    AttributeProto.STRING: ("s", bytes.decode),
     AttributeProto.TENSOR: ("t", lambda tensor: tensor),
     AttributeProto.GRAPH: ("g", lambda graph: graph),
     AttributeProto.SPARSE_TENSOR: ("sparse_tensor", lambda sparse: sparse),
     AttributeProto.FLOATS: ("floats", lambda items: tuple(items[:])),  # iterating over a copy is faster
     AttributeProto.INTS: ("ints", lambda items: tuple(items[:])),
-    AttributeProto.STRINGS: ("strings", lambda items: tuple(_text(item) for item in items)),
+    AttributeProto.STRINGS: ("strings", lambda items: tuple(map(bytes.decode, items))),
 }
 
 

@@ -31,11 +31,10 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
         return None
     if schema.deprecated or not schema.has_function:  # type: ignore[attr-defined]  # missing in the package's stubs
         return None
-    body = FunctionProto.FromString(schema.function_body.SerializeToString())
+    body: FunctionProto = schema.function_body  # a copy
     given = {attribute.name for attribute in body.attribute_proto}
-    for name, attribute in schema.attributes.items():
-        if name not in given and attribute.default_value.name:
-            body.attribute_proto.add().ParseFromString(attribute.default_value.SerializeToString())
+    defaults = [attribute.default_value for attribute in schema.attributes.values()]
+    body.attribute_proto.extend(default for default in defaults if default.name and default.name not in given)
     plain = [name for name in schema.attributes if name not in {a.name for a in body.attribute_proto}]
     del body.attribute[:]
     body.attribute.extend(plain)
