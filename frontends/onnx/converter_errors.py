@@ -1,16 +1,113 @@
-"""Run a converter and translate its exceptions: the source file is untrusted."""
+"""Errors of converters: translated exceptions, and nodes that need a static extent with the option that sets it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, NamedTuple
 
+from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx.dynamic_shape_errors import open_extent_of
-from tpuconvert.frontends.onnx.node import Converted, OnnxNode
+from tpuconvert.frontends.onnx.node import Converted, OnnxNode, OnnxTensor
 from tpuconvert.frontends.open_extents import OpenExtentError
-from tpuconvert.schema.errors import INVALID_NODE, InternalError, ResourceLimitError, ShapeError, TpuConvertError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.errors import (
+    INVALID_NODE,
+    UNKNOWN_SHAPE,
+    InternalError,
+    ProblemList,
+    ResourceLimitError,
+    ShapeError,
+    TpuConvertError,
+)
+from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.types import Shape, format_shape
+
+DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
+"""Operator and name of a node that needs a symbolic extent as a number, the extent, and the inputs of the node."""
+
+
+class _TensorExtents(NamedTuple):
+    """A tensor with symbolic extents in its shape, or as its elements."""
+
+    tensor: str
+    extents: Shape
+    are_elements: bool = False
+
+    def __str__(self) -> str:
+        return f"'{self.tensor}' {'contains' if self.are_elements else 'has the shape'} {format_shape(self.extents)}"
+
+
+class _Problem(NamedTuple):
+    op: str
+    node: str
+    extent: str
+    tensor: _TensorExtents | None
+
+
+def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
+    """Add problems for nodes that need static extents; all have the same hint with shapes.
+
+    Without such nodes, add a note with the extents of the inputs that stay symbolic.
+    """
+    found = [_Problem(op, node, extent, _find_tensor(extent, tensors)) for op, node, extent, tensors in nodes]
+    ports = [port for port in graph.input_ports if port.name in inputs]
+    hint = _hint(ports, {name for problem in found for name in _required_extents(problem)})
+    for problem in found:
+        where = f": {problem.tensor}" if problem.tensor else ""
+        problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
+    names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
+    if names and not found:
+        listed = ", ".join(names)
+        graph.notes.append(f"extents of the inputs that stay symbolic: {listed}; --input-shapes sets numbers")
+
+
+def _find_tensor(extent: str, tensors: Iterable[OnnxTensor | None]) -> _TensorExtents | None:
+    """Return the tensor with the extent, or one with the same symbolic extents in it."""
+    names = open_extents.names_in(extent)
+    candidates = [_extents_of(tensor) for tensor in tensors if tensor is not None]
+    exact = [item for item in candidates if extent in item.extents]
+    alike = [item for item in candidates if names & open_extents.names_in(" ".join(map(str, item.extents)))]
+    return next(iter([*exact, *alike]), None)
+
+
+def _extents_of(tensor: OnnxTensor) -> _TensorExtents:
+    if tensor.array is not None and open_extents.is_shape_tensor(tensor.array):
+        return _TensorExtents(tensor.name, open_extents.to_shape(list(tensor.array.flat)), are_elements=True)
+    return _TensorExtents(tensor.name, tensor.shape)
+
+
+def _required_extents(problem: _Problem) -> set[str]:
+    """Return the symbolic extents that must be numbers: those of the same image or shape are set together."""
+    names = open_extents.names_in(problem.extent)
+    if problem.tensor is None:
+        return names
+    related = problem.tensor.extents if problem.tensor.are_elements else problem.tensor.extents[1:]
+    found = open_extents.names_in(" ".join(map(str, related)))
+    return names | found if names & found else names
+
+
+def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
+    """Return the option with example numbers for the given symbolic extents; others keep their names."""
+    shapes = []
+    blanks = False
+    for port in ports:
+        if symbols.isdisjoint(str(extent) for extent in port.shape):
+            continue
+        texts = []
+        for axis, extent in enumerate(port.shape):
+            is_asked = extent in symbols
+            blanks = blanks or (is_asked and axis > 0)
+            texts.append(str(extent) if not is_asked else "1" if axis == 0 else f"<{extent}>")
+        shapes.append(f"{port.name}={','.join(texts)}")
+    if not shapes:
+        return ""
+    how = "replace what is in angle brackets by numbers:  " if blanks else "state a number, for example:  "
+    return f"{how}--input-shapes {','.join(shapes)}"
+
+
+def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
+    """Return a symbolic extent of some tensors, or an empty string."""
+    shapes = (_extents_of(tensor).extents for tensor in tensors if tensor is not None)
+    return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")
 
 
 def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, file: str) -> Sequence[Converted]:

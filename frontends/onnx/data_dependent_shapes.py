@@ -8,8 +8,8 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.data_movement import movement_result
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshape import movement_result
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value

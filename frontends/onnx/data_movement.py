@@ -1,19 +1,21 @@
-"""Data movement: concat, split, slice, expand, tile, pad, depth-to-space.
+"""Data movement: reshape, transpose, concat, split, slice, expand, tile, pad, depth-to-space, identity.
 
 The result of a quantized tensor has the same scale and zero point.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import shape_arguments, slice_arguments
-from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshape import movement_result
+from tpuconvert.frontends.onnx import shape_arguments
+from tpuconvert.frontends.onnx.element_types import BOOL, FLOAT
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_open, open_within
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -22,10 +24,68 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import DType, Scalar
 
 
+def movement_result(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
+    """Return the result of a data movement operator: element type and quantization are those of the first input."""
+    tensor = node.tensor(0)
+    if tensor.quant is not None and tensor.quant.axis is not None:
+        raise node.fail(UNSUPPORTED_TYPE, "its input has per-channel quantization")
+    if tensor.quant is not None:
+        value.quant = tensor.quant
+    return node.result(value, tensor.element, scalar=scalar, quant=tensor.quant)
+
+
+def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limits: str = "") -> None:
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        target = target_of(node)
+        return movement_result(node, emit.reshape(g, node.dequantized_input(0), target), scalar=target == ())
+
+    convert.__doc__ = f"{name}: change the shape, keep the order of elements."
+    onnx_op(name, since=1, kind=Kind.DIRECT, limits=limits)(convert)
+
+
+_reshaping("Reshape", shape_arguments.reshape_target, "a shape that is known at conversion")
+_reshaping("Flatten", shape_arguments.flatten_target)
+_reshaping("Squeeze", shape_arguments.squeeze_target, "constant axes")
+_reshaping("Unsqueeze", shape_arguments.unsqueeze_target, "constant axes")
+
+
+@onnx_op("Transpose", since=1, kind=Kind.DIRECT)
+def transpose(node: OnnxNode, g: Graph) -> Result:
+    """Reorder axes."""
+    order = shape_arguments.transpose_order(node)
+    x = node.dequantized_input(0)
+    return movement_result(node, emit.permute(g, x, order) if order else x, scalar=order == ())
+
+
+@onnx_op("Identity", since=1, kind=Kind.FOLDED)
+def identity(node: OnnxNode, _: Graph) -> OnnxTensor:
+    """The input; no node is added."""
+    return node.tensor(0)
+
+
+@onnx_op("Dropout", since=1, kind=Kind.FOLDED, limits="inference")
+def dropout(node: OnnxNode, _: Graph) -> list[OnnxTensor | Folded]:
+    """The input: dropout has no effect at inference; the mask is true everywhere."""
+    if node.version < 7:
+        node.refuse_attr("is_test", 1, "training is not supported: export the model for inference")
+    node.optional_attr("ratio")
+    node.optional_attr("seed")
+    if node.has_input(1):
+        node.tensor(1)  # the ratio does not matter
+    if node.has_input(2) and node.scalar(2):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "training_mode is true", "export the model for inference")
+    results: list[OnnxTensor | Folded] = [node.tensor(0)]
+    if len(node.output_names) > 1:
+        node.budget(node.shape(0), 1)
+        kind = BOOL if node.version >= 10 else FLOAT
+        results.append(Folded(np.ones(node.shape(0), kind.numpy), kind))
+    return results
+
+
 @onnx_op("Concat", since=1, kind=Kind.DIRECT)
 def concat(node: OnnxNode, g: Graph) -> Result:
     """Concatenation along an axis; empty tensors are skipped."""
-    axis = slice_arguments.concat_axis(node)
+    axis = shape_arguments.concat_axis(node)
     first = node.tensor(0)
     for index in range(1, len(node.inputs)):
         if node.tensor(index).quant != first.quant or node.element(index) is not first.element:
@@ -39,7 +99,7 @@ def concat(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("Split", since=1, kind=Kind.DIRECT, limits="constant extents")
 def split(node: OnnxNode, g: Graph) -> list[Result | Folded]:
     """Split along one axis."""
-    axis, sizes = slice_arguments.split_sizes(node)
+    axis, sizes = shape_arguments.split_sizes(node)
     filled = tuple(size for size in sizes if size)
     x = node.dequantized_input(0)
     parts = iter(g.add_all(Split(axis=axis, num=len(filled), size=filled), x) if len(filled) > 1 else (x,))
@@ -57,7 +117,7 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     """Strided slice; negative steps gather by index."""
     x = node.dequantized_input(0)
     shape = node.shape(0)
-    parts = slice_arguments.slices(node)
+    parts = shape_arguments.slices(node)
     if any(part.count == 0 for part in parts):
         counts = {part.axis: part.count for part in parts}
         target = tuple(counts.get(axis, extent) for axis, extent in enumerate(shape))
@@ -160,7 +220,7 @@ _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edg
 @onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="constant pads and value")
 def pad(node: OnnxNode, g: Graph) -> Result:
     """Pad with a constant, reflected, edge or wrapped elements; negative pads crop."""
-    pads = slice_arguments.pads_per_axis(node)
+    pads = shape_arguments.pads_per_axis(node)
     mode = node.choice("mode", "constant", (*_MODES, "wrap") if node.version >= 19 else tuple(_MODES))
     x = node.dequantized_input(0)
     for axis, (before, after) in enumerate(pads):

@@ -1,6 +1,10 @@
-"""Element-wise arithmetic with broadcasting: Add, Sub, Mul, Div, and Sum, Max, Min, Mean of several inputs."""
+"""Element-wise arithmetic with broadcasting: Add, Sub, Mul, Div, Mod and Pow; Sum, Max, Min and Mean of several inputs."""
 
 from __future__ import annotations
+
+import math
+
+import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.element_types import SMALL
@@ -9,7 +13,12 @@ from tpuconvert.frontends.onnx.small_integers import small_product, small_sum
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.types import DType
+from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.compare import Eq, Eqs, Lts
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.round_to_integer import Floor
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.types import Array, DType, Scalar
 
 BEFORE_NUMPY_BROADCASTING = 7
 """First opset with NumPy broadcasting. Before, only the second operand is broadcast, aligned by an attribute."""
@@ -120,3 +129,107 @@ def minimum(node: OnnxNode, g: Graph) -> Result:
 def mean(node: OnnxNode, g: Graph) -> Result:
     """Element-wise mean of all inputs."""
     return node.elementwise(emit.divs(g, emit.floats(_chain(node, g, "add")), len(node.inputs)))
+
+
+@onnx_op("Mod", since=10)
+def modulo(node: OnnxNode, g: Graph) -> Result:
+    """``x - y * floor(x / y)``; with ``fmod`` the division truncates. Integers are cast to FLOAT32."""
+    a, b = operands(node)
+    x, y = (as_float_operand(g, value) for value in (a, b))
+    quotient = emit.div(g, x, y)
+    is_truncated = bool(node.attr("fmod", 0))
+    whole = functions.truncate(g, quotient) if is_truncated else g.add(Floor(), quotient)
+    rest = emit.sub(g, x, emit.mul(g, whole, y))
+    if a.dtype.is_integer:
+        return node.elementwise(emit.cast(g, rest, a.dtype))
+    is_finite = y.is_constant and bool(np.isfinite(y.array).all())
+    return node.elementwise(rest if is_finite else _rest(g, x, y, rest, is_truncated))
+
+
+def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Value:
+    """Replace the remainder for infinite ``y``, where the formula gives NaN."""
+    x, y, rest = emit.align(g, x, y, rest)
+    shape = emit.broadcast_shape(emit.extents(x), emit.extents(y))
+    wide = widened_to(g, x, shape)
+    is_infinite = g.add(Eqs(Scalar.f32(math.inf)), formulas.absolute(g, widened_to(g, y, shape)))
+    other = wide
+    if not is_truncated:  # y itself if the signs differ
+        is_other_sign = g.add(Lts(Scalar.f32(0)), emit.mul(g, wide, y))
+        other = g.add(ConditionSelect(), is_other_sign, widened_to(g, y, shape), wide)
+    is_finite = g.add(Eq(), emit.sub(g, wide, wide), emit.muls(g, wide, 0))
+    is_infinite = emit.mul(g, is_infinite, is_finite)
+    return g.add(ConditionSelect(), is_infinite, other, rest)
+
+
+def widened_to(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
+    """Return a computed value in the full shape: ``condition_select`` does not accept a constant there."""
+    return emit.expand(g, g.add(Constdata(), x) if x.is_constant else x, shape)
+
+
+@onnx_op("Pow", since=1)
+def power(node: OnnxNode, g: Graph) -> Result:
+    """``x ** y``: square, root, reciprocal or repeated multiplication by constant ``y``, else ``exp(y * ln(x))``."""
+    x = node.input(0)
+    exponent = _exponent(node)
+    whole = _whole_exponents(node)
+    if x.dtype is not DType.FLOAT32 and (whole is None or x.dtype is not DType.INT32):
+        hint = "supported: constant whole exponents from 0 to 64 of int32"
+        raise node.fail(UNSUPPORTED_TYPE, "a power of integers", hint, needs=node.tensor(1))
+    if whole is not None and (exponent is None or x.dtype is DType.INT32):
+        return node.elementwise(_whole_powers(g, x, whole))
+    if exponent is not None:
+        return node.elementwise(functions.constant_power(g, x, exponent))
+    base = node.constant(0) if node.is_constant(0) else None
+    y = as_float_operand(g, node.input(1))
+    if base is not None:
+        if (base <= 0).any():
+            raise node.fail(UNSUPPORTED_TYPE, "a constant base that is zero or negative", "supported: positive")
+        logarithm = emit.float_constant(g, np.log(base.astype(np.float64)), "ln_base")
+        return node.elementwise(formulas.exp(g, emit.mul(g, y, logarithm)))
+    g.notes.append(f"Pow '{node.name}' is computed as exp(y * ln(x)): its base must be positive")
+    return node.elementwise(formulas.exp(g, emit.mul(g, y, formulas.ln(g, x))))
+
+
+def _exponent(node: OnnxNode) -> float | None:
+    """Return the exponent if it is a constant with one element that does not change the rank, else None."""
+    if not node.is_constant(1):
+        return None
+    found = node.constant(1)
+    if node.version < BEFORE_NUMPY_BROADCASTING:
+        node.optional_attr("broadcast")
+        node.optional_attr("axis")
+    is_one = found.size and (found == found.reshape(-1)[0]).all()
+    if not is_one or emit.broadcast_shape(found.shape, node.shape(0)) != node.shape(0):
+        return None
+    return float(found.reshape(-1)[0])
+
+
+def _whole_exponents(node: OnnxNode) -> Array | None:
+    """Return constant exponents if they are integers from 0 to 64, else None."""
+    if not node.is_constant(1):
+        return None
+    found = node.constant(1)
+    is_whole = found.size > 0 and bool(((found >= 0) & (found <= 64) & (found == np.floor(found))).all())
+    return found.astype(np.int32) if is_whole else None
+
+
+def _whole_powers(g: Graph, x: Value, exponents: Array) -> Value:
+    """Raise each element to its own power: multiply by one factor per bit of the exponents, 1 if the bit is 0."""
+    shape = emit.broadcast_shape(emit.extents(x), exponents.shape)
+    base, result = emit.expand(g, x, shape), None
+    for digit in range(int(exponents.max()).bit_length()):
+        if digit:
+            base = emit.mul(g, base, base)
+        bits = np.atleast_1d((exponents >> digit) & 1)
+        factor = base if bits.all() else _base_or_one(g, base, bits)
+        result = factor if result is None else emit.mul(g, result, factor)
+    return emit.adds(g, emit.muls(g, base, 0), 1) if result is None else result
+
+
+def _base_or_one(g: Graph, base: Value, bits: Array) -> Value:
+    """``where(bits == 1, base, 1)``."""
+    if base.dtype is DType.INT32:
+        kept = emit.mul(g, base, g.constant(bits.astype(np.int32), name="digit"))
+        return emit.add(g, kept, g.constant((1 - bits).astype(np.int32), name="digit"))
+    condition = widened_to(g, emit.float_constant(g, bits, "digit"), emit.extents(base))
+    return g.add(ConditionSelect(), condition, base, emit.float_constant(g, np.ones(1), "one"))

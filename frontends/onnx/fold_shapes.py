@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit, open_extents
-from tpuconvert.frontends.onnx import shape_arguments, slice_arguments
+from tpuconvert.frontends.onnx import shape_arguments
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds
@@ -119,14 +119,14 @@ def transpose(node: OnnxNode, _: Graph) -> Array:
 @folds("Concat", since=1)
 def concat(node: OnnxNode, _: Graph) -> Array:
     """Concatenation along an axis."""
-    axis = slice_arguments.concat_axis(node)
+    axis = shape_arguments.concat_axis(node)
     return np.concatenate([node.constant(index) for index in range(len(node.inputs))], axis=axis)
 
 
 @folds("Split", since=1)
 def split(node: OnnxNode, _: Graph) -> list[Array]:
     """Split along one axis."""
-    axis, sizes = slice_arguments.split_sizes(node)
+    axis, sizes = shape_arguments.split_sizes(node)
     return np.split(node.constant(0), np.cumsum(sizes)[:-1], axis=axis)
 
 
@@ -134,7 +134,7 @@ def split(node: OnnxNode, _: Graph) -> list[Array]:
 def slice_(node: OnnxNode, _: Graph) -> Array:
     """Strided slice."""
     found = node.constant(0)
-    for part in slice_arguments.slices(node):
+    for part in shape_arguments.slices(node):
         found = np.take(found, np.array(part.indices, np.int64), axis=part.axis)
     return found
 

@@ -7,9 +7,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.data_movement import gather_slices
+from tpuconvert.frontends.onnx.data_movement import gather_slices, movement_result
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshape import movement_result
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value

@@ -15,7 +15,7 @@ import numpy as np
 from tpuconvert.frontends import fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import dynamic_shape_errors, input_types, quantized_inputs, subgraph_extraction
+from tpuconvert.frontends.onnx import converter_errors, input_types, quantization_params, subgraph_extraction
 from tpuconvert.frontends.onnx.converter_errors import run_converter
 from tpuconvert.frontends.onnx.error_hints import complete, unknown_operator
 from tpuconvert.frontends.onnx.messages import (
@@ -36,6 +36,7 @@ from tpuconvert.frontends.onnx.node import (
     onnx_op,
 )
 from tpuconvert.frontends.onnx.output_tensors import Results, roots_of
+from tpuconvert.frontends.onnx.quantization_params import drop_copies
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -44,7 +45,6 @@ from tpuconvert.frontends.onnx.reader import (
     reads_of,
     sparse_by_name,
 )
-from tpuconvert.frontends.onnx.remove_copies import drop_copies
 from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.frontends.onnx.unsupported_operators import reason
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
@@ -61,7 +61,7 @@ from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 if TYPE_CHECKING:
-    from tpuconvert.frontends.onnx.dynamic_shape_errors import DynamicShapeProblem
+    from tpuconvert.frontends.onnx.converter_errors import DynamicShapeProblem
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets. They have no effect on results."""
@@ -198,7 +198,7 @@ class _Importer:
                 continue
             quant = None
             if element.is_integer and element.bits <= 16:
-                quant = quantized_inputs.find_quant(name, nodes, lambda key: self._peek(key, scope))
+                quant = quantization_params.find_quant(name, nodes, lambda key: self._peek(key, scope))
             dtype = (
                 TensorType(element.graph, shape or (1,)) if quant is None else TensorType(DType.FLOAT32, shape or (1,))
             )
@@ -247,7 +247,7 @@ class _Importer:
     def _report_symbolic_extents(self, starts: Sequence[str]) -> None:
         ports = self._graph.input_ports
         if self._open or any(isinstance(extent, str) for port in ports for extent in port.shape):
-            dynamic_shape_errors.report(self._open, self._problems, self._graph, starts)
+            converter_errors.report(self._open, self._problems, self._graph, starts)
 
     # Nodes
 

@@ -5,16 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import average_pool_of
-from tpuconvert.frontends.onnx.quantization import dequantized_value, integers, read_params
-from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.frontends.onnx.quantization import (
+    dequantize_linear,
+    dequantized_value,
+    integers,
+    quantize_dynamically,
+    quantize_linear,
+    read_params,
+    subtract_zero_point,
+)
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import Array, DType, QuantParams
 
 DOMAIN = "com.microsoft"
 
@@ -97,3 +109,112 @@ def average_pool(node: OnnxNode, g: Graph) -> Result:
     _refuse_channels_last(node)
     x = dequantized_value(node, g, 0, read_params(node, 1, 2))
     return integers(node, g, average_pool_of(node, g, x, 1), read_params(node, 3, 4))
+
+
+@onnx_op("QGemm", since=1, domain=DOMAIN)
+def q_gemm(node: OnnxNode, g: Graph) -> Result:
+    """``alpha * a @ b + c`` on integers; without a scale of the output the result is floating point."""
+    transposed = bool(node.attr("transB", 0))
+    alpha = node.attr("alpha", 1.0)
+    a_quant = read_params(node, 1, 2)
+    b_quant = read_params(node, 4, 5, axis=0 if transposed else 1)
+    a, b = dequantized_value(node, g, 0, a_quant), dequantized_value(node, g, 3, b_quant)
+    a = emit.permute(g, a, (1, 0)) if node.attr("transA", 0) else a
+    b = emit.permute(g, b, (1, 0)) if transposed else b
+    bias = None
+    if node.has_input(6):
+        scales = tuple(a_quant.scale[0] * scale for scale in b_quant.scale)
+        axis = node.rank(6) - 1 if len(scales) > 1 else None
+        bias = dequantized_value(node, g, 6, QuantParams(scales, (0,) * len(scales), DType.INT32, axis))
+    columns = emit.extents(b)[1]
+    if bias is not None and alpha == 1 and emit.extents(bias)[-1] == columns and bias.is_constant:
+        bias = emit.reshape(g, bias, (1, columns)) if bias.array.size == columns else bias
+    if bias is not None and alpha == 1 and emit.extents(bias) == (1, columns):
+        y = matrix_product(g, a, b, bias)
+    else:
+        y = matrix_product(g, a, b)
+        y = emit.add(g, y, bias) if bias is not None else y
+        y = emit.muls(g, y, alpha) if alpha != 1 else y
+    return integers(node, g, y, read_params(node, 7, 8)) if node.has_input(7) else node.result(y)
+
+
+def _scale(node: OnnxNode, g: Graph, index: int) -> Value:
+    """Return a scale, which may be computed, in a shape that broadcasts along the last axis."""
+    return emit.floats(node.input(index))
+
+
+@onnx_op("MatMulIntegerToFloat", since=1, domain=DOMAIN)
+def matmul_integer_to_float(node: OnnxNode, g: Graph) -> Result:
+    """``(a - a_zero) @ (b - b_zero) * a_scale * b_scale + bias``."""
+    a, b = subtract_zero_point(node, g, 0, 4, -2), subtract_zero_point(node, g, 1, 5, -1)
+    y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
+    y = emit.mul(g, emit.reshape(g, y, shape), emit.mul(g, _scale(node, g, 2), _scale(node, g, 3)))
+    return node.result(emit.add(g, y, emit.floats(node.input(6))) if node.has_input(6) else y)
+
+
+@onnx_op("DynamicQuantizeMatMul", since=1, domain=DOMAIN)
+def dynamic_quantize_matmul(node: OnnxNode, g: Graph) -> Result:
+    """Matmul whose left operand is quantized to 8 bits by its own range first."""
+    rounded, scale, zero = quantize_dynamically(g, emit.floats(node.input(0)), keep_dims=True)
+    a = emit.sub(g, rounded, zero)
+    b = subtract_zero_point(node, g, 1, 3, -1)
+    y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
+    scale = emit.reshape(g, scale, (1,) * max(len(shape), 1))
+    y = emit.mul(g, emit.mul(g, emit.reshape(g, y, shape), scale), _scale(node, g, 2))
+    return node.result(emit.add(g, y, emit.floats(node.input(4))) if node.has_input(4) else y)
+
+
+@onnx_op("QLinearReduceMean", since=1, domain=DOMAIN)
+def reduce_mean(node: OnnxNode, g: Graph) -> Result:
+    """Mean over axes of the dequantized values."""
+    x = dequantized_value(node, g, 0, read_params(node, 1, 2))
+    axes = node.axes(node.ints_attr("axes") or range(node.rank(0)), node.rank(0))
+    y = emit.mean(g, x, sorted(axes), keep_dims=bool(node.attr("keepdims", 1)))
+    return integers(node, g, y, read_params(node, 3, 4))
+
+
+onnx_op("QuantizeLinear", since=1, domain=DOMAIN)(quantize_linear)
+onnx_op("DequantizeLinear", since=1, domain=DOMAIN)(dequantize_linear)
+
+
+@onnx_op("MatMulNBits", since=1, domain=DOMAIN)
+def matmul_bits(node: OnnxNode, g: Graph) -> Result:
+    """Matmul with a weight of 2, 4 or 8 bits and one scale per block of K; the weight is dequantized at conversion."""
+    node.optional_attr("accuracy_level")  # the rounding that a runtime may use
+    node.refuse_attr("weight_prepacked", 0)
+    if node.has_input(4):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "g_idx", "supported: blocks in order")
+    rows, columns = node.required_attr("K", 1), node.required_attr("N", 1)
+    bits, block = node.attr("bits", 4), node.required_attr("block_size", 16)
+    if bits not in (2, 4, 8) or block < 16 or block % 16 or min(rows, columns) < 1:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"bits={bits}, block_size={block}", "supported: 2, 4 and 8 bits")
+    node.budget((rows, columns), 4, "unpacked weight")
+    blocks = -(-rows // block)
+    codes = _unpack(node.constant(1), bits)
+    scale = node.constant(2).astype(np.float32)
+    if codes.size != columns * blocks * block or scale.size != columns * blocks:
+        raise node.fail(INVALID_NODE, f"{codes.size} codes and {scale.size} scales for [{rows}, {columns}]")
+    zero: Array = np.full((columns, blocks), 1 << (bits - 1), np.float32)
+    if node.has_input(3):
+        given = node.constant(3)
+        if given.dtype.kind == "f":
+            zero = given.astype(np.float32).reshape(columns, blocks)
+        else:
+            per_byte = 8 // bits
+            padded = -(-blocks // per_byte) * per_byte
+            zero = _unpack(given, bits).reshape(columns, padded)[:, :blocks].astype(np.float32)
+    wide = codes.reshape(columns, blocks, block).astype(np.float32)
+    weight = ((wide - zero[:, :, None]) * scale.reshape(columns, blocks, 1)).reshape(columns, -1)[:, :rows].T
+    x = emit.floats(node.input(0))
+    y, shape = matmul_values(
+        node, g, x, node.shape(0), emit.float_constant(g, weight.copy(), "weight"), (rows, columns)
+    )
+    y = emit.reshape(g, y, shape)
+    return node.result(emit.add(g, y, emit.floats(node.input(5))) if node.has_input(5) else y)
+
+
+def _unpack(packed: Array, bits: int) -> Array:
+    """Unpack integers of a few bits: the first is in the low-order bits of a byte."""
+    shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)
+    codes: Array = (packed.reshape(-1, 1).view(np.uint8) >> shifts) & np.uint8((1 << bits) - 1)
+    return codes.reshape(-1)

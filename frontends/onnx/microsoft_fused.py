@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.attention import rotate
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.normalization import normalize_last
-from tpuconvert.frontends.onnx.rotary_embedding import rotate
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value

@@ -1,4 +1,4 @@
-"""Maximum, average and Lp pooling over one, two or three axes; Lp also over whole planes."""
+"""Maximum, average and Lp pooling over windows of one, two or three axes, or over whole planes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import DType, Scalar
 
 
@@ -220,3 +221,26 @@ def global_lp_pool(node: OnnxNode, g: Graph) -> Value:
     p = float(node.attr("p", 2))
     powers = power_of_magnitude(node, g, emit.floats(node.input(0)), p)
     return root(g, emit.total(g, powers, range(2, node.rank(0))), p)
+
+
+@onnx_op("GlobalAveragePool", since=1, kind=Kind.DIRECT)
+def global_average_pool(node: OnnxNode, g: Graph) -> Value:
+    """Mean of each channel."""
+    return _global(node, g, PoolType.AVE)
+
+
+@onnx_op("GlobalMaxPool", since=1, kind=Kind.DIRECT)
+def global_max_pool(node: OnnxNode, g: Graph) -> Value:
+    """Maximum of each channel."""
+    return _global(node, g, PoolType.MAX)
+
+
+def _global(node: OnnxNode, g: Graph, kind: PoolType) -> Value:
+    x = emit.floats(node.input(0))
+    rank = node.rank(0)
+    if rank < 3:
+        raise node.fail(INVALID_NODE, f"an input of rank {rank} has no spatial axes")
+    if rank == 4:
+        return g.add(Pool(kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, pooling_type=kind, is_global_pooling=True), x)
+    method = ReduceMethodType.REDUCE_MEAN if kind is PoolType.AVE else ReduceMethodType.REDUCE_MAX
+    return emit.reduce(g, method, x, range(2, rank))

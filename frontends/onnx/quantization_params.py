@@ -1,9 +1,13 @@
-"""Convert scale and zero point of ONNX to quantization parameters."""
+"""Scale and zero point as quantization parameters: those of constants, of integer inputs, and of copied values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
+from tpuconvert.frontends.onnx.messages import NodeProto
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 
@@ -22,3 +26,77 @@ def params_from(scale: Array, zero_point: Array, axis: int | None) -> QuantParam
     if len(zeros) == 1 and len(scales) > 1:
         zeros *= len(scales)
     return QuantParams(scales, zeros, DType.of(zero_point.dtype), axis if len(scales) > 1 else None)
+
+
+Triple = tuple[int, int, int]
+"""Indices of the data, its scale and its zero point among the inputs of an operator."""
+
+_ONE: tuple[Triple, ...] = ((0, 1, 2),)
+_TWO: tuple[Triple, ...] = ((0, 1, 2), (3, 4, 5))
+
+_READERS: dict[str, tuple[Triple, ...]] = {
+    "DequantizeLinear": _ONE,
+    "QGemm": _TWO,
+    "QLinearAdd": _TWO,
+    "QLinearAveragePool": _ONE,
+    "QLinearConv": _TWO,
+    "QLinearGlobalAveragePool": _ONE,
+    "QLinearLeakyRelu": _ONE,
+    "QLinearMatMul": _TWO,
+    "QLinearMul": _TWO,
+    "QLinearReduceMean": _ONE,
+    "QLinearSigmoid": _ONE,
+    "QLinearSoftmax": _ONE,
+}
+"""Operators with quantized inputs -> the indices of data, scale and zero point."""
+
+
+def _triples(node: NodeProto) -> tuple[Triple, ...]:
+    if node.op_type == "QLinearConcat":  # scale and zero point of the output come first
+        return tuple((k, k + 1, k + 2) for k in range(2, len(node.input), 3))
+    return _READERS.get(node.op_type, ())
+
+
+def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], Array | None]) -> QuantParams | None:
+    """Return the quantization parameters of an input if all its users have the same constant ones, else None."""
+    found: set[QuantParams] = set()
+    for node in nodes:
+        for position, key in enumerate(node.input):
+            if key != name:
+                continue
+            quant = _read_at(node, position, constant)
+            if quant is None:
+                return None
+            found.add(quant)
+    return found.pop() if len(found) == 1 else None
+
+
+def _read_at(node: NodeProto, position: int, constant: Callable[[str], Array | None]) -> QuantParams | None:
+    """Return the quantization parameters that a node has for one of its inputs."""
+    triple = next((triple for triple in _triples(node) if triple[0] == position), None)
+    if triple is None or len(node.input) <= triple[2]:
+        return None
+    scale, zero = (constant(node.input[index]) if node.input[index] else None for index in triple[1:])
+    if scale is None or scale.size != 1 or zero is None or zero.size != 1:
+        return None
+    return params_from(scale, zero, None)
+
+
+def drop_copies(g: Graph) -> None:
+    """Remove the copies of a value whose users are all copies with the same annotation.
+
+    The value gets the annotation.
+    """
+    for node in g.nodes:
+        if node.op.name != "copy" or node not in g:
+            continue
+        source, result = node.inputs[0], node.output
+        if source is None or source.is_constant or result.quant is None or g.is_output(source):
+            continue
+        copies = [user for user in source.users if user.op.name == "copy" and user.output.quant == result.quant]
+        if len(copies) != len(source.uses) or source.quant not in (None, result.quant):
+            continue
+        source.quant = result.quant
+        for copy in copies:
+            g.replace_uses(copy.output, source)
+            g.remove(copy)
