@@ -8,7 +8,6 @@ that take several operators in ``functions``.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import cast as cast_type
@@ -331,15 +330,7 @@ def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
         return mins(g, x, high)
     if math.isinf(high):
         return maxs(g, x, low)
-    return g.add(_clamp(x.dtype, low, math.copysign(1, low), high, math.copysign(1, high)), x)
-
-
-@functools.lru_cache(1 << 6)
-def _clamp(dtype: DType, low: float, _sign_of_low: float, high: float, _sign_of_high: float) -> Clamp:
-    """One object for equal bounds, which networks repeat. The signs distinguish -0.0 from 0.0, which are equal."""
-    if dtype is DType.FLOAT32:
-        return Clamp(Scalar.f32(low), Scalar.f32(high))
-    return Clamp(Scalar(dtype, low), Scalar(dtype, high))
+    return g.add(Clamp(_number(x, low), _number(x, high)), x)
 
 
 # Reductions

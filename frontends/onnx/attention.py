@@ -38,11 +38,23 @@ def _heads(node: OnnxNode, g: Graph, index: int, attribute: str) -> Value:
         return x
     if node.rank(index) != 3:
         raise node.fail(INVALID_NODE, f"input {index} has rank {node.rank(index)}")
-    batch, sequence, width = node.shape(index)
+    width = node.shape(index)[2]
     heads = node.required_attr(attribute, 1)
     if heads < 1 or width % heads:
         raise node.fail(INVALID_NODE, f"{attribute}={heads} for a width of {width}")
+    return split_heads(g, x, heads)
+
+
+def split_heads(g: Graph, x: Value, heads: int) -> Value:
+    """Reshape and permute [batch, sequence, heads * size] to [batch, heads, sequence, size]."""
+    batch, sequence, width = emit.extents(x)
     return emit.permute(g, emit.reshape(g, x, (batch, sequence, heads, width // heads)), (0, 2, 1, 3))
+
+
+def merge_heads(g: Graph, x: Value) -> Value:
+    """Inverse of ``split_heads``."""
+    batch, heads, sequence, size = emit.extents(x)
+    return emit.reshape(g, emit.permute(g, x, (0, 2, 1, 3)), (batch, sequence, heads * size))
 
 
 def _with_past(node: OnnxNode, g: Graph, index: int, x: Value) -> Value:
@@ -86,9 +98,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
         y = attend(node, g, Attention(scale), (q, keys, values), mask)
     else:
         y, scores = _attend_decomposed(node, g, (q, keys, values), mask, scale, cap, mode)
-    if node.rank(0) == 3:
-        width = emit.extents(y)[3]
-        y = emit.reshape(g, emit.permute(g, y, (0, 2, 1, 3)), (batch, rows, heads * width))
+    y = merge_heads(g, y) if node.rank(0) == 3 else y
     return [node.result(x) for x in (y, k, v, scores or y)]  # y for an unused result
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import shape_arguments
 from tpuconvert.frontends.onnx.element_types import BOOL, FLOAT
-from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, onnx_op
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
 from tpuconvert.frontends.open_extents import is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
@@ -21,7 +21,7 @@ from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import DType, Scalar
+from tpuconvert.schema.types import Array, DType, Scalar
 
 
 def movement_result(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
@@ -39,8 +39,12 @@ def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limi
         target = target_of(node)
         return movement_result(node, emit.reshape(g, node.dequantized_input(0), target), scalar=target == ())
 
+    def evaluate(node: OnnxNode, _: Graph) -> Array:
+        return node.constant(0).reshape(target_of(node))
+
     convert.__doc__ = f"{name}: change the shape, keep the order of elements."
     onnx_op(name, since=1, kind=Kind.DIRECT, limits=limits)(convert)
+    folds(name, since=1)(evaluate)
 
 
 _reshaping("Reshape", shape_arguments.reshape_target, "a shape that is known at conversion")

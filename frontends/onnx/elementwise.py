@@ -1,4 +1,4 @@
-"""Element-wise arithmetic with broadcasting: Add, Sub, Mul, Div, Mod and Pow; Sum, Max, Min and Mean of several inputs."""
+"""Element-wise arithmetic with broadcasting: Add, Sub, Mul, Div, Mod, Pow, and Sum, Max, Min, Mean of all inputs."""
 
 from __future__ import annotations
 

@@ -86,30 +86,6 @@ def identity(node: OnnxNode, _: Graph) -> Array:
     return node.constant(0)
 
 
-@folds("Reshape", since=1)
-def reshape(node: OnnxNode, _: Graph) -> Array:
-    """Reshape a constant."""
-    return node.constant(0).reshape(shape_arguments.reshape_target(node))
-
-
-@folds("Flatten", since=1)
-def flatten(node: OnnxNode, _: Graph) -> Array:
-    """Flatten a constant to two axes."""
-    return node.constant(0).reshape(shape_arguments.flatten_target(node))
-
-
-@folds("Squeeze", since=1)
-def squeeze(node: OnnxNode, _: Graph) -> Array:
-    """Remove unit axes."""
-    return node.constant(0).reshape(shape_arguments.squeeze_target(node))
-
-
-@folds("Unsqueeze", since=1)
-def unsqueeze(node: OnnxNode, _: Graph) -> Array:
-    """Insert unit axes."""
-    return node.constant(0).reshape(shape_arguments.unsqueeze_target(node))
-
-
 @folds("Transpose", since=1)
 def transpose(node: OnnxNode, _: Graph) -> Array:
     """Reorder axes."""

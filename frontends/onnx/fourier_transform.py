@@ -21,25 +21,14 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
 
-def _spectrum(extent: int, parts: int, length: int, is_one_sided: bool) -> Array:
-    """Forward matrix [extent * parts, bins * 2] of ``sum(x exp(-2 pi i k n / length))``, cropped to ``length``."""
-    bins = length // 2 + 1 if is_one_sided else length
-    angle = 2 * np.pi / length * np.outer(np.arange(min(extent, length)), np.arange(bins))
+def _matrix(extent: int, parts: int, length: int, bins: int, sign: int) -> Array:
+    """Matrix [extent * parts, bins * 2] of ``sum(x exp(sign 2 pi i k n / length))``, cropped to ``length``."""
+    angle = sign * 2 * np.pi / length * np.outer(np.arange(min(extent, length)), np.arange(bins))
     matrix = np.zeros((extent, parts, bins, 2))
-    matrix[: len(angle), 0] = np.stack((np.cos(angle), -np.sin(angle)), -1)
-    if parts == 2:
-        matrix[: len(angle), 1] = np.stack((np.sin(angle), np.cos(angle)), -1)
-    return matrix.reshape(extent * parts, bins * 2)
-
-
-def _signal(extent: int, parts: int, length: int) -> Array:
-    """Inverse matrix [extent * parts, length * 2] of ``sum(y exp(2 pi i k n / length)) / length``."""
-    angle = 2 * np.pi / length * np.outer(np.arange(min(extent, length)), np.arange(length))
-    matrix = np.zeros((extent, parts, length, 2))
     matrix[: len(angle), 0] = np.stack((np.cos(angle), np.sin(angle)), -1)
     if parts == 2:
         matrix[: len(angle), 1] = np.stack((-np.sin(angle), np.cos(angle)), -1)
-    return matrix.reshape(extent * parts, length * 2) / length
+    return matrix.reshape(extent * parts, bins * 2)
 
 
 def _one_sided_inverse(extent: int, length: int) -> Array:
@@ -67,11 +56,11 @@ def transform_axis(
             raise node.fail(INVALID_NODE, "the inverse of a one-sided transform needs a complex input")
         matrix = _one_sided_inverse(extent, length)
     elif is_inverse:
-        matrix = _signal(extent, parts, length)
+        matrix = _matrix(extent, parts, length, length, 1) / length
     else:
         if is_one_sided and parts == 2:
             raise node.fail(INVALID_NODE, "a one-sided transform of a complex input")
-        matrix = _spectrum(extent, parts, length, is_one_sided)
+        matrix = _matrix(extent, parts, length, length // 2 + 1 if is_one_sided else length, -1)
     results = 1 if is_inverse and is_one_sided else 2
     rest = [k for k in range(len(shape) - 1) if k != axis]
     order = [*rest, axis, len(shape) - 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +9,9 @@ import numpy as np
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.pooling import average_pool_of
+from tpuconvert.frontends.onnx.normalization import apply_flattened
+from tpuconvert.frontends.onnx.normalization import softmax as softmax_of
+from tpuconvert.frontends.onnx.pooling import average_pool_of, global_pool
 from tpuconvert.frontends.onnx.quantization import (
     dequantize_linear,
     dequantized_value,
@@ -24,8 +25,7 @@ from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPP
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.pool import Pool, PoolType
-from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.pool import PoolType
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 DOMAIN = "com.microsoft"
@@ -63,14 +63,9 @@ def leaky_relu(node: OnnxNode, g: Graph) -> Result:
 def softmax(node: OnnxNode, g: Graph) -> Result:
     """Softmax of the dequantized values; the attribute ``opset`` selects the meaning of the axis."""
     x = dequantized_value(node, g, 0, read_params(node, 1, 2))
-    shape = node.shape(0)
     opset = node.required_attr("opset", 13)
-    axis = node.axis(node.attr("axis", -1 if opset >= 13 else 1), len(shape))
-    if opset < 13 and axis != len(shape) - 1:
-        flat = emit.reshape(g, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
-        y = emit.reshape(g, g.add(Softmax(1), flat), shape)
-    else:
-        y = g.add(Softmax(axis), x)
+    axis = node.axis(node.attr("axis", -1 if opset >= 13 else 1), node.rank(0))
+    y = softmax_of(g, x, axis) if opset >= 13 else apply_flattened(g, softmax_of, x, axis)
     return integers(node, g, y, read_params(node, 3, 4))
 
 
@@ -95,12 +90,7 @@ def global_average_pool(node: OnnxNode, g: Graph) -> Result:
     """Global average pooling of the dequantized values."""
     _refuse_channels_last(node)
     x = dequantized_value(node, g, 0, read_params(node, 1, 2))
-    if x.rank == 4:
-        op = Pool(kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, pooling_type=PoolType.AVE, is_global_pooling=True)
-        y = g.add(op, x)
-    else:
-        y = emit.mean(g, x, range(2, x.rank))
-    return integers(node, g, y, read_params(node, 3, 4))
+    return integers(node, g, global_pool(g, PoolType.AVE, x), read_params(node, 3, 4))
 
 
 @onnx_op("QLinearAveragePool", since=1, domain=DOMAIN)
@@ -138,17 +128,12 @@ def q_gemm(node: OnnxNode, g: Graph) -> Result:
     return integers(node, g, y, read_params(node, 7, 8)) if node.has_input(7) else node.result(y)
 
 
-def _scale(node: OnnxNode, g: Graph, index: int) -> Value:
-    """Return a scale, which may be computed, in a shape that broadcasts along the last axis."""
-    return emit.floats(node.input(index))
-
-
 @onnx_op("MatMulIntegerToFloat", since=1, domain=DOMAIN)
 def matmul_integer_to_float(node: OnnxNode, g: Graph) -> Result:
     """``(a - a_zero) @ (b - b_zero) * a_scale * b_scale + bias``."""
     a, b = subtract_zero_point(node, g, 0, 4, -2), subtract_zero_point(node, g, 1, 5, -1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
-    y = emit.mul(g, emit.reshape(g, y, shape), emit.mul(g, _scale(node, g, 2), _scale(node, g, 3)))
+    y = emit.mul(g, emit.reshape(g, y, shape), emit.mul(g, *(emit.floats(node.input(index)) for index in (2, 3))))
     return node.result(emit.add(g, y, emit.floats(node.input(6))) if node.has_input(6) else y)
 
 
@@ -160,7 +145,7 @@ def dynamic_quantize_matmul(node: OnnxNode, g: Graph) -> Result:
     b = subtract_zero_point(node, g, 1, 3, -1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     scale = emit.reshape(g, scale, (1,) * max(len(shape), 1))
-    y = emit.mul(g, emit.mul(g, emit.reshape(g, y, shape), scale), _scale(node, g, 2))
+    y = emit.mul(g, emit.mul(g, emit.reshape(g, y, shape), scale), emit.floats(node.input(2)))
     return node.result(emit.add(g, y, emit.floats(node.input(4))) if node.has_input(4) else y)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
-from tpuconvert.frontends.onnx.attention import attend
+from tpuconvert.frontends.onnx.attention import attend, merge_heads, split_heads
 from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
@@ -30,15 +30,9 @@ class _Heads(NamedTuple):
     v: Value
 
 
-def _split_heads(g: Graph, x: Value, heads: int) -> Value:
-    """Reshape [batch, sequence, heads * size] to [batch, heads, sequence, size]."""
-    batch, sequence, width = emit.extents(x)
-    return emit.permute(g, emit.reshape(g, x, (batch, sequence, heads, width // heads)), (0, 2, 1, 3))
-
-
 def _attention(node: OnnxNode, g: Graph, heads: _Heads, mask: Value | None, bias_at: int) -> Value:
     """``softmax(q @ k' * scale + mask + bias) @ v``, as [batch, sequence, heads * size]."""
-    batch, count, rows, size = emit.extents(heads.q)
+    _, _, rows, size = emit.extents(heads.q)
     columns = emit.extents(heads.k)[2]
     masks = [] if mask is None else [mask]
     if node.has_input(bias_at):
@@ -48,9 +42,7 @@ def _attention(node: OnnxNode, g: Graph, heads: _Heads, mask: Value | None, bias
         masks.append(emit.float_constant(g, np.where(ahead > 0, -np.inf, 0.0), "mask"))
     every = functools.reduce(functools.partial(emit.add, g), masks) if masks else None
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(size)
-    y = attend(node, g, Attention(scale), (heads.q, heads.k, heads.v), every)
-    width = emit.extents(y)[3]
-    return emit.reshape(g, emit.permute(g, y, (0, 2, 1, 3)), (batch, rows, count * width))
+    return merge_heads(g, attend(node, g, Attention(scale), (heads.q, heads.k, heads.v), every))
 
 
 def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> Value | None:
@@ -96,8 +88,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
         y = emit.add(g, y, emit.floats(node.input(2)))
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
-        _split_heads(g, emit.cut(g, y, 2, start, start + size), heads)
-        for start, size in zip(starts, sizes, strict=True)
+        split_heads(g, emit.cut(g, y, 2, start, start + size), heads) for start, size in zip(starts, sizes, strict=True)
     )
     if node.has_input(4):
         _, _, _, length, size = node.shape(4)
@@ -128,7 +119,7 @@ def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
         x = emit.floats(node.input(index))
         if node.has_input(3):
             x = emit.add(g, x, emit.cut(g, emit.floats(node.input(3)), 0, start, start + width))
-        values.append(_split_heads(g, x, heads))
+        values.append(split_heads(g, x, heads))
         start += width
     q, k, v = values
     if node.has_input(6) != node.has_input(7):

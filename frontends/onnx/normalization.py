@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,49 +16,56 @@ from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.compare import Eqs
+from tpuconvert.schema.ops.compare import Eq, Eqs
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
+from tpuconvert.schema.ops.ordering import Arg, ArgMethod
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.types import Scalar, Shape
+from tpuconvert.schema.types import DType, Scalar, Shape
+
+AlongAxis = Callable[[Graph, Value, int], Value]
+"""A function of one axis of a tensor."""
 
 
-@onnx_op("Softmax", since=13, kind=Kind.DIRECT)
-def softmax(node: OnnxNode, g: Graph) -> Result:
-    """``exp(x) / sum(exp(x))`` along one axis."""
-    axis = node.axis(node.attr("axis", -1), node.rank(0))
-    return node.elementwise(g.add(Softmax(axis), emit.floats(node.input(0))))
+def apply_flattened(g: Graph, function: AlongAxis, x: Value, axis: int) -> Value:
+    """Apply a function of one axis after flattening all axes from ``axis`` to the last."""
+    shape = emit.extents(x)
+    if axis == x.rank - 1:
+        return function(g, x, axis)
+    flat = emit.reshape(g, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    return emit.reshape(g, function(g, flat, 1), shape)
 
 
-@onnx_op("Softmax", since=1, kind=Kind.DIRECT)
-def softmax_flattening(node: OnnxNode, g: Graph) -> Value:
-    """Softmax before opset 13: flatten all axes from ``axis`` to the last."""
-    x, target = _flatten(node, g)
-    y = g.add(Softmax(1), emit.reshape(g, x, target)) if target else g.add(Softmax(x.rank - 1), x)
-    return emit.reshape(g, y, emit.extents(x))
+def along_axis(name: str, formula: str, function: AlongAxis, kind: Kind = Kind.DECOMPOSED) -> None:
+    """Register an operator along one axis; before opset 13 it flattens all axes from ``axis`` to the last."""
+
+    def convert(node: OnnxNode, g: Graph) -> Value:
+        x, rank = emit.floats(node.input(0)), node.rank(0)
+        if node.version >= 13:
+            return function(g, x, node.axis(node.attr("axis", -1), rank))
+        return apply_flattened(g, function, x, node.axis(node.attr("axis", 1), rank) if rank > 1 else 0)
+
+    convert.__doc__ = formula
+    for since in (1, 13):
+        onnx_op(name, since=since, kind=kind)(convert)
 
 
-def _flatten(node: OnnxNode, g: Graph) -> tuple[Value, tuple[int, int] | None]:
-    """Flatten the input to two axes. Return it with the two extents, or with None if the axis is the last one."""
-    x = emit.floats(node.input(0))
-    shape = node.shape(0)
-    axis = node.axis(node.attr("axis", 1), len(shape)) if len(shape) > 1 else 0
-    if axis == len(shape) - 1:
-        return x, None
-    return x, (math.prod(shape[:axis]), math.prod(shape[axis:]))
+def softmax(g: Graph, x: Value, axis: int) -> Value:
+    """``exp(x) / sum(exp(x))`` along an axis."""
+    return g.add(Softmax(axis), x)
 
 
-@onnx_op("LogSoftmax", since=13)
-def log_softmax(node: OnnxNode, g: Graph) -> Value:
-    """Logarithm of softmax along one axis."""
-    return functions.log_softmax(g, emit.floats(node.input(0)), node.axis(node.attr("axis", -1), node.rank(0)))
+def _hardmax(g: Graph, x: Value, axis: int) -> Value:
+    """Compare the index of the first maximum with all indices."""
+    shape = emit.extents(x)
+    position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
+    counter = np.arange(shape[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(x.rank)])
+    kept = [1 if k == axis else extent for k, extent in enumerate(shape)]
+    return g.add(Eq(), emit.reshape(g, position, kept), emit.float_constant(g, counter, "counter"))
 
 
-@onnx_op("LogSoftmax", since=1)
-def log_softmax_flattening(node: OnnxNode, g: Graph) -> Value:
-    """LogSoftmax before opset 13: flatten all axes from ``axis`` to the last."""
-    x, target = _flatten(node, g)
-    y = functions.log_softmax(g, emit.reshape(g, x, target), 1) if target else functions.log_softmax(g, x, x.rank - 1)
-    return emit.reshape(g, y, emit.extents(x))
+along_axis("Softmax", "``exp(x) / sum(exp(x))`` along an axis.", softmax, Kind.DIRECT)
+along_axis("LogSoftmax", "Logarithm of softmax along an axis.", functions.log_softmax)
+along_axis("Hardmax", "1 at the first maximum along the axis, else 0.", _hardmax)
 
 
 def normalize_last(
@@ -207,12 +213,5 @@ def batch_normalization(node: OnnxNode, g: Graph) -> Value:
     scale, bias, mean, variance = (emit.floats(node.input(index)) for index in range(1, 5))
     plane = (shape[0], shape[1], math.prod(shape[2:]), 1) if len(shape) != 4 else shape
     epsilon = node.attr("epsilon", 1e-5)
-    op = _batch_norm(epsilon, math.copysign(1, epsilon))
-    y, _, _ = g.add_all(op, emit.reshape(g, x, plane), mean, variance, scale, bias)
+    y, _, _ = g.add_all(BatchNorm(epsilon), emit.reshape(g, x, plane), mean, variance, scale, bias)
     return emit.reshape(g, y, shape)
-
-
-@functools.lru_cache(1 << 6)
-def _batch_norm(epsilon: float, _sign: float) -> BatchNorm:
-    """Return one object for equal attributes; ``_sign`` distinguishes -0.0 from 0.0 in the cache."""
-    return BatchNorm(epsilon=epsilon)

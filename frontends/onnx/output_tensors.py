@@ -55,21 +55,18 @@ class Results:
             array = np.asarray(item)
             if open_extents.is_shape_tensor(array):
                 return OnnxTensor(name, INT64, array.shape, open_extents.extents_array(array))
-            element = _kept_element(node, array)
-            return OnnxTensor(name, element, array.shape, array)
-        value, own_element, is_scalar, quant = (
-            (item.value, item.element, item.is_scalar, item.quant)
-            if isinstance(item, Result)
-            else (item, None, False, None)
-        )
+            return OnnxTensor(name, _kept_element(node, array), array.shape, array)
+        result = item if isinstance(item, Result) else Result(item)
+        value = result.value
         if name and value.producer is not None:
             self._claim(value, name)
-        if quant is not None:
-            value.quant = quant
+        if result.quant is not None:
+            value.quant = result.quant
         if math.prod([extent for extent in value.shape if isinstance(extent, int)]) > self._most_elements:
             raise CannotConvertError(TOO_LARGE, f"its result would have the shape {format_shape(value.shape)}")
-        element = own_element or default_element(node, value)
-        return OnnxTensor(name, element, () if is_scalar else value.shape, None, value, quant, roots_of(node.inputs))
+        element = result.element or default_element(node, value)
+        shape = () if result.is_scalar else value.shape
+        return OnnxTensor(name, element, shape, None, value, result.quant, roots_of(node.inputs))
 
     def _claim(self, value: Value, name: str) -> None:
         """Name a new value after its source tensor; another value with that name is renamed."""

@@ -223,24 +223,18 @@ def global_lp_pool(node: OnnxNode, g: Graph) -> Value:
     return root(g, emit.total(g, powers, range(2, node.rank(0))), p)
 
 
-@onnx_op("GlobalAveragePool", since=1, kind=Kind.DIRECT)
-def global_average_pool(node: OnnxNode, g: Graph) -> Value:
-    """Mean of each channel."""
-    return _global(node, g, PoolType.AVE)
-
-
-@onnx_op("GlobalMaxPool", since=1, kind=Kind.DIRECT)
-def global_max_pool(node: OnnxNode, g: Graph) -> Value:
-    """Maximum of each channel."""
-    return _global(node, g, PoolType.MAX)
-
-
-def _global(node: OnnxNode, g: Graph, kind: PoolType) -> Value:
+@onnx_op("GlobalAveragePool", "GlobalMaxPool", since=1, kind=Kind.DIRECT)
+def global_average_or_max_pool(node: OnnxNode, g: Graph) -> Value:
+    """Mean or maximum of each channel."""
     x = emit.floats(node.input(0))
-    rank = node.rank(0)
-    if rank < 3:
-        raise node.fail(INVALID_NODE, f"an input of rank {rank} has no spatial axes")
-    if rank == 4:
+    if x.rank < 3:
+        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)} has no spatial axes")
+    return global_pool(g, PoolType.MAX if node.op_type == "GlobalMaxPool" else PoolType.AVE, x)
+
+
+def global_pool(g: Graph, kind: PoolType, x: Value) -> Value:
+    """Reduce each channel to its mean or maximum."""
+    if x.rank == 4:
         return g.add(Pool(kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, pooling_type=kind, is_global_pooling=True), x)
     method = ReduceMethodType.REDUCE_MEAN if kind is PoolType.AVE else ReduceMethodType.REDUCE_MAX
-    return emit.reduce(g, method, x, range(2, rank))
+    return emit.reduce(g, method, x, range(2, x.rank))

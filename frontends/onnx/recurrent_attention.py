@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.attention import merge_heads, split_heads
 from tpuconvert.frontends.onnx.matmul import batched_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
@@ -58,18 +59,15 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
             value = emit.mul(g, emit.sub(g, value, held), emit.cut(g, rate, 2, token, token + 1))
         state = emit.add(g, state, emit.mul(g, key, value))
         rows.append(_read(node, g, emit.cut(g, q, 2, token, token + 1), state, query_heads // heads))
-    y = g.add(Concat(2), *rows) if len(rows) > 1 else rows[0]
-    y = emit.reshape(g, emit.permute(g, y, (0, 2, 1, 3)), (batch, length, query_heads * value_size))
-    return [node.result(y), node.result(state)]
+    return [node.result(merge_heads(g, emit.concat(g, rows, 2))), node.result(state)]
 
 
 def _per_head(node: OnnxNode, g: Graph, index: int, heads: int) -> Value:
     """Reshape [batch, length, heads * size] to [batch, heads, length, size]."""
-    batch, length, width = node.shape(index)
+    _, _, width = node.shape(index)
     if width % heads:
         raise node.fail(INVALID_NODE, f"input {index} has a width of {width} for {heads} heads")
-    x = emit.reshape(g, emit.floats(node.input(index)), (batch, length, heads, width // heads))
-    return emit.permute(g, x, (0, 2, 1, 3))
+    return split_heads(g, emit.floats(node.input(index)), heads)
 
 
 def _rate(node: OnnxNode, g: Graph, heads: int) -> Value:

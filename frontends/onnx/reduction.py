@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +14,6 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
 from tpuconvert.schema.ops.reduce import ReduceMethodType
@@ -182,27 +180,3 @@ def determinant(node: OnnxNode, g: Graph) -> Result:
         )
         y = emit.add(g, emit.sub(g, first, second), third)
     return node.result(emit.reshape(g, y, shape[:-2] or (1,)), scalar=len(shape) == 2)
-
-
-@onnx_op("Hardmax", since=13)
-def hardmax(node: OnnxNode, g: Graph) -> Value:
-    """1 at the first maximum along the axis, else 0."""
-    return hardmax_of(g, emit.floats(node.input(0)), node.axis(node.attr("axis", -1), node.rank(0)))
-
-
-@onnx_op("Hardmax", since=1)
-def hardmax_flattening(node: OnnxNode, g: Graph) -> Value:
-    """Hardmax before opset 13: flatten all axes from ``axis`` to the last."""
-    x, shape = emit.floats(node.input(0)), node.shape(0)
-    axis = node.axis(node.attr("axis", 1), len(shape)) if len(shape) > 1 else 0
-    flat = emit.reshape(g, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
-    return emit.reshape(g, hardmax_of(g, flat, 1), shape)
-
-
-def hardmax_of(g: Graph, x: Value, axis: int) -> Value:
-    """Compare the index of the first maximum with all indices."""
-    shape = emit.extents(x)
-    position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
-    kept = shape_arguments.without(shape, (axis,), True)
-    counter = np.arange(shape[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(x.rank)])
-    return g.add(Eq(), emit.reshape(g, position, kept), emit.float_constant(g, counter, "counter"))
