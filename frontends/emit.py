@@ -27,6 +27,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Lt
 from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
@@ -208,6 +209,11 @@ def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
 
 
 # Types and constants
+
+
+def computed(g: Graph, x: Value) -> Value:
+    """Return x as a computed value, for operands that cannot be constants."""
+    return g.add(Constdata(), x) if x.is_constant else x
 
 
 def cast(g: Graph, x: Value, dtype: DType) -> Value:

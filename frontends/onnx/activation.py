@@ -9,7 +9,6 @@ import numpy as np
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -148,7 +147,7 @@ def clip_attributes(node: OnnxNode, g: Graph) -> Result:
 
 def _clip(node: OnnxNode, g: Graph, x: Value, low: float, high: float) -> Result:
     if math.isnan(low) or math.isnan(high):
-        raise node.fail(INVALID_NODE, "a bound is NaN")
+        raise node.invalid("a bound is NaN")
     largest = float(np.finfo(np.float32).max)
     if x.dtype is DType.FLOAT32:  # exporters write these values for "no bound"
         low, high = (-math.inf if low <= -largest else low), (math.inf if high >= largest else high)

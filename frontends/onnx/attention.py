@@ -14,14 +14,13 @@ from tpuconvert.frontends.onnx.gather import computed_index, from_front, select_
 from tpuconvert.frontends.onnx.matmul import batched_product, check_batch
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.compare import Eqs, Ge, Gt, Le
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
@@ -37,11 +36,11 @@ def _heads(node: OnnxNode, g: Graph, index: int, attribute: str) -> Value:
     if node.rank(index) == 4:
         return x
     if node.rank(index) != 3:
-        raise node.fail(INVALID_NODE, f"input {index} has rank {node.rank(index)}")
+        raise node.invalid(f"input {index} has rank {node.rank(index)}")
     width = node.shape(index)[2]
     heads = node.required_attr(attribute, 1)
     if heads < 1 or width % heads:
-        raise node.fail(INVALID_NODE, f"{attribute}={heads} for a width of {width}")
+        raise node.invalid(f"{attribute}={heads} for a width of {width}")
     return split_heads(g, x, heads)
 
 
@@ -67,7 +66,7 @@ def _repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
     if own == heads:
         return x
     if heads % own:
-        raise node.fail(INVALID_NODE, f"{heads} query heads for {own} key heads")
+        raise node.invalid(f"{heads} query heads for {own} key heads")
     wide = emit.expand(
         g, emit.reshape(g, x, (batch, own, 1, sequence, size)), (batch, own, heads // own, sequence, size)
     )
@@ -78,7 +77,7 @@ def _repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
 def attention(node: OnnxNode, g: Graph) -> list[Result]:
     """``softmax(softcap(q @ k' * scale) + mask) @ v``, per head."""
     if node.has_input(6) and node.has_input(4):
-        raise node.fail(INVALID_NODE, "has both past_key and nonpad_kv_seqlen")
+        raise node.invalid("has both past_key and nonpad_kv_seqlen")
     node.optional_attr("softmax_precision")  # everything is computed in float32
     q = _heads(node, g, 0, "q_num_heads")
     k = _with_past(node, g, 4, _heads(node, g, 1, "kv_num_heads"))
@@ -191,9 +190,9 @@ def _key_count_mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], 
     batch, _, rows, columns = shape
     lengths = node.input(6)
     if lengths.dtype is not DType.INT32 or node.shape(6) != (batch,):
-        raise node.fail(INVALID_NODE, f"nonpad_kv_seqlen is {node.element(6)} {list(node.shape(6))}")
+        raise node.invalid(f"nonpad_kv_seqlen is {node.element(6)} {list(node.shape(6))}")
     node.budget((rows, columns), 8, "mask")
-    counts = g.add(Constdata(), lengths) if lengths.is_constant else lengths
+    counts = emit.computed(g, lengths)
     counts = emit.reshape(g, emit.as_float(g, counts), (batch, 1, 1, 1))
     key = np.arange(columns)[None, None, None, :]
     at_end = key - np.arange(rows)[None, None, :, None] + rows  # the number of keys for which this key is the query's
@@ -232,16 +231,16 @@ def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int
     if len(shape) == 3:
         heads = heads or _heads_of(node, shape[2], cos_at)
         if heads < 1 or shape[2] % heads:
-            raise node.fail(INVALID_NODE, f"num_heads={heads} for a width of {shape[2]}")
+            raise node.invalid(f"num_heads={heads} for a width of {shape[2]}")
         x = emit.reshape(g, x, (shape[0], shape[1], heads, shape[2] // heads))
     elif len(shape) == 4:
         x = emit.permute(g, x, (0, 2, 1, 3))
     else:
-        raise node.fail(INVALID_NODE, f"an input of rank {len(shape)}")
+        raise node.invalid(f"an input of rank {len(shape)}")
     batch, sequence, _, size = emit.extents(x)
     turned = node.attr("rotary_embedding_dim", 0) or size
     if turned % 2 or turned > size:
-        raise node.fail(INVALID_NODE, f"rotary_embedding_dim={turned} of {size}")
+        raise node.invalid(f"rotary_embedding_dim={turned} of {size}")
     cos, sin = (_angles(node, g, index, positions_at, (batch, sequence, turned // 2)) for index in (cos_at, sin_at))
     half = turned // 2
     is_interleaved = bool(node.attr("interleaved", 0))
@@ -254,7 +253,7 @@ def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int
     parts = [_interleave(g, real, imaginary)] if is_interleaved else [real, imaginary]
     if turned < size:
         parts.append(emit.cut(g, x, 3, turned, size))
-    y = g.add(Concat(3), *parts) if len(parts) > 1 else parts[0]
+    y = emit.concat(g, parts, 3)
     y = emit.reshape(g, y, shape) if len(shape) == 3 else emit.permute(g, y, (0, 2, 1, 3))
     return node.result(y)
 
@@ -280,16 +279,16 @@ def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tup
         if node.proto.domain and node.shape(positions_at) == (1,):  # the position of the first token
             first = int(node.scalar(positions_at))
             if not 0 <= first <= rows - sequence:
-                raise node.fail(INVALID_NODE, f"positions from {first} on in a cache of {rows}")
+                raise node.invalid(f"positions from {first} on in a cache of {rows}")
             part = emit.reshape(g, emit.cut(g, cache, 0, first, first + sequence), (1, sequence, half))
             return emit.reshape(g, emit.expand(g, part, wanted), (batch, sequence, 1, half))
         if node.rank(index) != 2 or node.shape(positions_at) != (batch, sequence):
-            raise node.fail(INVALID_NODE, f"input {index} or the positions do not fit {list(wanted)}")
+            raise node.invalid(f"input {index} or the positions do not fit {list(wanted)}")
         if node.is_constant(positions_at):
             cache = gather_slices(g, cache, 0, from_front(node, node.constant(positions_at), rows).reshape(-1))
         else:
             cache = select_by(g, cache, 0, computed_index(node, g, positions_at, rows))
         cache = emit.reshape(g, cache, (batch, sequence, emit.extents(cache)[-1]))
     if emit.extents(cache) != wanted:
-        raise node.fail(INVALID_NODE, f"input {index} has the shape {list(emit.extents(cache))}, not {list(wanted)}")
+        raise node.invalid(f"input {index} has the shape {list(emit.extents(cache))}, not {list(wanted)}")
     return emit.reshape(g, cache, (batch, sequence, 1, half))

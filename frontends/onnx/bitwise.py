@@ -10,7 +10,7 @@ from tpuconvert.frontends.onnx.element_types import ELEMENTS, SMALL
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.small_integers import widen_to_int32, wrap_to_range
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor, BitXors
@@ -58,7 +58,7 @@ def bit_shift(node: OnnxNode, g: Graph) -> Result:
     """``x << y`` or ``x >> y``; 8- and 16-bit integers in INT32. A negative amount shifts out all bits."""
     direction = node.required_attr("direction", "")
     if direction not in ("LEFT", "RIGHT"):
-        raise node.fail(INVALID_NODE, f"direction='{direction}'", "LEFT or RIGHT")
+        raise node.invalid(f"direction='{direction}'", "LEFT or RIGHT")
     element = node.element(0)
     x, amounts = node.input(0), node.input(1)
     if not (x.dtype.is_integer and amounts.dtype.is_integer):

@@ -10,7 +10,7 @@ from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.elementwise import BEFORE_NUMPY_BROADCASTING, operands
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Comparison, Eqs, Ne, Nes
@@ -111,7 +111,7 @@ def where(node: OnnxNode, g: Graph) -> Result:
     condition = emit.floats(node.input(0), "its condition")
     branches = [node.input(1), node.input(2)]
     if branches[0].dtype is not branches[1].dtype:
-        raise node.fail(INVALID_NODE, f"its inputs 1 and 2 have types {node.element(1)} and {node.element(2)}")
+        raise node.invalid(f"its inputs 1 and 2 have types {node.element(1)} and {node.element(2)}")
     dtype = branches[0].dtype
     shape = emit.broadcast_shape(*(emit.extents(value) for value in (condition, *branches)))
     branches = [_float_operand(g, value) for value in branches]

@@ -11,9 +11,8 @@ from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import Array
 
 
@@ -30,7 +29,7 @@ def _read_condition(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
             needs=tensor.roots,
         )
     if tensor.array.size != 1:
-        raise node.fail(INVALID_NODE, f"its {what} has {tensor.array.size} elements")
+        raise node.invalid(f"its {what} has {tensor.array.size} elements")
     return bool(tensor.array.reshape(-1)[0])
 
 
@@ -81,12 +80,12 @@ def _check_trips(node: OnnxNode, trip: int) -> None:
 def _stack(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> OnnxTensor:
     """Stack tensors of equal shape along a new axis."""
     if not parts:
-        raise node.fail(INVALID_NODE, "it has scan outputs, but no iteration")
+        raise node.invalid("it has scan outputs, but no iteration")
     first = parts[0]
     shape = tuple(int(extent) for extent in first.shape)
     place = axis + len(shape) + 1 if axis < 0 else axis
     if not 0 <= place <= len(shape):
-        raise node.fail(INVALID_NODE, f"axis {axis} of a result of rank {len(shape) + 1}")
+        raise node.invalid(f"axis {axis} of a result of rank {len(shape) + 1}")
     wide = (*shape[:place], 1, *shape[place:])
     if any(part.shape != first.shape or part.element is not first.element or part.quant for part in parts):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "a scan output has different shapes or types in different iterations")
@@ -96,7 +95,7 @@ def _stack(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> Onnx
         array = np.concatenate(arrays, place)
         return OnnxTensor(first.name, first.element, array.shape, array)
     values = [emit.reshape(g, node.materializer.value(part), wide) for part in parts]
-    value = values[0] if len(values) == 1 else g.add(Concat(place), *values)
+    value = emit.concat(g, values, place)
     roots = first.roots.union(*(part.roots for part in parts))
     return OnnxTensor(first.name, first.element, value.shape, None, value, None, roots)
 
@@ -121,10 +120,10 @@ def scan_batches(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     directions = node.ints_attr("directions") or (0,) * count
     inputs = [node.tensor(index) for index in range(1, len(node.inputs))]
     if not 1 <= count <= len(inputs) or len(directions) != count:
-        raise node.fail(INVALID_NODE, f"num_scan_inputs={count} of {len(inputs)} inputs")
+        raise node.invalid(f"num_scan_inputs={count} of {len(inputs)} inputs")
     sizes = {tensor.shape[0] for tensor in inputs if tensor.shape}
     if len(sizes) != 1 or any(len(tensor.shape) < 2 for tensor in inputs[-count:]):
-        raise node.fail(INVALID_NODE, "its inputs have no common batch axis")
+        raise node.invalid("its inputs have no common batch axis")
     states, outputs = len(inputs) - count, len(body.output) - len(inputs) + count
     samples = []
     for sample in range(int(sizes.pop())):
@@ -143,7 +142,7 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     count = node.required_attr("num_scan_inputs", 1)
     total = len(node.inputs)
     if not 1 <= count <= total or len(body.output) < total - count:
-        raise node.fail(INVALID_NODE, f"num_scan_inputs={count} of {total} inputs, {len(body.output)} results")
+        raise node.invalid(f"num_scan_inputs={count} of {total} inputs, {len(body.output)} results")
     states = [node.tensor(index) for index in range(total - count)]
     scanned = [node.tensor(index) for index in range(total - count, total)]
     outputs = len(body.output) - len(states)
@@ -152,7 +151,7 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     out_axes = node.ints_attr("scan_output_axes") or (0,) * outputs
     out_directions = node.ints_attr("scan_output_directions") or (0,) * outputs
     if (len(axes), len(directions), len(out_axes), len(out_directions)) != (count, count, outputs, outputs):
-        raise node.fail(INVALID_NODE, "its axes or directions are not one per scanned input or output")
+        raise node.invalid("its axes or directions are not one per scanned input or output")
     found = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
     states, collected = _scan_result(node, g, states, scanned, found, directions, outputs)
     columns = zip(collected, out_axes, out_directions, strict=True)
@@ -174,7 +173,7 @@ def _scan_result(
     body = graph_attribute(node, "body")
     lengths = {int(tensor.shape[axis]) for tensor, axis in zip(scanned, axes, strict=True)}
     if len(lengths) != 1:
-        raise node.fail(INVALID_NODE, f"scanned inputs of lengths {sorted(lengths)}")
+        raise node.invalid(f"scanned inputs of lengths {sorted(lengths)}")
     length = lengths.pop()
     collected: list[list[OnnxTensor]] = [[] for _ in range(outputs)]
     for trip in range(length):

@@ -5,14 +5,13 @@ One spatial axis is converted as two with height 1. Three axes use conv3d.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.conv import Conv
@@ -43,11 +42,9 @@ def read_window(node: OnnxNode, kernel: Sequence[int], *, has_dilations: bool = 
     pads = node.ints_attr("pads") or (0,) * (2 * axes)
     auto_pad = node.choice("auto_pad", "NOTSET", AUTO_PADS) or "NOTSET"
     if not len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
-        raise node.fail(
-            INVALID_NODE, f"{len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads for {axes} axes"
-        )
+        raise node.invalid(f"{len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads for {axes} axes")
     if min((*kernel, *strides, *dilations)) < 1:
-        raise node.fail(INVALID_NODE, f"kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}")
+        raise node.invalid(f"kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}")
     if auto_pad != "NOTSET":
         pads = (0,) * (2 * axes)
     return Window(tuple(kernel), strides, dilations, tuple(zip(pads[:axes], pads[axes:], strict=True)), auto_pad)
@@ -80,9 +77,7 @@ def check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups:
     expected = weight[0] if transposed else weight[1] * groups
     divided = weight[0] if not transposed else channels
     if groups < 1 or expected != channels or divided % groups:
-        raise node.fail(
-            INVALID_NODE, f"{channels} input channels, weight {list(weight)} and group={groups} do not match"
-        )
+        raise node.invalid(f"{channels} input channels, weight {list(weight)} and group={groups} do not match")
 
 
 def kernel_of(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
@@ -98,7 +93,7 @@ def kernel_of(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
     kernel = weight[2:]
     stated = node.ints_attr("kernel_shape")
     if stated is not None and stated != kernel:
-        raise node.fail(INVALID_NODE, f"kernel_shape {list(stated)}, but the weight has {list(kernel)}")
+        raise node.invalid(f"kernel_shape {list(stated)}, but the weight has {list(kernel)}")
     return kernel
 
 
@@ -107,7 +102,7 @@ def bias_of(node: OnnxNode, g: Graph, bias: Value | None, channels: int) -> Valu
     if bias is None:
         return None
     if emit.extents(emit.floats(bias, "its bias")) != (channels,):
-        raise node.fail(INVALID_NODE, f"bias {list(bias.shape)} for {channels} channels")
+        raise node.invalid(f"bias {list(bias.shape)} for {channels} channels")
     return emit.reshape(g, bias, (1, channels, 1, 1))
 
 
@@ -149,35 +144,26 @@ def convolve(
         for axis, (before, after) in enumerate(cuts):
             x = emit.cut(g, x, 2 + axis, -before, emit.extents(x)[2 + axis] + after)
         pads = tuple((max(before, 0), max(after, 0)) for before, after in pads)
-    if axes == 1:
-        (left, right), stride, dilation = pads[0], window.strides[0], window.dilations[0]
-        line = Conv(dw=dilation, stride_w=stride, pad_w_l=left, pad_w_r=right, groups=groups)
-        return as_line(g, add_convolution(g, line, as_plane(g, x), as_plane(g, w), bias))
-    if axes == 2:
-        return add_convolution(g, _plane(window.strides, window.dilations, pads, groups), x, w, bias)
+    if axes < 3:
+        op = Conv(**plane_parameters(window.strides, window.dilations, pads, groups))
+        if axes == 1:
+            return as_line(g, add_convolution(g, op, as_plane(g, x), as_plane(g, w), bias))
+        return add_convolution(g, op, x, w, bias)
     bias = None if bias is None else emit.reshape(g, bias, (1, emit.extents(w)[0], 1, 1, 1))
     flat = tuple(side for pair in pads for side in pair)
     settings: dict[str, Any] = {"groups": groups, "dilation": window.dilations, "pad": flat, "stride": window.strides}
     return add_convolution(g, Conv3d(**settings), x, w, bias)
 
 
-@functools.lru_cache(1 << 8)
-def _plane(
-    strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[tuple[int, int], ...], groups: int
-) -> Conv:
-    """Return a convolution with two spatial axes; equal convolutions share one object."""
-    (top, bottom), (left, right) = pads
-    return Conv(
-        dh=dilations[0],
-        dw=dilations[1],
-        stride_h=strides[0],
-        stride_w=strides[1],
-        pad_h_t=top,
-        pad_h_b=bottom,
-        pad_w_l=left,
-        pad_w_r=right,
-        groups=groups,
-    )
+def plane_parameters(
+    strides: Sequence[int], dilations: Sequence[int], pads: Sequence[tuple[int, int]], groups: int
+) -> dict[str, Any]:
+    """Parameters of a convolution with two spatial axes. A single axis is the second one; the first has extent 1."""
+    missing = 2 - len(strides)
+    (dh, dw), (stride_h, stride_w) = (1,) * missing + tuple(dilations), (1,) * missing + tuple(strides)
+    (top, bottom), (left, right) = ((0, 0),) * missing + tuple(pads)
+    sides = {"pad_h_t": top, "pad_h_b": bottom, "pad_w_l": left, "pad_w_r": right}
+    return {"dh": dh, "dw": dw, "stride_h": stride_h, "stride_w": stride_w, "groups": groups, **sides}
 
 
 def add_convolution(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:

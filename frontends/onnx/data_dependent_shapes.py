@@ -11,9 +11,8 @@ from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.data_movement import movement_result
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.nms import NmsV2
@@ -43,7 +42,7 @@ def compress(node: OnnxNode, g: Graph) -> Result:
     length = math.prod(shape) if axis is None else shape[node.axis(axis, len(shape))]
     count = node.shape(1)[0]
     if node.rank(1) != 1 or count > length:
-        raise node.fail(INVALID_NODE, f"a condition {list(node.shape(1))} for {length} elements")
+        raise node.invalid(f"a condition {list(node.shape(1))} for {length} elements")
     data = _make_computed(g, x)
     if axis is None:
         flat = emit.cut(g, emit.reshape(g, data, (length,)), 0, 0, count)
@@ -59,7 +58,7 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
     """Rows (batch, class, box) of the selected boxes, ordered by batch and class."""
     batches, classes, boxes = node.shape(1)
     if node.shape(0) != (batches, boxes, 4):
-        raise node.fail(INVALID_NODE, f"boxes {list(node.shape(0))} for scores {list(node.shape(1))}")
+        raise node.invalid(f"boxes {list(node.shape(0))} for scores {list(node.shape(1))}")
     most = int(node.scalar(2)) if node.has_input(2) else 0
     overlap = float(node.scalar(3)) if node.has_input(3) else 0.0
     score = float(node.scalar(4)) if node.has_input(4) else -math.inf
@@ -79,8 +78,8 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
             cut = emit.cut(g, emit.cut(g, scores, 0, batch, batch + 1), 1, label, label + 1)
             taken = g.add(ExpandDims(1), g.add(op, own, emit.reshape(g, cut, (boxes,))))
             none = emit.muls(g, taken, 0)
-            rows.append(g.add(Concat(1), emit.adds(g, none, batch), emit.adds(g, none, label), taken))
-    return node.result(g.add(Concat(0), *rows) if len(rows) > 1 else rows[0], element_types.INT64)
+            rows.append(emit.concat(g, [emit.adds(g, none, batch), emit.adds(g, none, label), taken], 1))
+    return node.result(emit.concat(g, rows, 0), element_types.INT64)
 
 
 def _from_centres(g: Graph, boxes: Value) -> Value:
@@ -93,4 +92,4 @@ def _from_centres(g: Graph, boxes: Value) -> Value:
         emit.add(g, y, half_height),
         emit.add(g, x, half_width),
     )
-    return g.add(Concat(2), *parts)
+    return emit.concat(g, parts, 2)

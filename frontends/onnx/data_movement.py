@@ -15,9 +15,9 @@ from tpuconvert.frontends.onnx.element_types import BOOL, FLOAT
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
 from tpuconvert.frontends.open_extents import is_open, open_within
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.tile import Tile
@@ -96,8 +96,8 @@ def concat(node: OnnxNode, g: Graph) -> Result:
             raise node.fail(UNSUPPORTED_TYPE, "its inputs have different types or scales")
     parts = [node.dequantized_input(i) for i in range(len(node.inputs)) if 0 not in node.tensor(i).shape]
     if not parts:
-        raise node.fail(INVALID_NODE, "all its inputs are empty")
-    return movement_result(node, parts[0] if len(parts) == 1 else g.add(Concat(axis), *parts))
+        raise node.invalid("all its inputs are empty")
+    return movement_result(node, emit.concat(g, parts, axis))
 
 
 @onnx_op("Split", since=1, kind=Kind.DIRECT, limits="constant extents")
@@ -155,7 +155,7 @@ def depth_to_space(node: OnnxNode, g: Graph) -> Result:
     block = node.required_attr("blocksize", 1)
     mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 11 else "DCR"
     if block < 1 or c % (block * block):
-        raise node.fail(INVALID_NODE, f"{c} channels for blocks of {block}")
+        raise node.invalid(f"{c} channels for blocks of {block}")
     depth = c // (block * block)
     inner, order = (
         ((n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2))
@@ -172,7 +172,7 @@ def space_to_depth(node: OnnxNode, g: Graph) -> Result:
     n, c, h, w = _four(node)
     block = node.required_attr("blocksize", 1)
     if block < 1 or h % block or w % block:
-        raise node.fail(INVALID_NODE, f"extents {h} x {w} for blocks of {block}")
+        raise node.invalid(f"extents {h} x {w} for blocks of {block}")
     y = emit.reshape(g, node.dequantized_input(0), (n, c, h // block, block, w // block, block))
     mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 28 else "DCR"
     y = emit.permute(g, y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
@@ -181,7 +181,7 @@ def space_to_depth(node: OnnxNode, g: Graph) -> Result:
 
 def _four(node: OnnxNode) -> tuple[int, int, int, int]:
     if node.rank(0) != 4:
-        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)}, not 4")
+        raise node.invalid(f"an input of rank {node.rank(0)}, not 4")
     n, c, h, w = node.shape(0)
     return n, c, h, w
 
@@ -191,7 +191,7 @@ def expand(node: OnnxNode, g: Graph) -> Result:
     """Broadcast to a shape: repeat unit axes."""
     target = emit.broadcast_shape(node.shape(0), shape_arguments.target_extents(node, 1))
     if 0 in target:
-        raise node.fail(INVALID_NODE, "its result is empty")
+        raise node.invalid("its result is empty")
     x = node.dequantized_input(0)
     return movement_result(node, emit.expand(g, x, target) if target else x, scalar=target == ())
 
@@ -201,7 +201,7 @@ def tile(node: OnnxNode, g: Graph) -> Result:
     """Repeat the whole tensor along every axis."""
     times = node.ints(1)
     if len(times) != node.rank(0) or any(count < 1 for count in times):
-        raise node.fail(INVALID_NODE, f"repeats {list(times)} for rank {node.rank(0)}")
+        raise node.invalid(f"repeats {list(times)} for rank {node.rank(0)}")
     x = node.dequantized_input(0)
     if open_within(times):
         return movement_result(
@@ -231,7 +231,7 @@ def pad(node: OnnxNode, g: Graph) -> Result:
         if min(before, after) < 0:
             extent = emit.extents(x)[axis]
             if max(-before, 0) + max(-after, 0) >= extent:
-                raise node.fail(INVALID_NODE, f"pads ({before}, {after}) of extent {extent} leave no elements")
+                raise node.invalid(f"pads ({before}, {after}) of extent {extent} leave no elements")
             x = emit.cut(g, x, axis, max(-before, 0), extent - max(-after, 0))
     flat = tuple(max(side, 0) for pair in pads for side in pair)
     value = _pad_value(node, x)
@@ -265,7 +265,7 @@ def _pad_wrap(g: Graph, x: Value, flat: tuple[int, ...]) -> Value:
                 return gather_slices(g, x, axis, np.arange(-before, extent + after) % extent)
             parts = [emit.cut(g, x, axis, extent - before, extent)] if before else []
             parts += [x] + ([emit.cut(g, x, axis, 0, after)] if after else [])
-            x = g.add(Concat(axis), *parts)
+            x = emit.concat(g, parts, axis)
     return x
 
 
@@ -276,7 +276,7 @@ def center_crop_pad(node: OnnxNode, g: Graph) -> Result:
     axes = node.ints_attr("axes")
     chosen = node.axes(axes, node.rank(0)) if axes is not None else tuple(range(node.rank(0)))
     if len(chosen) != len(target):
-        raise node.fail(INVALID_NODE, f"{len(target)} extents for {len(chosen)} axes")
+        raise node.invalid(f"{len(target)} extents for {len(chosen)} axes")
     x = node.dequantized_input(0)
     if x.dtype is not DType.FLOAT32 or node.tensor(0).quant is not None:
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")

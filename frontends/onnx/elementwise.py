@@ -11,11 +11,10 @@ from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.small_integers import small_product, small_sum
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eq, Eqs, Lts
-from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.round_to_integer import Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import Array, DType, Scalar
@@ -35,7 +34,7 @@ def operands(node: OnnxNode) -> tuple[Value, Value]:
     if a.dtype not in _ARITHMETIC:
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: numbers")
     if a.dtype is not b.dtype:
-        raise node.fail(INVALID_NODE, f"operands of types {node.element(0)} and {node.element(1)}")
+        raise node.invalid(f"operands of types {node.element(0)} and {node.element(1)}")
     return a, b
 
 
@@ -43,7 +42,7 @@ def _aligned_by_attribute(node: OnnxNode, a: Value, b: Value) -> Value:
     axis = node.optional_attr("axis")
     if not node.attr("broadcast", 0):
         if node.shape(0) != node.shape(1):
-            raise node.fail(INVALID_NODE, f"shapes {list(node.shape(0))} and {list(node.shape(1))} without broadcast")
+            raise node.invalid(f"shapes {list(node.shape(0))} and {list(node.shape(1))} without broadcast")
         return b
     if axis is None:
         return b
@@ -163,7 +162,7 @@ def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Valu
 
 def widened_to(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
     """Return a computed value in the full shape: ``condition_select`` does not accept a constant there."""
-    return emit.expand(g, g.add(Constdata(), x) if x.is_constant else x, shape)
+    return emit.expand(g, emit.computed(g, x), shape)
 
 
 @onnx_op("Pow", since=1)

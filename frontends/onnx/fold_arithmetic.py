@@ -10,7 +10,7 @@ from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element, describe
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
 from tpuconvert.frontends.open_extents import is_shape_tensor
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
@@ -22,14 +22,14 @@ def _operands(node: OnnxNode) -> list[Array]:
     """Return all inputs after checking the size of their common shape. Broadcasting of opset 6 aligns on the left."""
     arrays = [node.constant(index) for index in range(len(node.inputs))]
     if not arrays:
-        raise node.fail(INVALID_NODE, "has no inputs")
+        raise node.invalid("has no inputs")
     if len(arrays) == 2 and node.version < 7 and node.attr("broadcast", 0):
         axis = node.axis(node.attr("axis", arrays[0].ndim - arrays[1].ndim), max(arrays[0].ndim, 1))
         after = arrays[0].ndim - axis - arrays[1].ndim
         arrays[1] = arrays[1].reshape(arrays[1].shape + (1,) * max(after, 0))
     kinds = {array.dtype for array in arrays if not is_shape_tensor(array)}
     if len(kinds) > 1:
-        raise node.fail(INVALID_NODE, f"operands of different types: {', '.join(str(a.dtype) for a in arrays)}")
+        raise node.invalid(f"operands of different types: {', '.join(str(a.dtype) for a in arrays)}")
     node.budget(np.broadcast_shapes(*(array.shape for array in arrays)), 8)
     return arrays
 
@@ -131,7 +131,7 @@ def mod(node: OnnxNode, _: Graph) -> Array:
     """Remainder with the sign of the divisor; with ``fmod`` it has that of the dividend."""
     a, b = _operands(node)
     if a.dtype.kind in "iu" and (b == 0).any():
-        raise node.fail(INVALID_NODE, "integer division by zero")
+        raise node.invalid("integer division by zero")
     return np.fmod(a, b) if node.attr("fmod", 0) else np.mod(a, b)
 
 

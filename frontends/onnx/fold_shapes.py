@@ -14,7 +14,7 @@ from tpuconvert.frontends.onnx import shape_arguments
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
@@ -39,7 +39,7 @@ def constant(node: OnnxNode, _: Graph) -> Folded | Array:
     """The value of the attribute that is given."""
     names = [name for name in node.attributes if name.startswith(("value", "sparse_value"))]
     if len(names) != 1:
-        raise node.fail(INVALID_NODE, f"has {len(names)} values")
+        raise node.invalid(f"has {len(names)} values")
     value = node.optional_attr(names[0])
     if isinstance(value, TensorProto):
         return Folded(node.reader.read(value), node.reader.element(value))
@@ -63,10 +63,10 @@ def constant_of_shape(node: OnnxNode, g: Graph) -> Folded | Array | Result:
         node.budget(target, 4)
         return np.zeros(target, np.float32)
     if not isinstance(value, TensorProto):
-        raise node.fail(INVALID_NODE, "its value is no tensor")
+        raise node.invalid("its value is no tensor")
     filler = node.reader.read(value)
     if filler.size != 1:
-        raise node.fail(INVALID_NODE, f"its value has {filler.size} elements")
+        raise node.invalid(f"its value has {filler.size} elements")
     node.budget(target, filler.itemsize)
     return Folded(np.full(target, filler.reshape(-1)[0], filler.dtype), node.reader.element(value))
 
@@ -163,7 +163,7 @@ def tile(node: OnnxNode, g: Graph) -> Array | Result:
     """Repeat along every axis."""
     data, times = node.constant(0), shape_arguments.target_extents(node, 1)
     if len(times) != data.ndim:
-        raise node.fail(INVALID_NODE, f"{len(times)} repeats for {data.ndim} axes")
+        raise node.invalid(f"{len(times)} repeats for {data.ndim} axes")
     if open_extents.open_within(times):
         target = tuple(extent * count for extent, count in zip(data.shape, times, strict=True))
         return node.result(emit.expand(g, node.input(0), target), node.element(0))
@@ -176,7 +176,7 @@ def range_(node: OnnxNode, _: Graph) -> Array:
     """``start, start + delta, ...`` below ``limit``."""
     start, limit, delta = (node.constant(index).reshape(-1)[0] for index in range(3))
     if delta == 0:
-        raise node.fail(INVALID_NODE, "its delta is 0")
+        raise node.invalid("its delta is 0")
     exact = [x.item() for x in (start, limit, delta)]
     count = max(math.ceil((exact[1] - exact[0]) / exact[2]), 0)
     if isinstance(exact[0], int):
@@ -257,7 +257,7 @@ def cum_sum(node: OnnxNode, _: Graph) -> Array:
 def _normalize_indices(node: OnnxNode, indices: Array, extent: int) -> Array:
     """Return nonnegative indices; negative indices count from the end."""
     if indices.dtype.kind not in "iu":
-        raise node.fail(INVALID_NODE, f"indices of type {indices.dtype}")
+        raise node.invalid(f"indices of type {indices.dtype}")
     if indices.size and (int(indices.min()) < -extent or int(indices.max()) >= extent):
-        raise node.fail(INVALID_NODE, f"an index is outside {-extent} to {extent - 1}")
+        raise node.invalid(f"an index is outside {-extent} to {extent - 1}")
     return np.where(indices < 0, indices + extent, indices)

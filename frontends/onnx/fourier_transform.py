@@ -16,7 +16,7 @@ from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
@@ -49,17 +49,17 @@ def transform_axis(
     shape = emit.extents(x)
     parts, extent = shape[-1], shape[axis]
     if parts not in (1, 2) or length < 1:
-        raise node.fail(INVALID_NODE, f"a signal {list(shape)} with a length of {length}")
+        raise node.invalid(f"a signal {list(shape)} with a length of {length}")
     node.budget((extent * parts, 2 * length), 8, "matrix of the transform")
     if is_inverse and is_one_sided:
         if parts != 2:
-            raise node.fail(INVALID_NODE, "the inverse of a one-sided transform needs a complex input")
+            raise node.invalid("the inverse of a one-sided transform needs a complex input")
         matrix = _one_sided_inverse(extent, length)
     elif is_inverse:
         matrix = _matrix(extent, parts, length, length, 1) / length
     else:
         if is_one_sided and parts == 2:
-            raise node.fail(INVALID_NODE, "a one-sided transform of a complex input")
+            raise node.invalid("a one-sided transform of a complex input")
         matrix = _matrix(extent, parts, length, length // 2 + 1 if is_one_sided else length, -1)
     results = 1 if is_inverse and is_one_sided else 2
     rest = [k for k in range(len(shape) - 1) if k != axis]
@@ -86,7 +86,7 @@ def _dft(node: OnnxNode, g: Graph, axis: int) -> Result:
     rank = node.rank(0)
     axis = node.axis(axis, rank)
     if axis == rank - 1:
-        raise node.fail(INVALID_NODE, "its axis is the axis of real and imaginary part")
+        raise node.invalid("its axis is the axis of real and imaginary part")
     is_inverse, is_one_sided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     extent = node.shape(0)[axis]
     default = 2 * (extent - 1) if is_inverse and is_one_sided else extent
@@ -109,7 +109,7 @@ def stft(node: OnnxNode, g: Graph) -> Result:
     elif node.has_input(2):
         length = node.shape(2)[0]
     if step < 1 or not 1 <= length <= extent or (node.has_input(2) and node.shape(2) != (length,)):
-        raise node.fail(INVALID_NODE, f"frames of {length} every {step} elements of {extent}")
+        raise node.invalid(f"frames of {length} every {step} elements of {extent}")
     frames = (extent - length) // step + 1
     node.budget((frames, length), 8, "frames")
     index = (np.arange(frames)[:, None] * step + np.arange(length)).reshape(-1)

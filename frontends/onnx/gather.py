@@ -10,7 +10,6 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.data_movement import gather_slices, movement_result
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq, Lts
 from tpuconvert.schema.ops.copy import Constdata
@@ -22,9 +21,9 @@ from tpuconvert.schema.types import Array, DType, Scalar
 def from_front(node: OnnxNode, index: Array, extent: int) -> Array:
     """Return nonnegative constant indices."""
     if index.dtype.kind not in "iu":
-        raise node.fail(INVALID_NODE, f"its indices are {index.dtype}")
+        raise node.invalid(f"its indices are {index.dtype}")
     if index.size and (int(index.min()) < -extent or int(index.max()) >= extent):
-        raise node.fail(INVALID_NODE, f"an index is outside {-extent} to {extent - 1}")
+        raise node.invalid(f"an index is outside {-extent} to {extent - 1}")
     return np.where(index < 0, index + extent, index)
 
 
@@ -37,7 +36,7 @@ def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Valu
     """Return an index input as nonnegative INT32 values, flattened."""
     index = node.input(position)
     if index.dtype is not DType.INT32:
-        raise node.fail(INVALID_NODE, f"its indices are {node.element(position)}")
+        raise node.invalid(f"its indices are {node.element(position)}")
     index = emit.reshape(g, index, (math.prod(emit.extents(index)),))
     below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, index)), DType.INT32)
     return emit.add(g, index, emit.muls(g, below, extent))
@@ -50,7 +49,7 @@ def gather(node: OnnxNode, g: Graph) -> Result:
     axis = node.axis(node.attr("axis", 0), len(shape))
     target = shape[:axis] + index_shape + shape[axis + 1 :]
     if 0 in target:
-        raise node.fail(INVALID_NODE, "its indices are empty")
+        raise node.invalid("its indices are empty")
     x = node.dequantized_input(0)
     if not node.is_constant(1):
         y = select_by(g, x, axis, computed_index(node, g, 1, shape[axis]))
@@ -97,7 +96,7 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     batch = node.attr("batch_dims", 0) if node.version >= 12 else 0
     depth = index_shape[-1]
     if not 0 <= batch < min(len(shape), len(index_shape)) or depth > len(shape) - batch:
-        raise node.fail(INVALID_NODE, f"batch_dims={batch} for ranks {len(shape)} and {len(index_shape)}")
+        raise node.invalid(f"batch_dims={batch} for ranks {len(shape)} and {len(index_shape)}")
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
     strides = row_strides(indexed)
     batches, tuples = math.prod(shape[:batch]), math.prod(index_shape[batch:-1])
@@ -120,7 +119,7 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
             column = emit.muls(g, column, strides[k])
             linear = column if linear is None else emit.add(g, linear, column)
         if linear is None:
-            raise node.fail(INVALID_NODE, "its indices have no entries")
+            raise node.invalid("its indices have no entries")
         if batches > 1:
             linear = emit.add(g, linear, g.constant(offset.astype(np.int32), name="offset"))
         y = select_by(g, flat, 0, linear)
@@ -153,7 +152,7 @@ def trilu(node: OnnxNode, g: Graph) -> Result:
     x = node.input(0)
     shape = node.shape(0)
     if len(shape) < 2:
-        raise node.fail(INVALID_NODE, f"an input of rank {len(shape)}")
+        raise node.invalid(f"an input of rank {len(shape)}")
     k = int(node.scalar(1)) if node.has_input(1) else 0
     keep = (np.triu if node.attr("upper", 1) else np.tril)(np.ones(shape[-2:], np.float32), k)
     return node.result(emit.cast(g, zero_unmasked(g, emit.as_float(g, x), keep), x.dtype), node.element(0))

@@ -15,7 +15,6 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Ges, Gts, Les
@@ -150,7 +149,7 @@ def grid_sample(node: OnnxNode, g: Graph) -> Result:
     target = node.shape(1)[1:-1]
     rank = len(extents)
     if node.shape(1)[0] != batch or node.shape(1)[-1] != rank or len(target) != rank:
-        raise node.fail(INVALID_NODE, f"a grid {list(node.shape(1))} for the image {list(node.shape(0))}")
+        raise node.invalid(f"a grid {list(node.shape(1))} for the image {list(node.shape(0))}")
     if grid.is_constant:
         grid = g.add(Constdata(), grid)
     count = int(np.prod(target, dtype=np.int64))

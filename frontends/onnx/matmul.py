@@ -11,7 +11,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_one, is_open
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -27,7 +27,7 @@ def gemm(node: OnnxNode, g: Graph) -> Value:
     """``alpha * A' @ B' + beta * C``."""
     a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
     if node.rank(1) != 2 or (node.rank(0) != 2 and not (node.version < 7 and node.rank(0) > 2)):
-        raise node.fail(INVALID_NODE, f"operands of rank {node.rank(0)} and {node.rank(1)}")
+        raise node.invalid(f"operands of rank {node.rank(0)} and {node.rank(1)}")
     if node.rank(0) > 2:  # exporters of the first opsets did not flatten the input
         shape = node.shape(0)
         a = emit.reshape(g, a, (shape[0], math.prod(shape[1:])))
@@ -48,7 +48,7 @@ def gemm(node: OnnxNode, g: Graph) -> Value:
         return matrix_product(g, a, b)
     shape = emit.extents(c)
     if emit.broadcast_shape(shape, (rows, columns)) != (rows, columns):
-        raise node.fail(INVALID_NODE, f"C {list(shape)} does not broadcast to {[rows, columns]}")
+        raise node.invalid(f"C {list(shape)} does not broadcast to {[rows, columns]}")
     is_row = math.prod(shape[:-1]) == 1 and shape[-1] == columns
     if is_row:
         return matrix_product(g, a, b, emit.reshape(g, c, (1, columns)))
@@ -74,11 +74,11 @@ def matmul_values(
 ) -> tuple[Value, tuple[int, ...]]:
     """Multiply two tensors of any rank; also return the shape of the result in NumPy."""
     if not shape_a or not shape_b:
-        raise node.fail(INVALID_NODE, "an operand has rank 0")
+        raise node.invalid("an operand has rank 0")
     left = tuple(shape_a) if len(shape_a) > 1 else (1, *shape_a)
     right = tuple(shape_b) if len(shape_b) > 1 else (*shape_b, 1)
     if left[-1] != right[-2]:
-        raise node.fail(INVALID_NODE, f"shapes {list(shape_a)} and {list(shape_b)} do not match")
+        raise node.invalid(f"shapes {list(shape_a)} and {list(shape_b)} do not match")
     batch = emit.broadcast_shape(left[:-2], right[:-2])
     y = batched_product(node, g, emit.reshape(g, a, left), emit.reshape(g, b, right))
     shape = batch + ((left[-2],) if len(shape_a) > 1 else ()) + ((right[-1],) if len(shape_b) > 1 else ())
@@ -137,7 +137,7 @@ def _parse_einsum(node: OnnxNode, equation: str) -> tuple[list[str], str]:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(node.inputs) or right.count(".") not in (0, 3):
-        raise node.fail(INVALID_NODE, f"equation '{equation}' for {len(node.inputs)} inputs")
+        raise node.invalid(f"equation '{equation}' for {len(node.inputs)} inputs")
     hidden = 0
     for index, term in enumerate(terms):
         if "..." in term:
@@ -148,13 +148,13 @@ def _parse_einsum(node: OnnxNode, equation: str) -> tuple[list[str], str]:
             count = node.rank(index) - len(term) + 3
             terms[index] = term.replace("...", letters[hidden - count :])
         if len(terms[index]) != node.rank(index) or (not terms[index].replace(letters, "").isalpha() and terms[index]):
-            raise node.fail(INVALID_NODE, f"equation '{equation}': term {index} for rank {node.rank(index)}")
+            raise node.invalid(f"equation '{equation}': term {index} for rank {node.rank(index)}")
     joined = "".join(terms)
     if not arrow:
         right = letters + "".join(sorted(x for x in set(joined) - set(letters) if joined.count(x) == 1))
     right = right.replace("...", letters)
     if len(set(right)) != len(right) or not set(right) <= set(joined):
-        raise node.fail(INVALID_NODE, f"equation '{equation}': its result")
+        raise node.invalid(f"equation '{equation}': its result")
     return terms, right
 
 
@@ -167,7 +167,7 @@ def _diagonal_free(node: OnnxNode, g: Graph, value: Value, term: str) -> tuple[V
             shape = emit.extents(value)
             extent = shape[first]
             if shape[second] != extent:
-                raise node.fail(INVALID_NODE, f"index '{letter}' has extents {extent} and {shape[second]}")
+                raise node.invalid(f"index '{letter}' has extents {extent} and {shape[second]}")
             rest = [k for k in range(len(shape)) if k not in (first, second)]
             square = emit.permute(g, value, [*rest, first, second])
             flat = emit.reshape(g, square, (*(shape[k] for k in rest), extent * extent))

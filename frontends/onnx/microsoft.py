@@ -21,7 +21,7 @@ from tpuconvert.frontends.onnx.quantization import (
     read_params,
     subtract_zero_point,
 )
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
@@ -178,7 +178,7 @@ def matmul_bits(node: OnnxNode, g: Graph) -> Result:
     codes = _unpack(node.constant(1), bits)
     scale = node.constant(2).astype(np.float32)
     if codes.size != columns * blocks * block or scale.size != columns * blocks:
-        raise node.fail(INVALID_NODE, f"{codes.size} codes and {scale.size} scales for [{rows}, {columns}]")
+        raise node.invalid(f"{codes.size} codes and {scale.size} scales for [{rows}, {columns}]")
     zero: Array = np.full((columns, blocks), 1 << (bits - 1), np.float32)
     if node.has_input(3):
         given = node.constant(3)

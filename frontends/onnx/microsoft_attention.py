@@ -14,12 +14,10 @@ from tpuconvert.frontends.onnx.attention import attend, merge_heads, split_heads
 from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.compare import Gt
-from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.copy import Constdata
 
 
 class _Heads(NamedTuple):
@@ -54,7 +52,7 @@ def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> 
     if shape == (batch, columns):
         kept = emit.reshape(g, mask, (batch, 1, 1, columns))
     elif shape == (batch,):
-        mask = g.add(Constdata(), mask) if mask.is_constant else mask
+        mask = emit.computed(g, mask)
         places = emit.float_constant(g, np.arange(columns).reshape(1, 1, 1, columns), "places")
         kept = g.add(Gt(), emit.reshape(g, mask, (batch, 1, 1, 1)), places)
     else:
@@ -65,7 +63,7 @@ def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> 
 
 
 def _append_to_past(g: Graph, past: Value | None, x: Value) -> Value:
-    return x if past is None else g.add(Concat(2), past, x)
+    return x if past is None else emit.concat(g, [past, x], 2)
 
 
 @onnx_op("Attention", since=1, domain=DOMAIN)
@@ -81,7 +79,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
     width = node.shape(1)[1]
     sizes = node.ints_attr("qkv_hidden_sizes") or (width // 3,) * 3
     if sum(sizes) != width or len(sizes) != 3 or any(size % heads for size in sizes):
-        raise node.fail(INVALID_NODE, f"num_heads={heads}, sizes {list(sizes)} for a weight {list(node.shape(1))}")
+        raise node.invalid(f"num_heads={heads}, sizes {list(sizes)} for a weight {list(node.shape(1))}")
     y, shape = matmul_values(node, g, x, node.shape(0), w, node.shape(1))
     y = emit.reshape(g, y, shape)
     if node.has_input(2):
@@ -99,7 +97,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
     results = [node.result(_attention(node, g, _Heads(q, k, v), mask, 5))]
     if len(node.outputs_used) > 1 and node.outputs_used[1]:
         parts = [emit.reshape(g, part, (1, *emit.extents(part))) for part in (k, v)]
-        results.append(node.result(g.add(Concat(0), *parts)))
+        results.append(node.result(emit.concat(g, parts, 0)))
     return results
 
 
@@ -113,7 +111,7 @@ def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
     heads = node.required_attr("num_heads", 1)
     widths = [node.shape(index)[2] for index in range(3)]
     if heads < 1 or any(width % heads for width in widths):
-        raise node.fail(INVALID_NODE, f"num_heads={heads} for widths {widths}")
+        raise node.invalid(f"num_heads={heads} for widths {widths}")
     values, start = [], 0
     for index, width in enumerate(widths):
         x = emit.floats(node.input(index))
@@ -123,7 +121,7 @@ def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
         start += width
     q, k, v = values
     if node.has_input(6) != node.has_input(7):
-        raise node.fail(INVALID_NODE, "has only one of past_key and past_value")
+        raise node.invalid("has only one of past_key and past_value")
     if node.has_input(6):
         k, v = _append_to_past(g, emit.floats(node.input(6)), k), _append_to_past(g, emit.floats(node.input(7)), v)
     mask = _padding(node, g, 4, node.shape(0)[0], emit.extents(k)[2])

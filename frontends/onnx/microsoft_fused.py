@@ -13,7 +13,7 @@ from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.normalization import normalize_last
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveType
@@ -68,7 +68,7 @@ _PARAMETERS = {"Clip": 2, "HardSigmoid": 2}
 def _apply_activation(node: OnnxNode, g: Graph, x: Value, parameters: tuple[float, ...]) -> Value:
     name = node.choice("activation", "", tuple(_ACTIVATIONS))
     if len(parameters) < _PARAMETERS.get(name, 0):
-        raise node.fail(INVALID_NODE, f"activation {name} with {len(parameters)} parameters")
+        raise node.invalid(f"activation {name} with {len(parameters)} parameters")
     return _ACTIVATIONS[name](g, x, parameters)
 
 

@@ -156,7 +156,7 @@ class OnnxNode:
         """Source tensor of an input."""
         found = self.inputs[index] if index < len(self.inputs) else None
         if found is None:
-            raise CannotConvertError(INVALID_NODE, f"input {index} is missing")
+            raise self.invalid(f"input {index} is missing")
         self.read_inputs.add(index)
         if found.items is not None:
             raise CannotConvertError(UNSUPPORTED_TYPE, f"input {index} is a sequence", "supported: a tensor")
@@ -167,7 +167,7 @@ class OnnxNode:
         found = self.inputs[index] if index < len(self.inputs) else None
         self.read_inputs.add(index)
         if found is None or found.items is None:
-            raise CannotConvertError(INVALID_NODE, f"input {index} is not a sequence")
+            raise self.invalid(f"input {index} is not a sequence")
         return found.items
 
     def input(self, index: int) -> Value:
@@ -217,16 +217,14 @@ class OnnxNode:
         if open_extents.is_shape_tensor(array):
             return tuple(array.reshape(-1))
         if array.dtype.kind not in "iu":
-            raise CannotConvertError(INVALID_NODE, f"input {index} must hold integers, not {array.dtype}")
+            raise self.invalid(f"input {index} must hold integers, not {array.dtype}")
         return tuple(int(item) for item in array.reshape(-1))
 
     def scalar(self, index: int) -> float:
         """A constant input with one element."""
         array = self.constant(index)
         if array.size != 1:
-            raise CannotConvertError(
-                INVALID_NODE, f"input {index} must have one element, not shape {list(array.shape)}"
-            )
+            raise self.invalid(f"input {index} must have one element, not shape {list(array.shape)}")
         (found,) = array.reshape(-1).tolist()
         return cast(float, found)
 
@@ -254,14 +252,14 @@ class OnnxNode:
             CannotConvertError: it is outside the rank.
         """
         if not -rank <= axis < rank:
-            raise CannotConvertError(INVALID_NODE, f"axis {axis} is outside rank {rank}")
+            raise self.invalid(f"axis {axis} is outside rank {rank}")
         return axis + rank if axis < 0 else axis
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
         """Return nonnegative axes in the given order; they must differ."""
         found = tuple(self.axis(axis, rank) for axis in axes)
         if len(set(found)) != len(found):
-            raise CannotConvertError(INVALID_NODE, f"axes {list(found)} repeat one")
+            raise self.invalid(f"axes {list(found)} repeat one")
         return found
 
     # Attributes
@@ -278,7 +276,7 @@ class OnnxNode:
         """Return a required attribute; ``example`` has the expected type."""
         found = self.optional_attr(name)
         if found is None:
-            raise CannotConvertError(INVALID_NODE, f"attribute {name} is missing")
+            raise self.invalid(f"attribute {name} is missing")
         self._check_kind(name, found, example)
         return cast(T, found)
 
@@ -311,7 +309,7 @@ class OnnxNode:
         if good and kind is tuple and example:
             good = set(map(type, cast("tuple[Any, ...]", found))) <= {type(example[0])}
         if not good:
-            raise CannotConvertError(INVALID_NODE, f"attribute {name} is {found!r:.60}, not {kind.__name__}")
+            raise self.invalid(f"attribute {name} is {found!r:.60}, not {kind.__name__}")
 
     # Results
 
@@ -349,6 +347,10 @@ class OnnxNode:
                 f"its {what} of shape {[int(e) for e in shape]} would have {size} bytes",
                 f"constants made at conversion time may have {self.limits.max_folded_bytes}",
             )
+
+    def invalid(self, message: str, hint: str = "") -> CannotConvertError:
+        """Return the error to raise for a node that the standard does not allow."""
+        return CannotConvertError(INVALID_NODE, message, hint)
 
     def fail(
         self, kind: ProblemKind, message: str, hint: str = "", *, needs: OnnxTensor | None = None

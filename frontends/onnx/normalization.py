@@ -12,7 +12,7 @@ from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import power_of_magnitude, root
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -26,23 +26,28 @@ AlongAxis = Callable[[Graph, Value, int], Value]
 """A function of one axis of a tensor."""
 
 
-def apply_flattened(g: Graph, function: AlongAxis, x: Value, axis: int) -> Value:
+def apply_flattened(g: Graph, function: AlongAxis, x: Value, axis: int, always_flatten: bool = False) -> Value:
     """Apply a function of one axis after flattening all axes from ``axis`` to the last."""
     shape = emit.extents(x)
-    if axis == x.rank - 1:
+    if axis == x.rank - 1 and not always_flatten:
         return function(g, x, axis)
     flat = emit.reshape(g, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
     return emit.reshape(g, function(g, flat, 1), shape)
 
 
-def along_axis(name: str, formula: str, function: AlongAxis, kind: Kind = Kind.DECOMPOSED) -> None:
-    """Register an operator along one axis; before opset 13 it flattens all axes from ``axis`` to the last."""
+def along_axis(
+    name: str, formula: str, function: AlongAxis, kind: Kind = Kind.DECOMPOSED, always_flatten: bool = False
+) -> None:
+    """Register an operator along one axis; before opset 13 it flattens all axes from ``axis`` to the last.
+
+    ``always_flatten`` applies to the last axis too, for which flattening changes nothing but the nodes of the graph.
+    """
 
     def convert(node: OnnxNode, g: Graph) -> Value:
         x, rank = emit.floats(node.input(0)), node.rank(0)
         if node.version >= 13:
             return function(g, x, node.axis(node.attr("axis", -1), rank))
-        return apply_flattened(g, function, x, node.axis(node.attr("axis", 1), rank) if rank > 1 else 0)
+        return apply_flattened(g, function, x, node.axis(node.attr("axis", 1), rank) if rank > 1 else 0, always_flatten)
 
     convert.__doc__ = formula
     for since in (1, 13):
@@ -65,7 +70,7 @@ def _hardmax(g: Graph, x: Value, axis: int) -> Value:
 
 along_axis("Softmax", "``exp(x) / sum(exp(x))`` along an axis.", softmax, Kind.DIRECT)
 along_axis("LogSoftmax", "Logarithm of softmax along an axis.", functions.log_softmax)
-along_axis("Hardmax", "1 at the first maximum along the axis, else 0.", _hardmax)
+along_axis("Hardmax", "1 at the first maximum along the axis, else 0.", _hardmax, always_flatten=True)
 
 
 def normalize_last(
@@ -131,7 +136,7 @@ def rms_normalization(node: OnnxNode, g: Graph) -> Result:
 
 def _channels(node: OnnxNode) -> int:
     if node.rank(0) < 3:
-        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)} has no spatial axes")
+        raise node.invalid(f"an input of rank {node.rank(0)} has no spatial axes")
     return node.shape(0)[1]
 
 
@@ -147,7 +152,7 @@ def group_normalization(node: OnnxNode, g: Graph) -> Value:
     """Normalize groups of channels, with a scale and a bias per group (opset 18) or per channel (opset 21)."""
     channels, groups = _channels(node), node.required_attr("num_groups", 1)
     if groups < 1 or channels % groups:
-        raise node.fail(INVALID_NODE, f"{channels} channels in {groups} groups")
+        raise node.invalid(f"{channels} channels in {groups} groups")
     if node.version >= 21:
         node.refuse_attr("stash_type", 1)
     x, *factors = (emit.floats(node.input(index)) for index in range(3))
@@ -187,7 +192,7 @@ def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
     x, shape = emit.floats(node.input(0)), node.shape(0)
     size = node.required_attr("size", 1)
     if len(shape) < 3 or size < 1:
-        raise node.fail(INVALID_NODE, f"an input of rank {len(shape)} with size={size}")
+        raise node.invalid(f"an input of rank {len(shape)} with size={size}")
     node.budget((shape[1], shape[1]), 4, "banded matrix")  # the operator may be expanded
     return g.add(Lrn(size, node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)), x)
 
@@ -209,7 +214,7 @@ def batch_normalization(node: OnnxNode, g: Graph) -> Value:
     x = emit.floats(node.input(0))
     shape = node.shape(0)
     if len(shape) < 2 or any(node.shape(index) != (shape[1],) for index in range(1, 5)):
-        raise node.fail(INVALID_NODE, f"parameters do not fit the {shape[1] if len(shape) > 1 else 0} channels")
+        raise node.invalid(f"parameters do not fit the {shape[1] if len(shape) > 1 else 0} channels")
     scale, bias, mean, variance = (emit.floats(node.input(index)) for index in range(1, 5))
     plane = (shape[0], shape[1], math.prod(shape[2:]), 1) if len(shape) != 4 else shape
     epsilon = node.attr("epsilon", 1e-5)

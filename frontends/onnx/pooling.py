@@ -40,7 +40,7 @@ def _window(node: OnnxNode, dilations_since: int) -> Window:
     pads = resolved_pads(window, node.shape(0)[2:])
     for pair, size, dilation in zip(pads, kernel, window.dilations, strict=True):
         if min(pair) < 0 or max(pair) > (size - 1) * dilation:
-            raise node.fail(INVALID_NODE, f"pads {pads} with kernel_shape {list(kernel)}")
+            raise node.invalid(f"pads {pads} with kernel_shape {list(kernel)}")
     return Window(window.kernel, window.strides, window.dilations, pads, "NOTSET")
 
 
@@ -228,7 +228,7 @@ def global_average_or_max_pool(node: OnnxNode, g: Graph) -> Value:
     """Mean or maximum of each channel."""
     x = emit.floats(node.input(0))
     if x.rank < 3:
-        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)} has no spatial axes")
+        raise node.invalid(f"an input of rank {node.rank(0)} has no spatial axes")
     return global_pool(g, PoolType.MAX if node.op_type == "GlobalMaxPool" else PoolType.AVE, x)
 
 

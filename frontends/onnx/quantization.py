@@ -14,11 +14,10 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
-from tpuconvert.frontends.onnx.fold_arithmetic import cast_array
 from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.quantization_params import params_from
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -235,16 +234,7 @@ def quantize_constant(node: OnnxNode, _: Graph) -> Folded:
         raise node.fail(UNSUPPORTED_TYPE, f"quantizes to {element}", "supported: integers")
     low, high = element.integer_range
     rounded = np.rint(x / scale).astype(np.float64) + zero
-    return Folded(
-        cast_array(np.clip(rounded, low, high), element)
-        if element.bits >= 8
-        else _narrow_cast(np.clip(rounded, low, high), element),
-        element,
-    )
-
-
-def _narrow_cast(array: Array, element: Element) -> Array:
-    return array.astype(element.numpy)
+    return Folded(np.clip(rounded, low, high).astype(element.numpy), element)
 
 
 @folds("DequantizeLinear", since=21)
@@ -316,7 +306,7 @@ def subtract_zero_point(node: OnnxNode, g: Graph, data_at: int, zero_at: int, ax
     zero = node.constant(zero_at).astype(np.int64) if node.has_input(zero_at) else np.zeros(1, np.int64)
     if zero.ndim < 2 and zero.size > 1:
         if zero.size != node.shape(data_at)[axis % rank]:
-            raise node.fail(INVALID_NODE, f"{zero.size} zero points for the shape {list(node.shape(data_at))}")
+            raise node.invalid(f"{zero.size} zero points for the shape {list(node.shape(data_at))}")
         zero = zero.reshape([-1 if k == axis % rank else 1 for k in range(rank)])
     if tensor.array is not None:
         return emit.float_constant(g, tensor.array.astype(np.int64) - zero, tensor.name)

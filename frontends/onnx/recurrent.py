@@ -14,11 +14,10 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_open
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Gts
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.smooth_activation import HardSigmoid, Softplus
 from tpuconvert.schema.types import Array, Scalar
 
@@ -78,13 +77,13 @@ def _read(node: OnnxNode, gates: int, defaults: Sequence[str], ops_per_step: int
     w, r = node.constant(1).astype(np.float32), node.constant(2).astype(np.float32)
     hidden = node.attr("hidden_size", int(r.shape[-1]))
     if node.rank(0) != 3:
-        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)}, not 3")
+        raise node.invalid(f"an input of rank {node.rank(0)}, not 3")
     size = node.shape(0)[2]
     if w.shape != (len(reverse), gates * hidden, size) or r.shape != (len(reverse), gates * hidden, hidden):
-        raise node.fail(INVALID_NODE, f"weights {list(w.shape)} and {list(r.shape)} for hidden_size={hidden}")
+        raise node.invalid(f"weights {list(w.shape)} and {list(r.shape)} for hidden_size={hidden}")
     b = node.constant(3).astype(np.float32) if node.has_input(3) else np.zeros((len(reverse), 2 * gates * hidden), "f4")
     if b.shape != (len(reverse), 2 * gates * hidden):
-        raise node.fail(INVALID_NODE, f"bias {list(b.shape)} for hidden_size={hidden}")
+        raise node.invalid(f"bias {list(b.shape)} for hidden_size={hidden}")
     if batch_first:
         x = emit.permute(node.graph, x, (1, 0, 2))
     sequence = emit.extents(x)[0]
@@ -104,7 +103,7 @@ def _lengths(node: OnnxNode, shape: Sequence[int]) -> Array | None:
     sequence, batch, _ = shape
     lengths = node.constant(4)
     if lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > sequence:
-        raise node.fail(INVALID_NODE, f"sequence_lens {lengths.tolist()} for {batch} sequences of {sequence} steps")
+        raise node.invalid(f"sequence_lens {lengths.tolist()} for {batch} sequences of {sequence} steps")
     return None if (lengths == sequence).all() else lengths
 
 
@@ -199,14 +198,14 @@ def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[V
         for direction, run in enumerate(runs):
             ordered = run[::-1] if layer.reverse[direction] else run
             rows = [emit.reshape(g, state[0], (1, 1, batch, hidden)) for state in ordered]
-            sides.append(rows[0] if len(rows) == 1 else g.add(Concat(0), *rows))
-        y = sides[0] if len(sides) == 1 else g.add(Concat(1), *sides)
+            sides.append(emit.concat(g, rows, 0))
+        y = emit.concat(g, sides, 1)
         results.append(node.result(emit.permute(g, y, (2, 0, 1, 3)) if layer.batch_first else y))
     else:
         results.append(node.result(layer.x))  # unused: it has no name and no user
     for index in range(states):
         last = [emit.reshape(g, run[-1][1 + index], (1, batch, hidden)) for run in runs]
-        joined = last[0] if len(last) == 1 else g.add(Concat(0), *last)
+        joined = emit.concat(g, last, 0)
         results.append(node.result(emit.permute(g, joined, (1, 0, 2)) if layer.batch_first else joined))
     return results
 

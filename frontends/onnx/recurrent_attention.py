@@ -10,7 +10,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.attention import merge_heads, split_heads
 from tpuconvert.frontends.onnx.matmul import batched_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
@@ -30,7 +30,7 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
     query_heads, heads = node.required_attr("q_num_heads", 1), node.required_attr("kv_num_heads", 1)
     batch, length, width = node.shape(0)
     if heads < 1 or query_heads < 1 or query_heads % heads or width % query_heads:
-        raise node.fail(INVALID_NODE, f"q_num_heads={query_heads}, kv_num_heads={heads} for a width of {width}")
+        raise node.invalid(f"q_num_heads={query_heads}, kv_num_heads={heads} for a width of {width}")
     if length > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{length} tokens")
     q = _per_head(node, g, 0, query_heads)
@@ -66,7 +66,7 @@ def _per_head(node: OnnxNode, g: Graph, index: int, heads: int) -> Value:
     """Reshape [batch, length, heads * size] to [batch, heads, length, size]."""
     _, _, width = node.shape(index)
     if width % heads:
-        raise node.fail(INVALID_NODE, f"input {index} has a width of {width} for {heads} heads")
+        raise node.invalid(f"input {index} has a width of {width} for {heads} heads")
     return split_heads(g, emit.floats(node.input(index)), heads)
 
 
@@ -90,7 +90,7 @@ def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
     batch, channels, length = node.shape(0)
     size = node.shape(1)[-1]
     if node.shape(1) != (channels, 1, size):
-        raise node.fail(INVALID_NODE, f"a weight {list(node.shape(1))} for {channels} channels")
+        raise node.invalid(f"a weight {list(node.shape(1))} for {channels} channels")
     before = size - 1
     has_state = node.has_input(3) and before
     if node.has_input(3):
@@ -100,7 +100,7 @@ def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
         joined = g.add(Concat(2), emit.floats(node.input(3)), x)
     elif before:
         zeros = emit.float_constant(g, np.zeros((batch, channels, before)), "state")
-        joined = g.add(Concat(2), zeros, x)
+        joined = emit.concat(g, [zeros, x], 2)
     weight = emit.reshape(g, emit.floats(node.input(1)), (channels, 1, 1, size))
     bias = node.optional(2)
     operands = [emit.reshape(g, joined, (batch, channels, 1, before + length)), weight]

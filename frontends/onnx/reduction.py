@@ -11,10 +11,9 @@ from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import DType
@@ -103,7 +102,7 @@ def top_k(node: OnnxNode, g: Graph) -> list[Result]:
     if node.version >= 11:
         node.optional_attr("sorted")  # without it the order is unspecified, so that a sorted result is correct
     if not 1 <= k <= node.shape(0)[axis]:
-        raise node.fail(INVALID_NODE, f"k={k} of extent {node.shape(0)[axis]}")
+        raise node.invalid(f"k={k} of extent {node.shape(0)[axis]}")
     values, indices = g.add_all(Topk(k=k, axis=axis, descending=largest), emit.as_float(g, x))
     return [
         node.result(emit.cast(g, values, x.dtype), node.element(0)),
@@ -148,8 +147,8 @@ def _moved_on(g: Graph, x: Value, axis: int, count: int, is_reverse: bool) -> Va
     if count == shape[axis]:
         return filler
     if is_reverse:
-        return g.add(Concat(axis), emit.cut(g, x, axis, count, shape[axis]), filler)
-    return g.add(Concat(axis), filler, emit.cut(g, x, axis, 0, shape[axis] - count))
+        return emit.concat(g, [emit.cut(g, x, axis, count, shape[axis]), filler], axis)
+    return emit.concat(g, [filler, emit.cut(g, x, axis, 0, shape[axis] - count)], axis)
 
 
 @onnx_op("Det", since=11, limits="up to 3 rows")
@@ -157,7 +156,7 @@ def determinant(node: OnnxNode, g: Graph) -> Result:
     """Determinants of matrices of up to three rows, by cofactors."""
     x, shape = emit.floats(node.input(0)), node.shape(0)
     if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise node.fail(INVALID_NODE, f"matrices of shape {list(shape)}")
+        raise node.invalid(f"matrices of shape {list(shape)}")
     size, last = shape[-1], len(shape) - 1
     if size > 3:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"matrices of {size} rows", "supported: up to 3")

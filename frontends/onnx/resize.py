@@ -17,7 +17,7 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
@@ -34,7 +34,12 @@ COORDINATES = (
     "half_pixel_symmetric",
     "tf_crop_and_resize",
 )
-NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_ROUND: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda place: np.ceil(place.astype(np.float64) - 0.5),
+    "round_prefer_ceil": lambda place: np.floor(place.astype(np.float64) + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
 _SAME_WEIGHT = 2e-6
 """Largest difference between weights that are computed in float32 in another order."""
 
@@ -77,15 +82,7 @@ def _coordinates(item: _AxisResize, mode: str) -> Array:
 
 
 def _nearest_index(place: Array, mode: str, extent: int) -> Array:
-    if mode == "floor":
-        index = np.floor(place)
-    elif mode == "ceil":
-        index = np.ceil(place)
-    elif mode == "round_prefer_ceil":
-        index = np.floor(place.astype(np.float64) + 0.5)
-    else:
-        index = np.ceil(place.astype(np.float64) - 0.5)
-    return np.clip(index, 0, extent - 1).astype(np.int64)
+    return np.clip(_ROUND[mode](place), 0, extent - 1).astype(np.int64)
 
 
 def _linear_weights(place: Array, extent: int) -> Array:
@@ -97,23 +94,6 @@ def _linear_weights(place: Array, extent: int) -> Array:
     columns = np.arange(len(place))
     np.add.at(weights, (low, columns), 1 - part)
     np.add.at(weights, (np.minimum(low + 1, extent - 1), columns), part)
-    return weights
-
-
-def _cubic_weights(place: Array, extent: int, a: float, exclude_outside: bool) -> Array:
-    """Cubic weights [extent, out]: four neighbors per output index."""
-    low = np.floor(place).astype(np.int64)
-    weights = np.zeros((extent, len(place)), np.float64)
-    columns = np.arange(len(place))
-    taps = []
-    for shift in (-1, 0, 1, 2):
-        distance = np.abs(place - (low + shift)).astype(np.float64)
-        weight = _cubic(distance, a)
-        is_inside = (low + shift >= 0) & (low + shift < extent)
-        taps.append((low + shift, np.where(is_inside, weight, 0) if exclude_outside else weight))
-    total = sum(weight for _, weight in taps) if exclude_outside else np.ones(len(place))
-    for index, weight in taps:
-        np.add.at(weights, (np.clip(index, 0, extent - 1), columns), weight / total)
     return weights
 
 
@@ -129,19 +109,27 @@ def _cubic(distance: Array, a: float) -> Array:
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
 
 
-def _antialiased_weights(
-    place: Array, item: _AxisResize, support: int, weight_of: Callable[[Array], Array], exclude_outside: bool
+def _kernel_weights(
+    place: Array,
+    item: _AxisResize,
+    support: int,
+    weight_of: Callable[[Array], Array],
+    *,
+    is_antialiased: bool,
+    exclude_outside: bool,
 ) -> Array:
-    """Antialiasing weights [extent, out]: on a shrinking axis the kernel is widened by its factor; their sum is 1."""
-    scale = min(item.scale, 1.0)
+    """Weights [extent, out] of a kernel by distance; antialiasing widens it on a shrinking axis by the scale."""
+    scale = min(item.scale, 1.0) if is_antialiased else 1.0
     reach = int(np.ceil(support / scale)) + 1
     taps = np.floor(place).astype(np.int64)[None, :] + np.arange(-reach, reach + 1)[:, None]
     weight = weight_of(np.abs(taps - place.astype(np.float64)) * scale)
     if exclude_outside:
         weight = np.where((taps >= 0) & (taps < item.extent), weight, 0)
+    if exclude_outside or is_antialiased:
+        weight = weight / weight.sum(0)
     found = np.zeros((item.extent, len(place)), np.float64)
     columns = np.broadcast_to(np.arange(len(place)), taps.shape)
-    np.add.at(found, (np.clip(taps, 0, item.extent - 1), columns), weight / weight.sum(0))
+    np.add.at(found, (np.clip(taps, 0, item.extent - 1), columns), weight)
     return found
 
 
@@ -188,25 +176,29 @@ def _by_index(g: Graph, x: Value, items: Sequence[_AxisResize], indices: Sequenc
             for item, index in zip(plane, wanted, strict=True)
         ):
             return g.add(Upsample(scale=factor), x)
-        for align, half in _FORMS:
-            made = [_interpolate_weights(item, InterpolateMode.NEAREST, align, half) for item in plane]
-            if all(np.array_equal(a, b) for a, b in zip(made, wanted, strict=True)):
-                return _interpolate(g, x, plane, InterpolateMode.NEAREST, align, half)
+        if (y := _interpolate(g, x, plane, InterpolateMode.NEAREST, wanted)) is not None:
+            return y
     for item, index in zip(items, indices, strict=True):
         x = gather_slices(g, x, item.axis, index)
     return x
 
 
 def _interpolate(
-    g: Graph, x: Value, plane: Sequence[_AxisResize], method: InterpolateMode, align: bool, half: bool
-) -> Value:
+    g: Graph, x: Value, plane: Sequence[_AxisResize], method: InterpolateMode, wanted: Sequence[Array]
+) -> Value | None:
+    """Add ``interpolate`` if one of its forms has the wanted indices or weights, else return None."""
+    tolerance = 0 if method is InterpolateMode.NEAREST else _SAME_WEIGHT
     size = (plane[0].out, plane[1].out)
-    return g.add(
-        Interpolate(
-            size=size, platform=PlatForm.TENSORFLOW, method=method, align_corners=align, half_pixel_centers=half
-        ),
-        x,
-    )
+    for align, half in _FORMS:
+        made = [_interpolate_weights(item, method, align, half) for item in plane]
+        if all(np.abs(a - b).max() <= tolerance * len(a) for a, b in zip(made, wanted, strict=True)):
+            return g.add(
+                Interpolate(
+                    size=size, platform=PlatForm.TENSORFLOW, method=method, align_corners=align, half_pixel_centers=half
+                ),
+                x,
+            )
+    return None
 
 
 def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize], weights: Sequence[Array]) -> Value:
@@ -215,10 +207,8 @@ def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize]
         plane = _full_plane(x, items)
         found = dict(zip((item.axis for item in items), weights, strict=True))
         wanted = [found.get(item.axis, np.eye(item.extent)) for item in plane]
-        for align, half in _FORMS:
-            made = [_interpolate_weights(item, InterpolateMode.BILINEAR, align, half) for item in plane]
-            if all(np.abs(a - b).max() <= _SAME_WEIGHT * len(a) for a, b in zip(made, wanted, strict=True)):
-                return _interpolate(g, x, plane, InterpolateMode.BILINEAR, align, half)
+        if (y := _interpolate(g, x, plane, InterpolateMode.BILINEAR, wanted)) is not None:
+            return y
     for item, weight in zip(items, weights, strict=True):
         node.budget(weight.shape, 4, "weight matrix")
         x = functions.multiply_along_axis(g, x, item.axis, weight.astype(np.float32))
@@ -228,12 +218,12 @@ def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize]
 def resize_axes(
     node: OnnxNode, g: Graph, items: Sequence[_AxisResize], mode: str, nearest: str, coordinates: str
 ) -> Result:
-    """Resize axes with known extents and scales."""
+    """Resize axes with known extents and scales. An empty ``nearest`` rounds up on a shrinking axis, else down."""
     tensor = node.tensor(0)
     x = node.dequantized_input(0)
     for item in items:
         if item.out < 1:
-            raise node.fail(INVALID_NODE, f"axis {item.axis} would have {item.out} elements")
+            raise node.invalid(f"axis {item.axis} would have {item.out} elements")
         node.budget((item.extent, item.out), 8, "weight matrix")
     if x.dtype is not DType.FLOAT32 and mode != "nearest":
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
@@ -245,7 +235,7 @@ def resize_axes(
         y = x
     elif mode == "nearest":
         indices = [
-            _simple_index(item) if nearest == "simple" else _nearest_index(place, nearest, item.extent)
+            _nearest_index(place, nearest or ("ceil" if item.scale < 1 else "floor"), item.extent)
             for item, place in zip(items, places, strict=True)
         ]
         y = emit.cast(g, _by_index(g, emit.as_float(g, x), items, indices), x.dtype)
@@ -253,13 +243,12 @@ def resize_axes(
         a, exclude = node.attr("cubic_coeff_a", -0.75), bool(node.attr("exclude_outside", 0))
         matrices = []
         for item, place in zip(items, places, strict=True):
-            if is_antialiased:
-                support, weight_of = (1, _triangle) if mode == "linear" else (2, partial(_cubic, a=a))
-                matrices.append(_antialiased_weights(place, item, support, weight_of, exclude))
-            elif mode == "linear":
+            if mode == "linear" and not is_antialiased:
                 matrices.append(_linear_weights(place, item.extent))
-            else:
-                matrices.append(_cubic_weights(place, item.extent, a, exclude))
+                continue
+            support, weight_of = (1, _triangle) if mode == "linear" else (2, partial(_cubic, a=a))
+            flags = {"is_antialiased": is_antialiased, "exclude_outside": exclude}
+            matrices.append(_kernel_weights(place, item, support, weight_of, **flags))
         y = _by_weights(g, node, x, items, matrices)
     if coordinates == "tf_crop_and_resize":
         y = _extrapolate(node, g, y, items, places)
@@ -285,21 +274,14 @@ def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize
     return emit.cast(g, g.add(ConditionSelect(), condition, emit.as_float(g, y), value), y.dtype)
 
 
-def _simple_index(item: _AxisResize) -> Array:
-    """Nearest index before opset 11: floor if the axis grows, ceil if it shrinks."""
-    place = _coordinates(item, "asymmetric")
-    index = np.ceil(place) if item.scale < 1 else np.floor(place)
-    return np.clip(index, 0, item.extent - 1).astype(np.int64)
-
-
 def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> list[_AxisResize]:
     shape = node.shape(0)
     if len(scales) != len(axes):
-        raise node.fail(INVALID_NODE, f"{len(scales)} scales for {len(axes)} axes")
+        raise node.invalid(f"{len(scales)} scales for {len(axes)} axes")
     found = []
     for axis, scale in zip(axes, scales, strict=True):
         if not np.isfinite(scale) or scale <= 0:
-            raise node.fail(INVALID_NODE, f"scale {scale}")
+            raise node.invalid(f"scale {scale}")
         if scale != 1:
             found.append(
                 _AxisResize(axis, shape[axis], int(np.floor(np.float32(shape[axis]) * np.float32(scale))), scale)
@@ -310,7 +292,7 @@ def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> 
 def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy: str) -> list[_AxisResize]:
     shape = node.shape(0)
     if len(sizes) != len(axes) or any(size < 1 for size in sizes):
-        raise node.fail(INVALID_NODE, f"sizes {list(sizes)} for {len(axes)} axes")
+        raise node.invalid(f"sizes {list(sizes)} for {len(axes)} axes")
     if policy == "stretch":  # a symbolic extent has no ratio
         changed = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if str(size) != str(shape[axis])]
         axes, sizes = [axis for axis, _ in changed], [size for _, size in changed]
@@ -328,7 +310,7 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     """Resize any axes by scales or to sizes."""
     mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     coordinates = node.choice("coordinate_transformation_mode", "half_pixel", COORDINATES)
-    nearest = node.choice("nearest_mode", "round_prefer_floor", NEAREST)
+    nearest = node.choice("nearest_mode", "round_prefer_floor", tuple(_ROUND))
     node.optional_attr("extrapolation_value")  # only used outside the image
     node.optional_attr("cubic_coeff_a")
     if mode != "cubic":
@@ -342,20 +324,20 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     scales = node.constant(2).reshape(-1).astype(np.float32) if node.has_input(2) else np.empty(0, np.float32)
     sizes = node.ints(3) if node.has_input(3) else ()
     if bool(len(scales)) == bool(len(sizes)):
-        raise node.fail(INVALID_NODE, "needs either scales or sizes")
+        raise node.invalid("needs either scales or sizes")
     items = _by_scales(node, scales.tolist(), axes) if len(scales) else _by_sizes(node, sizes, axes, policy)
     if node.has_input(1):
         roi = node.constant(1).reshape(-1)
         if coordinates == "tf_crop_and_resize":
             items = _crop(node, items, axes, roi)
     elif coordinates == "tf_crop_and_resize":
-        raise node.fail(INVALID_NODE, "tf_crop_and_resize without roi")
+        raise node.invalid("tf_crop_and_resize without roi")
     return resize_axes(node, g, items, mode, nearest, coordinates)
 
 
 def _crop(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], roi: Array) -> list[_AxisResize]:
     if roi.size != 2 * len(axes):
-        raise node.fail(INVALID_NODE, f"roi of {roi.size} numbers for {len(axes)} axes")
+        raise node.invalid(f"roi of {roi.size} numbers for {len(axes)} axes")
     bounds = {axis: (float(roi[k]), float(roi[k + len(axes)])) for k, axis in enumerate(axes)}
     if any(bounds[axis] != (0.0, 1.0) for axis in axes if axis not in {item.axis for item in items}):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "roi crops an axis that keeps its extent")
@@ -363,15 +345,10 @@ def _crop(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], roi
 
 
 @onnx_op("Resize", since=10, kind=Kind.DIRECT, limits="constant scales or sizes")
-def resize_scales(node: OnnxNode, g: Graph) -> Result:
-    """Resize of opset 10: scales only, asymmetric coordinates."""
-    return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
-
-
 @onnx_op("Upsample", since=9, kind=Kind.DIRECT, limits="constant scales")
-def upsample(node: OnnxNode, g: Graph) -> Result:
-    """Upsample with scales as an input; some exporters still write the attribute of opset 7."""
-    if not node.has_input(1):
+def resize_scales(node: OnnxNode, g: Graph) -> Result:
+    """Resize by scales that are an input; some exporters still write the attribute of Upsample of opset 7."""
+    if node.op_type == "Upsample" and not node.has_input(1):
         return upsample_attribute(node, g)
     return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
 
@@ -393,5 +370,5 @@ def _by_scales_only(node: OnnxNode, g: Graph, scales: Sequence[float]) -> Result
     mode = node.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
     items = _by_scales(node, scales, range(node.rank(0)))
     if node.op_type == "Upsample" and any(scale < 1 for scale in scales):
-        raise node.fail(INVALID_NODE, f"scales {list(scales)}: the standard requires at least 1", "use Resize")
-    return resize_axes(node, g, items, "linear" if mode == "bilinear" else mode, "simple", "asymmetric")
+        raise node.invalid(f"scales {list(scales)}: the standard requires at least 1", "use Resize")
+    return resize_axes(node, g, items, "linear" if mode == "bilinear" else mode, "", "asymmetric")

@@ -13,11 +13,9 @@ from tpuconvert.frontends.onnx.grid_sample import SampledAxis, weighted_picks
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.scatter import scatter_rows
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.host_regions import RegionMode, RoiAlign, RoiMaxPool
 from tpuconvert.schema.types import DType
 
@@ -77,13 +75,13 @@ def deform_conv(node: OnnxNode, g: Graph) -> Result:
         or node.shape(2) != (batch, offset_groups * taps * 2, *sizes)
         or (node.has_input(4) and node.shape(4) != (batch, offset_groups * taps, *sizes))
     ):
-        raise node.fail(INVALID_NODE, f"offsets {list(node.shape(2))} do not match the weight {list(node.shape(1))}")
+        raise node.invalid(f"offsets {list(node.shape(2))} do not match the weight {list(node.shape(1))}")
     count = taps * math.prod(sizes)
     node.budget((batch, count), 8, "coordinates")
     image = emit.permute(g, emit.floats(node.input(0)), (0, 2, 3, 1))
-    offsets = _open(g, emit.floats(node.input(2)))
+    offsets = emit.computed(g, emit.floats(node.input(2)))
     moved = emit.reshape(g, offsets, (batch, offset_groups, taps, 2, math.prod(sizes)))
-    mask = _open(g, emit.floats(node.input(4))) if node.has_input(4) else None
+    mask = emit.computed(g, emit.floats(node.input(4))) if node.has_input(4) else None
     starts = np.repeat(np.arange(batch) * math.prod(extents), count)
     start = g.constant(starts.astype(np.int32), name="offset") if batch > 1 else None
     width = channels // offset_groups
@@ -108,17 +106,12 @@ def deform_conv(node: OnnxNode, g: Graph) -> Result:
             rows = emit.mul(g, rows, emit.reshape(g, weight, (batch * count, 1)))
         samples = emit.permute(g, emit.reshape(g, rows, (batch, taps, math.prod(sizes), width)), (0, 3, 1, 2))
         columns.append(emit.reshape(g, samples, (batch, width * taps, *sizes)))
-    x = g.add(Concat(1), *columns) if len(columns) > 1 else columns[0]
+    x = emit.concat(g, columns, 1)
     weight = emit.reshape(g, emit.floats(node.input(1)), (outputs, per_group * taps, 1, 1))
     operands = [x, weight]
     if node.has_input(3):
         operands.append(emit.reshape(g, emit.floats(node.input(3)), (1, outputs, 1, 1)))
     return node.result(g.add(Conv(groups=groups), *operands))
-
-
-def _open(g: Graph, x: Value) -> Value:
-    """Return the value as a computed one: several of the following operators do not accept a constant."""
-    return g.add(Constdata(), x) if x.is_constant else x
 
 
 def _base(
@@ -139,12 +132,12 @@ def max_unpool(node: OnnxNode, g: Graph) -> Result:
     axes = len(kernel)
     strides, pads = node.ints_attr("strides") or (1,) * axes, node.ints_attr("pads") or (0,) * (2 * axes)
     if axes != len(shape) - 2 or len(strides) != axes or len(pads) != 2 * axes or node.shape(1) != shape:
-        raise node.fail(INVALID_NODE, f"kernel_shape {list(kernel)} for the input {list(shape)}")
+        raise node.invalid(f"kernel_shape {list(kernel)} for the input {list(shape)}")
     full = tuple((shape[2 + k] - 1) * strides[k] - pads[k] - pads[axes + k] + kernel[k] for k in range(axes))
     made = (*shape[:2], *full)
     target = node.ints(2) if node.has_input(2) else made
     if len(target) != len(made) or any(want < have for want, have in zip(target, made, strict=True)):
-        raise node.fail(INVALID_NODE, f"output_shape {list(target)} is smaller than {list(made)}")
+        raise node.invalid(f"output_shape {list(target)} is smaller than {list(made)}")
     node.budget(target, 8)
     index = from_front(node, node.constant(1), math.prod(made)).reshape(-1)
     coordinates = np.ravel_multi_index(np.unravel_index(index, made), target)

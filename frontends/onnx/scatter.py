@@ -15,9 +15,8 @@ from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.gather import from_front, row_strides
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import Array, DType
 
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
@@ -35,7 +34,7 @@ def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates
         rows = emit.extents(data)[0]
         source = np.arange(rows)
         source[position] = rows + np.arange(position.size)
-        return gather_slices(g, g.add(Concat(0), data, updates), 0, source)
+        return gather_slices(g, emit.concat(g, [data, updates], 0), 0, source)
     if data.dtype is not DType.FLOAT32 and reduction in ("max", "min"):
         raise node.fail(UNSUPPORTED_TYPE, f"reduction='{reduction}' of {node.element(0)}", "supported: floating point")
     rounds = _rounds(position)
@@ -43,7 +42,7 @@ def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates
         raise node.fail(TOO_LARGE, f"{len(rounds)} updates of one element")
     rows, width = emit.extents(data)
     neutral = np.full((1, width), _NEUTRAL[reduction]).astype(data.dtype.numpy)
-    joined = g.add(Concat(0), g.constant(neutral, name="neutral"), updates)
+    joined = emit.concat(g, [g.constant(neutral, name="neutral"), updates], 0)
     for number in rounds:
         source = np.zeros(rows, np.int64)
         source[position[number]] = 1 + number
@@ -69,7 +68,7 @@ def scatter_nd(node: OnnxNode, g: Graph) -> Result:
     depth = index.shape[-1]
     table = index.reshape(-1, depth)
     if depth > len(shape) or node.shape(2) != index.shape[:-1] + shape[depth:]:
-        raise node.fail(INVALID_NODE, f"indices {list(index.shape)} and updates {list(node.shape(2))}")
+        raise node.invalid(f"indices {list(index.shape)} and updates {list(node.shape(2))}")
     strides = row_strides(shape[:depth])
     position = sum(from_front(node, table[:, k], shape[k]) * strides[k] for k in range(depth))
     if not table.size:
@@ -88,7 +87,7 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
     shape, index = node.shape(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
     if node.shape(2) != index.shape or index.ndim != len(shape):
-        raise node.fail(INVALID_NODE, f"indices {list(index.shape)} and updates {list(node.shape(2))}")
+        raise node.invalid(f"indices {list(index.shape)} and updates {list(node.shape(2))}")
     if not index.size:
         return node.result(node.input(0))
     grids: list[Array] = [grid.reshape(-1) for grid in np.indices(index.shape)]
@@ -124,13 +123,13 @@ def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
         or len(new) != len(shape)
         or any(a != b for k, (a, b) in enumerate(zip(shape, new, strict=True)) if k != axis)
     ):
-        raise node.fail(INVALID_NODE, f"an update {list(new)} of a cache {list(shape)} along axis {axis}")
+        raise node.invalid(f"an update {list(new)} of a cache {list(shape)} along axis {axis}")
     starts = node.constant(2).reshape(-1).astype(np.int64) if node.has_input(2) else np.zeros(shape[0], np.int64)
     place = starts[:, None] + np.arange(new[axis])
     if node.choice("mode", "linear", ("linear", "circular")) == "circular":
         place %= shape[axis]
     if starts.size != shape[0] or place.min(initial=0) < 0 or place.max(initial=0) >= shape[axis]:
-        raise node.fail(INVALID_NODE, f"writes at {starts.tolist()[:8]}, past the end of the {shape[axis]} entries")
+        raise node.invalid(f"writes at {starts.tolist()[:8]}, past the end of the {shape[axis]} entries")
     position = (place + np.arange(shape[0])[:, None] * shape[axis]).reshape(-1)
     cache, update = (_as_rows(g, node.input(index), 0, axis) for index in (0, 1))
     return node.result(_from_rows(g, scatter_rows(node, g, cache, position, update, "none"), shape, 0, axis))
@@ -142,9 +141,9 @@ def reverse_sequence(node: OnnxNode, g: Graph) -> Result:
     shape, lengths = node.shape(0), node.ints(1)
     batch, time = node.attr("batch_axis", 1), node.attr("time_axis", 0)
     if {batch, time} != {0, 1} or len(shape) < 2 or len(lengths) != shape[batch]:
-        raise node.fail(INVALID_NODE, f"batch_axis={batch}, time_axis={time}, {len(lengths)} lengths for {list(shape)}")
+        raise node.invalid(f"batch_axis={batch}, time_axis={time}, {len(lengths)} lengths for {list(shape)}")
     if any(not 0 <= length <= shape[time] for length in lengths):
-        raise node.fail(INVALID_NODE, f"a length outside 0 to {shape[time]}")
+        raise node.invalid(f"a length outside 0 to {shape[time]}")
     node.budget((shape[batch], shape[time]), 8, "index")
     steps, ends = np.arange(shape[time])[None, :], np.array(lengths)[:, None]
     index = np.where(steps < ends, ends - 1 - steps, steps) + np.arange(shape[batch])[:, None] * shape[time]

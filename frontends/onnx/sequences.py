@@ -8,9 +8,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import Array
 
 
@@ -25,7 +23,7 @@ def _index(node: OnnxNode, index: int, count: int, past_end: bool = False) -> in
     """Return a nonnegative index into a sequence."""
     at = int(node.scalar(index))
     if not -count <= at < count + past_end:
-        raise node.fail(INVALID_NODE, f"position {at} in a sequence of {count} tensors")
+        raise node.invalid(f"position {at} in a sequence of {count} tensors")
     return at + count if at < 0 else at
 
 
@@ -76,7 +74,7 @@ def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
     """Concatenate all tensors, or stack them along a new axis."""
     items = node.sequence(0)
     if not items or any(item.element is not items[0].element or item.quant is not None for item in items):
-        raise node.fail(INVALID_NODE, "its sequence is empty, or has tensors of different types")
+        raise node.invalid("its sequence is empty, or has tensors of different types")
     is_new = bool(node.attr("new_axis", 0))
     shapes = [tuple(int(extent) for extent in item.shape) for item in items]
     axis = node.axis(node.required_attr("axis", 0), len(shapes[0]) + is_new)
@@ -88,8 +86,8 @@ def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
         if 0 not in shape
     ]
     if not values:
-        raise node.fail(INVALID_NODE, "all tensors of its sequence are empty")
-    value = g.add(Concat(axis), *values) if len(values) > 1 else values[0]
+        raise node.invalid("all tensors of its sequence are empty")
+    value = emit.concat(g, values, axis)
     roots = frozenset[str]().union(*(item.roots for item in items))
     return OnnxTensor(node.output_names[0], items[0].element, value.shape, None, value, None, roots)
 
@@ -104,13 +102,13 @@ def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
         sizes = node.ints(1)
         if node.rank(1) == 0:
             if sizes[0] < 1:
-                raise node.fail(INVALID_NODE, f"parts of {sizes[0]} elements")
+                raise node.invalid(f"parts of {sizes[0]} elements")
             sizes = tuple(min(sizes[0], extent - start) for start in range(0, extent, sizes[0]))
     else:
         keeps_axis = bool(node.attr("keepdims", 1))
         sizes = (1,) * extent
     if sum(sizes) != extent or min(sizes, default=0) < 0:
-        raise node.fail(INVALID_NODE, f"parts {list(sizes)} of extent {extent}")
+        raise node.invalid(f"parts {list(sizes)} of extent {extent}")
     tensor, items, start = node.tensor(0), [], 0
     for number, size in enumerate(sizes):
         target = tuple(size if k == axis else n for k, n in enumerate(shape) if k != axis or keeps_axis)
@@ -138,7 +136,7 @@ def sequence_map(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
             if found is not None and found.items is not None:
                 others = node.sequence(index)
                 if len(others) != len(first):
-                    raise node.fail(INVALID_NODE, f"sequences of {len(first)} and {len(others)} tensors")
+                    raise node.invalid(f"sequences of {len(first)} and {len(others)} tensors")
                 arguments.append(others[number])
             else:
                 arguments.append(node.tensor(index))
@@ -159,7 +157,7 @@ def optional_value(node: OnnxNode, _: Graph) -> OnnxTensor:
     """The value of the optional."""
     found = node.inputs[0] if node.inputs else None
     if found is None:
-        raise node.fail(INVALID_NODE, "has no value", "supported: optional values that are there")
+        raise node.invalid("has no value", "supported: optional values that are there")
     node.read_inputs.add(0)
     node.optional_attr("type")
     return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.node import OnnxNode
 from tpuconvert.frontends.open_extents import is_open
-from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
+from tpuconvert.schema.errors import UNKNOWN_SHAPE
 
 
 def attr_or_input(node: OnnxNode, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
@@ -29,18 +29,18 @@ def reshape_target(node: OnnxNode) -> tuple[int, ...]:
     if not allow_zero:
         for axis, extent in enumerate(target):
             if extent == 0 and axis >= len(shape):
-                raise node.fail(INVALID_NODE, f"target shape {target} copies axis {axis} of rank {len(shape)}")
+                raise node.invalid(f"target shape {target} copies axis {axis} of rank {len(shape)}")
             target[axis] = shape[axis] if extent == 0 else extent
     if target.count(-1) > 1 or any(extent < -1 for extent in target):
-        raise node.fail(INVALID_NODE, f"target shape {target}")
+        raise node.invalid(f"target shape {target}")
     count = math.prod(shape)
     if -1 in target:
         known = math.prod(extent for extent in target if extent != -1)
         if known == 0 or count % known:
-            raise node.fail(INVALID_NODE, f"shape {list(shape)} does not fit {target}")
+            raise node.invalid(f"shape {list(shape)} does not fit {target}")
         target[target.index(-1)] = count // known
     if math.prod(target) != count:
-        raise node.fail(INVALID_NODE, f"shape {list(shape)} does not fit {target}")
+        raise node.invalid(f"shape {list(shape)} does not fit {target}")
     return tuple(target)
 
 
@@ -49,7 +49,7 @@ def flatten_target(node: OnnxNode) -> tuple[int, int]:
     shape = node.shape(0)
     axis = node.attr("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        raise node.fail(INVALID_NODE, f"axis {axis} is outside rank {len(shape)}")
+        raise node.invalid(f"axis {axis} is outside rank {len(shape)}")
     axis += len(shape) if axis < 0 else 0
     return math.prod(shape[:axis]), math.prod(shape[axis:])
 
@@ -62,7 +62,7 @@ def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
         return tuple(extent for extent in shape if extent != 1)  # raises an error for a symbolic extent
     removed = node.axes(axes, len(shape))
     if any(shape[axis] != 1 for axis in removed):
-        raise node.fail(INVALID_NODE, f"axes {list(removed)} of shape {list(shape)} do not all have extent 1")
+        raise node.invalid(f"axes {list(removed)} of shape {list(shape)} do not all have extent 1")
     return tuple(extent for axis, extent in enumerate(shape) if axis not in removed)
 
 
@@ -71,7 +71,7 @@ def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:
     shape = node.shape(0)
     axes = attr_or_input(node, "axes", 1, 13)
     if axes is None:
-        raise node.fail(INVALID_NODE, "lacks its axes")
+        raise node.invalid("lacks its axes")
     rank = len(shape) + len(axes)
     new = node.axes(axes, rank)
     rest = iter(shape)
@@ -85,7 +85,7 @@ def transpose_order(node: OnnxNode) -> tuple[int, ...]:
     if order is None:
         return tuple(reversed(range(rank)))
     if sorted(order) != list(range(rank)):
-        raise node.fail(INVALID_NODE, f"perm {list(order)} is no order of {rank} axes")
+        raise node.invalid(f"perm {list(order)} is no order of {rank} axes")
     return order
 
 
@@ -133,15 +133,15 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
     extent = shape[axis]
     if sizes is not None:
         if sum(sizes) != extent or any(size < 0 for size in sizes):
-            raise node.fail(INVALID_NODE, f"sizes {list(sizes)} do not add up to the extent {extent}")
+            raise node.invalid(f"sizes {list(sizes)} do not add up to the extent {extent}")
         return axis, list(sizes)
     count = node.attr("num_outputs", len(node.output_names)) if node.version >= 18 else len(node.output_names)
     if count < 1 or (extent % count and node.version < 18):
-        raise node.fail(INVALID_NODE, f"extent {extent} cannot be split into {count} equal parts")
+        raise node.invalid(f"extent {extent} cannot be split into {count} equal parts")
     size = -(-extent // count)
     parts = [size] * (count - 1)
     if extent - sum(parts) < 0:
-        raise node.fail(INVALID_NODE, f"extent {extent} cannot be split into {count} parts")
+        raise node.invalid(f"extent {extent} cannot be split into {count} parts")
     return axis, [*parts, extent - sum(parts)]
 
 
@@ -184,11 +184,11 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise node.fail(INVALID_NODE, f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps")
+        raise node.invalid(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps")
     found = []
     for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
         if step == 0:
-            raise node.fail(INVALID_NODE, "a step is 0")
+            raise node.invalid("a step is 0")
         if is_open(shape[axis]) and (start, step) == (0, 1) and (end >= _TO_THE_END or end == shape[axis]):
             continue
         taken = range(*slice(start, end, step).indices(shape[axis]))
@@ -208,7 +208,7 @@ def pads_per_axis(node: OnnxNode) -> list[tuple[int, int]]:
         pads = node.ints(1)
     axes = node.axes(node.ints(3), rank) if node.has_input(3) else tuple(range(rank))
     if len(pads) != 2 * len(axes):
-        raise node.fail(INVALID_NODE, f"{len(pads)} pads for {len(axes)} axes")
+        raise node.invalid(f"{len(pads)} pads for {len(axes)} axes")
     found = [(0, 0)] * rank
     for index, axis in enumerate(axes):
         found[axis] = (int(pads[index]), int(pads[index + len(axes)]))

@@ -21,13 +21,14 @@ from tpuconvert.frontends.onnx.convolution import (
     check_channels,
     convolve,
     kernel_of,
+    plane_parameters,
     read_window,
     split_total,
 )
 from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.pad import Pad, PadType
@@ -50,22 +51,11 @@ def conv_transpose(node: OnnxNode, g: Graph) -> Value:
     if len(extents) == 3:
         return _insert_zeros_and_convolve(node, g, x, w, bias, window, pads, groups)
     line = len(extents) == 1
-    (top, bottom), (left, right) = ((0, 0), pads[0]) if line else pads
-    stride_h, stride_w = (1, window.strides[0]) if line else window.strides
-    dh, dw = (1, window.dilations[0]) if line else window.dilations
+    parameters = plane_parameters(window.strides, window.dilations, pads, groups)
     # The TPU operator accepts negative pads only after the data, and only smaller than one stride.
-    beyond = (max(-top, 0), max(-bottom - (stride_h - 1), 0), max(-left, 0), max(-right - (stride_w - 1), 0))
-    op = Deconv(
-        dh=dh,
-        dw=dw,
-        stride_h=stride_h,
-        stride_w=stride_w,
-        pad_h_t=top + beyond[0],
-        pad_h_b=bottom + beyond[1],
-        pad_w_l=left + beyond[2],
-        pad_w_r=right + beyond[3],
-        groups=groups,
-    )
+    lowest = {"pad_h_t": 0, "pad_h_b": 1 - parameters["stride_h"], "pad_w_l": 0, "pad_w_r": 1 - parameters["stride_w"]}
+    beyond = tuple(max(limit - parameters[side], 0) for side, limit in lowest.items())
+    op = Deconv(**parameters | {side: max(parameters[side], limit) for side, limit in lowest.items()})
     if any(beyond):
         y = g.add(op, as_plane(g, x) if line else x, as_plane(g, w) if line else w)
         y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 0, *beyond)), y)
@@ -81,9 +71,9 @@ def _transposed_pads(node: OnnxNode, window: Window, extents: Sequence[int]) -> 
     extra = node.ints_attr("output_padding") or (0,) * axes
     wanted = node.ints_attr("output_shape")
     if len(extra) != axes or (wanted is not None and len(wanted) not in (axes, axes + 2)):
-        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} or output_shape {wanted} for {axes} axes")
+        raise node.invalid(f"output_padding {list(extra)} or output_shape {wanted} for {axes} axes")
     if any(not 0 <= more < max(s, d) for more, s, d in zip(extra, window.strides, window.dilations, strict=True)):
-        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} is not below the strides {list(window.strides)}")
+        raise node.invalid(f"output_padding {list(extra)} is not below the strides {list(window.strides)}")
     found = []
     for axis, extent in enumerate(extents):
         stride = window.strides[axis]
@@ -156,30 +146,19 @@ def col2im(node: OnnxNode, g: Graph) -> Result:
     strides, dilations = (node.ints_attr(name) or (1,) * axes for name in ("strides", "dilations"))
     pads = node.ints_attr("pads") or (0,) * (2 * axes)
     if not len(block) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes or node.rank(0) != 3:
-        raise node.fail(INVALID_NODE, f"block {list(block)}, strides, dilations or pads for the image {list(image)}")
+        raise node.invalid(f"block {list(block)}, strides, dilations or pads for the image {list(image)}")
     batch, rows, columns = node.shape(0)
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, block, strict=True)]
     steps = [(image[k] + pads[k] + pads[k + axes] - reach[k]) // strides[k] + 1 for k in range(axes)]
     size = math.prod(block)
     if min(block) < 1 or min(strides) < 1 or rows % size or min(steps) < 1 or math.prod(steps) != columns:
-        raise node.fail(
-            INVALID_NODE, f"columns {list(node.shape(0))} for blocks {list(block)} of the image {list(image)}"
-        )
+        raise node.invalid(f"columns {list(node.shape(0))} for blocks {list(block)} of the image {list(image)}")
     channels = rows // size
     after = [(steps[k] - 1) * strides[k] + reach[k] - pads[k] - image[k] for k in range(axes)]
     if axes == 2:
         kernels = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *block), (channels, 1, 1, 1))
-        op = Deconv(
-            dh=dilations[0],
-            dw=dilations[1],
-            stride_h=strides[0],
-            stride_w=strides[1],
-            pad_h_t=pads[0],
-            pad_h_b=after[0],
-            pad_w_l=pads[1],
-            pad_w_r=after[1],
-            groups=channels,
-        )
+        sides = tuple((pads[k], after[k]) for k in range(2))
+        op = Deconv(**plane_parameters(strides, dilations, sides, channels))
         plane = emit.reshape(g, x, (batch, rows, *steps))
         return node.result(g.add(op, plane, emit.float_constant(g, kernels, "kernels")))
     node.budget((size * columns, math.prod(image)), 4, "matrix of places")
