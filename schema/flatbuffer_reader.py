@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpuconvert.schema.array_fields import LONG
-from tpuconvert.schema.flatbuffer_schema import INLINE, SCALAR_CODES, Field, Kind, Schema, Table
+from tpuconvert.schema.flatbuffer_schema import SCALAR_CODES, Field, Kind, Schema, Table
 from tpuconvert.schema.types import Array
 
 _ARRAY_TYPES = {"i64": "<i8", "u64": "<u8", "f64": "<f8"}
@@ -106,7 +106,7 @@ def read(
 
     Args:
         buffer: the whole file.
-        schema: description of the tables. Structs cannot be read.
+        schema: description of the tables.
         root: name of the root table.
         identifier: the four bytes at offset 4.
         rows: a named tuple class per table. Fields of the table that the class lacks are not read. Of the fields that
@@ -312,7 +312,7 @@ class _Walk:
 
     def _offsets(self, tables: _Tables, field: Field) -> Array:
         """Return the offset of a field in each table, 0 where it is not stored."""
-        entry, size = 4 + 2 * field.slot, field.size if field.kind in INLINE else 4
+        entry, size = 4 + 2 * field.slot, field.size if field.kind is Kind.SCALAR else 4
         has_entry = entry + 2 <= tables.vtable_sizes
         offsets = self._load_sizes("H", (tables.vtables + entry) * has_entry) * has_entry
         self._refuse(
@@ -322,26 +322,25 @@ class _Walk:
         )
         if field.required:
             self._refuse(offsets == 0, lambda i: "required, but missing", f".{field.name}")
-        alignment = field.alignment if field.kind in INLINE else 4
         self._refuse(
-            (offsets != 0) & ((tables.positions + offsets) % alignment != 0),
-            lambda i: f"byte {tables.positions[i] + offsets[i]} is not aligned to {alignment}",
+            (offsets != 0) & ((tables.positions + offsets) % size != 0),
+            lambda i: f"byte {tables.positions[i] + offsets[i]} is not aligned to {size}",
             f".{field.name}",
         )
         return offsets
 
     def _tags(self, tables: _Tables, field: Field) -> Array:
         """Return the tag of a union in each table."""
-        offsets = self._offsets(tables, Field(f"{field.name}_type", field.slot - 1, Kind.SCALAR, "u8", 1, 1))
+        offsets = self._offsets(tables, Field(f"{field.name}_type", field.slot - 1, Kind.SCALAR, "u8", 1))
         tags: Array = self._load("B", tables.positions + offsets) * (offsets != 0)
         return tags
 
     def _read_field(self, field: Field, at: Array, depth: int, is_read: bool) -> list[Any]:
         """Read a field of some tables at its positions; it is no union."""
-        if field.kind in INLINE:
+        if field.kind is Kind.SCALAR:
             return self._load(SCALAR_CODES[field.type], at).tolist() if is_read else []
         targets = self._follow(at)
-        if field.kind in (Kind.SCALAR_VECTOR, Kind.STRUCT_VECTOR):
+        if field.kind is Kind.SCALAR_VECTOR:
             return self._read_scalars(field, targets, is_read)
         if field.kind in (Kind.STRING_VECTOR, Kind.TABLE_VECTOR):
             return self._read_vectors(field, targets, depth, is_read)
@@ -369,7 +368,7 @@ class _Walk:
             values = _scatter(read, chosen, values) if is_read else values
         return values
 
-    def _lengths(self, starts: Array, size: int, alignment: int) -> Array:
+    def _lengths(self, starts: Array, size: int) -> Array:
         """Check the bounds of vectors and return their lengths."""
         self._visit(len(starts))
         lengths = self._load_sizes("I", starts)
@@ -378,13 +377,13 @@ class _Walk:
             lambda i: f"{lengths[i]} elements of {size} bytes at byte {starts[i]} leave the file of {self._end} bytes",
         )
         self._refuse(
-            (lengths != 0) & ((starts + 4) % alignment != 0),
-            lambda i: f"elements at byte {starts[i] + 4} are not aligned to {alignment}",
+            (lengths != 0) & ((starts + 4) % size != 0),
+            lambda i: f"elements at byte {starts[i] + 4} are not aligned to {size}",
         )
         return lengths
 
     def _read_strings(self, starts: Array) -> list[Any]:
-        ends = starts + 4 + self._lengths(starts, 1, 1)
+        ends = starts + 4 + self._lengths(starts, 1)
         self._refuse(
             (ends >= self._end) | (self._load("B", np.minimum(ends, self._end - 1)) != 0),
             lambda i: f"string at byte {starts[i]} does not end with a zero byte",
@@ -404,8 +403,7 @@ class _Walk:
         return texts
 
     def _read_scalars(self, field: Field, starts: Array, is_read: bool) -> list[Any]:
-        """Read vectors of scalars, or verify vectors of structs."""
-        lengths = self._lengths(starts, field.size, field.alignment)
+        lengths = self._lengths(starts, field.size)
         self._spend(field.size * int(lengths.sum()))
         if not is_read:
             return []
@@ -419,7 +417,7 @@ class _Walk:
 
     def _read_vectors(self, field: Field, starts: Array, depth: int, is_read: bool) -> list[Any]:
         """Read vectors of strings or tables: one offset per element."""
-        lengths = self._lengths(starts, 4, 4)
+        lengths = self._lengths(starts, 4)
         total = int(lengths.sum())
         self._spend(4 * total)
         if total > self._visits_left:  # before arrays of that size are made

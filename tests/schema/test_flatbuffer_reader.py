@@ -16,13 +16,11 @@ from tpuconvert.schema.flatbuffer_schema import Kind, Schema
 
 SCHEMA = Schema(
     tables={
-        "Root": "version:u32=3 name:str! tensors:[Tensor] labels:[str] size:Size boxes:[Size] "
-        "option:<Option> child:Root",
+        "Root": "version:u32=3 name:str! tensors:[Tensor] labels:[str] _ _ option:<Option> child:Root",
         "Tensor": "shape:[i32] type:i8 offset:u64 weights:[f64] flag:bool=true",
         "Conv": "stride:i32=1 bias:f32=0.5",
         "Pool": "_ window:[i16]",
     },
-    structs={"Size": "h:i16 w:i64"},
     unions={"Option": ("Conv", "Pool")},
 )
 
@@ -32,14 +30,6 @@ def _vector(builder: flatbuffers.Builder, offsets: list[int]) -> int:
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)
     return int(builder.EndVector())
-
-
-def _size(builder: flatbuffers.Builder, h: int, w: int) -> int:
-    builder.Prep(8, 16)
-    builder.PrependInt64(w)
-    builder.Pad(6)
-    builder.PrependInt16(h)
-    return int(builder.Offset())
 
 
 def build(*, tag: int = 2, with_name: bool = True, depth: int = 0, identifier: bytes = b"TEST") -> bytes:
@@ -69,10 +59,6 @@ def build(*, tag: int = 2, with_name: bool = True, depth: int = 0, identifier: b
         tensors.append(builder.EndObject())
     tensor_vector = _vector(builder, tensors)
     labels = _vector(builder, [builder.CreateString(text) for text in ("a", "ünï", "")])
-    builder.StartVector(16, 2, 8)
-    for h, w in ((1, 2), (3, 4)):
-        _size(builder, h, w)
-    boxes = builder.EndVector()
     if tag == 1:
         builder.StartObject(2)
         builder.PrependInt32Slot(0, 9, 1)
@@ -90,8 +76,6 @@ def build(*, tag: int = 2, with_name: bool = True, depth: int = 0, identifier: b
     builder.PrependUOffsetTRelativeSlot(1, name, 0)
     builder.PrependUOffsetTRelativeSlot(2, tensor_vector, 0)
     builder.PrependUOffsetTRelativeSlot(3, labels, 0)
-    builder.PrependStructSlot(4, _size(builder, 8, 9), 0)
-    builder.PrependUOffsetTRelativeSlot(5, boxes, 0)
     builder.PrependUint8Slot(6, tag, 0)
     builder.PrependUOffsetTRelativeSlot(7, option, 0)
     builder.PrependUOffsetTRelativeSlot(8, child, 0)
@@ -122,8 +106,6 @@ def _read_table(buffer: bytes, accessor: Any, name: str) -> int:
         at = accessor.Pos + offset
         if field.kind is Kind.SCALAR:
             accessor.Get(_FLAGS[field.type], at)
-        elif field.kind is Kind.STRUCT:
-            assert len(buffer[at : at + field.size]) == field.size
         elif field.kind is Kind.STRING:
             accessor.String(at)
         elif field.kind is Kind.TABLE:
@@ -139,8 +121,6 @@ def _read_table(buffer: bytes, accessor: Any, name: str) -> int:
                 element = start + index * field.size
                 if field.kind is Kind.SCALAR_VECTOR:
                     accessor.Get(_FLAGS[field.type], element)
-                elif field.kind is Kind.STRUCT_VECTOR:
-                    assert len(buffer[element : element + field.size]) == field.size
                 elif field.kind is Kind.STRING_VECTOR:
                     accessor.String(element)
                 else:
@@ -170,8 +150,6 @@ class Tensor(NamedTuple):
 
 
 class Root(NamedTuple):
-    """All fields but the structs, which cannot be read."""
-
     name: str
     version: int = 3
     tensors: tuple[Tensor, ...] = ()
@@ -203,7 +181,7 @@ def field_position(buffer: bytes, slot: int) -> int:
 def test_valid_files_pass(tag: int) -> None:
     buffer = build(tag=tag, depth=3)
     check(buffer)
-    assert read_all(buffer) == 8 + (3 + 4 + 4) + (2 + 2 + 1) + 1  # root; tensors; children; option
+    assert read_all(buffer) == 6 + (3 + 4 + 4) + (2 + 2 + 1) + 1  # root; tensors; children; option
 
 
 def test_reads_every_kind_of_field() -> None:
@@ -218,10 +196,9 @@ def test_reads_every_kind_of_field() -> None:
 
 def test_description_is_parsed() -> None:
     fields = {field.name: field for field in SCHEMA.tables["Root"].fields}
-    assert [field.slot for field in SCHEMA.tables["Root"].fields] == [0, 1, 2, 3, 4, 5, 7, 8]
+    assert [field.slot for field in SCHEMA.tables["Root"].fields] == [0, 1, 2, 3, 7, 8]
     assert fields["version"].default == 3
     assert fields["name"].required
-    assert SCHEMA.structs["Size"] == (16, 8)  # h at 0, w at 8
     assert SCHEMA.tables["Tensor"].fields[4].default is True
     assert SCHEMA.tables["Pool"].fields[0].slot == 1
 
@@ -266,7 +243,7 @@ def test_reports_path_of_nested_error() -> None:
 
 def test_huge_vector_lengths_are_refused_by_bounds() -> None:
     buffer = build()
-    for slot in (1, 2, 3, 5):
+    for slot in (1, 2, 3):
         position = field_position(buffer, slot)
         vector = position + struct.unpack_from("<I", buffer, position)[0]
         with pytest.raises(FlatBufferError, match="leave the file"):
