@@ -24,7 +24,7 @@ _DEFAULTS: dict[type, dict[str, Any]] = {}
 
 
 def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Made:
-    """Create the object that ``cls(**values, **arrays)`` would create with tuples in place of the arrays.
+    """Create the object that ``cls(**values, **arrays)`` would create with tuples instead of arrays.
 
     Args:
         cls: a dataclass.

@@ -42,7 +42,7 @@ def parse_chip(text: str | Chip) -> Chip:
     """Return the chip of a name.
 
     Raises:
-        ValueError: the name is none that is accepted; the message says which chip to choose.
+        ValueError: the name is not accepted; the message names the chip to choose.
     """
     if isinstance(text, Chip):
         return text

@@ -103,7 +103,7 @@ ZP_IN_RANGE_V2 = Rule(
         _representable(zero_point, dtype)
         for prefixes, dtype in ((("izp", "lzp"), a.ins[0]), (("kzp", "rzp"), a.ins[1]))
         for prefix in prefixes
-        for zero_point in _listed(a, prefix)
+        for zero_point in _zero_points_of(a, prefix)
     ),
 )
 
@@ -116,7 +116,7 @@ def _representable(zero_point: int, dtype: DType) -> bool:
     return zero_point == 0 if dtype.is_float else dtype.holds(zero_point)
 
 
-def _listed(a: Assignment, prefix: str) -> Iterator[int]:
+def _zero_points_of(a: Assignment, prefix: str) -> Iterator[int]:
     """The zero point of one operand: the number and the vector, whichever the operator has."""
     op: Op = a.op
     yield getattr(op, f"{prefix}_val", 0)

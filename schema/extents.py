@@ -1,6 +1,6 @@
 """Shape arithmetic on extents, which are numbers or names of dynamic dimensions.
 
-The result of arithmetic on a name is a name too, spelled as the formula (``H+2``, ``3*H*W``): equal names mean equal
+The result of arithmetic on a name is a name too, written as the formula (``H+2``, ``3*H*W``): equal names mean equal
 extents. Names of data-dependent extents begin with ``?``; two of them may differ although their names are equal.
 """
 
@@ -33,14 +33,14 @@ def plus(*terms: Dim) -> Dim:
 
 
 def times(*factors: Dim) -> Dim:
-    """Product of extents, in a spelling that does not depend on the order of the factors."""
+    """Product of extents. The name does not depend on the order of the factors."""
     number, names = factorize(factors)
     if not names or number == 0:
         return number
-    spelled = sorted(names.elements())
-    if number == 1 and len(spelled) == 1:
-        return _without_parentheses(spelled[0])
-    return "*".join([str(number), *spelled] if number != 1 else spelled)
+    sorted_names = sorted(names.elements())
+    if number == 1 and len(sorted_names) == 1:
+        return _without_parentheses(sorted_names[0])
+    return "*".join([str(number), *sorted_names] if number != 1 else sorted_names)
 
 
 def ceil_div(extent: Dim, step: int) -> Dim:

@@ -66,7 +66,7 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
         graph=graph,
         attributes=tuple(encoder.attributes),
         buffers=tuple(buffers),
-        notes=tuple(tpum.Note(kind=note.kind, node=note.node, message=note.message) for note in model.notes),
+        notes=tuple(tpum.Note(note.kind, note.node, note.message) for note in model.notes),
         preprocessing=_entries(model.preprocessing),
         metadata=_entries(model.metadata),
         grouping=_grouping(model.grouping),
@@ -241,33 +241,19 @@ class _GraphEncoder:
         return place
 
     def _port(self, port: Port) -> tpum.Port:
-        return tpum.Port(
-            name=port.name, dtype=port.dtype, shape=self._shape(port.shape), quantization=_quantization(port.quant)
-        )
+        return tpum.Port(port.name, port.dtype, self._shape(port.shape), _quantization(port.quant))
 
 
 def _grouping(grouping: Grouping | None) -> tpum.Grouping | None:
     if grouping is None:
         return None
-    groups = (
-        tpum.Group(
-            first=group.first,
-            count=group.count,
-            tiles_n=group.tiles.n,
-            tiles_c=group.tiles.c,
-            tiles_h=group.tiles.h,
-            keeps_constants=group.keeps_constants,
-        )
-        for group in grouping.groups
-    )
+    groups = (tpum.Group(group.first, group.count, *group.tiles, group.keeps_constants) for group in grouping.groups)
     memory = grouping.memory
-    return tpum.Grouping(
-        lanes=memory.lanes, lane_bytes=memory.lane_bytes, row_bytes=memory.row_bytes, groups=tuple(groups)
-    )
+    return tpum.Grouping(memory.lanes, memory.lane_bytes, memory.row_bytes, tuple(groups))
 
 
 def _source(source: Source) -> tpum.Source:
-    return tpum.Source(file=_base_name(source.file), node=source.node, op=source.op)
+    return tpum.Source(_base_name(source.file), source.node, source.op)
 
 
 @functools.lru_cache(16)

@@ -40,7 +40,7 @@ def note_input(path: str | os.PathLike[str]) -> None:
 def refuse_input(path: str | os.PathLike[str], files: Iterable[str] = ()) -> None:
     """Refuse to write a file that is one of ``files`` or recorded in an open scope.
 
-    Files are compared by device and inode, so that different spellings of a path and links are recognized.
+    Files are compared by device and inode, so that links and different paths of one file are recognized.
 
     Raises:
         UsageError: the file is one of them.

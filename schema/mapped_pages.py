@@ -146,12 +146,12 @@ def own_constants(graph: Graph) -> None:
     """
     for value in graph.values:
         if value.data is not None:
-            value.data = _owned(value.data)
+            value.data = _copy_if_mapped(value.data)
         if value.stored is not None:
-            value.stored = _owned(value.stored)
+            value.stored = _copy_if_mapped(value.stored)
 
 
-def _owned(array: Array) -> Array:
+def _copy_if_mapped(array: Array) -> Array:
     mapped = _mapping(array)
     return array if mapped is None or len(mapped) >= STAYING_MAPPED else array.copy()
 

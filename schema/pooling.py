@@ -76,7 +76,7 @@ def first_maxima(x: Array, down: Span, along: Span) -> tuple[Array, Array]:
     Shapes: x [N, C, H, W] of INT32 with at most 16 bits in use; both results [N, C, oh, ow] of INT32.
     """
     below = int(np.iinfo(np.int32).min)  # lower than any element, so that padding is never the maximum
-    padded = _padded(x, down, along, below)
+    padded = _pad(x, down, along, below)
     shape = (*x.shape[:2], down.count, along.count)
     largest = np.full(shape, below, np.int32)
     places = np.zeros(shape, np.int32)
@@ -99,12 +99,12 @@ def _every(first: int, span: Span) -> slice:
 
 def _reduce(x: Array, down: Span, along: Span, reduction: Reduction, outside: float) -> Array:
     """Reduce the columns of every window, then its rows, without copies except for the padded image."""
-    padded = _padded(x, down, along, outside)
+    padded = _pad(x, down, along, outside)
     folded = _fold([padded[..., _every(j, along)] for j in range(along.size)], reduction)
     return _fold([folded[:, :, _every(i, down)] for i in range(down.size)], reduction)
 
 
-def _padded(x: Array, down: Span, along: Span, outside: float) -> Array:
+def _pad(x: Array, down: Span, along: Span, outside: float) -> Array:
     """Crop the image to the extent of the windows, or pad it with ``outside``."""
     rows = (down.count - 1) * down.stride + down.size
     columns = (along.count - 1) * along.stride + along.size

@@ -188,7 +188,7 @@ def format_shape(shape: Iterable[Dim]) -> str:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A constant operand of an operator, with a data type of its own.
+    """A constant operand of an operator with its data type.
 
     Raises:
         ValueError: when the value is not representable in the data type; it is never rounded silently.

@@ -72,7 +72,7 @@ def test_same_bytes_in_another_process_and_folder(tmp_path: Path, name: str) -> 
 
 
 def test_bytes_of_the_format(tmp_path: Path) -> None:
-    """A file that everybody has written so far. Whoever changes these bytes on purpose raises FORMAT_VERSION."""
+    """Bytes of a file of this version. A change on purpose needs another FORMAT_VERSION."""
     write_model(tmp_path / "m.tpum", golden())
     assert hashlib.sha256((tmp_path / "m.tpum").read_bytes()).hexdigest() == GOLDEN_SHA256
 
@@ -125,7 +125,7 @@ def test_paths_do_not_enter_the_file(tmp_path: Path) -> None:
         write_model(tmp_path / "m.tpum", FileModel(graph, Chip.BM1686, "1"))
         return (tmp_path / "m.tpum").read_bytes()
 
-    assert made("/home/somebody/") == made("C:\\Users\\else\\") == made("")
+    assert made("/home/user/") == made("C:\\Users\\else\\") == made("")
     assert b"scope/n" in made("")
 
 
@@ -159,7 +159,7 @@ def test_constants_are_read_only_views_of_one_mapping(tmp_path: Path) -> None:
             for region in regions
             if int(region[0].split("-")[0], 16) <= address < int(region[0].split("-")[1], 16)
         )
-        assert name.endswith("m.tpum"), "the array does not lie in the mapped file"
+        assert name.endswith("m.tpum"), "the array is no view of the mapped file"
 
 
 def test_big_endian_and_strided_constants_have_the_same_bytes(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ class Unstorable(Op):
         return (TensorType(F32, (1,)),)
 
 
-def _broken(change: Callable[[FileModel], object]) -> FileModel:
+def _break(change: Callable[[FileModel], object]) -> FileModel:
     model = rich_model()
     change(model)
     return model
@@ -221,7 +221,7 @@ BROKEN: dict[str, Callable[[FileModel], object]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_does_not_write_unreadable_model(tmp_path: Path, name: str) -> None:
-    model = _broken(BROKEN[name])
+    model = _break(BROKEN[name])
     with pytest.raises(InternalError, match="cannot be written"):
         write_model(tmp_path / "m.tpum", model)
     assert list(tmp_path.iterdir()) == []
@@ -249,7 +249,7 @@ def test_reports_unwritable_path(tmp_path: Path, name: str, words: str) -> None:
 
 @pytest.mark.parametrize("missing", ["", "posix_fallocate"])
 def test_large_files_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """They are written to place that was reserved, where the system can do that."""
+    """Space is reserved for them, if the system supports it."""
     write_model(tmp_path / "small.tpum", rich_model())
     monkeypatch.setattr(file_writer, "_MUCH", 100)
     if missing:

@@ -73,7 +73,7 @@ def test_failure_in_the_middle_of_the_weights(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """The system's own limit on the size of a file, in a process of its own."""
+    """The system's own limit on the size of a file, in a separate process."""
     resource = pytest.importorskip("resource", reason="no limits on this system")
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

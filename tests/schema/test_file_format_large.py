@@ -58,7 +58,7 @@ def test_a_constant_beyond_two_gibibytes(sparse: Path) -> None:
 
 def test_the_writer_counts_beyond_four_gibibytes() -> None:
     graph = Graph()
-    for index in range(5):  # of different sizes, so that no content is looked at; they take no memory
+    for index in range(5):  # of different sizes, so that no contents are compared; they take no memory
         graph.output(graph.constant(np.broadcast_to(np.zeros((), np.float32), ((1 << 28) + index,)), "zeros"))
     tables, blobs = encode(FileModel(graph, Chip.BM1686, "1"))
     step = 1 << 30

@@ -222,7 +222,7 @@ def test_wrong_identifier_and_short_files() -> None:
 
 def test_every_truncation_is_refused() -> None:
     buffer = build(depth=2)
-    for length in range(len(buffer) - 2):  # the last string is padded with two bytes that nobody needs
+    for length in range(len(buffer) - 2):  # the last string is padded with two bytes that are not used
         with pytest.raises(FlatBufferError):
             check(buffer[:length])
 

@@ -106,8 +106,8 @@ def node_of(op: Op, types: list[TensorType]) -> Node:
     return graph.nodes[-1]
 
 
-def stated(condition: str, node: Node, chip: Chip) -> bool:
-    """What the expression of the contract says; one that needs an axis the tensor lacks says global."""
+def evaluate_condition(condition: str, node: Node, chip: Chip) -> bool:
+    """Evaluate an expression of the contract; ``global`` if it needs an axis that the tensor lacks."""
     parameters = {k: int(v) if isinstance(v, enum.IntEnum) else v for k, v in node.op.attributes().items()}
     operands = [(node.op.inputs[0].name, value) for value in node.inputs if value is not None]
     operands += [(node.op.outputs[0].name, node.outputs[0])]
@@ -137,7 +137,7 @@ def test_conditions_agree_with_the_contract(name: str) -> None:
     for number in range(CASES_PER_OPERATOR):
         node = node_of(*USES[name](rng))
         for chip in Chip:
-            wanted, found = stated(CONDITIONS[name], node, chip), locality_of(node, chip)
+            wanted, found = evaluate_condition(CONDITIONS[name], node, chip), locality_of(node, chip)
             assert found.is_local == wanted, f"use {number} of seed 18 on {chip.value}: {node.op}, {found}"
             answers.add(found.is_local)
     assert answers == {True, False}

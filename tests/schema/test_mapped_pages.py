@@ -21,7 +21,7 @@ SIZE = 3 * CHUNK + 4321
 PLACES = [(0, 1), (13, CHUNK), (64, CHUNK - 5), (CHUNK - 1, 2 * CHUNK + 3), (4096, 0), (SIZE - 7, 7), (5, SIZE - 5)]
 """Offset and size of constants: across the pieces in which a file is written, at its ends, of no bytes."""
 
-needs_preadv = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system cannot read at a place in a file")
+needs_preadv = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system cannot read at an offset of a file")
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_the_digest_is_that_of_the_whole_file(
     place = file_place(mapped(tmp_path / "source.bin"))
     assert place is not None
     file, buffer = place[0], aligned_buffer(2 * CHUNK)
-    file.read_into(0, buffer[:5000])  # before anybody wants the digest
+    file.read_into(0, buffer[:5000])  # before the digest is requested
     digest = file.digest_while_reading()
     for start, size in ORDERS[order]([(start, min(step, SIZE - start)) for start in range(0, SIZE, step)]):
         file.read_into(start, buffer[:size])
