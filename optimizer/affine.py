@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tpuconvert.optimizer.engine import Skip
+from tpuconvert.optimizer.node_properties import computed_operands, operand, operands
 from tpuconvert.schema.graph import Graph, Node, Value, static
 from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
@@ -63,7 +64,7 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
     Returns:
         k and b per index of ``axis`` of the operand, or the reason why the node has no such form.
     """
-    (x,) = (value for value in node.inputs if value is not None and not value.is_constant)
+    (x,) = computed_operands(node)
     extent = x.shape[axis]
     if not isinstance(extent, int):
         return Skip("the number of channels is dynamic")
@@ -75,7 +76,8 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
     if isinstance(node.op, ScalarArithmetic):
         c, scalar_first = zeros + node.op.scalar.value, node.op.scalar_first
     else:
-        constant, scalar_first = _constant(node)
+        first, second = operand(node), operand(node, 1)
+        constant, scalar_first = (first, True) if first.is_constant else (second, False)
         aligned = (1,) * (x.rank - constant.rank) + constant.array.shape
         if any(length != 1 for position, length in enumerate(aligned) if position != axis):
             return Skip("the constant is not a per-channel vector")
@@ -90,23 +92,14 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
     return Affine(k, zeros) if _is_finite(k) else Skip("a divisor is zero")
 
 
-def _constant(node: Node) -> tuple[Value, bool]:
-    first, second = node.inputs
-    assert first is not None and second is not None
-    return (first, True) if first.is_constant else (second, False)
-
-
 def _of_batch_norm(graph: Graph, node: Node, op: BatchNorm) -> Affine | Skip:
     if not op.use_global_stats:
         return Skip("its statistics are not constant")
     if any(value.uses or graph.is_output(value) for value in node.outputs[1:]):
         return Skip("its statistics have users")
-    mean, variance, *rest = [None if value is None else _vector(value) for value in node.inputs[1:]]
-    gamma, beta = (*rest, None, None)[:2]
-    assert mean is not None and variance is not None
-    if op.scale != 1:
-        factor = 0.0 if op.scale == 0 else 1.0 / op.scale
-        mean, variance = mean * factor, variance * factor
+    factor = 0.0 if op.scale == 0 else 1.0 / op.scale
+    mean, variance = (_vector(operand(node, index)) * factor for index in (1, 2))
+    gamma, beta = _optional(node, 3), _optional(node, 4)
     k = 1.0 / np.sqrt(variance + op.epsilon)
     if not _is_finite(k):
         return Skip("variance + epsilon is not positive in every channel")
@@ -118,16 +111,17 @@ def fold_affine_after(graph: Graph, linear: Node, affine: Affine, name: str | No
     """Return a new linear operator with the result k * y + b, per output channel."""
     if declined := _why_not(linear):
         return declined
-    old_w = linear.inputs[1]
-    assert old_w is not None
+    old_w = operand(linear, 1)
     if isinstance(linear.op, Deconv):
         # [ic, oc / groups, kh, kw]; the rows of a group share its output channels
         per_group = static(old_w.shape)[0] // linear.op.groups
         factor = np.repeat(affine.k.reshape(linear.op.groups, -1), per_group, axis=0)[:, :, None, None]
     else:
         factor = affine.k if isinstance(linear.op, MatrixMul) else affine.k.reshape(-1, *(1,) * (old_w.rank - 1))
-    w = _scaled(old_w, factor)
-    bias = affine.b if (old := _bias(linear)) is None else old * affine.k + affine.b
+    w: Array = np.empty(old_w.array.shape, old_w.dtype.numpy)
+    # Rounded once, without a float64 copy of the weights.
+    np.multiply(old_w.array, factor, out=w, dtype=np.float64, casting="same_kind")
+    bias = affine.b if (old := _optional(linear, 2)) is None else old * affine.k + affine.b
     return _rebuilt(graph, linear, linear.inputs[0], w, bias, name)
 
 
@@ -135,8 +129,7 @@ def fold_affine_before(graph: Graph, linear: Node, x: Value, affine: Affine) -> 
     """Return a new linear operator on x with the result of the old one on k * x + b, per input channel."""
     if declined := _why_not(linear):
         return declined
-    w, shifts = _weights(linear), bool(affine.b.any())
-    bias = _bias(linear)
+    w, bias, shifts = operand(linear, 1).array.astype(np.float64), _optional(linear, 2), bool(affine.b.any())
     if isinstance(linear.op, MatrixMul):
         added, w = affine.b @ w, w * affine.k[:, None]
     elif isinstance(linear.op, Deconv):
@@ -160,11 +153,10 @@ def fold_affine_before(graph: Graph, linear: Node, x: Value, affine: Affine) -> 
 
 
 def _why_not(linear: Node) -> Skip | None:
-    _, w, *rest = linear.inputs
-    assert w is not None
-    if w.stored is not None or any(value is not None and value.stored is not None for value in rest):
+    w, *rest = operands(linear)[1:]
+    if any(value.stored is not None for value in (w, *rest)):
         return Skip("the source file quantizes the weights")
-    if any(value is not None and not value.is_constant for value in rest):
+    if not all(value.is_constant for value in rest):
         return Skip("its bias is not constant")
     if not w.dtype.is_float or not linear.outputs[0].dtype.is_float:
         return Skip("the linear operator is not float")
@@ -174,8 +166,7 @@ def _why_not(linear: Node) -> Skip | None:
 def _rebuilt(
     graph: Graph, linear: Node, x: Value | None, w: Array, bias: Vector | None, name: str | None
 ) -> Value | Skip:
-    old_w, old_b = linear.inputs[1], linear.inputs[2] if len(linear.inputs) > 2 else None
-    assert old_w is not None
+    old_w, old_b = operand(linear, 1), linear.inputs[2] if len(linear.inputs) > 2 else None
     dtype = old_w.dtype.numpy
     w = w.astype(dtype, copy=False)
     b = None if bias is None else bias.astype(dtype, copy=False)
@@ -195,22 +186,9 @@ def _is_finite(array: Array) -> bool:
     return math.isfinite(flat.dot(flat)) or (math.isfinite(flat.min()) and math.isfinite(flat.max()))
 
 
-def _scaled(w: Value, factor: Vector) -> Array:
-    """Multiply weights by a factor in float64, rounded once, without a float64 copy of the weights."""
-    assert w.data is not None
-    result: Array = np.empty(w.data.shape, w.dtype.numpy)
-    np.multiply(w.data, factor, out=result, dtype=np.float64, casting="same_kind")
-    return result
-
-
-def _weights(linear: Node) -> Vector:
-    w = linear.inputs[1]
-    assert w is not None
-    return w.array.astype(np.float64)
-
-
-def _bias(linear: Node) -> Vector | None:
-    value = linear.inputs[2] if len(linear.inputs) > 2 else None
+def _optional(node: Node, index: int) -> Vector | None:
+    """The elements of a constant operand that may be absent."""
+    value = node.inputs[index] if len(node.inputs) > index else None
     return None if value is None else _vector(value)
 
 

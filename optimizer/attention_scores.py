@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from tpuconvert.optimizer.engine import Skip
+from tpuconvert.optimizer.node_properties import operand, operands, scalar_factor
 from tpuconvert.optimizer.rules.tiles import repeats_unit_axes, shrink_repeats
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
@@ -52,8 +52,7 @@ class Scores:
         if node is None or not _uses_transposed_keys(node):
             return
         self.inner.append(node)
-        query, key = node.inputs
-        assert query is not None and key is not None
+        query, key = operands(node)
         rows = self._plain(key, swaps=node.op == BatchMatmul())
         if rows is not None:
             self.operands = [self._plain(query, swaps=False) or query, rows]
@@ -67,8 +66,8 @@ class Scores:
         permute = self._alone(value, Permute)
         if permute is None:
             return None if swaps else value
-        assert isinstance(permute.op, Permute) and permute.inputs[0] is not None
-        x, order = self._unscaled(permute.inputs[0]), permute.op.order
+        assert isinstance(permute.op, Permute)
+        x, order = self._unscaled(operand(permute)), permute.op.order
         if x is permute.inputs[0] and not swaps:
             return value
         self.inner.append(permute)
@@ -96,15 +95,11 @@ class Scores:
     def _unscaled(self, value: Value) -> Value:
         """Multiply the scale by the scalar of a mul or div and return its operand."""
         node = self._alone(value, Muls, Divs)
-        if node is None or node.inputs[0] is None:
+        if node is None:
             return value
-        assert isinstance(node.op, (Muls, Divs))
-        number = node.op.scalar.value
-        if isinstance(node.op, Divs):
-            number = 1 / number if number else math.inf
-        self.scale *= number
+        self.scale *= scalar_factor(node.op)
         self.inner.append(node)
-        return node.inputs[0]
+        return operand(node)
 
 
 def _uses_transposed_keys(node: Node) -> bool:
@@ -120,40 +115,31 @@ def _uses_transposed_keys(node: Node) -> bool:
 
 def _read_add(node: Node) -> tuple[Value, Value] | None:
     """The scores and the mask of an add."""
-    first, second = node.inputs
-    assert first is not None and second is not None
+    first, second = operands(node)
     if _contains_matmul(first):
         return first, second
     return (second, first) if _contains_matmul(second) else None
 
 
-def _contains_matmul(value: Value | None, depth: int = 2 + _MOST_MASKS) -> bool:
+def _contains_matmul(value: Value, depth: int = 2 + _MOST_MASKS) -> bool:
     """Return True if a value is computed by such a matmul, with only scales and masks in between."""
-    node = None if value is None else value.producer
+    node = value.producer
     if node is None or depth == 0:
         return False
     if isinstance(node.op, BatchMatmul):
         return _uses_transposed_keys(node)
     return isinstance(node.op, (Add, ConditionSelect, Divs, Muls)) and any(
-        _contains_matmul(item, depth - 1) for item in node.inputs
+        _contains_matmul(item, depth - 1) for item in operands(node)
     )
 
 
 def _read_select(node: Node) -> tuple[Value, SelectMask] | None:
     """The scores and the mask of a selection between scores and a number."""
-    condition, *branches = node.inputs
-    assert condition is not None
+    condition, *branches = operands(node)
     for index, hidden in enumerate(branches):
-        scores = branches[1 - index]
-        assert hidden is not None
-        if (
-            hidden.is_constant
-            and hidden.array.size == 1
-            and hidden.array.flat[0] <= HIDDEN
-            and _contains_matmul(scores)
-        ):
-            assert scores is not None
-            return scores, SelectMask(condition, float(hidden.array.flat[0]), where_true=index == 0)
+        is_hidden = hidden.is_constant and hidden.array.size == 1 and hidden.array.flat[0] <= HIDDEN
+        if is_hidden and _contains_matmul(branches[1 - index]):
+            return branches[1 - index], SelectMask(condition, float(hidden.array.flat[0]), where_true=index == 0)
     return None
 
 
@@ -196,9 +182,8 @@ def _data(mask: Value | SelectMask) -> Array | None:
 def _mask_of_condition(graph: Graph, mask: SelectMask, name: str) -> Value:
     """The mask of a condition, at the size of the condition before it is broadcast."""
     condition = mask.condition
-    while repeats_unit_axes(condition):
-        assert condition.producer is not None and condition.producer.inputs[0] is not None
-        condition = condition.producer.inputs[0]
+    while (node := condition.producer) is not None and repeats_unit_axes(condition):
+        condition = operand(node)
     numbers = (mask.hidden, 0.0) if mask.where_true else (0.0, mask.hidden)
     branches = (graph.constant(np.full(1, number, np.float32), f"{name}:number") for number in numbers)
     return graph.add(ConditionSelect(), condition, *branches, name=name)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import computed_operands, operands, scalar_factor
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
@@ -59,13 +60,10 @@ def _evaluate(x: Value, nodes: Sequence[Node]) -> Array | None:
     known: dict[Value, Array] = {x: _points().astype(np.float32)}
     with np.errstate(all="ignore"):
         for node in nodes:
-            operands = []
-            for value in node.inputs:
-                assert value is not None
-                if not value.is_constant and value not in known:
-                    return None
-                operands.append(value.array.reshape(1) if value.is_constant else known[value])
-            (known[node.outputs[0]],) = node.op.evaluate(*operands)
+            if not known.keys() >= set(computed_operands(node)):
+                return None
+            arrays = [value.array.reshape(1) if value.is_constant else known[value] for value in operands(node)]
+            (known[node.outputs[0]],) = node.op.evaluate(*arrays)
     return known[nodes[-1].outputs[0]]
 
 
@@ -81,8 +79,7 @@ _KNOWN: tuple[CompositeActivation, ...] = (
 
 def _silus(nodes: Sequence[Node]) -> list[CompositeActivation]:
     """The functions x * sigmoid(alpha * x) for the factors that occur."""
-    factors = [node.op for node in nodes if isinstance(node.op, (Muls, Divs))]
-    alphas = [op.scalar.value if isinstance(op, Muls) else 1 / (op.scalar.value or np.inf) for op in factors]
+    alphas = [scalar_factor(node.op) for node in nodes if isinstance(node.op, (Muls, Divs))]
     return [Silu(float(np.float32(alpha))) for alpha in alphas if np.isfinite(alpha)]
 
 

@@ -88,6 +88,21 @@ def p(
     return Pattern(_operator_set(ops), operands, name, sole_user, where, _operator_set(reads), _operator_set(next_to))
 
 
+def either_order(
+    ops: Operator | tuple[Operator, ...],
+    first: Pattern | str,
+    second: Pattern | str,
+    *,
+    name: str,
+    sole_user: bool = False,
+    where: Callable[[Node], bool] | None = None,
+) -> tuple[Pattern, Pattern]:
+    """Create the patterns of a binary operator with its operands in both orders. Arguments as ``p``."""
+    pairs = (first, second), (second, first)
+    one, other = (p(ops, *pair, name=name, sole_user=sole_user, where=where) for pair in pairs)
+    return one, other
+
+
 def _operator_set(operators: Operator | tuple[Operator, ...] | OperatorSet) -> OperatorSet:
     if isinstance(operators, OperatorSet):
         return operators

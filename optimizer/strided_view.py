@@ -38,6 +38,14 @@ class View:
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         return View(tuple(_merge_digits([digit]) for digit in zip(shape, strides, strict=True)))
 
+    @staticmethod
+    def after_all(shape: Sequence[int], nodes: Iterable[Node]) -> View | None:
+        """The view of a tensor of this shape after nodes, as ``after``."""
+        view: View | None = View.of(shape)
+        for node in nodes:
+            view = None if view is None else view.after(node)
+        return view
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents."""

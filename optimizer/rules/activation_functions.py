@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import computed_operands, operand, operands
 from tpuconvert.optimizer.pattern import Match, OperatorSet, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Trait
@@ -47,8 +48,8 @@ def _may_end_an_activation(node: Node) -> bool:
     if node.outputs[0].dtype is not F32:
         return False
     if isinstance(node.op, (Mul, Add, Div)):
-        return all(value is not None and not value.is_constant for value in node.inputs)
-    before = None if node.inputs[0] is None else node.inputs[0].producer
+        return not any(value.is_constant for value in operands(node))
+    before = operand(node).producer
     if isinstance(node.op, Active):
         return node.op.active_type == ActiveType.ACTIVE_LN and before is not None and isinstance(before.op, Adds)
     return before is not None and isinstance(before.op, Mul)
@@ -88,7 +89,7 @@ def _cones(root: Node) -> Iterator[_Cone]:
     for position in range(len(order) - 1, -1, -1):
         node = order[position]
         frontier.pop(node.outputs[0])
-        frontier.update(dict.fromkeys(value for value in node.inputs if value is not None and not value.is_constant))
+        frontier.update(dict.fromkeys(computed_operands(node)))
         if len(frontier) == 1 and position < len(order) - 1:
             (x,) = frontier
             if x.type == root.outputs[0].type:
@@ -100,7 +101,7 @@ def _elementwise_ancestors(root: Node) -> list[Node]:
     found: dict[Node, None] = {root: None}
     level = [root]
     while level and len(found) < _MOST_NODES:
-        above = [value.producer for node in level for value in node.inputs if value is not None]
+        above = [value.producer for node in level for value in operands(node)]
         level = [node for node in dict.fromkeys(above) if node is not None and node not in found]
         level = [node for node in level if _is_elementwise(node, root)][: _MOST_NODES - len(found)]
         found.update(dict.fromkeys(level))
@@ -112,14 +113,14 @@ def _elementwise_ancestors(root: Node) -> list[Node]:
 def _is_elementwise(node: Node, root: Node) -> bool:
     """Return True if a node is element-wise on one shape, with scalars as its only constants."""
     return node.op in FUNCTIONS and all(
-        value is None or (value.array.size == 1 if value.is_constant else value.type == root.outputs[0].type)
-        for value in (*node.inputs, node.outputs[0])
+        value.array.size == 1 if value.is_constant else value.type == root.outputs[0].type
+        for value in (*operands(node), node.outputs[0])
     )
 
 
 def _visit(node: Node, wanted: dict[Node, None], order: dict[Node, None]) -> None:
     """Visit the operands first, no deeper than the number of wanted nodes."""
-    for value in node.inputs:
-        if value is not None and value.producer in wanted and value.producer not in order:
+    for value in operands(node):
+        if value.producer in wanted and value.producer not in order:
             _visit(value.producer, wanted, order)
     order[node] = None

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from tpuconvert.optimizer.annotations import is_interchangeable
-from tpuconvert.optimizer.elementwise import may_round_integers
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.node_properties import is_active, is_float32, may_round_integers
+from tpuconvert.optimizer.pattern import Match, either_order, p
+from tpuconvert.optimizer.value_properties import is_never_negative
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rdivs, Rsubs
-from tpuconvert.schema.types import F32, Scalar
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Muls, Rdivs, Rsubs
+from tpuconvert.schema.types import Scalar
 
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**127
 _CANCELS = 2.0**-10
+_SMALLEST_ROOT, _LARGEST_ROOT = 2.0**-63, 2.0**63
+"""Between these the square is a normal number."""
 
 
-def _is_float(node: Node) -> bool:
-    return all(value is not None and value.dtype is F32 for value in (*node.inputs, *node.outputs))
-
-
-def _is(kind: ActiveType) -> Callable[[Node], bool]:
-    return lambda node: isinstance(node.op, Active) and node.op.active_type == kind and _is_float(node)
-
-
-@rule(p(Add, "x", "x", name="op", where=_is_float), stage="canonicalize", formerly="sum_of_same")
+@rule(p(Add, "x", "x", name="op", where=is_float32), stage="canonicalize", formerly="sum_of_same")
 def replace_self_add_by_muls(graph: Graph, m: Match) -> Replacement:
     """``x + x -> 2 * x``."""
     return graph.add(Muls(Scalar.f32(2)), m.x)
 
 
-@rule(p(Mul, "x", "x", name="op", where=_is_float), stage="fuse", formerly="product_of_same")
+@rule(p(Mul, "x", "x", name="op", where=is_float32), stage="fuse", formerly="product_of_same")
 def replace_self_multiply_by_square(graph: Graph, m: Match) -> Replacement:
     """``x * x -> square(x)``."""
     return graph.add(Active(ActiveType.ACTIVE_SQUARE), m.x)
@@ -50,7 +44,7 @@ def remove_self_min_max(graph: Graph, m: Match) -> Replacement:
 
 
 @rule(
-    p(Rsubs, p(Rsubs, "x", name="inner", sole_user=True, where=_is_float), name="outer", where=_is_float),
+    p(Rsubs, p(Rsubs, "x", name="inner", sole_user=True, where=is_float32), name="outer", where=is_float32),
     stage="canonicalize",
     formerly="merge_differences",
 )
@@ -63,7 +57,7 @@ def merge_rsubs(graph: Graph, m: Match) -> Replacement:
 
 
 @rule(
-    p(Rdivs, p(Rdivs, "x", name="inner", sole_user=True, where=_is_float), name="outer", where=_is_float),
+    p(Rdivs, p(Rdivs, "x", name="inner", sole_user=True, where=is_float32), name="outer", where=is_float32),
     stage="canonicalize",
     formerly="merge_quotients",
 )
@@ -98,30 +92,23 @@ def _negates(node: Node) -> bool:
 NEGATED = p((Muls, Rsubs), "y", name="negated", sole_user=True, where=_negates)
 
 
-@rule(
-    p(Add, "x", NEGATED, name="op", where=_is_float),
-    p(Add, NEGATED, "x", name="op", where=_is_float),
-    stage="fuse",
-    formerly="sum_with_negative",
-)
+@rule(*either_order(Add, "x", NEGATED, name="op", where=is_float32), stage="fuse", formerly="sum_with_negative")
 def fuse_negation_into_sub(graph: Graph, m: Match) -> Replacement:
     """``x + (-1) * y -> x - y``."""
     return graph.add(Sub(), m.x, m.y)
 
 
-@rule(p(Sub, "x", NEGATED, name="op", where=_is_float), stage="fuse", formerly="difference_with_negative")
+@rule(p(Sub, "x", NEGATED, name="op", where=is_float32), stage="fuse", formerly="difference_with_negative")
 def fuse_negation_into_add(graph: Graph, m: Match) -> Replacement:
     """``x - (-1) * y -> x + y``."""
     return graph.add(Add(), m.x, m.y)
 
 
+SQUARE = p(Active, "x", name="square", sole_user=True, where=is_active(ActiveType.ACTIVE_SQUARE))
+
+
 @rule(
-    p(
-        Active,
-        p(Active, "x", name="square", sole_user=True, where=_is(ActiveType.ACTIVE_SQUARE)),
-        name="root",
-        where=_is(ActiveType.ACTIVE_SQRT),
-    ),
+    p(Active, SQUARE, name="root", where=is_active(ActiveType.ACTIVE_SQRT)),
     stage="canonicalize",
     formerly="root_of_square",
 )
@@ -130,15 +117,40 @@ def replace_sqrt_of_square_by_abs(graph: Graph, m: Match) -> Replacement:
     return graph.add(Active(ActiveType.ACTIVE_ABSVAL), m.x)
 
 
-ROOT = p(Active, "y", name="root", sole_user=True, where=_is(ActiveType.ACTIVE_SQRT))
+ROOT = p(Active, "y", name="root", sole_user=True, where=is_active(ActiveType.ACTIVE_SQRT))
 
 
-@rule(p(Rdivs, ROOT, name="op", where=_is_float), stage="fuse", formerly="reciprocal_of_root")
+@rule(p(Rdivs, ROOT, name="op", where=is_float32), stage="fuse", formerly="reciprocal_of_root")
 def fuse_reciprocal_sqrt(graph: Graph, m: Match) -> Replacement:
     """``1 / sqrt(y) -> rsqrt(y)``."""
     if m.op.op.scalar.value != 1:
         return Skip("the dividend is not 1")
     return graph.add(Active(ActiveType.ACTIVE_RSQRT), m.y)
+
+
+@rule(
+    p(Div, "x", ROOT, name="op", where=is_float32),
+    p(Div, "x", p(Maxs, ROOT, name="limit", sole_user=True), name="op", where=is_float32),
+    stage="fuse",
+    formerly="quotient_by_root",
+)
+def replace_div_by_sqrt_by_rsqrt(graph: Graph, m: Match) -> Replacement:
+    """``x / sqrt(y) -> x * rsqrt(y)``, and ``x / max(sqrt(y), d) -> x * rsqrt(max(y, d^2))``.
+
+    The second form is the L2 norm at the end of many networks, with a lower limit d of the length. The square root is
+    monotone, so that max(sqrt(y), d) = sqrt(max(y, d^2)) for y >= 0. For y < 0 the root is NaN but the maximum is not:
+    y must be known to be non-negative. With y + e instead of the maximum it is rms_norm, which is recognized before.
+    """
+    y, name = m.y, m.op.output.name
+    if m.binds("limit"):
+        least = m.limit.op.scalar.value
+        if not _SMALLEST_ROOT <= least <= _LARGEST_ROOT:
+            return Skip("the square of the limit is beyond the range of float32")
+        if not is_never_negative(y):
+            return Skip("the operand of the root may be negative")
+        y = graph.add(Maxs(Scalar.f32(least * least)), y, name=f"{name}:limited")
+    reciprocal = graph.add(Active(ActiveType.ACTIVE_RSQRT), y, name=f"{name}:reciprocal")
+    return graph.add(Mul(), m.x, reciprocal)
 
 
 RECIPROCAL = p(
@@ -150,12 +162,7 @@ RECIPROCAL = p(
 )
 
 
-@rule(
-    p(Mul, "x", RECIPROCAL, name="op", where=_is_float),
-    p(Mul, RECIPROCAL, "x", name="op", where=_is_float),
-    stage="fuse",
-    formerly="product_as_quotient",
-)
+@rule(*either_order(Mul, "x", RECIPROCAL, name="op", where=is_float32), stage="fuse", formerly="product_as_quotient")
 def fuse_reciprocal_into_div(graph: Graph, m: Match) -> Replacement:
     """``x * (1 / y) -> x / y``."""
     return graph.add(Div(), m.x, m.y)

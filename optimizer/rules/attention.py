@@ -20,11 +20,13 @@ in every run (documented in docs/numerics.md).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.attention_scores import HIDDEN, Scores, merge_masks
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import is_active, operand, reduced_axes
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -39,31 +41,22 @@ from tpuconvert.schema.ops.softmax import Softmax
 
 
 def _is_along_rows(node: Node) -> bool:
-    x = node.inputs[0]
-    return isinstance(node.op, Softmax) and x is not None and node.op.axis % x.rank == x.rank - 1
+    rank = operand(node).rank
+    return isinstance(node.op, Softmax) and node.op.axis % rank == rank - 1
 
 
 def _is_plain(node: Node) -> bool:
     return node.op == BatchMatmul()
 
 
-def _of_rows(node: Node, method: ReduceMethodType) -> bool:
-    op, (x,) = node.op, node.inputs
-    assert isinstance(op, Reduce) and x is not None
-    axes = [axis % x.rank for axis in op.axis_list[: op.axis_num]]
-    return op.method == method and op.keep_dims and axes == [x.rank - 1]
+def _reduces_rows(node: Node, method: ReduceMethodType) -> bool:
+    op = node.op
+    assert isinstance(op, Reduce)
+    return op.method == method and op.keep_dims and reduced_axes(node) == [operand(node).rank - 1]
 
 
-def _is_largest(node: Node) -> bool:
-    return _of_rows(node, ReduceMethodType.REDUCE_MAX)
-
-
-def _is_total(node: Node) -> bool:
-    return _of_rows(node, ReduceMethodType.REDUCE_SUM)
-
-
-def _is_power(node: Node) -> bool:
-    return isinstance(node.op, Active) and node.op.active_type == ActiveType.ACTIVE_EXP
+_IS_LARGEST = functools.partial(_reduces_rows, method=ReduceMethodType.REDUCE_MAX)
+_IS_TOTAL = functools.partial(_reduces_rows, method=ReduceMethodType.REDUCE_SUM)
 
 
 def _is_lowest(node: Node) -> bool:
@@ -74,16 +67,21 @@ def _is_zero(node: Node) -> bool:
     return isinstance(node.op, Eqs) and node.op.scalar_i1.value == 0
 
 
-LOWEST = p(Maxs, p(Reduce, "scores", name="largest", where=_is_largest), name="lowest", where=_is_lowest)
-POWERS = p(Active, p(Sub, "scores", LOWEST, name="shifted", sole_user=True), name="powers", where=_is_power)
-SUMS = p(Reduce, POWERS, name="sums", where=_is_total)
+LOWEST = p(Maxs, p(Reduce, "scores", name="largest", where=_IS_LARGEST), name="lowest", where=_is_lowest)
+POWERS = p(
+    Active,
+    p(Sub, "scores", LOWEST, name="shifted", sole_user=True),
+    name="powers",
+    where=is_active(ActiveType.ACTIVE_EXP),
+)
+SUMS = p(Reduce, POWERS, name="sums", where=_IS_TOTAL)
 GUARDED = p(Add, SUMS, p(Eqs, SUMS, name="empty", sole_user=True, where=_is_zero), name="guarded", sole_user=True)
 PLAIN = p(Softmax, "scores", name="softmax", where=_is_along_rows)
 IS_NAN = p(Ne, PLAIN, PLAIN, name="guarded", sole_user=True)
 WEIGHTS = (
     dataclasses.replace(PLAIN, sole_user=True),
     p(Div, POWERS, GUARDED, name="softmax", sole_user=True),
-    p(ConditionSelect, IS_NAN, "ZERO", PLAIN, name="choice", sole_user=True),
+    p(ConditionSelect, IS_NAN, "ZERO", PLAIN, name="selected", sole_user=True),
 )
 
 
@@ -91,9 +89,9 @@ WEIGHTS = (
 def recognize_attention(graph: Graph, m: Match) -> Replacement:
     """``softmax(query @ key' * scale + mask) @ value -> attention(query, key, value, mask)``."""
     is_guarded = m.binds("guarded")
-    if m.binds("choice") and m.ZERO.array.any():
+    if m.binds("selected") and m.ZERO.array.any():
         return Skip("the replacement of NaN is not 0")
-    if m.binds("choice") and (len(m.softmax.output.uses) > 3 or graph.is_output(m.softmax.output)):
+    if m.binds("selected") and (len(m.softmax.output.uses) > 3 or graph.is_output(m.softmax.output)):
         return Skip("softmax has other users")
     if set(m.scores.users) - set(m.nodes.values()) or graph.is_output(m.scores):
         return Skip("the scores have other users")

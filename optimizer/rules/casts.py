@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tpuconvert.optimizer.annotations import is_interchangeable
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
@@ -45,14 +46,11 @@ def merge_casts(graph: Graph, m: Match) -> Replacement:
 
 def _takes(chip: Chip, cast: Node, x: Value | None = None) -> bool:
     """Return True if a chip supports a cast, optionally with another operand."""
-    operand = x or cast.inputs[0]
-    assert operand is not None
-    return check(cast.op, chip, [operand.type], [cast.output.type]).status is not Status.ILLEGAL
+    return check(cast.op, chip, [(x or operand(cast)).type], [cast.output.type]).status is not Status.ILLEGAL
 
 
 def _keeps_type(node: Node) -> bool:
-    (x,) = node.inputs
-    return x is not None and x.dtype is node.outputs[0].dtype
+    return operand(node).dtype is node.output.dtype
 
 
 @rule(p(Cast, "x", name="op", where=_keeps_type), stage="canonicalize")

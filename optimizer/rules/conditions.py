@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import is_float32
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.value_properties import is_boolean
 from tpuconvert.schema.graph import Graph, Node
@@ -28,12 +29,8 @@ from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import F32, Scalar
 
 
-def _is_float(node: Node) -> bool:
-    return all(value is not None and value.dtype is F32 for value in (*node.inputs, *node.outputs))
-
-
 def _with_zero(node: Node) -> bool:
-    return isinstance(node.op, (Eqs, Nes)) and node.op.scalar_i1.value == 0 and _is_float(node)
+    return isinstance(node.op, (Eqs, Nes)) and node.op.scalar_i1.value == 0 and is_float32(node)
 
 
 @rule(p(Nes, "x", name="op", where=_with_zero), stage="canonicalize", formerly="truth_of_truth")
@@ -46,7 +43,7 @@ def remove_boolean_test(graph: Graph, m: Match) -> Replacement:
 
 def _is_equality(node: Node) -> bool:
     assert isinstance(node.op, (TensorComparison, ScalarComparison))
-    return node.op.comparison in (Comparison.EQ, Comparison.NE) and _is_float(node)
+    return node.op.comparison in (Comparison.EQ, Comparison.NE) and is_float32(node)
 
 
 INNER = p((TensorComparison, ScalarComparison), name="inner", sole_user=True, where=_is_equality)
@@ -77,7 +74,7 @@ def swap_select_branches(graph: Graph, m: Match) -> Replacement:
 @rule(
     p(
         (Eqs, Nes),
-        p((Adds, Rsubs, Subs), "x", name="difference", sole_user=True, where=_is_float),
+        p((Adds, Rsubs, Subs), "x", name="difference", sole_user=True, where=is_float32),
         name="op",
         where=_with_zero,
     ),

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.strided_view import View
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -40,8 +41,7 @@ def _chain(node: Node) -> list[Node]:
     """The data movement nodes from a node upwards, the last one first."""
     found = [node]
     while len(found) < _LONGEST:
-        value = found[-1].inputs[0]
-        above = None if value is None else value.producer
+        above = operand(found[-1]).producer
         if above is None or not _is_move(above) or rounds(above):
             break
         found.append(above)
@@ -49,15 +49,10 @@ def _chain(node: Node) -> list[Node]:
 
 
 def _is_move(node: Node) -> bool:
-    x = node.inputs[0]
-    return (
-        Trait.VIEWS in node.op.traits
-        and x is not None
-        and x.type.is_static
-        and node.output.type.is_static
-        and 0 not in x.shape
-        and 0 not in node.output.shape
-    )
+    if Trait.VIEWS not in node.op.traits:
+        return False
+    x, y = operand(node), node.output
+    return x.type.is_static and y.type.is_static and 0 not in x.shape and 0 not in y.shape
 
 
 def _ends_a_chain(node: Node) -> bool:
@@ -79,8 +74,7 @@ def simplify_data_movement(graph: Graph, m: Match) -> Replacement:
     for length, node in enumerate(chain, start=1):
         is_alone = is_alone and (length == 1 or graph.is_sole_use(node.output))
         saved += node.op.rewrite_weight if is_alone else 0
-        x = node.inputs[0]
-        assert x is not None
+        x = operand(node)
         form = _cheapest(x.type.static_shape, chain[length - 1 :: -1]) if length > 1 else None
         if form is not None:
             gain = saved - sum(op.rewrite_weight for op in form)
@@ -106,9 +100,7 @@ def _build(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
 
 def _cheapest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
     """The first form that gives the same view as the nodes, for an operand of this shape."""
-    wanted: View | None = View.of(shape)
-    for node in nodes:
-        wanted = None if wanted is None else wanted.after(node)
+    wanted = View.after_all(shape, nodes)
     if wanted is None:
         return None
     return min(

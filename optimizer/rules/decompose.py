@@ -14,9 +14,10 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.bounds import is_finite
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operands
 from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.value_properties import is_finite
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
@@ -35,9 +36,8 @@ from tpuconvert.schema.types import F32, Scalar
 @rule(p(Attention, name="op"), stage="decompose", formerly="attention_in_pieces")
 def decompose_attention(graph: Graph, m: Match) -> Replacement:
     """``attention(q, k, v) -> softmax(q @ k' * scale + mask) @ v``."""
-    query, key, value, *rest = m.op.inputs
+    query, key, value, *rest = operands(m.op)
     mask = rest[0] if rest else None
-    assert query is not None
     if not isinstance(query.shape[-1], int):
         return Skip("the size of a query is dynamic")
     name = m.op.output.name

@@ -6,8 +6,8 @@ Every squeeze and expand_dims that a reshape can express becomes one, so that ru
 from __future__ import annotations
 
 from tpuconvert.optimizer.annotations import is_interchangeable
-from tpuconvert.optimizer.elementwise import may_round_integers
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import may_round_integers, operand
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
@@ -40,9 +40,9 @@ def remove_neutral_scalar(graph: Graph, m: Match) -> Replacement:
 
 
 def _keeps_shape(node: Node) -> bool:
-    (x,) = node.inputs
+    x = operand(node)
     # Data-dependent extents begin with "?" and may differ in spite of equal names.
-    return x is not None and x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
+    return x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
 @rule(
@@ -74,9 +74,8 @@ def merge_reshapes(graph: Graph, m: Match) -> Replacement:
 
 
 def _moves_only_unit_axes(node: Node) -> bool:
-    (x,) = node.inputs
-    assert x is not None and isinstance(node.op, Permute)
-    order = [axis for axis in node.op.order if x.shape[axis] != 1]
+    assert isinstance(node.op, Permute)
+    order = [axis for axis in node.op.order if operand(node).shape[axis] != 1]
     return order == sorted(order)
 
 

@@ -8,26 +8,30 @@
   before them that drops the spatial axes keeps them then.
 - A 1x1 convolution without groups, padding or strides between reshapes from [M, K] and back is a fully connected layer
   with the transposed weights.
+- A permute that swaps the last two axes of a computed operand is a transpose flag of the matmul: reading a matrix by
+  columns needs no copy. Constant weights are permuted at conversion time instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import Array
 
 _LONGEST = 12
 
@@ -51,21 +55,16 @@ def convert_batch_matmul_to_matmul(graph: Graph, m: Match) -> Replacement:
     return graph.add(Reshape(result.type.static_shape), product)
 
 
-def _permute_weights(graph: Graph, value: Value, order: tuple[int, ...], shape: tuple[int, ...]) -> Value:
-    """Constant weights with permuted axes."""
-
-    def move(data: Array) -> Array:
-        return np.ascontiguousarray(data.reshape(data.shape[:2]).transpose(order).reshape(shape))
-
-    return graph.constant(move(value.array), value.name)
+def _swap_weights(graph: Graph, w: Value, rank: int) -> Value:
+    """Constant weights with the first two axes swapped, in ``rank`` axes."""
+    swapped = w.array.reshape(w.array.shape[:2]).T
+    return graph.constant(np.ascontiguousarray(swapped).reshape(*swapped.shape, *(1,) * (rank - 2)), w.name)
 
 
-def _vector(graph: Graph, value: Value | None, rank: int) -> Value | None:
-    """A bias as [1, N] or [1, N, 1, 1]."""
-    if value is None:
-        return None
+def _as_vectors(graph: Graph, biases: Sequence[Value | None], rank: int) -> list[Value]:
+    """A bias that may be absent as [1, N] or [1, N, 1, 1]."""
     shape = (1, -1, *(1,) * (rank - 2))
-    return graph.constant(value.array.reshape(shape), value.name)
+    return [graph.constant(bias.array.reshape(shape), bias.name) for bias in biases if bias is not None]
 
 
 FLATTENED = p(Reshape, "x", name="before", sole_user=True)
@@ -78,19 +77,16 @@ FLATTENED = p(Reshape, "x", name="before", sole_user=True)
 )
 def convert_matmul_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     """``matmul(x, W) -> conv(x)`` from [N, C, 1, 1] to [N, K, 1, 1] with a 1x1 kernel."""
-    bias = m.B
-    declined = _not_plain(m) or (None if m.product.op == MatrixMul() else "it is no plain product")
+    declined = _why_not_plain(m, MatrixMul())
     if declined:
         return Skip(declined)
     inner, outer = m.W.array.shape
     samples = m.product.output.shape[0]
     if m.x.shape != (samples, inner, 1, 1) or m.after.output.shape != (samples, outer, 1, 1):
         return Skip("it does not map [N, C, 1, 1] to [N, K, 1, 1]")
-    if m.W.stored is not None or (bias is not None and bias.stored is not None):
+    if _is_quantized(m):
         return Skip("the source file quantizes the weights")
-    w = _permute_weights(graph, m.W, (1, 0), (outer, inner, 1, 1))
-    operands = [w] if bias is None else [w, _vector(graph, bias, 4)]
-    return graph.add(Conv(), m.x, *operands)
+    return graph.add(Conv(), m.x, _swap_weights(graph, m.W, 4), *_as_vectors(graph, [m.B], 4))
 
 
 def _gate(node: Node) -> list[Node]:
@@ -99,34 +95,29 @@ def _gate(node: Node) -> list[Node]:
     Empty if one of them has several users, or if there is only one matmul, which ``convert_matmul_to_conv1x1`` handles.
     """
     found: list[Node] = []
-    value = node.inputs[0]
+    value: Value | None = operand(node)
     while value is not None and len(value.uses) == 1 and value.producer is not None and len(found) < _LONGEST:
         producer = value.producer
         found.append(producer)
         if isinstance(producer.op, (Reduce, Reshape)):
             layers = sum(isinstance(item.op, MatrixMul) for item in found)
             return found if layers and (len(found) > 2 or isinstance(producer.op, Reduce)) else []
-        if _why(producer) if isinstance(producer.op, MatrixMul) else Trait.UNARY not in producer.op.traits:
+        if not (Trait.UNARY in producer.op.traits or _is_fully_connected(producer)):
             return []
         value = producer.inputs[0]
     return []
 
 
-def _why(product: Node) -> str | None:
-    """The reason why a fully connected layer cannot be a 1x1 convolution."""
-    x, w, *rest = product.inputs
-    constants = [value for value in (w, *rest) if value is not None]
-    if x is None or product.op != MatrixMul() or not x.dtype.is_float or not x.type.is_static:
-        return "it is no plain product of reals"
-    if not all(value.is_constant and value.stored is None for value in constants):
-        return "its weights are computed, or quantized by the source"
-    return None
+def _is_fully_connected(node: Node) -> bool:
+    """Return True for a fully connected layer that can be a 1x1 convolution."""
+    if node.op != MatrixMul() or not operand(node).dtype.is_float or not operand(node).type.is_static:
+        return False
+    return all(value.is_constant and value.stored is None for value in operands(node)[1:])
 
 
 def _ends_a_gate(node: Node) -> bool:
-    (x,), y = node.inputs, node.output
-    is_plane = x is not None and (x.rank, y.rank) == (2, 4) and x.shape[0] == y.shape[0]
-    return is_plane and bool(_gate(node))
+    x, y = operand(node), node.output
+    return (x.rank, y.rank) == (2, 4) and x.shape[0] == y.shape[0] and bool(_gate(node))
 
 
 @rule(
@@ -137,8 +128,7 @@ def _ends_a_gate(node: Node) -> bool:
 def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     """Convert a chain of matmuls and unary operators from [N, C, 1, 1] to [N, K, 1, 1] to 1x1 convs."""
     *layers, first = _gate(m.after)
-    x = first.inputs[0]
-    assert x is not None
+    x = operand(first)
     samples, channels = first.output.shape[0], first.output.shape[-1]
     if m.after.output.shape != (*m.last.output.shape, 1, 1):
         return Skip("its result is not [N, K, 1, 1]")
@@ -149,18 +139,12 @@ def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     if x.shape != (samples, channels, 1, 1):
         return Skip("its operand is not [N, C, 1, 1]")
     for node in reversed(layers):
-        name = f"{node.name}:plane"
-        if isinstance(node.op, MatrixMul):
-            w, *bias = node.inputs[1:]
-            assert w is not None
-            inner, outer = w.array.shape
-            operands = [
-                _permute_weights(graph, w, (1, 0), (outer, inner, 1, 1)),
-                *(_vector(graph, value, 4) for value in bias),
-            ]
-            x = graph.add(Conv(), x, *operands, name=name)
-        else:
-            x = graph.add(node.op, x, name=name)
+        op: Op = node.op
+        constants: list[Value] = []
+        if isinstance(op, MatrixMul):
+            w, *bias = operands(node)[1:]
+            op, constants = Conv(), [_swap_weights(graph, w, 4), *_as_vectors(graph, bias, 4)]
+        x = graph.add(op, x, *constants, name=f"{node.name}:plane")
     return x
 
 
@@ -171,8 +155,7 @@ def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
 )
 def convert_conv1x1_to_matmul(graph: Graph, m: Match) -> Replacement:
     """``conv(x) -> matmul(x, W)`` from [M, K] to [M, N] for a 1x1 kernel."""
-    bias = m.B
-    declined = _not_plain(m) or (None if m.product.op == Conv() else "it is no plain convolution")
+    declined = _why_not_plain(m, Conv())
     if declined:
         return Skip(declined)
     if m.W.array.shape[2:] != (1, 1) or m.before.output.shape[2:] != (1, 1):
@@ -181,14 +164,44 @@ def convert_conv1x1_to_matmul(graph: Graph, m: Match) -> Replacement:
     samples = m.product.output.shape[0]
     if m.x.shape != (samples, inner) or m.after.output.shape != (samples, outer):
         return Skip("it does not map one matrix to another")
-    if m.W.stored is not None or (bias is not None and bias.stored is not None):
+    if _is_quantized(m):
         return Skip("the source file quantizes the weights")
-    w = _permute_weights(graph, m.W, (1, 0), (inner, outer))
-    operands = [w] if bias is None else [w, _vector(graph, bias, 2)]
-    return graph.add(MatrixMul(), m.x, *operands)
+    return graph.add(MatrixMul(), m.x, _swap_weights(graph, m.W, 2), *_as_vectors(graph, [m.B], 2))
 
 
-def _not_plain(m: Match) -> str | None:
+def _is_quantized(m: Match) -> bool:
+    return m.W.stored is not None or (m.B is not None and m.B.stored is not None)
+
+
+def _why_not_plain(m: Match, plain: MatrixMul | Conv) -> str:
     if not m.x.dtype.is_float or not m.product.output.type.is_static:
-        return "it is not a product of reals of known shape"
-    return None
+        return "it is not a float operator of static shape"
+    return "" if m.product.op == plain else f"it is not a plain {plain.name}"
+
+
+def _swaps_last_axes(node: Node) -> bool:
+    order = tuple(node.op.attributes()["order"])
+    rank = len(order)
+    return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
+
+
+@rule(
+    p(BatchMatmul, p(Permute, "a", name="swap", where=_swaps_last_axes), "b", name="product"),
+    stage="fuse",
+    formerly="transposed_left",
+)
+def fold_permute_into_left_operand(graph: Graph, m: Match) -> Replacement:
+    """``permute(a) @ b -> a' @ b`` with the transpose flag."""
+    op = m.product.op
+    return graph.add(dataclasses.replace(op, left_transpose=not op.left_transpose), m.a, m.b)
+
+
+@rule(
+    p(BatchMatmul, "a", p(Permute, "b", name="swap", where=_swaps_last_axes), name="product"),
+    stage="fuse",
+    formerly="transposed_right",
+)
+def fold_permute_into_right_operand(graph: Graph, m: Match) -> Replacement:
+    """``a @ permute(b) -> a @ b'`` with the transpose flag."""
+    op = m.product.op
+    return graph.add(dataclasses.replace(op, right_transpose=not op.right_transpose), m.a, m.b)

@@ -1,5 +1,10 @@
-"""Recognition of decomposed rms_norm, instance norm and group_norm.
+"""Recognition of decomposed layer_norm, rms_norm, instance norm and group_norm.
 
+- layer_norm: c / sqrt(mean(c * c) + epsilon) with c = x - mean(x), both means over the last axes. The division may be a
+  multiply by rsqrt, and the square ``c * c``. A scale and bias that follow are folded into it if they vary along the
+  normalized axes only; otherwise they were folded into a following linear operator before.
+- TensorFlow writes normalizations as ``x * r + (b - mean(x) * r)`` with ``r = g / sqrt(variance + epsilon)``. This
+  becomes ``(x - mean(x)) * r + b``, from which ``((x - mean(x)) / sqrt(...)) * g + b`` is recognized.
 - rms_norm: x / sqrt(mean(x^2) + epsilon) over the last axes, then a scale with the extents of those axes.
 - The L2 norm x / sqrt(sum(x^2) + e) of n elements is rms_norm with epsilon e / n and scale 1 / sqrt(n), because
   sum = n * mean. x / max(sqrt(sum(x^2)), d) is a different function and stays.
@@ -9,77 +14,133 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, Pattern, p
+from tpuconvert.optimizer.node_properties import is_active, is_float32, operand, reduced_axes
+from tpuconvert.optimizer.pattern import Match, Pattern, either_order, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, RmsNorm
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import F32
+from tpuconvert.schema.types import F32, Array
 
-
-def _is_mean_or_sum(node: Node) -> bool:
-    return (
-        isinstance(node.op, Reduce)
-        and node.op.method in (ReduceMethodType.REDUCE_MEAN, ReduceMethodType.REDUCE_SUM)
-        and node.op.keep_dims
-    )
-
-
-def _is(kind: ActiveType, node: Node) -> bool:
-    return isinstance(node.op, Active) and node.op.active_type == kind
-
-
-def _is_square(node: Node) -> bool:
-    return _is(ActiveType.ACTIVE_SQUARE, node)
-
-
-def _is_root(node: Node) -> bool:
-    return _is(ActiveType.ACTIVE_SQRT, node)
-
-
-def _is_reciprocal_root(node: Node) -> bool:
-    return _is(ActiveType.ACTIVE_RSQRT, node)
-
-
-def _is_float(node: Node) -> bool:
-    return node.outputs[0].dtype is F32
-
-
-SQUARES = (
-    p(Active, "x", name="square", where=_is_square, sole_user=True),
-    p(Mul, "x", "x", name="square", sole_user=True),
+_IS_SQUARE, _IS_ROOT, _IS_RECIPROCAL_ROOT = map(
+    is_active, (ActiveType.ACTIVE_SQUARE, ActiveType.ACTIVE_SQRT, ActiveType.ACTIVE_RSQRT)
 )
 
 
-def _equivalent_patterns() -> list[Pattern]:
-    found = []
-    for square in SQUARES:
+def _is_mean(node: Node) -> bool:
+    return isinstance(node.op, Reduce) and node.op.method == ReduceMethodType.REDUCE_MEAN and node.op.keep_dims
+
+
+def _is_mean_or_sum(node: Node) -> bool:
+    methods = (ReduceMethodType.REDUCE_MEAN, ReduceMethodType.REDUCE_SUM)
+    return isinstance(node.op, Reduce) and node.op.method in methods and node.op.keep_dims
+
+
+MEAN = p(Reduce, "x", name="mean", where=_is_mean)
+
+
+def _scales_and_biases() -> Iterator[Pattern]:
+    for scaled in either_order(Mul, "x", "r", name="scaled", sole_user=True, where=is_float32):
+        for shift in either_order(Mul, MEAN, "r", name="shift", sole_user=True, where=is_float32):
+            rest = p(Sub, "b", shift, name="rest", sole_user=True)
+            yield from either_order(Add, scaled, rest, name="sum", sole_user=True, where=is_float32)
+
+
+@rule(*_scales_and_biases(), stage="canonicalize", formerly="gather_centred_value")
+def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
+    """``x * r + (b - mean(x) * r) -> (x - mean(x)) * r + b``, multiplying by the factors of r one after the other."""
+    factors = _factors(m.r)
+    if factors is None:
+        return Skip("the factor is not 1 / sqrt(...), alone or times a constant")
+    mean: Value = m.mean.output
+    centred = next((user.outputs[0] for user in mean.users if user.op == Sub() and user.inputs == (m.x, mean)), None)
+    if centred is None:
+        return Skip("x - mean(x) is not computed elsewhere")
+    for factor in factors:
+        centred = graph.add(Mul(), centred, factor, name=f"{m.sum.name}:centred")
+    if centred.type != m.sum.output.type:
+        return Skip("adding b changes the shape")
+    return graph.add(Add(), centred, m.b)
+
+
+def _factors(r: Value) -> list[Value] | None:
+    """The factors of r: the reciprocal of the root first, then the other one."""
+    node = r.producer
+    if node is None:
+        return None
+    if isinstance(node.op, Mul):
+        first, second = operand(node), operand(node, 1)
+        root, constant = (second, first) if first.is_constant else (first, second)
+        return [root, constant] if constant.is_constant and _is_reciprocal_root(root) else None
+    return [r] if _is_reciprocal_root(r) else None
+
+
+def _is_reciprocal_root(value: Value) -> bool:
+    return value.producer is not None and _IS_RECIPROCAL_ROOT(value.producer)
+
+
+def _squares(x: Pattern | str) -> tuple[Pattern, Pattern]:
+    return (
+        p(Active, x, name="square", where=_IS_SQUARE, sole_user=True),
+        p(Mul, x, x, name="square", sole_user=True),
+    )
+
+
+def _divided_by_root(x: Pattern | str, squared: Pattern) -> list[Pattern]:
+    """``x / sqrt(squared)``, also with a reciprocal square root."""
+    root = p(Active, squared, name="root", where=_IS_ROOT, sole_user=True)
+    reciprocal = p(Active, squared, name="root", where=_IS_RECIPROCAL_ROOT, sole_user=True)
+    products = either_order(Mul, x, reciprocal, name="quotient", where=is_float32)
+    return [*products, p(Div, x, root, name="quotient", where=is_float32)]
+
+
+CENTRED = p(Sub, "x", dataclasses.replace(MEAN, sole_user=True), name="centred")
+
+
+def _layer_norms() -> Iterator[Pattern]:
+    for square in _squares(CENTRED):
+        variance = p(Reduce, square, name="variance", where=_is_mean, sole_user=True)
+        yield from _divided_by_root(CENTRED, p(Adds, variance, name="shifted", sole_user=True))
+
+
+@rule(*_layer_norms(), stage="canonicalize")
+def recognize_layer_norm(graph: Graph, m: Match) -> Replacement:
+    """``(x - mean) / sqrt(mean((x - mean)^2) + epsilon) -> layer_norm(x)``."""
+    axes = reduced_axes(m.mean)
+    if axes != reduced_axes(m.variance):
+        return Skip("mean and variance are taken over different axes")
+    if axes != list(range(axes[0], m.x.rank)):
+        return Skip("it does not normalize the last axes")
+    epsilon = m.shifted.op.scalar.value
+    if not (epsilon >= 0 and math.isfinite(epsilon)):
+        return Skip("epsilon is negative")
+    if set(m.centred.output.users) - {m.square, m.quotient} or graph.is_output(m.centred.output):
+        return Skip("centred has other users")
+    return graph.add(LayerNorm(axes[0], epsilon), m.x)
+
+
+def _rms_norms() -> Iterator[Pattern]:
+    for square in _squares("x"):
         power = p(Reduce, square, name="power", where=_is_mean_or_sum, sole_user=True)
         for shifted in (p(Adds, power, name="shifted", sole_user=True), power):
-            reciprocal = p(Active, shifted, name="root", where=_is_reciprocal_root, sole_user=True)
-            root = p(Active, shifted, name="root", where=_is_root, sole_user=True)
-            found += [
-                p(Mul, "x", reciprocal, name="quotient", where=_is_float),
-                p(Mul, reciprocal, "x", name="quotient", where=_is_float),
-                p(Div, "x", root, name="quotient", where=_is_float),
-            ]
-    return found
+            yield from _divided_by_root("x", shifted)
 
 
-@rule(*_equivalent_patterns(), stage="canonicalize")
+@rule(*_rms_norms(), stage="canonicalize")
 def recognize_rms_norm(graph: Graph, m: Match) -> Replacement:
     """``x / sqrt(mean(x^2) + epsilon) -> rms_norm(x)``, also with a sum."""
-    rank = m.x.rank
-    axes = sorted(axis % rank for axis in m.power.op.axis_list[: m.power.op.axis_num])
-    if axes != list(range(axes[0], rank)):
+    axes = reduced_axes(m.power)
+    if axes != list(range(axes[0], m.x.rank)):
         return Skip("it does not normalize the last axes")
     epsilon = m.shifted.op.scalar.value if m.binds("shifted") else 0.0
     if not (epsilon >= 0 and math.isfinite(epsilon)):
@@ -94,32 +155,7 @@ def recognize_rms_norm(graph: Graph, m: Match) -> Replacement:
     return graph.add(RmsNorm(axes[0], epsilon / count), m.x, graph.constant(factors, f"{m.quotient.name}:factors"))
 
 
-RMS = p(RmsNorm, "x", name="norm", sole_user=True)
-
-
-@rule(p(Mul, RMS, "C", name="op"), p(Mul, "C", RMS, name="op"), stage="canonicalize", formerly="rms_norm_with_scale")
-def fold_scale_into_rms_norm(graph: Graph, m: Match) -> Replacement:
-    """``rms_norm(x) * C -> rms_norm(x, C)`` if C has the extents of the normalized axes."""
-    old = m.norm.inputs[1] if len(m.norm.inputs) > 1 else None
-    if old is not None and not old.is_constant:
-        return Skip("its scale is not constant")
-    constant: Value = m.C
-    wanted = m.x.shape[m.norm.op.axis % m.x.rank :]
-    if constant.stored is not None or constant.dtype is not F32 or m.op.output.type != m.x.type:
-        return Skip("the constant is not a plain one")
-    shape = constant.array.shape
-    lead = shape[: max(len(shape) - len(wanted), 0)]
-    if any(extent != 1 for extent in lead) or any(not isinstance(extent, int) for extent in wanted):
-        return Skip("the constant does not vary along the normalized axes alone")
-    data = np.broadcast_to(constant.array.reshape(shape[len(lead) :]), wanted)
-    scale = data if old is None else old.array.astype(np.float64) * data
-    if not np.isfinite(scale).all() or np.abs(scale).max(initial=0.0) > np.finfo(np.float32).max:
-        return Skip("the merged scales are beyond the range of float32")
-    joined = graph.constant(np.ascontiguousarray(scale, np.float32), constant.name)
-    return graph.add(RmsNorm(m.norm.op.axis % m.x.rank, m.norm.op.epsilon), m.x, joined)
-
-
-def _is_bare(node: Node) -> bool:
+def _has_no_scale(node: Node) -> bool:
     return len(node.inputs) == 1
 
 
@@ -127,21 +163,83 @@ def _has_no_bias(node: Node) -> bool:
     return len(node.inputs) < 3 or node.inputs[2] is None
 
 
-INSTANCE = p(LayerNorm, "x", name="norm", where=_is_bare, sole_user=True)
+BARE_LAYER_NORM = p(LayerNorm, "x", name="norm", sole_user=True, where=_has_no_scale)
+SCALED_LAYER_NORM = p(LayerNorm, "x", "SCALE?", name="norm", sole_user=True, where=_has_no_bias)
 
 
-@rule(p(Mul, INSTANCE, "C", name="op"), p(Mul, "C", INSTANCE, name="op"), stage="canonicalize")
+@rule(
+    *either_order(Mul, BARE_LAYER_NORM, "C", name="op"),
+    stage="canonicalize",
+    formerly="layer_norm_with_scale",
+)
+def fold_scale_into_layer_norm(graph: Graph, m: Match) -> Replacement:
+    """``layer_norm(x) * C -> layer_norm(x, C)``."""
+    scale = _over_normalized_axes(m)
+    if isinstance(scale, Skip):
+        return scale
+    return graph.add(_with_positive_axis(m), m.x, graph.constant(np.ascontiguousarray(scale), m.C.name))
+
+
+@rule(*either_order(Add, SCALED_LAYER_NORM, "C", name="op"), stage="canonicalize", formerly="layer_norm_with_bias")
+def fold_bias_into_layer_norm(graph: Graph, m: Match) -> Replacement:
+    """``layer_norm(x, scale) + C -> layer_norm(x, scale, C)``."""
+    bias = _over_normalized_axes(m)
+    if isinstance(bias, Skip):
+        return bias
+    return graph.add(_with_positive_axis(m), m.x, m.SCALE, graph.constant(np.ascontiguousarray(bias), m.C.name))
+
+
+def _with_positive_axis(m: Match) -> LayerNorm | RmsNorm:
+    op: LayerNorm | RmsNorm = m.norm.op
+    return dataclasses.replace(op, axis=op.axis % m.x.rank)
+
+
+@rule(
+    *either_order(Mul, p(RmsNorm, "x", name="norm", sole_user=True), "C", name="op"),
+    stage="canonicalize",
+    formerly="rms_norm_with_scale",
+)
+def fold_scale_into_rms_norm(graph: Graph, m: Match) -> Replacement:
+    """``rms_norm(x) * C -> rms_norm(x, C)`` if C has the extents of the normalized axes."""
+    old = m.norm.inputs[1] if len(m.norm.inputs) > 1 else None
+    if old is not None and not old.is_constant:
+        return Skip("its scale is not constant")
+    data = _over_normalized_axes(m)
+    if isinstance(data, Skip):
+        return data
+    scale = data if old is None else old.array.astype(np.float64) * data
+    if not np.isfinite(scale).all() or np.abs(scale).max(initial=0.0) > np.finfo(np.float32).max:
+        return Skip("the merged scales are beyond the range of float32")
+    joined = graph.constant(np.ascontiguousarray(scale, np.float32), m.C.name)
+    return graph.add(_with_positive_axis(m), m.x, joined)
+
+
+def _over_normalized_axes(m: Match) -> Array | Skip:
+    """The constant with the extents of the normalized axes."""
+    if not _has_plain_constant(m):
+        return Skip("the constant is not a plain one")
+    shape, wanted = m.C.array.shape, m.x.shape[m.norm.op.axis % m.x.rank :]
+    lead = shape[: max(len(shape) - len(wanted), 0)]
+    if any(extent != 1 for extent in lead) or any(not isinstance(extent, int) for extent in wanted):
+        return Skip("the constant does not vary along the normalized axes alone")
+    return np.broadcast_to(m.C.array.reshape(shape[len(lead) :]), wanted)
+
+
+def _has_plain_constant(m: Match) -> bool:
+    return m.C.stored is None and m.C.dtype is F32 and bool(m.op.output.type == m.x.type)
+
+
+@rule(*either_order(Mul, BARE_LAYER_NORM, "C", name="op"), stage="canonicalize")
 def recognize_instance_norm(graph: Graph, m: Match) -> Replacement:
     """``layer_norm(x) * C -> group_norm(x, C)`` over all axes after the channels, with a per-channel scale."""
     channels = m.x.shape[1] if m.x.rank > 2 else None
     if m.norm.op.axis % m.x.rank != 2 or not isinstance(channels, int) or channels == 0:
         return Skip("it does not normalize the planes of channels")
-    scale = _per_channel(graph, m, channels)
+    scale = _per_channel(graph, m)
     return scale if isinstance(scale, Skip) else graph.add(GroupNorm(channels, m.norm.op.epsilon), m.x, scale)
 
 
-BEFORE = p(Reshape, "x", name="before", sole_user=True)
-GROUPED = p(LayerNorm, BEFORE, name="norm", where=_is_bare, sole_user=True)
+GROUPED = dataclasses.replace(BARE_LAYER_NORM, operands=(p(Reshape, "x", name="before", sole_user=True),))
 
 
 @rule(p(Reshape, GROUPED, name="after"), stage="canonicalize")
@@ -155,39 +253,30 @@ def recognize_group_norm(graph: Graph, m: Match) -> Replacement:
     return graph.add(GroupNorm(int(inner[1]), m.norm.op.epsilon), m.x)
 
 
-BARE = p(GroupNorm, "x", name="norm", where=_is_bare, sole_user=True)
-SCALED = p(GroupNorm, "x", "SCALE?", name="norm", where=_has_no_bias, sole_user=True)
+BARE_GROUP_NORM = p(GroupNorm, "x", name="norm", where=_has_no_scale, sole_user=True)
+SCALED_GROUP_NORM = p(GroupNorm, "x", "SCALE?", name="norm", where=_has_no_bias, sole_user=True)
 
 
-@rule(
-    p(Mul, BARE, "C", name="op"), p(Mul, "C", BARE, name="op"), stage="canonicalize", formerly="group_norm_with_scale"
-)
+@rule(*either_order(Mul, BARE_GROUP_NORM, "C", name="op"), stage="canonicalize", formerly="group_norm_with_scale")
 def fold_scale_into_group_norm(graph: Graph, m: Match) -> Replacement:
     """``group_norm(x) * C -> group_norm(x, C)`` for a per-channel scale."""
-    scale = _per_channel(graph, m, m.x.shape[1])
+    scale = _per_channel(graph, m)
     return scale if isinstance(scale, Skip) else graph.add(m.norm.op, m.x, scale)
 
 
-@rule(
-    p(Add, SCALED, "C", name="op"),
-    p(Add, "C", SCALED, name="op"),
-    stage="canonicalize",
-    formerly="group_norm_with_bias",
-)
+@rule(*either_order(Add, SCALED_GROUP_NORM, "C", name="op"), stage="canonicalize", formerly="group_norm_with_bias")
 def fold_bias_into_group_norm(graph: Graph, m: Match) -> Replacement:
     """``group_norm(x) + C -> group_norm(x, bias=C)`` for a per-channel bias."""
-    bias = _per_channel(graph, m, m.x.shape[1])
-    if isinstance(bias, Skip):
-        return bias
-    return graph.add(m.norm.op, m.x, m.SCALE, bias)
+    bias = _per_channel(graph, m)
+    return bias if isinstance(bias, Skip) else graph.add(m.norm.op, m.x, m.SCALE, bias)
 
 
-def _per_channel(graph: Graph, m: Match, channels: object) -> Value | Skip:
+def _per_channel(graph: Graph, m: Match) -> Value | Skip:
     """The constant as [C]."""
-    constant: Value = m.C
-    if constant.stored is not None or constant.dtype is not F32 or m.op.output.type != m.x.type:
+    if not _has_plain_constant(m):
         return Skip("the constant is not a plain one")
-    aligned = (1,) * (m.x.rank - constant.rank) + constant.array.shape
+    channels, shape = m.x.shape[1], m.C.array.shape
+    aligned = (1,) * (m.x.rank - len(shape)) + shape
     if not isinstance(channels, int) or aligned != (1, channels, *(1,) * (m.x.rank - 2)):
         return Skip("the constant is not a per-channel vector")
-    return graph.constant(constant.array.reshape(channels), constant.name)
+    return graph.constant(m.C.array.reshape(channels), m.C.name)

@@ -83,9 +83,8 @@ def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
         return Skip("the pooling result depends on which elements are padding")
     if any((op.pad_h, op.pad_w, op.pad_h_offset, op.pad_w_offset)):
         return Skip("the pooling itself pads")
-    declined = _differs_in_average(m) if op.pooling_type == PoolType.AVE else _differs_in_maximum(m)
-    if declined:
-        return Skip(declined)
+    if reason := _why_different(m):
+        return Skip(reason)
     top, bottom, left, right = pad.paddings[4:]
     padded: Op = dataclasses.replace(
         op,
@@ -98,12 +97,11 @@ def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
     return graph.add(padded, m.x)
 
 
-def _differs_in_average(m: Match) -> str:
-    return "" if m.pad.op.pad_val.value == 0 else "the pad value is not zero"
-
-
-def _differs_in_maximum(m: Match) -> str:
+def _why_different(m: Match) -> str:
+    """The reason why the pool would treat its own padding differently."""
     op, value = m.pool.op, m.pad.op.pad_val.value
+    if op.pooling_type == PoolType.AVE:
+        return "" if value == 0 else "the pad value is not zero"
     top, bottom, left, right = m.pad.op.paddings[4:]
     if max(top, bottom) >= op.kernel_h or max(left, right) >= op.kernel_w:
         return "a window can be entirely in the padding"

@@ -15,6 +15,7 @@ import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand, operands, reduced_axes
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -55,8 +56,7 @@ def _sink(graph: Graph, order: Order, op: Op, inputs: tuple[Value, ...], old: Va
     """Return ``permute(op(inputs))``. The inner value gets the annotation of the result; both keep their sources."""
     node = old.producer
     assert node is not None
-    with graph.source(*node.sources):
-        inner = graph.add(op, *inputs, name=_before_name(old.name, order))
+    inner = graph.add(op, *inputs, name=_before_name(old.name, order), sources=node.sources)
     inner.quant = old.quant
     result = graph.add(Permute(order), inner)
     assert result.producer is not None
@@ -97,8 +97,8 @@ def sink_permute_through_binary(graph: Graph, m: Match) -> Replacement:
 
 def _all_before(graph: Graph, node: Node, order: Order) -> tuple[Value, ...] | None:
     found = []
-    for value in node.inputs:
-        before = None if value is None else _before(graph, value, order)
+    for value in operands(node):
+        before = _before(graph, value, order)
         if before is None:
             return None
         found.append(before)
@@ -181,7 +181,7 @@ def _(op: Reduce, order: Order) -> Op:
 def sink_permute_through_reduce(graph: Graph, m: Match) -> Replacement:
     """``reduce(permute(x)) -> permute(reduce(x))`` along the renamed axes."""
     order, op = m.permute.op.order, m.op.op
-    axes = [axis % len(order) for axis in op.axis_list[: op.axis_num]]
+    axes = reduced_axes(m.op)
     renamed = rename_axes(op, order)
     if op.keep_dims:
         return _sink(graph, order, renamed, (m.x,), m.op.output)
@@ -193,10 +193,8 @@ def sink_permute_through_reduce(graph: Graph, m: Match) -> Replacement:
 
 def _parts_go_on(node: Node) -> bool:
     """Return True if the permutes of the results would sink further or cancel; otherwise there would only be more."""
-    (x,) = node.inputs
-    if x is None or x.producer is None or not isinstance(x.producer.op, Permute):
-        return False
-    return permutes_go_on(node.outputs, x.producer.op.order)
+    permute = operand(node).producer
+    return permute is not None and isinstance(permute.op, Permute) and permutes_go_on(node.outputs, permute.op.order)
 
 
 def permutes_go_on(permuted: Iterable[Value], order: Order) -> bool:

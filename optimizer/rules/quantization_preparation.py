@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.optimizer.affine import is_affine, read_affine
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.node_properties import reduced_axes
+from tpuconvert.optimizer.pattern import Match, either_order, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -26,31 +28,17 @@ from tpuconvert.schema.types import Array
 
 
 @rule(
-    p(BatchNorm, "x", "MEAN", "VAR", "GAMMA?", "BETA?", name="op"),
+    p(BatchNorm, "x", name="op", where=is_affine),
     stage="prepare quantization",
     formerly="normalization_as_depthwise",
 )
 def convert_batch_norm_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """``batch_norm(x) -> depthwise_conv(x)`` for constant statistics."""
-    op = m.op.op
-    if not op.use_global_stats or any(value.uses or graph.is_output(value) for value in m.op.outputs[1:]):
-        return Skip("its statistics are not constant, or have users")
-    factor = 0.0 if op.scale == 0 else 1.0 / op.scale
-    k = 1.0 / np.sqrt(m.VAR.array.astype(np.float64) * factor + op.epsilon)
-    if m.GAMMA is not None:
-        k = k * m.GAMMA.array
-    b = -m.MEAN.array.astype(np.float64) * factor * k
-    if m.BETA is not None:
-        b = b + m.BETA.array
-    return _depthwise(graph, m.x, k, b), None, None
+    affine = read_affine(graph, m.op, 1)
+    return affine if isinstance(affine, Skip) else (_depthwise(graph, m.x, *affine), None, None)
 
 
-@rule(
-    p(Mul, "x", "K", name="op"),
-    p(Mul, "K", "x", name="op"),
-    stage="prepare quantization",
-    formerly="factor_as_depthwise",
-)
+@rule(*either_order(Mul, "x", "K", name="op"), stage="prepare quantization", formerly="factor_as_depthwise")
 def convert_scale_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """``x * K -> depthwise_conv(x)`` for a per-channel scale K of a 4-D tensor."""
     shape = m.K.array.shape
@@ -64,14 +52,11 @@ def convert_scale_to_depthwise(graph: Graph, m: Match) -> Replacement:
 def convert_mean_to_pool(graph: Graph, m: Match) -> Replacement:
     """``mean(x) -> global_average_pool(x)`` for a mean over the two spatial axes of NCHW."""
     op = m.op.op
-    axes = sorted(axis % m.x.rank for axis in op.axis_list)
-    if op.method != ReduceMethodType.REDUCE_MEAN or m.x.rank != 4 or axes != [2, 3]:
+    if op.method != ReduceMethodType.REDUCE_MEAN or m.x.rank != 4 or reduced_axes(m.op) != [2, 3]:
         return Skip("it is not a mean over height and width")
     pooling = Pool(stride_h=1, stride_w=1, kernel_h=1, kernel_w=1, pooling_type=PoolType.AVE, is_global_pooling=True)
     pooled = graph.add(pooling, m.x, name=f"{m.op.output.name}:pooled")
-    if op.keep_dims:
-        return pooled
-    return reshape_like(graph, pooled, m.op.output)
+    return pooled if op.keep_dims else reshape_like(graph, pooled, m.op.output)
 
 
 @rule(

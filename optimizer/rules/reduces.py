@@ -11,27 +11,16 @@ from __future__ import annotations
 import dataclasses
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import is_float32, operand, reduced_axes
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import F32
-
-
-def _is_float(node: Node) -> bool:
-    return node.outputs[0].dtype is F32
-
-
-def _axes(node: Node) -> list[int]:
-    """The reduced axes of the operand."""
-    (x,) = node.inputs
-    assert x is not None and isinstance(node.op, Reduce)
-    return sorted(axis % x.rank for axis in node.op.axis_list[: node.op.axis_num])
 
 
 @rule(
-    p(Reduce, p(Reduce, "x", name="inner", sole_user=True, where=_is_float), name="outer", where=_is_float),
+    p(Reduce, p(Reduce, "x", name="inner", sole_user=True, where=is_float32), name="outer", where=is_float32),
     stage="canonicalize",
 )
 def merge_reduces(graph: Graph, m: Match) -> Replacement:
@@ -41,7 +30,7 @@ def merge_reduces(graph: Graph, m: Match) -> Replacement:
         return Skip("the methods differ")
     if inner.keep_dims != outer.keep_dims:
         return Skip("only one of them keeps its axes")
-    first, second = _axes(m.inner), _axes(m.outer)
+    first, second = reduced_axes(m.inner), reduced_axes(m.outer)
     left = list(range(m.x.rank)) if inner.keep_dims else [axis for axis in range(m.x.rank) if axis not in first]
     if not left:
         return Skip("the first reduces all axes")
@@ -52,8 +41,7 @@ def merge_reduces(graph: Graph, m: Match) -> Replacement:
 
 
 def _reduces_nothing(node: Node) -> bool:
-    (x,) = node.inputs
-    return x is not None and _is_float(node) and all(x.shape[axis] == 1 for axis in _axes(node))
+    return is_float32(node) and all(operand(node).shape[axis] == 1 for axis in reduced_axes(node))
 
 
 @rule(p(Reduce, "x", name="op", where=_reduces_nothing), stage="canonicalize", formerly="reduce_of_ones")

@@ -23,6 +23,7 @@ import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.reshape_axes import INDIFFERENT, Extents, Regrouping
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -37,21 +38,13 @@ _LARGEST = 256
 
 
 def _regroups(node: Node) -> bool:
-    (x,), y = node.inputs, node.output
-    return x is not None and x.shape != y.shape and x.type.is_static and y.type.is_static and 0 not in y.shape
+    x, y = operand(node), node.output
+    return x.shape != y.shape and x.type.is_static and y.type.is_static and 0 not in y.shape
 
 
 def _may_start_region(node: Node) -> bool:
     """Return True for an operator that computes. Slices and splits may be inside a region only."""
     return node.op in INDIFFERENT and not isinstance(node.op, (Extract, Split))
-
-
-def _may_contain_producer(value: Value) -> bool:
-    return value.producer is not None and _may_start_region(value.producer)
-
-
-def _may_contain_user(value: Value) -> bool:
-    return any(_may_start_region(node) for node, _ in value.uses)
 
 
 @rule(
@@ -64,7 +57,8 @@ def move_region_across_reshape(graph: Graph, m: Match) -> Replacement:
     """Compute a region of operators in the shape on the other side of a reshape, if fewer reshapes remain."""
     y: Value = m.reshape.output
     for start, other in ((m.x, y), (y, m.x)):
-        if not (_may_contain_producer(start) if start is m.x else _may_contain_user(start)):
+        neighbors = start.users if start is y else [start.producer]
+        if not any(node is not None and _may_start_region(node) for node in neighbors):
             continue
         regrouping = Regrouping.of(start.type.static_shape, other.type.static_shape)
         if regrouping is None or (regrouping, start) in m.memory:
@@ -217,8 +211,7 @@ class _Region:
 
 def _operands(node: Node) -> list[Value]:
     """The operands whose shape follows that of the result. The scale of a normalization has its own axes."""
-    taken = node.inputs[:1] if isinstance(node.op, (LayerNorm, RmsNorm)) else node.inputs
-    return [value for value in taken if value is not None]
+    return operands(node)[:1] if isinstance(node.op, (LayerNorm, RmsNorm)) else operands(node)
 
 
 def _is_plain_reshape(node: Node) -> bool:
@@ -230,8 +223,8 @@ def _reshape_above(value: Value) -> Value | None:
     node = value.producer
     if node is None or not _is_plain_reshape(node):
         return None
-    (x,) = node.inputs
-    return x if x is not None and x.quant == value.quant else None
+    x = operand(node)
+    return x if x.quant == value.quant else None
 
 
 def _name_after(value: Value) -> str:

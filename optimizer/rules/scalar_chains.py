@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.node_properties import is_float32, operand, operands, scalar_factor
+from tpuconvert.optimizer.pattern import Match, either_order, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul, Sub
@@ -25,8 +26,7 @@ _SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 def _has_uniform_constant(node: Node) -> bool:
-    first, second = node.inputs
-    assert first is not None and second is not None
+    first, second = operands(node)
     constant, other = (first, second) if first.is_constant else (second, first)
     if not constant.is_constant or other.is_constant or constant.dtype is not F32 or constant.stored is not None:
         return False
@@ -39,8 +39,7 @@ def _has_uniform_constant(node: Node) -> bool:
 
 
 @rule(
-    p(BinaryArithmetic, "C", "x", name="op", where=_has_uniform_constant),
-    p(BinaryArithmetic, "x", "C", name="op", where=_has_uniform_constant),
+    *either_order(BinaryArithmetic, "C", "x", name="op", where=_has_uniform_constant),
     stage="canonicalize",
     formerly="spell_as_scalar",
 )
@@ -52,25 +51,21 @@ def convert_uniform_constant_to_scalar(graph: Graph, m: Match) -> Replacement:
     return graph.add(with_scalar(m.op.op.arithmetic, number), m.x)
 
 
-def _is_float(node: Node) -> bool:
-    return node.inputs[0] is not None and node.inputs[0].dtype is F32 and node.outputs[0].dtype is F32
+SCALED = p((Muls, Divs), "x", name="first", sole_user=True, where=is_float32)
+SHIFTED = p((Adds, Subs), "x", name="first", sole_user=True, where=is_float32)
 
 
-SCALED = p((Muls, Divs), "x", name="first", sole_user=True, where=_is_float)
-SHIFTED = p((Adds, Subs), "x", name="first", sole_user=True, where=_is_float)
-
-
-@rule(p((Muls, Divs), SCALED, name="second", where=_is_float), stage="canonicalize", formerly="merge_factors")
+@rule(p((Muls, Divs), SCALED, name="second", where=is_float32), stage="canonicalize", formerly="merge_factors")
 def merge_scalar_multiplies(graph: Graph, m: Match) -> Replacement:
     """``x * a * b -> x * (a * b)``. A division counts as a multiply by the reciprocal."""
-    first, second = _factor(m.first.op), _factor(m.second.op)
+    first, second = scalar_factor(m.first.op), scalar_factor(m.second.op)
     factor = first * second
     if not math.isfinite(factor) or not _SMALLEST <= abs(factor) <= float(np.finfo(np.float32).max):
         return Skip("the product of the factors is beyond the range of float32")
     return graph.add(Muls(Scalar.f32(factor)), m.x)
 
 
-@rule(p((Adds, Subs), SHIFTED, name="second", where=_is_float), stage="canonicalize", formerly="merge_shifts")
+@rule(p((Adds, Subs), SHIFTED, name="second", where=is_float32), stage="canonicalize", formerly="merge_shifts")
 def merge_scalar_adds(graph: Graph, m: Match) -> Replacement:
     """``x + a + b -> x + (a + b)``."""
     first, second = _shift(m.first.op), _shift(m.second.op)
@@ -80,21 +75,14 @@ def merge_scalar_adds(graph: Graph, m: Match) -> Replacement:
     return graph.add(Adds(Scalar.f32(total)), m.x)
 
 
-def _factor(op: Op) -> float:
-    if isinstance(op, Divs):
-        return 1.0 / op.scalar.value if op.scalar.value else math.inf
-    assert isinstance(op, Muls)
-    return op.scalar.value
-
-
 def _shift(op: Op) -> float:
     assert isinstance(op, (Adds, Subs))
     return op.scalar.value if isinstance(op, Adds) else -op.scalar.value
 
 
 @rule(
-    p(Mul, p(Mul, "x", "A", name="first", sole_user=True), "B", name="second", where=_is_float),
-    p(Add, p(Add, "x", "A", name="first", sole_user=True), "B", name="second", where=_is_float),
+    p(Mul, p(Mul, "x", "A", name="first", sole_user=True), "B", name="second", where=is_float32),
+    p(Add, p(Add, "x", "A", name="first", sole_user=True), "B", name="second", where=is_float32),
     stage="canonicalize",
 )
 def merge_constants(graph: Graph, m: Match) -> Replacement:
@@ -113,9 +101,8 @@ def merge_constants(graph: Graph, m: Match) -> Replacement:
 
 
 def _has_plain_constant(node: Node) -> bool:
-    constant = node.inputs[1]
-    assert constant is not None
-    return constant.is_constant and constant.stored is None and constant.dtype is F32 and _is_float(node)
+    constant = operand(node, 1)
+    return constant.is_constant and constant.stored is None and is_float32(node)
 
 
 @rule(
@@ -132,7 +119,7 @@ def fold_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
         return Skip("the other operand is constant, or the constant is empty")
     scalar = m.op.op if isinstance(m.op.op, (Muls, Divs, Adds, Subs)) else m.first.op
     is_product = isinstance(scalar, (Muls, Divs))
-    number = _factor(scalar) if is_product else _shift(scalar)
+    number = scalar_factor(scalar) if is_product else _shift(scalar)
     data = m.C.array.astype(np.float64)
     with np.errstate(all="ignore"):
         joined = data * number if is_product else data + number

@@ -1,5 +1,7 @@
-"""Slices of concats, and concats of slices.
+"""Slices, splits and concats of each other.
 
+- A split with one used result is a slice. A concat of all results of a split is the operand of the split, and nested
+  concats along one axis are one concat.
 - A slice that is within one operand of a concat reads this operand: the concat may lose a user.
 - ``concat(x[0:2], x[2:5]) -> x[0:5]`` along the concat axis, with equal ranges on all other axes; x if it is all of x.
 """
@@ -10,9 +12,10 @@ import dataclasses
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 
@@ -45,18 +48,16 @@ def hoist_slice_above_concat(graph: Graph, m: Match) -> Replacement:
 
 def _slices(node: Node) -> list[Node]:
     """The slices of one tensor that a concat joins; empty if it has another operand."""
-    found = [value.producer for value in node.inputs if value is not None and value.producer is not None]
+    found = [value.producer for value in operands(node) if value.producer is not None]
     alike = [item for item in found if isinstance(item.op, Extract) and item.inputs[0] is found[0].inputs[0]]
     return alike if len(alike) == len(node.inputs) else []
 
 
-def _joins_neighbours(node: Node) -> bool:
+def _joint_slice(node: Node) -> Extract | None:
+    """The slice equal to all concatenated slices together, if each begins where the one before ends."""
     parts = _slices(node)
-    return len(parts) > 1 and _joint_slice(node, parts) is not None
-
-
-def _joint_slice(node: Node, parts: list[Node]) -> Extract | None:
-    """The slice equal to all parts together, if each begins where the one before ends."""
+    if len(parts) < 2:
+        return None
     assert isinstance(node.op, Concat)
     axis = node.op.axis % node.outputs[0].rank
     whole = parts[0].op
@@ -76,15 +77,84 @@ def _joint_slice(node: Node, parts: list[Node]) -> Extract | None:
     return whole
 
 
-@rule(p(Concat, name="op", reads=Extract, where=_joins_neighbours), stage="canonicalize", formerly="join_of_slices")
+@rule(
+    p(Concat, name="op", reads=Extract, where=lambda node: _joint_slice(node) is not None),
+    stage="canonicalize",
+    formerly="join_of_slices",
+)
 def merge_adjacent_slices(graph: Graph, m: Match) -> Replacement:
     """``concat(x[a:b], x[b:c]) -> x[a:c]``."""
-    parts = _slices(m.op)
-    whole = _joint_slice(m.op, parts)
-    x: Value | None = parts[0].inputs[0]
-    assert whole is not None and x is not None
+    parts, whole = _slices(m.op), _joint_slice(m.op)
+    assert whole is not None
+    x = operand(parts[0])
     if any(rounds(part) for part in parts) or m.op.output.quant != x.quant:
         return Skip("it changes the quantization")
     if m.op.output.type == x.type and not any(whole.start) and set(whole.stride) == {1}:
         return graph.add(Copy(), x)  # remove_shape_noop removes it, if the annotations allow it
     return graph.add(whole, x)
+
+
+def _has_at_most_one_user(node: Node) -> bool:
+    return sum(bool(part.uses) for part in node.outputs) <= 1
+
+
+@rule(p(Split, "x", name="split", where=_has_at_most_one_user), stage="canonicalize", formerly="split_with_one_reader")
+def convert_split_to_extract(graph: Graph, m: Match) -> Replacement:
+    """``split(x) -> extract(x)`` if one result is used; x if the split has one result."""
+    parts: list[Value] = list(m.split.outputs)
+    read = [index for index, part in enumerate(parts) if part.uses or graph.is_output(part)]
+    if len(read) != 1:
+        return Skip("not exactly one result is used")
+    if not m.x.type.is_static:
+        return Skip("its shape is dynamic")
+    (wanted,) = read
+    axis = m.split.op.axis % m.x.rank
+    shape = m.x.type.static_shape
+    first = sum(part.type.static_shape[axis] for part in parts[:wanted])
+    start = tuple(first if k == axis else 0 for k in range(len(shape)))
+    extents = parts[wanted].type.static_shape
+    if 0 in extents:
+        return Skip("the part has no elements")
+    end = tuple(a + extent for a, extent in zip(start, extents, strict=True))
+    results: list[Value | None] = [None] * len(parts)
+    results[wanted] = graph.add(Copy() if extents == shape else Extract(start, end, (1,) * len(shape)), m.x)
+    return tuple(results)
+
+
+def _concatenates_all_results(node: Node) -> bool:
+    split = operand(node).producer
+    return split is not None and isinstance(split.op, Split) and node.inputs == split.outputs
+
+
+@rule(
+    p(Concat, p(Split, "x", name="split"), name="concat", where=_concatenates_all_results),
+    stage="canonicalize",
+    formerly="join_of_all_parts",
+)
+def remove_concat_of_split(graph: Graph, m: Match) -> Replacement:
+    """``concat(split(x)) -> x``."""
+    if m.concat.op.axis % m.x.rank != m.split.op.axis % m.x.rank:
+        return Skip("the split and concat axes differ")
+    if any(value.quant != m.x.quant for value in (*m.split.outputs, *m.concat.outputs)):
+        return Skip("it changes the quantization")
+    return m.x  # type: ignore[no-any-return]  # bound by the pattern
+
+
+@rule(p(Concat, name="outer", reads=Concat), stage="canonicalize")
+def merge_concats(graph: Graph, m: Match) -> Replacement:
+    """``concat(concat(a, b), c) -> concat(a, b, c)`` along one axis."""
+    outer, rank = m.outer, m.outer.output.rank
+    axis = outer.op.axis % rank
+    operands: list[Value] = []
+    sources = list(outer.sources)
+    for value in outer.inputs:
+        node = value.producer
+        joins = node is not None and isinstance(node.op, Concat) and node.op.axis % rank == axis
+        if node is not None and joins and graph.is_sole_use(value) and value.quant in (None, outer.output.quant):
+            operands += node.inputs
+            sources += node.sources
+        else:
+            operands.append(value)
+    if len(operands) == len(outer.inputs):
+        return Skip("the inner concat has other users, another axis or another scale")
+    return graph.add(Concat(outer.op.axis), *operands, sources=tuple(dict.fromkeys(sources)))

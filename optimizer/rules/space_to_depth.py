@@ -1,4 +1,4 @@
-"""Folding of space to depth into the convolution that follows.
+"""Folding of space to depth, and of space_to_batch and batch_to_space, into the convolution next to them.
 
 Space to depth with blocks of b computes channel (dy, dx, c) of element (i, j) from x[c, b * i + dy, b * j + dx], with
 the channels in any order. Exporters write it as reshape, permute and reshape, or as a concat of b * b slices with steps
@@ -6,6 +6,10 @@ of b. A convolution of it with kernel k, stride s and padding p reads the same e
 one with kernel b * k, stride b * s and padding b * p:
 
     w'[o, c, b * ky + dy, b * kx + dx] = w[o, (dy, dx, c), ky, kx].
+
+With blocks of (a, b), every sample that space_to_batch produces contains every a-th row and b-th column, so that the
+elements of the kernel are a rows and b columns apart in the image. The zeros that space_to_batch adds are padding;
+batch_to_space crops the padding that was not needed.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.strided_view import View
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -27,6 +32,7 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.space_to_batch import BatchToSpace, SpaceToBatch
 from tpuconvert.schema.types import Array
 
 _LONGEST = 5
@@ -42,13 +48,11 @@ class _Blocks(NamedTuple):
 
 def _blocks(value: Value) -> _Blocks | None:
     node = value.producer
-    if node is None or not isinstance(node.op, (Concat, Permute, Reshape)) or value.rank != 4:
+    if node is None or not isinstance(node.op, (Concat, Permute, Reshape)) or not _is_image(value):
         return None
-    if not value.type.is_static or 0 in value.shape:
-        return None
-    parts = [_part(operand) for operand in node.inputs] if isinstance(node.op, Concat) else [_part(value)]
     if isinstance(node.op, Concat) and node.op.axis % 4 != 1:
         return None
+    parts = [_part(item) for item in (operands(node) if isinstance(node.op, Concat) else [value])]
     found = [part for part in parts if part is not None]
     if len(found) != len(parts) or any(part.x is not found[0].x or part.size != found[0].size for part in found):
         return None
@@ -62,27 +66,26 @@ def _blocks(value: Value) -> _Blocks | None:
     return _Blocks(x, size, begin) if np.array_equal(np.sort(begin), wanted) else None
 
 
-def _part(value: Value | None) -> _Blocks | None:
+def _is_image(value: Value) -> bool:
+    return value.rank == 4 and value.type.is_static and 0 not in value.shape
+
+
+def _part(value: Value) -> _Blocks | None:
     """Express a value as channels of elements that are ``size`` rows and columns apart in a tensor above it."""
     nodes: list[Node] = []
-    while value is not None and value.producer is not None and len(nodes) < _LONGEST:
-        node = value.producer
+    while (node := value.producer) is not None and len(nodes) < _LONGEST:
         if Trait.VIEWS not in node.op.traits or rounds(node):
             break
         nodes.insert(0, node)
-        value = node.inputs[0]
-        found = None if value is None else _seen_from(value, nodes)
+        value = operand(node)
+        found = _seen_from(value, nodes)
         if found is not None:
             return found
     return None
 
 
 def _seen_from(x: Value, nodes: Sequence[Node]) -> _Blocks | None:
-    if x.rank != 4 or not x.type.is_static or 0 in x.shape:
-        return None
-    view: View | None = View.of(x.type.static_shape)
-    for node in nodes:
-        view = None if view is None else view.after(node)
+    view = View.after_all(x.type.static_shape, nodes) if _is_image(x) else None
     if view is None or len(view.axes) != 4:
         return None
     samples, channels, height, width = x.type.static_shape
@@ -100,8 +103,7 @@ def _seen_from(x: Value, nodes: Sequence[Node]) -> _Blocks | None:
 
 
 def _reads_blocks(node: Node) -> bool:
-    value = node.inputs[0]
-    return value is not None and value.dtype.is_float and _blocks(value) is not None
+    return operand(node).dtype.is_float and _blocks(operand(node)) is not None
 
 
 @rule(
@@ -136,3 +138,38 @@ def fold_space_to_depth_into_conv(graph: Graph, m: Match) -> Replacement:
         pad_w_r=size * op.pad_w_r,
     )
     return graph.add(larger, found.x, graph.constant(w, m.W.name), *m.conv.inputs[2:])
+
+
+BLOCKS = p(SpaceToBatch, "x", name="blocks", sole_user=True)
+
+
+@rule(
+    p(BatchToSpace, p(Conv, BLOCKS, "W", name="conv", sole_user=True), name="space"),
+    stage="fold",
+    sees_annotations=True,
+    formerly="fuse_dilated_convolution",
+)
+def fuse_dilated_conv(graph: Graph, m: Match) -> Replacement:
+    """``batch_to_space(conv(space_to_batch(x))) -> conv(x)`` with dilation, for equal blocks."""
+    op, blocks, space = m.conv.op, m.blocks.op, m.space.op
+    if blocks.block_size != space.block_size:
+        return Skip("the blocks differ")
+    if (op.stride_h, op.stride_w, op.dh, op.dw) != (1, 1, 1, 1):
+        return Skip("the conv itself has strides or dilations")
+    if any((op.pad_h_t, op.pad_h_b, op.pad_w_l, op.pad_w_r)):
+        return Skip("the conv pads every block")
+    if m.blocks.output.quant not in (None, m.x.quant) or m.conv.output.quant not in (None, m.space.output.quant):
+        return Skip("the source file changes the quantization between them")
+    top, bottom, left, right = (pad - crop for pad, crop in zip(blocks.pad, space.crop_size, strict=True))
+    if min(top, bottom, left, right) < 0:
+        return Skip("it crops more than was padded")
+    dilated = dataclasses.replace(
+        op,
+        dh=blocks.block_size[0],
+        dw=blocks.block_size[1],
+        pad_h_t=top,
+        pad_h_b=bottom,
+        pad_w_l=left,
+        pad_w_r=right,
+    )
+    return graph.add(dilated, m.x, *m.conv.inputs[1:])

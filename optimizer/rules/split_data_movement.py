@@ -16,9 +16,9 @@ import math
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.pattern import Match, Pattern, p
 from tpuconvert.optimizer.rules.permutes import inverse, permutes_go_on
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.permute import Permute
@@ -33,12 +33,9 @@ def _movers(node: Node, op: type[Op]) -> list[Node]:
     return found if all(isinstance(user.op, op) for user in found) else []
 
 
-def _is_reshaped(node: Node) -> bool:
-    return len(node.outputs) > 1 and bool(_movers(node, Reshape))
-
-
-def _is_permuted(node: Node) -> bool:
-    return len(node.outputs) > 1 and bool(_movers(node, Permute))
+def _moved_split(op: type[Op]) -> Pattern:
+    """A split whose results all have one user with this operator."""
+    return p(Split, "x", name="split", where=lambda node: len(node.outputs) > 1 and bool(_movers(node, op)), next_to=op)
 
 
 def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
@@ -47,12 +44,7 @@ def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
     return "the source file quantizes a result of the split" if any(rounds(item) for item in (node, *movers)) else ""
 
 
-@rule(
-    p(Split, "x", name="split", where=_is_reshaped, next_to=Reshape),
-    stage="fuse",
-    sees_annotations=True,
-    formerly="reshape_before_split",
-)
+@rule(_moved_split(Reshape), stage="fuse", sees_annotations=True, formerly="reshape_before_split")
 def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
     """``reshape(split(x)) -> split(reshape(x))`` if all results are reshaped alike."""
     movers = _movers(m.split, Reshape)
@@ -69,9 +61,7 @@ def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
         return Skip("no single reshape contains all results along one axis")
     sizes = tuple(shape[axis] for shape in shapes)
     whole = graph.add(Reshape((*shapes[0][:axis], sum(sizes), *shapes[0][axis + 1 :])), m.x, name=f"{m.x.name}:parts")
-    whole.quant = m.x.quant
-    parts = graph.add_all(Split(axis, len(sizes), sizes), whole, names=[node.name for node in movers])
-    return {node.output: part for node, part in zip(movers, parts, strict=True)}
+    return _split(graph, m, whole, Split(axis, len(sizes), sizes), movers)
 
 
 def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
@@ -84,12 +74,7 @@ def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
     return None
 
 
-@rule(
-    p(Split, "x", name="split", where=_is_permuted, next_to=Permute),
-    stage="fuse",
-    sees_annotations=True,
-    formerly="permute_before_split",
-)
+@rule(_moved_split(Permute), stage="fuse", sees_annotations=True, formerly="permute_before_split")
 def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
     """``permute(split(x)) -> split(permute(x))`` if all results are permuted alike."""
     movers = _movers(m.split, Permute)
@@ -103,7 +88,12 @@ def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
     if permutes_go_on([node.output for node in movers], order):
         return Skip("the permutes can sink further")
     whole = graph.add(Permute(order), m.x, name=f"{m.x.name}:permuted")
-    whole.quant = m.x.quant
     op = dataclasses.replace(m.split.op, axis=inverse(order)[m.split.op.axis % m.x.rank])
+    return _split(graph, m, whole, op, movers)
+
+
+def _split(graph: Graph, m: Match, whole: Value, op: Split, movers: list[Node]) -> Replacement:
+    """Split the moved tensor. Its results replace those of the movers."""
+    whole.quant = m.x.quant
     parts = graph.add_all(op, whole, names=[node.name for node in movers])
     return {node.output: part for node, part in zip(movers, parts, strict=True)}

@@ -15,7 +15,8 @@ import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.node_properties import operand, operands
+from tpuconvert.optimizer.pattern import Match, either_order, p
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, Trait
@@ -26,12 +27,8 @@ from tpuconvert.schema.types import Array
 
 def repeats_unit_axes(value: Value | None) -> bool:
     """Return True if a value results from repeating unit axes only, without a change of scale."""
-    node = None if value is None else value.producer
-    if node is None or not isinstance(node.op, Repetition) or rounds(node):
-        return False
-    (x,) = node.inputs
-    assert x is not None
-    return all(count == 1 or extent == 1 for count, extent in zip(node.op.counts, x.shape, strict=True))
+    node = _tile(value)
+    return node is not None and not rounds(node) and _is_same_for_all(operand(node), node.op)
 
 
 def _reads_tile(node: Node) -> bool:
@@ -81,8 +78,8 @@ def _ends_agree(data: Array, axis: int) -> bool:
     return bool((data.take(0, axis) == data.take(-1, axis)).all())
 
 
-def _may_shrink(value: Value | None, other: Value | None) -> bool:
-    if value is None or other is None or not value.is_constant or other.is_constant or value.rank != other.rank:
+def _may_shrink(value: Value, other: Value) -> bool:
+    if not value.is_constant or other.is_constant or value.rank != other.rank:
         return False
     if value.quant is not None or value.stored is not None:
         return False
@@ -92,13 +89,12 @@ def _may_shrink(value: Value | None, other: Value | None) -> bool:
 
 
 def _has_repeated_constant(node: Node) -> bool:
-    first, second = node.inputs
+    first, second = operands(node)
     return _may_shrink(first, second) or _may_shrink(second, first)
 
 
 @rule(
-    p(Trait.BINARY, "C", "x", name="op", where=_has_repeated_constant),
-    p(Trait.BINARY, "x", "C", name="op", where=_has_repeated_constant),
+    *either_order(Trait.BINARY, "C", "x", name="op", where=_has_repeated_constant),
     stage="canonicalize",
     formerly="shorten_repeated_constant",
 )

@@ -1,4 +1,7 @@
-"""Sinking of reshapes that drop unit axes.
+"""Sinking of reshapes that drop unit axes, and hoisting of unary operators above a reshape.
+
+Operators that exist for 4-D tensors only leave pairs of reshapes: ``reshape(f(g(reshape(x)))) -> reshape(f(g(x)))``
+removes the inner reshape, and the outer one too if it restores the shape of x.
 
 A 1-D convolution becomes reshape, 2-D convolution, reshape; element-wise operators and concats between such
 convolutions are then between reshapes. With a reshape r that only drops unit axes:
@@ -17,6 +20,7 @@ from collections.abc import Sequence
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.node_properties import operand
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -39,8 +43,7 @@ def _unit_reshape(value: Value | None) -> Node | None:
     node = None if value is None else value.producer
     if node is None or not isinstance(node.op, Reshape) or rounds(node) or 0 in node.output.shape:
         return None
-    (x,) = node.inputs
-    return node if x is not None and axis_map(x.shape, node.output.shape) is not None else None
+    return node if axis_map(operand(node).shape, node.output.shape) is not None else None
 
 
 def _has_unit_reshape(node: Node) -> bool:
@@ -59,7 +62,7 @@ def sink_reshape_through_elementwise(graph: Graph, m: Match) -> Replacement:
     full = [reshape for reshape in found if reshape.output.shape == node.output.shape]
     if not full:
         return Skip("the reshaped operand is broadcast")
-    before = _shape_before(full[0])
+    before = operand(full[0]).shape
     operands = [_as_before(graph, value, before, node.output.shape) for value in node.inputs]
     if any(value is None for value in operands):
         return Skip("the operands do not all have the same reshape")
@@ -68,16 +71,10 @@ def sink_reshape_through_elementwise(graph: Graph, m: Match) -> Replacement:
     return _existing_reshape(graph, node, node.op, operands)
 
 
-def _shape_before(reshape: Node) -> Shape:
-    (x,) = reshape.inputs
-    assert x is not None
-    return x.shape
-
-
 def _as_before(graph: Graph, value: Value | None, before: Shape, after: Shape) -> Value | None:
     """An operand in the shape before the reshape, if this needs no additional node."""
     reshape = _unit_reshape(value)
-    if reshape is not None and _shape_before(reshape) == before and reshape.output.shape == after:
+    if reshape is not None and operand(reshape).shape == before and reshape.output.shape == after:
         return reshape.inputs[0]
     axes = axis_map(before, after)
     if value is None or axes is None or value.rank != len(after):
@@ -106,8 +103,8 @@ def sink_reshape_through_concat(graph: Graph, m: Match) -> Replacement:
     """``concat(r(x), r(y)) -> r(concat(x, y))`` for a reshape r that drops unit axes."""
     found = [_unit_reshape(value) for value in m.op.inputs]
     reshapes = [reshape for reshape in found if reshape is not None]
-    maps = [axis_map(_shape_before(reshape), reshape.output.shape) for reshape in reshapes]
-    ranks = {len(_shape_before(reshape)) for reshape in reshapes}
+    maps = [axis_map(operand(reshape).shape, reshape.output.shape) for reshape in reshapes]
+    ranks = {len(operand(reshape).shape) for reshape in reshapes}
     axis = m.op.op.axis % m.op.output.rank
     if len(reshapes) < len(found) or len(ranks) > 1 or any(item != maps[0] for item in maps):
         return Skip("the operands do not all have the same reshape")
@@ -122,3 +119,45 @@ def _existing_reshape(graph: Graph, node: Node, op: Op, operands: Sequence[Value
     inner = graph.add(op, *operands, name=f"{node.output.name}:reshaped")
     inner.quant = node.output.quant
     return reshape_like(graph, inner, node.output)
+
+
+_LONGEST = 16
+
+
+def _chain(node: Node) -> list[Node]:
+    """The unary operators between a reshape and the one before it, the last one first; empty if there is no chain."""
+    found: list[Node] = []
+    value = operand(node)
+    while len(value.uses) == 1 and len(found) <= _LONGEST:
+        producer = value.producer
+        if producer is None or rounds(producer):
+            return []
+        if isinstance(producer.op, Reshape):
+            return found
+        if Trait.UNARY not in producer.op.traits:
+            return []
+        found.append(producer)
+        value = operand(producer)
+    return []
+
+
+def _ends_a_chain(node: Node) -> bool:
+    return bool(_chain(node))
+
+
+@rule(
+    p(Reshape, p(Trait.UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain),
+    stage="canonicalize",
+    formerly="meet_reshapes",
+)
+def hoist_unary_chain_above_reshape(graph: Graph, m: Match) -> Replacement:
+    """``reshape(f(reshape(x))) -> reshape(f(x))`` for a chain f of element-wise unary operators."""
+    chain = _chain(m.reshape)
+    if not all(graph.is_sole_use(node.outputs[0]) for node in chain):
+        return Skip("a value between them is a graph output")
+    inner = operand(chain[-1]).producer
+    assert inner is not None
+    x = operand(inner)
+    for node in reversed(chain):
+        x = graph.add(node.op, x, name=f"{node.outputs[0].name}:reshaped")
+    return x if x.type == m.reshape.output.type else reshape_like(graph, x, m.reshape.output)

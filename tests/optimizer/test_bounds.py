@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.bounds import UNKNOWN, bounds, is_finite
-from tpuconvert.optimizer.value_properties import is_boolean, is_never_negative
+from tpuconvert.optimizer.value_properties import UNKNOWN, bounds, is_boolean, is_finite, is_never_negative
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub

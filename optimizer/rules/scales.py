@@ -1,7 +1,13 @@
-"""Folding of a per-channel scale and bias into linear operators across a concat, a pad or a flatten.
+"""Folding of a per-channel scale and bias into linear operators, next to them or across a few other operators.
 
-With y = k * x + b per channel:
+``optimizer.affine`` has the algebra per operator. With y = k * x + b per channel:
 
+- ``linear(k * x + b; W, B) -> linear(x; k * W, B + b * W)``, unless padding is between them. This folds the input
+  normalization of many networks, and normalizations without a linear operator before them. A permute may be in between,
+  as after a channels-last input.
+- ``linear(x; W, B) * k + b -> linear(x; W * k, B * k + b)``. A reshape may be in between if the channels stay the
+  second axis or become the last one; any reshape if k and b are scalars, as for queries of attention that are split
+  into heads.
 - After a channel concat of linear operators, each of them gets the slice of k and b of its channels.
 - Before a concat that a linear operator uses, a scaled branch contributes its k and b, every other branch 1 and 0.
 - pad(k * x + b, v) = k * pad(x, u) + b with k * u + b = v, if u is the same for all channels.
@@ -17,7 +23,6 @@ import numpy as np
 
 from tpuconvert.optimizer.affine import (
     Affine,
-    Vector,
     fold_affine_after,
     fold_affine_before,
     is_affine,
@@ -25,7 +30,8 @@ from tpuconvert.optimizer.affine import (
 )
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.pattern import Match, Pattern, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -33,10 +39,80 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, Scalar
 
 SCALED = p(Trait.AFFINE, name="op", sole_user=True, where=is_affine)
+
+
+def _scaled(x: Pattern) -> tuple[Pattern, Pattern]:
+    """A scale and bias of x, also with a constant as first operand."""
+    return p(Trait.AFFINE, x, name="op", where=is_affine), p(Trait.AFFINE, "C", x, name="op", where=is_affine)
+
+
+def _as_results(m: Match, result: Value) -> Replacement:
+    """The replacement of the scale: the results of a batch norm after the first are unused."""
+    return (result, None, None) if isinstance(m.op.op, BatchNorm) else result
+
+
+@rule(
+    p(Trait.LINEAR, SCALED, "W", name="linear"),
+    p(Trait.LINEAR, p(Permute, SCALED, name="permute", sole_user=True), "W", name="linear"),
+    stage="fold",
+    formerly="fold_into_product_behind",
+)
+def fold_scale_into_next_linear(graph: Graph, m: Match) -> Replacement:
+    """Fold a per-channel scale and bias into the linear operator that follows."""
+    affine = read_affine(graph, m.op, m.permute.op.order[1] if m.binds("permute") else 1)
+    if isinstance(affine, Skip):
+        return affine
+    (x,) = computed_operands(m.op)
+    if m.binds("permute"):
+        quant = x.quant
+        x = graph.add(m.permute.op, x, name=f"{m.permute.output.name}:unscaled")
+        x.quant = quant
+    return fold_affine_before(graph, m.linear, x, affine)
+
+
+LINEAR = p(Trait.LINEAR, "x", "W", name="linear", sole_user=True)
+
+
+@rule(
+    *_scaled(LINEAR),
+    *_scaled(p(Reshape, LINEAR, name="reshape", sole_user=True)),
+    stage="fold",
+    formerly="fold_into_product_before",
+)
+def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
+    """Fold a batch norm, a bias or a per-channel scale into the linear operator before it."""
+    axis = _channel_axis(m.linear, m.reshape) if m.binds("reshape") else 1
+    if axis is None and Trait.UNARY not in m.op.op.traits:
+        return Skip("the reshape mixes channels")
+    affine = _for_all_channels(graph, m) if axis is None else read_affine(graph, m.op, axis)
+    if isinstance(affine, Skip):
+        return affine
+    name = f"{m.op.outputs[0].name}:reshaped" if m.binds("reshape") else None
+    folded = fold_affine_after(graph, m.linear, affine, name)
+    if isinstance(folded, Skip):
+        return folded
+    return _as_results(m, graph.add(m.reshape.op, folded) if m.binds("reshape") else folded)
+
+
+def _for_all_channels(graph: Graph, m: Match) -> Affine | Skip:
+    """One scale and bias for all channels of the linear operator, independent of the reshape."""
+    found, channels = read_affine(graph, m.op, -1), m.linear.outputs[0].shape[1]
+    if isinstance(found, Skip) or not isinstance(channels, int) or not found.k.size:
+        return found if isinstance(found, Skip) else Skip("the number of channels is dynamic")
+    return Affine(np.full(channels, found.k[0]), np.full(channels, found.b[0]))
+
+
+def _channel_axis(linear: Node, reshape: Node) -> int | None:
+    """The axis of the reshaped result that contains the output channels of the linear operator."""
+    before, after = linear.outputs[0].shape, reshape.outputs[0].shape
+    if before[:2] == after[:2]:
+        return 1
+    return len(after) - 1 if len(before) == 2 and before[1] == after[-1] else None
 
 
 def _concatenates_channels(node: Node) -> bool:
@@ -44,21 +120,14 @@ def _concatenates_channels(node: Node) -> bool:
 
 
 def _concatenates_linears(node: Node) -> bool:
+    producers = [value.producer for value in node.inputs if value is not None]
     return _concatenates_channels(node) and all(
-        value is not None
-        and value.producer is not None
-        and Trait.LINEAR in value.producer.op.traits
-        and not rounds(value.producer)
-        for value in node.inputs
+        item is not None and Trait.LINEAR in item.op.traits and not rounds(item) for item in producers
     )
 
 
-CONCATENATED_LINEARS = p(Concat, name="concat", sole_user=True, where=_concatenates_linears)
-
-
 @rule(
-    p(Trait.AFFINE, CONCATENATED_LINEARS, name="op", where=is_affine),
-    p(Trait.AFFINE, "C", CONCATENATED_LINEARS, name="op", where=is_affine),
+    *_scaled(p(Concat, name="concat", sole_user=True, where=_concatenates_linears)),
     stage="fold",
     formerly="fold_into_joined_products",
 )
@@ -72,15 +141,14 @@ def fold_scale_through_concat(graph: Graph, m: Match) -> Replacement:
     for value in m.concat.inputs:
         if not graph.is_sole_use(value):
             return Skip("a linear operator has other users")
-        linear, extent = value.producer, value.shape[1]
-        part = Affine(affine.k[begin : begin + extent], affine.b[begin : begin + extent])
-        folded = fold_affine_after(graph, linear, part, f"{value.name}:scaled")
+        end = begin + value.shape[1]
+        part = Affine(affine.k[begin:end], affine.b[begin:end])
+        folded = fold_affine_after(graph, value.producer, part, f"{value.name}:scaled")
         if isinstance(folded, Skip):
             return folded
         branches.append(folded)
-        begin += extent
-    joined = graph.add(m.concat.op, *branches)
-    return (joined, None, None) if isinstance(m.op.op, BatchNorm) else joined
+        begin = end
+    return _as_results(m, graph.add(m.concat.op, *branches))
 
 
 def _scaled_branches(node: Node) -> list[Node]:
@@ -101,33 +169,42 @@ def fold_branch_scales_into_linear(graph: Graph, m: Match) -> Replacement:
     """Fold the scales of concatenated branches into the linear operator after the concat."""
     scaled = _scaled_branches(m.concat)
     branches: list[Value] = []
-    k: list[Vector] = []
-    b: list[Vector] = []
+    parts: list[Affine] = []
     for value in m.concat.inputs:
         extent = value.shape[1]
         if not isinstance(extent, int):
             return Skip("the number of channels is dynamic")
-        affine = Affine(np.ones(extent), np.zeros(extent))
+        part: Affine | Skip = Affine(np.ones(extent), np.zeros(extent))
         if value.producer in scaled:
             if graph.is_output(value) or rounds(value.producer):
                 return Skip("a scaled branch is a graph output or is quantized")
-            found = read_affine(graph, value.producer, 1)
-            if isinstance(found, Skip):
-                return found
-            affine = found
-            (value,) = (item for item in value.producer.inputs if item is not None and not item.is_constant)
+            part = read_affine(graph, value.producer, 1)
+            if isinstance(part, Skip):
+                return part
+            (value,) = computed_operands(value.producer)
         branches.append(value)
-        k.append(affine.k)
-        b.append(affine.b)
+        parts.append(part)
     joined = graph.add(m.concat.op, *branches, name=f"{m.concat.output.name}:unscaled")
-    return fold_affine_before(graph, m.linear, joined, Affine(np.concatenate(k), np.concatenate(b)))
+    return fold_affine_before(graph, m.linear, joined, Affine(*map(np.concatenate, zip(*parts, strict=True))))
 
 
 def _is_constant_pad(node: Node) -> bool:
     return isinstance(node.op, Pad) and node.op.pad_mode is PadType.PAD_CONSTANT and node.outputs[0].dtype is F32
 
 
-def _before(affine: Affine, pad_value: float) -> float | None:
+def _read_at_pad(graph: Graph, m: Match) -> Affine | Skip:
+    """The scale and bias next to a pad of the spatial axes."""
+    affine = read_affine(graph, m.op, 1)
+    if not isinstance(affine, Skip) and any(m.pad.op.paddings[:4]):
+        return Skip("it pads the batch or channel axis")
+    return affine
+
+
+def _with_value(pad: Pad, number: float) -> Pad:
+    return dataclasses.replace(pad, pad_val=Scalar.f32(number))
+
+
+def _pad_value_before(affine: Affine, pad_value: float) -> float | None:
     """The pad value before the scale, if it is the same for all channels."""
     if not affine.k.size or not affine.k.all():
         return None
@@ -144,49 +221,33 @@ def _before(affine: Affine, pad_value: float) -> float | None:
 )
 def fold_scale_into_conv_after_pad(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias before a pad into the conv after it, and adapt the pad value."""
-    affine = read_affine(graph, m.op, 1)
+    affine = _read_at_pad(graph, m)
     if isinstance(affine, Skip):
         return affine
-    if any(m.pad.op.paddings[:4]):
-        return Skip("it pads the batch or channel axis")
-    number = _before(affine, m.pad.op.pad_val.value)
+    number = _pad_value_before(affine, m.pad.op.pad_val.value)
     if number is None:
         return Skip("the pad value would differ between channels")
-    (x,) = (value for value in m.op.inputs if value is not None and not value.is_constant)
-    padded = graph.add(dataclasses.replace(m.pad.op, pad_val=Scalar.f32(number)), x, name=f"{m.pad.name}:unscaled")
+    (x,) = computed_operands(m.op)
+    padded = graph.add(_with_value(m.pad.op, number), x, name=f"{m.pad.name}:unscaled")
     return fold_affine_before(graph, m.linear, padded, affine)
 
 
-PADDED = p(
-    Pad,
-    p(Conv, "x", "W", name="linear", sole_user=True),
-    name="pad",
-    where=_is_constant_pad,
-    sole_user=True,
-)
+PADDED = p(Pad, p(Conv, "x", "W", name="linear", sole_user=True), name="pad", where=_is_constant_pad, sole_user=True)
 
 
-@rule(
-    p(Trait.AFFINE, PADDED, name="op", where=is_affine),
-    p(Trait.AFFINE, "C", PADDED, name="op", where=is_affine),
-    stage="fold",
-    formerly="fold_into_product_before_pad",
-)
+@rule(*_scaled(PADDED), stage="fold", formerly="fold_into_product_before_pad")
 def fold_scale_into_conv_before_pad(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias after a pad into the conv before it, and adapt the pad value."""
-    affine = read_affine(graph, m.op, 1)
+    affine = _read_at_pad(graph, m)
     if isinstance(affine, Skip):
         return affine
-    if any(m.pad.op.paddings[:4]):
-        return Skip("it pads the batch or channel axis")
     pad_values = (affine.k * m.pad.op.pad_val.value + affine.b).astype(np.float32)
     if not pad_values.size or (pad_values != pad_values[0]).any() or not np.isfinite(pad_values[0]):
         return Skip("the pad value would differ between channels")
     folded = fold_affine_after(graph, m.linear, affine, f"{m.op.outputs[0].name}:unpadded")
     if isinstance(folded, Skip):
         return folded
-    padded = graph.add(dataclasses.replace(m.pad.op, pad_val=Scalar.f32(float(pad_values[0]))), folded)
-    return (padded, None, None) if isinstance(m.op.op, BatchNorm) else padded
+    return _as_results(m, graph.add(_with_value(m.pad.op, float(pad_values[0])), folded))
 
 
 @rule(
@@ -196,7 +257,7 @@ def fold_scale_into_conv_before_pad(graph: Graph, m: Match) -> Replacement:
 )
 def fold_scale_through_flatten(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias before a flatten into the fully connected layer after it."""
-    (x,) = (value for value in m.op.inputs if value is not None and not value.is_constant)
+    (x,) = computed_operands(m.op)
     flat = m.reshape.output
     if x.rank < 2 or not x.type.is_static or not flat.type.is_static or 0 in x.shape:
         return Skip("its shape is dynamic")
