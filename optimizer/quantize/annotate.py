@@ -25,6 +25,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
 from tpuconvert.optimizer.quantize.custom import has_integer_form
 from tpuconvert.optimizer.quantize.lowering import find_lowering
@@ -85,8 +86,8 @@ def _nodes_that_stay_float(graph: Graph, chip: Chip, kept: Mapping[str, str]) ->
 def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
     op = node.op
     if not all(value.dtype.is_float for value in node.outputs):
-        return "works on integers of the source, not on quantized reals"
-    operands = [value for value in node.inputs if value is not None and not value.is_constant]
+        return "works on integers of the source, not on quantized floats"
+    operands = computed_operands(node)
     if not operands:
         return "does not depend on the input"
     if is_product(op):
@@ -129,7 +130,7 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
         narrow = [
             node
             for node in graph.nodes
-            if node.outputs[0] in wide and not is_product(node.op) and not wide.issuperset(_computed(node))
+            if node.outputs[0] in wide and not is_product(node.op) and not wide.issuperset(computed_operands(node))
         ]
         # An operand of a narrow concatenation is narrow too, and so are its producers.
         narrow_operands = {
@@ -158,7 +159,7 @@ def _keep_moved_inputs(graph: Graph, floats: set[str], wide: set[Value], reasons
 
 
 def _reads_float_node(node: Node, floats: set[str]) -> bool:
-    made = [value.producer for value in _computed(node)]
+    made = [value.producer for value in computed_operands(node)]
     return not is_product(node.op) and any(producer is not None and producer.name in floats for producer in made)
 
 
@@ -174,13 +175,8 @@ def _passes_wide(graph: Graph, node: Node) -> bool:
     A scaling or a concat must be the sole user of its operands.
     """
     if node.op.name == "concat" or positive_factor(node.op) is not None:
-        return all(graph.is_sole_use(value) for value in _computed(node))
+        return all(graph.is_sole_use(value) for value in computed_operands(node))
     return changes_shape_or_axes(node.op) or isinstance(node.op, Extract) or node.op.clamp_range() is not None
-
-
-def _computed(node: Node) -> list[Value]:
-    """Operands that are not constant."""
-    return [value for value in node.inputs if value is not None and not value.is_constant]
 
 
 def _annotate_activations(
@@ -204,7 +200,7 @@ def _annotate_activations(
                 value.quant = activation_params(ranges[value.name])
     for node in graph.nodes:
         if is_product(node.op) and node.name not in floats:
-            for value in _computed(node):
+            for value in computed_operands(node):
                 value.quant = value.quant or activation_params(ranges[value.name])
 
 
@@ -260,7 +256,7 @@ def share_scales(graph: Graph, stated: bool) -> None:
             result = _divide(result, factor)
         elif not keeps_scale(node.op) and node.op.clamp_range() is None:
             continue
-        for value in _computed(node):
+        for value in computed_operands(node):
             is_free = _is_free(graph, value)
             is_float = factor is not None and value.quant is None
             if is_free and not is_float and not (stated and value.quant is not None):
@@ -287,7 +283,7 @@ def _is_free(graph: Graph, value: Value) -> bool:
         return True
     if len(value.producer.outputs) > 1:
         return False
-    before = _computed(value.producer)
+    before = computed_operands(value.producer)
     return len(before) != 1 or _is_free(graph, before[0])
 
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.optimizer.node_properties import operand, operands
+from tpuconvert.optimizer.quantize.lowering import params_of
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
@@ -27,7 +29,7 @@ from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
-from tpuconvert.schema.types import Array, QuantParams
+from tpuconvert.schema.types import Array, DType, QuantParams
 
 Vector = npt.NDArray[np.float64]
 
@@ -57,13 +59,11 @@ def scale_channels(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) 
     order = [node for node in graph.sorted_nodes() if node.outputs[0] in chosen]
     made = [node.outputs[0] for node in order if not _passes_on(node) and not _joins_channels(node)]
     for value, scales in choose_scales(made, chosen, ranges).items():
-        assert value.quant is not None
-        value.quant = QuantParams(tuple(map(float, scales)), (0,) * scales.size, value.quant.dtype, axis=1)
+        value.quant = _per_channel(scales.tolist(), params_of(value).dtype)
     for node in order:
-        x, y = node.inputs[0], node.outputs[0]
-        assert x is not None and y.quant is not None
+        x, y = operand(node), node.outputs[0]
         if _joins_channels(node):
-            y.quant = _concat_scales(node, y.quant)
+            y.quant = _concat_scales(node, params_of(y).dtype)
         elif _passes_on(node) and x.quant is not None:
             y.quant = _passed_on(node, x.quant, ranges)
     for node in order:
@@ -99,11 +99,11 @@ def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Ra
 def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
     """Scales between the tensor's and each channel's own range, geometrically."""
     found = ranges[_after_clamps(value).name]
-    assert value.quant is not None and found.channels is not None
+    assert found.channels is not None
     largest, second = np.asarray(found.channels.largest), np.asarray(found.channels.second)
     headroom = np.minimum(largest / np.maximum(second, largest / _MOST_HEADROOM + 1e-30), _MOST_HEADROOM)
     ratio = np.clip(headroom * largest / (largest.max() or 1.0), _SMALLEST, 1.0) ** share
-    scales: Vector = (value.quant.scale[0] * ratio).astype(np.float32).astype(np.float64)
+    scales: Vector = (params_of(value).scale[0] * ratio).astype(np.float32).astype(np.float64)
     return scales
 
 
@@ -136,14 +136,12 @@ def _expected_error(
     contain w * s: their scale is 1/127 of the largest. The mean of the weight error is left out: bias correction
     removes it.
     """
-    x = node.inputs[0]
-    assert x is not None
+    x, w = operands(node)[:2]
     if Trait.LINEAR not in node.op.traits:
-        steps = [_scales_of(value, scales, chosen) for value in node.inputs if value is not None]
+        steps = [_scales_of(value, scales, chosen) for value in operands(node)]
         return float(sum(np.sum(step**2) for step in steps)) / 12 / _power(node, ranges)
-    w = node.inputs[1]
     found = ranges[x.name].channels
-    assert w is not None and found is not None
+    assert found is not None
     step, variance = _scales_of(x, scales, chosen), np.asarray(found.variance)
     squares, largest, taps = _by_channel(node, w.array.astype(np.float64))
     if squares.shape[1] == 1 and step.size > 1:  # depthwise: one input channel per output channel
@@ -180,12 +178,10 @@ def _scales_of(value: Value, scales: Mapping[Value, Vector], chosen: set[Value])
     if value.quant is None:
         return np.zeros(extent)
     if value in chosen:
-        assert node is not None and node.inputs[0] is not None
-        if _joins_channels(node):
-            operands = [operand for operand in node.inputs if operand is not None]
-            joined: Vector = np.concatenate([_scales_of(operand, scales, chosen) for operand in operands])
-            return joined
-        return _scales_of(node.inputs[0], scales, chosen)
+        assert node is not None
+        sources = operands(node) if _joins_channels(node) else [operand(node)]
+        joined: Vector = np.concatenate([_scales_of(source, scales, chosen) for source in sources])
+        return joined
     return np.full(extent, value.quant.scale[0])
 
 
@@ -229,8 +225,8 @@ def _passes_on(node: Node) -> bool:
 
 def _same_type(node: Node) -> bool:
     """Return True if a clamp has the dtype of its operand, which then shares its scale; otherwise it needs a table."""
-    x, y = node.inputs[0], node.outputs[0]
-    return x is not None and x.quant is not None and y.quant is not None and x.quant.dtype is y.quant.dtype
+    x, y = operand(node).quant, node.outputs[0].quant
+    return x is not None and y is not None and x.dtype is y.dtype
 
 
 def _joins_channels(node: Node) -> bool:
@@ -242,8 +238,8 @@ def _is_fed(value: Value, chosen: set[Value]) -> bool:
     node = value.producer
     assert node is not None
     if _joins_channels(node):
-        types = {operand.quant.dtype for operand in node.inputs if operand is not None and operand.quant is not None}
-        return len(types) == 1 and all(operand is not None and operand.quant is not None for operand in node.inputs)
+        types = {None if item.quant is None else item.quant.dtype for item in operands(node)}
+        return len(types) == 1 and None not in types
     return not _passes_on(node) or node.inputs[0] in chosen
 
 
@@ -268,8 +264,8 @@ def _product_can_read(user: Node, index: int, value: Value) -> bool:
 def _sum_can_read(user: Node) -> bool:
     if user.op.name not in ("add", "sub"):
         return False
-    a, b = user.inputs
-    return a is not None and b is not None and a.shape == b.shape
+    a, b = operands(user)
+    return a.shape == b.shape
 
 
 def _passed_on(node: Node, quant: QuantParams, ranges: Mapping[str, Range]) -> QuantParams:
@@ -283,11 +279,14 @@ def _passed_on(node: Node, quant: QuantParams, ranges: Mapping[str, Range]) -> Q
     return dataclasses.replace(quant, scale=tuple(float(np.float32(scale * ratio)) for scale in quant.scale))
 
 
-def _concat_scales(node: Node, quant: QuantParams) -> QuantParams:
+def _concat_scales(node: Node, dtype: DType) -> QuantParams:
     scales: list[float] = []
-    for operand in node.inputs:
-        assert operand is not None and operand.quant is not None
-        extent = operand.shape[1]
+    for value in operands(node):
+        quant, extent = params_of(value), value.shape[1]
         assert isinstance(extent, int)
-        scales += operand.quant.scale if operand.quant.axis is not None else operand.quant.scale * extent
-    return QuantParams(tuple(scales), (0,) * len(scales), quant.dtype, axis=1)
+        scales += quant.scale if quant.axis is not None else quant.scale * extent
+    return _per_channel(scales, dtype)
+
+
+def _per_channel(scales: list[float], dtype: DType) -> QuantParams:
+    return QuantParams(tuple(scales), (0,) * len(scales), dtype, axis=1)

@@ -66,8 +66,8 @@ def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: 
             results = [session.run(feed) for feed in feeds]
         pairs = zip(wanted, results, strict=True)
         found[depth] = min(
-            (similarity_of_rows if is_set else _similarity)(real[name], other[name])
-            for real, other in pairs
+            (similarity_of_rows if is_set else _similarity)(exact[name], other[name])
+            for exact, other in pairs
             for name, is_set in outputs.items()
         )
         if found[depth] >= ENOUGH:

@@ -22,10 +22,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.optimizer.node_properties import computed_operands, operands
 from tpuconvert.optimizer.quantize.lower_shared import result_params
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering
+from tpuconvert.optimizer.quantize.lowering import (
+    Declined,
+    Lowered,
+    Lowering,
+    int32_params,
+    params_of,
+    requant_int32,
+    with_quant,
+)
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.requant_int32 import RequantMode
 from tpuconvert.schema.types import I32, QuantParams
 
 Vector = npt.NDArray[np.float64]
@@ -46,20 +55,18 @@ _MOST_BITS = 24
 def exact_sum(node: Node, lowering: Lowering) -> Lowered:
     """``add`` or ``sub`` of 8-bit operands, one of which may be constant."""
     name, params = node.outputs[0].name, result_params(node)
-    operands = [value for value in node.inputs if value is not None]
-    if any(value.quant is not None and value.quant.dtype.bits != 8 for value in operands if not value.is_constant):
+    if any(value.quant is not None and value.quant.dtype.bits != 8 for value in computed_operands(node)):
         return Declined("an operand is not quantized to 8 bits")
-    bits = fraction_bits(operands, params)
+    bits = fraction_bits(operands(node), params)
     factors = np.exp2(-bits.astype(np.float64))
     units = np.asarray(params.scale) * factors
     terms = []
-    for index, value in enumerate(operands):
+    for index, value in enumerate(operands(node)):
         if value.is_constant:
             terms.append(_constant_in_units(lowering, value, units))
         else:
             terms.append(_in_units(lowering, lowering.quantized(value), units, f"{name}:operand{index}"))
-    total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
-    total.quant = QuantParams(tuple(units.tolist()), (0,) * units.size, I32, axis=1 if units.size > 1 else None)
+    total = with_quant(lowering.g.add(node.op, *terms, name=f"{name}:int32"), int32_params(units.tolist()))
     return (lowering.requantize(total, _shortest(factors), params, name),)
 
 
@@ -71,8 +78,7 @@ def fraction_bits(operands: Sequence[Value], result: QuantParams) -> npt.NDArray
             # At most the magnitude of an 8-bit operand, so that the bound of the sum applies to it too.
             scale = np.asarray([float(np.abs(value.array).max(initial=0.0)) / _LARGEST_OPERAND])
         else:
-            assert value.quant is not None
-            scale = np.asarray(value.quant.scale)
+            scale = np.asarray(params_of(value).scale)
         largest = np.maximum(largest, scale)
     ratios = np.maximum(largest / np.asarray(result.scale), np.exp2(-_MOST_BITS))
     bits: npt.NDArray[np.int64] = np.minimum(np.floor(np.log2(LARGEST / ratios)), _MOST_BITS).astype(np.int64)
@@ -86,37 +92,19 @@ def _constant_in_units(lowering: Lowering, value: Value, units: Vector) -> Value
     channels = units.reshape([-1 if axis == 1 else 1 for axis in range(value.rank)]) if units.size > 1 else units
     integers = np.rint(value.array / channels).astype(np.int32)
     assert np.abs(integers).max(initial=0) <= _LARGEST_OPERAND * LARGEST
-    params = QuantParams(tuple(units.tolist()), (0,) * units.size, I32, axis=1 if units.size > 1 else None)
-    return lowering.g.constant(integers, value.name, params)
+    return lowering.g.constant(integers, value.name, int32_params(units.tolist()))
 
 
 def _in_units(lowering: Lowering, x: Value, units: Vector, name: str) -> Value:
     """(x - zero point) * m as INT32."""
-    assert x.quant is not None
-    scales, zeros = np.asarray(x.quant.scale), np.asarray(x.quant.zero_point)
+    scales, zeros = np.asarray(params_of(x).scale), np.asarray(params_of(x).zero_point)
     whole = np.rint(scales / units).astype(np.int64)
     assert whole.max() <= LARGEST
-    pairs = list(dict.fromkeys(zip(whole.tolist(), np.broadcast_to(-zeros * whole, whole.shape).tolist(), strict=True)))
-    if len(pairs) == 1:
-        ((multiplier, offset),) = pairs
-        op = RequantInt32(
-            multiplier_val=multiplier << 16,
-            shift_val=15,
-            offset_val=offset,
-            mode=RequantMode.TFLITE_LSHIFT,
-            out_dtype=I32,
-        )
-    else:
-        has_offset = bool(zeros.any())
-        op = RequantInt32(
-            is_mul_shift_pc=True,
-            multiplier_vec=tuple((whole << 16).tolist()),
-            shift_vec=(15,) * whole.size,
-            is_offset_pc=has_offset,
-            offset_vec=tuple(np.broadcast_to(-zeros * whole, whole.shape).tolist()) if has_offset else (),
-            mode=RequantMode.TFLITE_LSHIFT,
-            out_dtype=I32,
-        )
+    offsets = np.broadcast_to(-zeros * whole, whole.shape)
+    if len(set(zip(whole.tolist(), offsets.tolist(), strict=True))) == 1:
+        whole, offsets = whole[:1], offsets[:1]
+    pairs = [(multiplier << 16, 15) for multiplier in whole.tolist()]
+    op = requant_int32(pairs, RequantMode.TFLITE_LSHIFT, I32, offsets.tolist())
     return lowering.g.add(op, x, name=name)
 
 

@@ -89,7 +89,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
                 _state(node, lowering, lowered)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         integers = value.quant is not None and value.quant.dtype.numpy.name == port.dtype and chip is not Chip.BM1682
-        lowering.g.output(lowering.quantized(value) if integers else lowering.real(value), port)
+        lowering.g.output(lowering.quantized(value) if integers else lowering.float_value(value), port)
     lowering.g.prune()
     lowering.g.sort()
     kept = {node.name for node in lowering.g.nodes}
@@ -107,9 +107,9 @@ def _input(lowering: Lowering, value: Value, port: Port) -> None:
     if integers and lowering.chip is not Chip.BM1682:
         lowering.set_quantized(value, lowering.g.input(value.name, integer_type(value), port, quant))
         return
-    lowering.set_real(value, lowering.g.input(value.name, value.type, port))
+    lowering.set_float_value(value, lowering.g.input(value.name, value.type, port))
     if lowering.rescale and quant is not None and not integers:
-        lowering.saturate_real(value)
+        lowering.saturate_float_value(value)
 
 
 def _lower(node: Node, lowering: Lowering) -> Lowered:
@@ -132,12 +132,12 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
 
 def _keep(node: Node, lowering: Lowering) -> None:
     """Copy the node unchanged, on float operands."""
-    inputs = [None if value is None else lowering.real(value) for value in node.inputs]
+    inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
     results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
     for old, new in zip(node.outputs, results, strict=True):
-        lowering.set_real(old, new)
+        lowering.set_float_value(old, new)
         if lowering.rescale and old.quant is not None:
-            lowering.saturate_real(old)
+            lowering.saturate_float_value(old)
 
 
 def _state(node: Node, lowering: Lowering, results: tuple[Value, ...]) -> None:

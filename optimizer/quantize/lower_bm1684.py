@@ -5,27 +5,28 @@ Everything is symmetric here: the high-precision symmetric mode takes no zero po
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import operands
 from tpuconvert.optimizer.quantize.lower_shared import (
     average_then_rescale,
     geometry,
-    names_of,
+    lower_maximum,
     result_params,
-    with_params,
+    sum_windows,
 )
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers, params_of
 from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
-from tpuconvert.optimizer.quantize.weights import integer_weights, quantize_bias
+from tpuconvert.optimizer.quantize.weights import integer_weights
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.conv import Conv, QCalMode
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.shift_arithmetic import AddShift, MulsShift, SubShift
 from tpuconvert.schema.types import I8, I16, U8, U16, Chip, DType, Scalar
 
@@ -36,32 +37,25 @@ _MOST_FRACTION_BITS = 6
 @lowers("conv", "matrix_mul", chips=CHIP)
 def product(node: Node, lowering: Lowering) -> Lowered:
     """Conv or matrix_mul in its high-precision symmetric mode, bias in INT32."""
-    x, w, *rest = node.inputs
-    params = result_params(node)
-    assert x is not None and x.quant is not None and w is not None
-    if x.quant.dtype.bits != 8:
+    x, w, *biases = operands(node)
+    own, params = params_of(x), result_params(node)
+    if own.dtype.bits != 8:
         return Declined("its operand is not quantized to 8 bits")
     weights = integer_weights(node, per_channel=False)
     if weights is None:
         return Declined("its weights are computed while the model runs")
     if len(weights.units) > 1:
         return Declined("BM1684 has one multiplier per layer, the source has one per output channel")
-    if any((*x.quant.zero_point, *weights.params.zero_point, *params.zero_point)):
+    if any((*own.zero_point, *weights.params.zero_point, *params.zero_point)):
         return Declined("zero points are not 0, which the symmetric mode needs")
     scale = float(np.float32(weights.units[0] / params.scale[0]))
     inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
-    for bias in filter(None, rest):
-        integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
-        inputs.append(lowering.g.constant(integers, bias.name))
-    y = lowering.g.add(_op(node, scale, params.dtype), *inputs, name=node.outputs[0].name)
-    lowering.products[y] = Product(node.outputs[0].name, weights.exact)
-    return with_params((y,), params)
-
-
-def _op(node: Node, scale: float, dtype: DType) -> Op:
-    if isinstance(node.op, MatrixMul):
-        return MatrixMul(scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=dtype)
-    return Conv(**geometry(node.op), scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=dtype)
+    inputs += [lowering.g.constant(weights.integer_bias(bias), bias.name) for bias in biases]
+    op: Op = MatrixMul() if isinstance(node.op, MatrixMul) else Conv(**geometry(node.op))
+    op = dataclasses.replace(op, scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=params.dtype)
+    y = lowering.g.add(op, *inputs, name=node.name)
+    lowering.products[y] = Product(node.name, weights.exact)
+    return (y,)
 
 
 @lowers("deconv", chips=CHIP)
@@ -73,36 +67,24 @@ def deconvolution(node: Node, lowering: Lowering) -> Lowered:
 @lowers("pool", chips=CHIP)
 def pool(node: Node, lowering: Lowering) -> Lowered:
     """Maxima keep the scale. An average of whole windows is a depthwise convolution with ones, which also rescales."""
-    (x,) = node.inputs
-    assert x is not None and x.quant is not None and isinstance(node.op, Pool)
-    params = result_params(node)
     if not is_average_pool(node.op):
-        return with_params(lowering.moves(node.op, lowering.quantized(x, params), names=names_of(node)), params)
-    window = whole_window(node)
-    if window is None or params == x.quant:
+        return lower_maximum(node, lowering)
+    own, params, window = params_of(node.inputs[0]), result_params(node), whole_window(node)
+    if window is None or params == own:
         return average_then_rescale(node, lowering)
-    if x.quant.zero_point != (0,) or params.zero_point != (0,):
+    if own.zero_point != (0,) or params.zero_point != (0,):
         return Declined("zero points are not 0, which the symmetric mode needs")
-    channels = x.shape[1]
-    assert isinstance(channels, int)
-    ones = lowering.g.constant(np.ones((channels, 1, *window), dtype=np.int8), f"{node.outputs[0].name}:ones")
-    op = Conv(
-        stride_h=1 if node.op.is_global_pooling else node.op.stride_h,
-        stride_w=1 if node.op.is_global_pooling else node.op.stride_w,
-        groups=channels,
-        scale=float(np.float32(x.quant.scale[0] / (params.scale[0] * window[0] * window[1]))),
-        mode=QCalMode.HighPrecisionSymmetric,
-        out_dtype=params.dtype,
-    )
-    return with_params((lowering.g.add(op, lowering.quantized(x), ones, name=node.outputs[0].name),), params)
+    scale = float(np.float32(own.scale[0] / (params.scale[0] * window[0] * window[1])))
+    op = Conv(scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=params.dtype)
+    return (sum_windows(node, lowering, op, window, node.name),)
 
 
 @lowers("add", "sub", chips=CHIP)
 def add(node: Node, lowering: Lowering) -> Lowered:
     """Both operands in 16 bits with common fraction bits, then a sum with a rounding shift."""
     name, params = node.outputs[0].name, result_params(node)
-    values = [lowering.quantized(value) for value in node.inputs if value is not None]
-    found = [value.quant for value in values if value.quant is not None]
+    values = [lowering.quantized(value) for value in operands(node)]
+    found = [params_of(value) for value in values]
     if any(quant.zero_point != (0,) for quant in (*found, params)):
         return Declined("zero points are not 0, which symmetric arithmetic needs")
     if values[0].shape != values[1].shape:
@@ -118,27 +100,26 @@ def add(node: Node, lowering: Lowering) -> Lowered:
             return term
         terms.append(term)
     kind = AddShift if node.op.name == "add" else SubShift
-    return with_params((lowering.g.add(kind(shift=bits, out_dtype=params.dtype), *terms, name=name),), params)
+    return (lowering.g.add(kind(shift=bits, out_dtype=params.dtype), *terms, name=name),)
 
 
 @lowers("mul", chips=CHIP)
 def mul(node: Node, lowering: Lowering) -> Lowered:
     """The exact product in 16 bits, then a multiplication with a rounding shift."""
     name, params = node.outputs[0].name, result_params(node)
-    a, b = (lowering.quantized(value) for value in node.inputs if value is not None)
-    assert a.quant is not None and b.quant is not None
-    if any(quant.zero_point != (0,) for quant in (a.quant, b.quant, params)):
+    a, b = (lowering.quantized(value) for value in operands(node))
+    if any(quant.zero_point != (0,) for quant in (params_of(a), params_of(b), params)):
         return Declined("zero points are not 0, which symmetric arithmetic needs")
     unsigned = not a.dtype.is_signed and not b.dtype.is_signed
     exact = lowering.g.add(Mul(out_dtype=U16 if unsigned else I16), a, b, name=f"{name}:int16")
-    factor = a.quant.scale[0] * b.quant.scale[0] / params.scale[0]
+    factor = params_of(a).scale[0] * params_of(b).scale[0] / params.scale[0]
     signed_result = unsigned or params.dtype is I8
     result = _rescale(lowering, exact, factor, params.dtype if signed_result else I16, name)
     if isinstance(result, Declined):
         return result
     if not signed_result:  # a signed 16-bit operand has no unsigned result: saturate afterwards
         result = lowering.g.add(Cast(out_dtype=params.dtype), result, name=f"{name}:saturated")
-    return with_params((result,), params)
+    return (result,)
 
 
 def _rescale(lowering: Lowering, x: Value, factor: float, dtype: DType, name: str) -> Value | Declined:

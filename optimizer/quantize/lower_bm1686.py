@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.exact_sums import exact_sum
 from tpuconvert.optimizer.quantize.lower_shared import (
     average_then_rescale,
     geometry,
-    names_of,
+    lower_maximum,
     result_params,
-    with_params,
 )
-from tpuconvert.optimizer.quantize.lowering import ONNX, Declined, Lowered, Lowering, Product, lowers, ratios
+from tpuconvert.optimizer.quantize.lowering import (
+    ONNX,
+    Declined,
+    Lowered,
+    Lowering,
+    Product,
+    int32_params,
+    lowers,
+    params_of,
+    ratios,
+    with_quant,
+)
 from tpuconvert.optimizer.quantize.prelu import lower_prelu
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
@@ -22,7 +36,7 @@ from tpuconvert.optimizer.quantize.traits import (
     whole_window,
     why_no_runtime_product,
 )
-from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights, quantize_bias
+from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import Op
@@ -35,66 +49,48 @@ from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
-from tpuconvert.schema.types import I16, I32, U16, Chip, QuantParams
+from tpuconvert.schema.types import I16, I32, U16, Chip
+from tpuconvert.schema.volume_params import VolumeGeometry
 
 CHIP = (Chip.BM1686,)
 _SUM_SHIFT = {8: 20, 16: 15}
 """Fraction bits of a sum of two operands, by their width: 2^20 * 2 * 255 and 2^15 * 2 * 2^15 stay below 2^31."""
 
 
-@lowers("conv", "deconv", chips=CHIP)
+_CONVOLUTIONS: Mapping[str, type[ConvV2 | Conv3dV2 | DeconvV2]] = MappingProxyType(
+    {"conv": ConvV2, "conv3d": Conv3dV2, "deconv": DeconvV2}
+)
+
+
+@lowers(*_CONVOLUTIONS, chips=CHIP)
 def convolution(node: Node, lowering: Lowering) -> Lowered:
-    """Lower to conv_v2 or deconv_v2, then per-channel requant_int32."""
+    """Lower to conv_v2, conv3d_v2 or deconv_v2, then per-channel requant_int32."""
     weights = _weights(node)
     if isinstance(weights, Declined):
         return weights
-    zeros = weights.params.zero_point
-    one_zero = len(set(zeros)) == 1
-    kind = ConvV2 if node.op.name == "conv" else DeconvV2
-    op = kind(
-        **geometry(node.op),
+    op = _CONVOLUTIONS[node.op.name](
+        **(_volume_geometry(node.op.geometry) if isinstance(node.op, Conv3d) else geometry(node.op)),
+        **_zero_points("kzp", weights.params.zero_point),
         has_bias=_has_bias(node),
-        izp_val=_operand_params(node).zero_point[0],
-        is_kzp_const=one_zero,
-        kzp_val=zeros[0] if one_zero else 0,
-        kzp_vec=() if one_zero else zeros,
+        izp_val=params_of(node.inputs[0]).zero_point[0],
     )
     return _product(node, lowering, op, weights)
 
 
-@lowers("conv3d", chips=CHIP)
-def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
-    """Lower to conv3d_v2, then per-channel requant_int32."""
-    weights = _weights(node)
-    if isinstance(weights, Declined):
-        return weights
-    assert isinstance(node.op, Conv3d)
-    zeros = weights.params.zero_point
-    one_zero = len(set(zeros)) == 1
-    found = node.op.geometry
-    (dt, dh, dw), (stride_t, stride_h, stride_w) = found.dilations, found.strides
-    (front, back), (top, bottom), (left, right) = found.pads
-    op = Conv3dV2(
-        dt=dt,
-        dh=dh,
-        dw=dw,
-        pad_t_0=front,
-        pad_t_1=back,
-        pad_h_0=top,
-        pad_h_1=bottom,
-        pad_w_0=left,
-        pad_w_1=right,
-        stride_t=stride_t,
-        stride_h=stride_h,
-        stride_w=stride_w,
-        groups=found.groups,
-        has_bias=_has_bias(node),
-        izp_val=_operand_params(node).zero_point[0],
-        is_kzp_const=one_zero,
-        kzp_val=zeros[0] if one_zero else 0,
-        kzp_vec=() if one_zero else zeros,
-    )
-    return _product(node, lowering, op, weights)
+def _volume_geometry(found: VolumeGeometry) -> dict[str, int]:
+    """Attributes of a conv3d_v2."""
+    attributes = {"groups": found.groups}
+    for axis, dilation, stride, pads in zip("thw", found.dilations, found.strides, found.pads, strict=True):
+        attributes |= {f"d{axis}": dilation, f"stride_{axis}": stride}
+        attributes |= {f"pad_{axis}_{side}": pad for side, pad in enumerate(pads)}
+    return attributes
+
+
+def _zero_points(name: str, zeros: tuple[int, ...]) -> dict[str, Any]:
+    """One zero point, or one per channel, as attributes."""
+    if len(set(zeros)) == 1:
+        return {f"{name}_val": zeros[0]}
+    return {f"is_{name}_const": False, f"{name}_vec": zeros}
 
 
 @lowers("matrix_mul", chips=CHIP)
@@ -105,14 +101,10 @@ def matrix_product(node: Node, lowering: Lowering) -> Lowered:
     weights = _weights(node)
     if isinstance(weights, Declined):
         return weights
-    zeros = weights.params.zero_point
-    one_zero = len(set(zeros)) == 1
     op = MatrixMulV2(
         has_bias=_has_bias(node),
-        lzp_val=_operand_params(node).zero_point[0],
-        is_rzp_const=one_zero,
-        rzp_val=zeros[0] if one_zero else 0,
-        rzp_vec=() if one_zero else zeros,
+        lzp_val=params_of(node.inputs[0]).zero_point[0],
+        **_zero_points("rzp", weights.params.zero_point),
     )
     return _product(node, lowering, op, weights)
 
@@ -121,30 +113,29 @@ def matrix_product(node: Node, lowering: Lowering) -> Lowered:
 def runtime_product(node: Node, lowering: Lowering) -> Lowered:
     """Lower a matmul of two computed operands: the leading axes are batches of matrix_mul_v2, a transpose is a flag."""
     if lowering.rescale not in ("", ONNX):
-        return Declined("how the source rounds a product of two activations is not stated")
+        return Declined("the source does not specify the rounding of a matmul of two computed operands")
     reason = why_no_runtime_product(node, lowering.chip)
     if reason:
         return Declined(reason)
-    left, right = (lowering.quantized(value) for value in node.inputs if value is not None)
-    assert left.quant is not None and right.quant is not None
-    if left.dtype.bits != 8 or right.dtype.bits != 8 or len(left.quant.scale) > 1 or len(right.quant.scale) > 1:
+    values = [lowering.quantized(value) for value in operands(node)]
+    left, right = map(params_of, values)
+    if any(params.dtype.bits != 8 or len(params.scale) > 1 for params in (left, right)):
         return Declined("its operands do not have 8 bits and one scale each")
     attributes = node.op.attributes()
     op = MatrixMulV2(
         is_left_trans=bool(attributes.get("left_transpose", False)),
         is_right_trans=bool(attributes.get("right_transpose", False)),
-        lzp_val=left.quant.zero_point[0],
-        rzp_val=right.quant.zero_point[0],
+        lzp_val=left.zero_point[0],
+        rzp_val=right.zero_point[0],
     )
     name, params = node.outputs[0].name, result_params(node)
-    accumulator = lowering.g.add(op, left, right, name=f"{name}:int32")
-    unit = left.quant.scale[0] * right.quant.scale[0]
-    accumulator.quant = QuantParams.per_tensor(unit, 0, I32)
+    unit = left.scale[0] * right.scale[0]
+    accumulator = with_quant(lowering.g.add(op, *values, name=f"{name}:int32"), int32_params([unit]))
     return (lowering.requantize_product(accumulator, (unit,), params, name),)
 
 
 def _weights(node: Node) -> IntegerWeights | Declined:
-    if _operand_params(node).dtype.bits != 8:
+    if params_of(node.inputs[0]).dtype.bits != 8:
         return Declined("its operand is not quantized to 8 bits")
     return integer_weights(node, per_channel=True) or Declined("its weights are computed while the model runs")
 
@@ -153,26 +144,15 @@ def _has_bias(node: Node) -> bool:
     return len(node.inputs) > 2 and node.inputs[2] is not None
 
 
-def _operand_params(node: Node) -> QuantParams:
-    x = node.inputs[0]
-    assert x is not None and x.quant is not None
-    return x.quant
-
-
 def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) -> Lowered:
-    x, w, *rest = node.inputs
-    assert x is not None and w is not None
+    x, w, *biases = operands(node)
     name, params = node.outputs[0].name, result_params(node)
     inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
-    for bias in filter(None, rest):
-        integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
-        shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, *(1,) * (w.rank - 2))
-        inputs.append(lowering.g.constant(integers.reshape(shape), bias.name))
+    shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, *(1,) * (w.rank - 2))
+    inputs += [lowering.g.constant(weights.integer_bias(bias).reshape(shape), bias.name) for bias in biases]
     accumulator = lowering.g.add(op, *inputs, name=f"{name}:int32")
     lowering.products[accumulator] = Product(name, weights.exact)
-    accumulator.quant = QuantParams(
-        weights.units, (0,) * len(weights.units), I32, axis=1 if len(weights.units) > 1 else None
-    )
+    accumulator.quant = int32_params(weights.units)
     # TFLite's reference kernels round a convolution twice and a fully connected layer once.
     twice = lowering.rescale == "tflite" and not isinstance(op, MatrixMulV2)
     return (lowering.requantize_product(accumulator, weights.units, params, name, twice=twice),)
@@ -181,21 +161,19 @@ def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) ->
 @lowers("pool", chips=CHIP)
 def pool(node: Node, lowering: Lowering) -> Lowered:
     """Maxima keep the scale. Averages of whole windows take the change of scale into the divisor."""
-    (x,) = node.inputs
-    assert x is not None and x.quant is not None and isinstance(node.op, Pool)
-    params = result_params(node)
     if not is_average_pool(node.op):
-        return with_params(lowering.moves(node.op, lowering.quantized(x, params), names=names_of(node)), params)
-    window = whole_window(node)
-    symmetric = not any((*x.quant.zero_point, *params.zero_point))
-    same = params == x.quant
-    if window is None or (not same and not (symmetric and params.dtype == x.quant.dtype)):
+        return lower_maximum(node, lowering)
+    own, params, window = params_of(node.inputs[0]), result_params(node), whole_window(node)
+    assert isinstance(node.op, Pool)
+    symmetric = not any((*own.zero_point, *params.zero_point))
+    same = params == own
+    if window is None or (not same and not (symmetric and params.dtype == own.dtype)):
         return average_then_rescale(node, lowering)
     kernel_h, kernel_w = window
     scale, shift = 1, 0
     if not same:
         # All channels share one divisor, so the ratio of result to operand scale is the same for all of them.
-        scale, exponent = multiplier_shift(max(x.quant.scale) / (max(params.scale) * kernel_h * kernel_w))
+        scale, exponent = multiplier_shift(max(own.scale) / (max(params.scale) * kernel_h * kernel_w))
         shift = 31 - exponent
         if not 0 <= shift <= 63:
             return Declined("the scales of operand and result are too far apart")
@@ -209,7 +187,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
         scale=scale,
         rshift=shift,
     )
-    return with_params((lowering.g.add(op, lowering.quantized(x), name=node.outputs[0].name),), params)
+    return (lowering.g.add(op, lowering.quantized(operand(node)), name=node.name),)
 
 
 @lowers("add", "sub", chips=CHIP)
@@ -222,17 +200,16 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     if not lowering.rescale:
         return lower_prelu(node, lowering) or exact_sum(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
-    values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    values = [lowering.quantized(value) for value in operands(node)]
     shift = _SUM_SHIFT[max(value.dtype.bits for value in values)]
-    scales = [value.quant.scale for value in values if value.quant is not None]
+    scales = [params_of(value).scale for value in values]
     twice = 2 * max(map(max, scales))
     terms = []
     for index, (value, own) in enumerate(zip(values, scales, strict=True)):
         wide = lowering.widen(value, shift, f"{name}:operand{index}")
         terms.append(lowering.scale_int32(wide, ratios(own, (twice,)), f"{name}:scaled{index}"))
-    total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
     unit = twice / 2**shift
-    total.quant = QuantParams.per_tensor(unit, 0, I32)
+    total = with_quant(lowering.g.add(node.op, *terms, name=f"{name}:int32"), int32_params([unit]))
     return (lowering.requantize(total, ratios((unit,), params.scale), params, name),)
 
 
@@ -240,10 +217,9 @@ def add(node: Node, lowering: Lowering) -> Lowered:
 def mul(node: Node, lowering: Lowering) -> Lowered:
     """The product of the integers, exact in 16 bits without zero points and in 32 bits with them, then a rescale."""
     name, params = node.outputs[0].name, result_params(node)
-    a, b = (lowering.quantized(value) for value in node.inputs if value is not None)
-    assert a.quant is not None and b.quant is not None
-    factor = a.quant.scale[0] * b.quant.scale[0] / params.scale[0]
-    if a.quant.zero_point == b.quant.zero_point == (0,) and not lowering.rescale:
+    a, b = (lowering.quantized(value) for value in operands(node))
+    factor = params_of(a).scale[0] * params_of(b).scale[0] / params.scale[0]
+    if params_of(a).zero_point == params_of(b).zero_point == (0,) and not lowering.rescale:
         unsigned = not a.dtype.is_signed and not b.dtype.is_signed
         product = lowering.g.add(Mul(out_dtype=U16 if unsigned else I16), a, b, name=f"{name}:int16")
     else:
@@ -255,14 +231,12 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
 @lowers("softmax", chips=CHIP)
 def softmax(node: Node, lowering: Lowering) -> Lowered:
     """softmax_int over axis 1, as a quantized source states it."""
-    (x,) = node.inputs
-    params = result_params(node)
-    assert x is not None and x.quant is not None
+    x, params = operand(node), result_params(node)
+    own = params_of(x)
     if x.rank not in (2, 4) or node.op.attributes()["axis"] % x.rank != 1:
         return Declined("softmax_int works on axis 1 of two or four axes")
-    if params.dtype != x.quant.dtype or params.dtype.bits != 8:
+    if params.dtype != own.dtype or params.dtype.bits != 8:
         return Declined("softmax_int needs one integer type of 8 bits")
-    steps = np.arange(256, dtype=np.float64)
-    table = tuple(float(np.float32(math.exp(-step * x.quant.scale[0]))) for step in steps)
+    table = tuple(float(np.float32(math.exp(-step * own.scale[0]))) for step in range(256))
     op = SoftmaxInt(table=table, scale=float(np.float32(1.0 / params.scale[0])), zero_point=params.zero_point[0])
     return (lowering.g.add(op, lowering.quantized(x), name=node.outputs[0].name),)

@@ -10,16 +10,25 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.binary32_sum import LARGEST, Sum, find_sum
-from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
-from tpuconvert.optimizer.quantize.lowering import ONNX, Declined, Lowered, Lowering
+from tpuconvert.optimizer.node_properties import operands
+from tpuconvert.optimizer.quantize.binary32_sum import LARGEST, find_sum
+from tpuconvert.optimizer.quantize.lower_shared import result_params, sum_windows
+from tpuconvert.optimizer.quantize.lowering import (
+    ONNX,
+    Declined,
+    Lowered,
+    Lowering,
+    int32_params,
+    params_of,
+    requant_int32,
+)
 from tpuconvert.optimizer.quantize.traits import is_average_pool, is_product, whole_window
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.requant_int32 import RequantMode
 from tpuconvert.schema.types import I32, Chip, QuantParams
 
 _PART_BITS = LARGEST.bit_length()
@@ -45,14 +54,9 @@ def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
     # The bias is no operand here: it is rounded to the unit of the sum, far below a step of the result.
     for operand in node.inputs[:2] if is_product(node.op) or type(node.op) in _FORMS else ():
         if operand is not None and operand.is_constant and operand.stored is None:
-            return Declined(f"its operand '{operand.name}' is real numbers in the source")
+            return Declined(f"its operand '{operand.name}' is float in the source")
     form = _FORMS.get(type(node.op)) if lowering.chip is Chip.BM1686 else None
     return None if form is None else form(node, lowering)
-
-
-def _params(value: Value | None) -> QuantParams:
-    assert value is not None and value.quant is not None
-    return value.quant
 
 
 def _are_plain_bytes(*found: QuantParams) -> bool:
@@ -63,62 +67,48 @@ def _are_plain_bytes(*found: QuantParams) -> bool:
 def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     """Operands times 22-bit integers in the proportion of their scales, their sum, one rescale."""
     name, params = node.outputs[0].name, result_params(node)
-    left, right = (_params(value) for value in node.inputs)
+    left, right = (params_of(value) for value in node.inputs)
     if not _are_plain_bytes(left, right, params):
         return _difference(node, lowering)
     found = find_sum(left, right, params)
     if found is None:
         return None
-    values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    values = [lowering.quantized(value) for value in operands(node)]
     addends = (found.addend, 0)
     terms = [
         _whole_multiple(lowering, value, part, addend, f"{name}:operand{index}")
         for index, (value, part, addend) in enumerate(zip(values, found.parts, addends, strict=True))
     ]
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
-    total.quant = QuantParams.per_tensor(left.scale[0] / found.parts[0], 0, I32)
-    return with_params((lowering.g.add(_rescale(found, params), total, name=name),), params)
+    total.quant = int32_params([left.scale[0] / found.parts[0]])
+    pairs, offsets = [(found.multiplier, found.shift)], params.zero_point[:1]
+    op = requant_int32(pairs, RequantMode.MULTIPLIER_SHIFT, params.dtype, offsets, found.rounding)
+    return (lowering.g.add(op, total, name=name),)
 
 
 @_form_of(Sub)
 def _difference(node: Node, _: Lowering) -> Lowered | None:
     """Bytes as in the general form. In 16 bits that is coarser than the binary32 of the source."""
-    if any(_params(value).dtype.bits > 8 for value in (*node.inputs, *node.outputs)):
+    if any(params_of(value).dtype.bits > 8 for value in (*node.inputs, *node.outputs)):
         return Declined("sums of 16-bit integers are rounded in binary32 by the source")
     return None
 
 
 def _whole_multiple(lowering: Lowering, x: Value, part: int, addend: int, name: str) -> Value:
     """(x - zero point) * part + addend as INT32, exactly."""
-    op = RequantInt32(
-        multiplier_val=part << (31 - _PART_BITS),
-        shift_val=_PART_BITS,
-        offset_val=addend - _params(x).zero_point[0] * part,
-        mode=RequantMode.TFLITE_LSHIFT,
-        out_dtype=I32,
-    )
+    pair, offset = (part << (31 - _PART_BITS), _PART_BITS), addend - params_of(x).zero_point[0] * part
+    op = requant_int32([pair], RequantMode.TFLITE_LSHIFT, I32, [offset])
     return lowering.g.add(op, x, name=name)
-
-
-def _rescale(found: Sum, params: QuantParams) -> RequantInt32:
-    return RequantInt32(
-        multiplier_val=found.multiplier,
-        shift_val=found.shift,
-        offset_val=params.zero_point[0],
-        mode=RequantMode.MULTIPLIER_SHIFT,
-        round_mode=found.rounding,
-        out_dtype=params.dtype,
-    )
 
 
 @_form_of(Mul)
 def _product(node: Node, lowering: Lowering) -> Lowered | None:
     """The exact product of the integers without their zero points, then a rescale."""
     name, params = node.outputs[0].name, result_params(node)
-    left, right = (_params(value) for value in node.inputs)
+    left, right = (params_of(value) for value in node.inputs)
     if not _are_plain_bytes(left, right, params):
         return None
-    values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    values = [lowering.quantized(value) for value in operands(node)]
     wide = [lowering.widen(value, 0, f"{name}:operand{index}") for index, value in enumerate(values)]
     product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}:int32")
     factor = np.float32(left.scale[0]) * np.float32(right.scale[0]) / np.float32(params.scale[0])
@@ -131,10 +121,8 @@ def _average(node: Node, lowering: Lowering) -> Lowered | None:
 
     At one scale an average of an odd number of elements is never a tie: pool_int gives the same.
     """
-    (x,) = node.inputs
     name, params = node.outputs[0].name, result_params(node)
-    own = _params(x)
-    assert x is not None and isinstance(node.op, Pool)
+    own = params_of(node.inputs[0])
     if not is_average_pool(node.op) or not _are_plain_bytes(own, params):
         return None
     window = whole_window(node)
@@ -143,15 +131,6 @@ def _average(node: Node, lowering: Lowering) -> Lowered | None:
     count = math.prod(window)
     if own == params and count % 2:
         return None
-    channels = x.shape[1]
-    assert isinstance(channels, int)
-    op = ConvV2(
-        stride_h=1 if node.op.is_global_pooling else node.op.stride_h,
-        stride_w=1 if node.op.is_global_pooling else node.op.stride_w,
-        groups=channels,
-        izp_val=own.zero_point[0],
-    )
-    ones = lowering.g.constant(np.ones((channels, 1, *window), np.int8), f"{name}:ones")
-    total = lowering.g.add(op, lowering.quantized(x), ones, name=f"{name}:int32")
+    total = sum_windows(node, lowering, ConvV2(izp_val=own.zero_point[0]), window, f"{name}:int32")
     factor = np.float32(own.scale[0]) / (np.float32(params.scale[0]) * np.float32(count))
     return (lowering.requantize_as_binary32(total, [float(factor)], params, name),)

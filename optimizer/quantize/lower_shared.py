@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
+from tpuconvert.optimizer.node_properties import operand, operands
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers, params_of, with_quant
 from tpuconvert.optimizer.quantize.traits import positive_factor
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
@@ -27,30 +30,20 @@ def move(node: Node, lowering: Lowering) -> Lowered:
 
     A source file may state another scale for each of several results: each is rescaled after the move.
     """
-    x = node.inputs[0]
-    assert x is not None
-    stated = [value.quant for value in node.outputs]
-    if len(set(stated)) == 1:
-        same = lowering.moves(node.op, lowering.quantized(x, result_params(node)), names=names_of(node))
-        return with_params(same, result_params(node))
-    names = [f"{value.name}:moved" for value in node.outputs]
-    moved = lowering.moves(node.op, lowering.quantized(x), names=tuple(names))
+    x = operand(node)
+    if len({value.quant for value in node.outputs}) == 1:
+        return lowering.moves(node.op, lowering.quantized(x, result_params(node)), names=names_of(node))
+    moved = lowering.moves(node.op, lowering.quantized(x), names=tuple(f"{name}:moved" for name in names_of(node)))
     if isinstance(moved, Declined):
         return moved
-    assert x.quant is not None
-    results = []
-    for value, params, name in zip(moved, stated, names_of(node), strict=True):
-        assert params is not None
-        results.append(lowering.rescaled(with_operand_params(value, x.quant), params, name))
-    return tuple(results)
+    pairs = zip(moved, node.outputs, strict=True)
+    return tuple(lowering.rescaled(with_quant(new, params_of(x)), params_of(old), old.name) for new, old in pairs)
 
 
 @lowers("copy", chips=INTEGER_CHIPS)
 def copy(node: Node, lowering: Lowering) -> Lowered:
     """Requantize if the source file gives the result another scale; otherwise a copy is a no-op."""
-    (x,) = node.inputs
-    assert x is not None
-    return (lowering.quantized(x, result_params(node)),)
+    return (lowering.quantized(operand(node), result_params(node)),)
 
 
 @lowers("concat", chips=INTEGER_CHIPS)
@@ -59,8 +52,8 @@ def concat(node: Node, lowering: Lowering) -> Lowered:
     params = result_params(node)
     # With one scale per joined channel, every operand already has its part of them.
     target = None if params.axis is not None else params
-    operands = [lowering.quantized(value, target) for value in node.inputs if value is not None]
-    return with_params(lowering.moves(node.op, *operands, names=names_of(node)), params)
+    values = [lowering.quantized(value, target) for value in operands(node)]
+    return lowering.moves(node.op, *values, names=names_of(node))
 
 
 @lowers("max", "min", chips=INTEGER_CHIPS)
@@ -71,43 +64,53 @@ def select(node: Node, lowering: Lowering) -> Lowered:
 
 def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
     """Average pooling at the operand's scale, then a table where the result has another."""
-    (x,) = node.inputs
-    assert x is not None and x.quant is not None and isinstance(node.op, Pool)
-    if node.op.is_ave_count_zero_pad and any(x.quant.zero_point):
+    x, params, name = operand(node), result_params(node), node.outputs[0].name
+    assert isinstance(node.op, Pool)
+    if node.op.is_ave_count_zero_pad and any(params_of(x).zero_point):
         return Declined("averages count padding, which is not zero at this zero point")
-    params = result_params(node)
-    name = node.outputs[0].name
     pooled = lowering.moves(node.op, lowering.quantized(x), names=(name if params == x.quant else f"{name}:averaged",))
     if isinstance(pooled, Declined):
         return pooled
-    return (lowering.rescaled(with_operand_params(pooled[0], x.quant), params, name),)
+    return (lowering.rescaled(with_quant(pooled[0], params_of(x)), params, name),)
+
+
+def lower_maximum(node: Node, lowering: Lowering) -> Lowered:
+    """Maximum pooling at the scale of the result."""
+    return lowering.moves(node.op, lowering.quantized(operand(node), result_params(node)), names=names_of(node))
+
+
+def sum_windows(node: Node, lowering: Lowering, op: Conv | ConvV2, window: tuple[int, int], name: str) -> Value:
+    """Sums over the windows of an average pooling, as a depthwise convolution with ones."""
+    x, pool = operand(node), node.op
+    channels = x.shape[1]
+    assert isinstance(channels, int) and isinstance(pool, Pool)
+    strides = (1, 1) if pool.is_global_pooling else (pool.stride_h, pool.stride_w)
+    op = dataclasses.replace(op, stride_h=strides[0], stride_w=strides[1], groups=channels)
+    ones = lowering.g.constant(np.ones((channels, 1, *window), np.int8), f"{node.name}:ones")
+    return lowering.g.add(op, lowering.quantized(x), ones, name=name)
 
 
 @lowers("pad", chips=INTEGER_CHIPS)
 def pad(node: Node, lowering: Lowering) -> Lowered:
     """The pad value becomes an integer at the operand's scale."""
     params = result_params(node)
-    (x,) = node.inputs
-    assert x is not None and isinstance(node.op, Pad)
-    real = np.asarray(node.op.pad_val.value, dtype=np.float32)
-    op = dataclasses.replace(node.op, pad_val=Scalar(params.dtype, int(params.quantize(real))))
-    return with_params(lowering.moves(op, lowering.quantized(x, params), names=names_of(node)), params)
+    assert isinstance(node.op, Pad)
+    integer = params.quantize(np.asarray(node.op.pad_val.value, dtype=np.float32))
+    op = dataclasses.replace(node.op, pad_val=Scalar(params.dtype, int(integer)))
+    return lowering.moves(op, lowering.quantized(operand(node), params), names=names_of(node))
 
 
 @lowers(Trait.LUT, chips=INTEGER_CHIPS)
 def unary(node: Node, lowering: Lowering) -> Lowered:
     """Lower to a clamp of integers if the scale does not change; every other unary operator is a lookup table."""
-    (x,) = node.inputs
-    assert x is not None and x.quant is not None
-    params = result_params(node)
-    bounds = node.op.clamp_range()
+    x, params, bounds = operand(node), result_params(node), node.op.clamp_range()
     if bounds is not None and params == x.quant:
         return clamp(lowering, lowering.quantized(x), bounds, node.outputs[0].name)
     if _is_the_scale_alone(node, params) and lowering.old.is_sole_use(x):
         return with_params((lowering.quantized(x),), params)
-    if x.quant.axis is not None or params.axis is not None:
+    if params_of(x).axis is not None or params.axis is not None:
         return Declined("a table serves one scale, the channels have several")
-    if x.quant.dtype.bits != 8 or params.dtype.bits != 8:
+    if params_of(x).dtype.bits != 8 or params.dtype.bits != 8:
         return Declined("a table has 256 entries: its operand must have 8 bits")
     return (lowering.table(lowering.quantized(x), params, _function(node.op), node.outputs[0].name),)
 
@@ -125,17 +128,14 @@ def _is_the_scale_alone(node: Node, params: QuantParams) -> bool:
 
 def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Lowered:
     """Clamp integers to quantized bounds. Bounds beyond the dtype need no operator."""
-    params = x.quant
-    assert params is not None
+    params = params_of(x)
     low, high = (_bounds(bound, params) for bound in bounds)
     if max(low) <= params.dtype.min and min(high) >= params.dtype.max:
         return (x,)
     if params.axis is not None and (len(set(low)) > 1 or len(set(high)) > 1):
         return Declined("the bounds differ from channel to channel")
     op = Clamp(min=Scalar(params.dtype, low[0]), max=Scalar(params.dtype, high[0]))
-    result = lowering.g.add(op, x, name=name)
-    result.quant = params
-    return (result,)
+    return (with_quant(lowering.g.add(op, x, name=name), params),)
 
 
 def _bounds(bound: float, params: QuantParams) -> list[int]:
@@ -148,9 +148,9 @@ def _bounds(bound: float, params: QuantParams) -> list[int]:
 
 
 def _function(op: Op) -> Callable[[Array], Array]:
-    def evaluate(real: Array) -> Array:
+    def evaluate(values: Array) -> Array:
         with np.errstate(all="ignore"):
-            (result,) = op.evaluate(real)
+            (result,) = op.evaluate(values)
         return np.nan_to_num(result, nan=0.0)
 
     return evaluate
@@ -158,9 +158,7 @@ def _function(op: Op) -> Callable[[Array], Array]:
 
 def result_params(node: Node) -> QuantParams:
     """Parameters of the first result; the driver lowers only nodes that have them."""
-    params = node.outputs[0].quant
-    assert params is not None
-    return params
+    return params_of(node.outputs[0])
 
 
 def names_of(node: Node) -> tuple[str, ...]:
@@ -174,12 +172,6 @@ def with_params(results: Lowered, params: QuantParams) -> Lowered:
         for value in results:
             value.quant = params
     return results
-
-
-def with_operand_params(value: Value, params: QuantParams) -> Value:
-    """State the parameters of one value."""
-    value.quant = params
-    return value
 
 
 def geometry(op: Op) -> dict[str, Any]:

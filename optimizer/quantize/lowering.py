@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -99,14 +100,14 @@ class Lowering:
         self.g.notes = list(old.notes)
         self.rescale = old.rescale
         self.products: dict[Value, Product] = {}
-        self._real: dict[Value, Value] = {}
+        self._floats: dict[Value, Value] = {}
         self._quantized: dict[Value, Value] = {}
 
     # Forms of a value
 
-    def set_real(self, old: Value, new: Value) -> None:
+    def set_float_value(self, old: Value, new: Value) -> None:
         """Set the FLOAT32 form of a value."""
-        self._real[old] = new
+        self._floats[old] = new
 
     def set_quantized(self, old: Value, new: Value) -> None:
         """Set the integer form of a value."""
@@ -114,14 +115,14 @@ class Lowering:
         assert new.quant == old.quant, f"'{old.name}' is annotated {old.quant}, and lowered as {new.quant}"
         self._quantized[old] = new
 
-    def real(self, old: Value) -> Value:
+    def float_value(self, old: Value) -> Value:
         """FLOAT32 form of a value; dequantized at the first use."""
-        if old not in self._real:
+        if old not in self._floats:
             if old.is_constant:
-                self._real[old] = self.g.constant(old.array, old.name)
+                self._floats[old] = self.g.constant(old.array, old.name)
             else:
-                self._real[old] = self._dequantize(self._quantized[old], f"{old.name}:float32")
-        return self._real[old]
+                self._floats[old] = self._dequantize(self._quantized[old], f"{old.name}:float32")
+        return self._floats[old]
 
     def quantized(self, old: Value, params: QuantParams | None = None) -> Value:
         """Integer form of a value.
@@ -133,18 +134,17 @@ class Lowering:
         if old.is_constant:
             return self._quantized_constant(old, params)
         if old not in self._quantized:
-            assert old.quant is not None, f"'{old.name}' is not annotated"
-            name = f"{old.name}:{old.quant.dtype.value.lower()}"
-            self.set_quantized(old, self._quantize(self._real[old], old.quant, name))
+            own = params_of(old)
+            self.set_quantized(old, self._quantize(self._floats[old], own, f"{old.name}:{own.dtype.value.lower()}"))
         new = self._quantized[old]
         return new if params is None else self.rescaled(new, params, f"{old.name}:rescaled")
 
-    def integers(self, real: Array, params: QuantParams) -> Array:
+    def integers(self, values: Array, params: QuantParams) -> Array:
         """Quantize floats with the rounding of the source format: ONNX divides in binary32, ties to even."""
         if self.rescale != ONNX or params.axis is not None:
-            return params.quantize(real)
+            return params.quantize(values)
         with np.errstate(all="ignore"):
-            steps = np.rint(real.astype(np.float32) / np.float32(params.scale[0])).astype(np.float64)
+            steps = np.rint(values.astype(np.float32) / np.float32(params.scale[0])).astype(np.float64)
         return saturate(np.nan_to_num(steps) + params.zero_point[0], params.dtype)
 
     def _quantized_constant(self, old: Value, params: QuantParams | None) -> Value:
@@ -156,23 +156,20 @@ class Lowering:
             return self.g.constant(old.stored, old.name, wanted)
         return self.g.constant(self.integers(old.array, wanted), old.name, wanted)
 
-    def saturate_real(self, old: Value) -> None:
+    def saturate_float_value(self, old: Value) -> None:
         """Saturate the FLOAT32 form of an annotated value to the range of its integers.
 
         A quantized source relies on saturation where a float model has an activation function.
         """
-        params = old.quant
-        assert params is not None
+        params = params_of(old)
         if self.chip is Chip.BM1682:
-            low, high = (
-                float(params.dequantize(np.asarray(end, params.dtype.numpy).reshape(1))[0])
-                for end in (params.dtype.min, params.dtype.max)
-            )
+            limits = np.array([params.dtype.min, params.dtype.max], params.dtype.numpy)
+            low, high = params.dequantize(limits).tolist()
             op = Clamp(min=Scalar.f32(low), max=Scalar.f32(high))
-            self._real[old] = self.g.add(op, self._real[old], name=f"{old.name}:saturated")
+            self._floats[old] = self.g.add(op, self._floats[old], name=f"{old.name}:saturated")
         else:
             self.quantized(old)
-            del self._real[old]
+            del self._floats[old]
 
     # Building blocks
 
@@ -181,13 +178,11 @@ class Lowering:
 
         The entries are ordered by the unsigned bit pattern of the operand.
         """
-        assert x.quant is not None
-        return self._look_up(x, params, self.integers(function(x.quant.dequantize(_patterns(x.dtype))), params), name)
+        entries = self.integers(function(params_of(x).dequantize(_patterns(x.dtype))), params)
+        return self._look_up(x, params, entries, name)
 
     def _look_up(self, x: Value, params: QuantParams, entries: Array, name: str) -> Value:
-        result = self.g.add(Lut(), x, self.g.constant(entries, f"{name}:table"), name=name)
-        result.quant = params
-        return result
+        return with_quant(self.g.add(Lut(), x, self.g.constant(entries, f"{name}:table"), name=name), params)
 
     def requantize(
         self, x: Value, factors: Sequence[float], params: QuantParams, name: str, *, twice: bool | None = None
@@ -207,12 +202,11 @@ class Lowering:
         mode = RequantMode.TFLITE_LSHIFT if tflite else RequantMode.MULTIPLIER_SHIFT
         narrow = tflite and params.dtype is U8
         rounding = RoundingMode.HALF_TO_EVEN if self.rescale == ONNX else RoundingMode.HALF_UP
-        op = _rescale(pairs, params.zero_point[0], mode, I16 if narrow else params.dtype, rounding)
+        op = requant_int32(pairs, mode, I16 if narrow else params.dtype, params.zero_point[:1], rounding)
         result = self.g.add(op, x, name=f"{name}:int16" if narrow else name)
         if narrow:
             result = self.g.add(Cast(out_dtype=U8), result, name=name)
-        result.quant = params
-        return result
+        return with_quant(result, params)
 
     def requantize_product(
         self, x: Value, units: Sequence[float], params: QuantParams, name: str, *, twice: bool | None = None
@@ -232,14 +226,12 @@ class Lowering:
         """Multiply integers by binary32 factors (one, or one per index of axis 1) as ONNX does, plus the zero point."""
         found = find_rescale(factors, params.zero_point[0], params.dtype)
         if not found.equals and len(factors) == 1:
-            real = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:float32")
-            scaled = self.g.add(Muls(Scalar.f32(factors[0])), real, name=f"{name}:scaled")
+            cast = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:float32")
+            scaled = self.g.add(Muls(Scalar.f32(factors[0])), cast, name=f"{name}:scaled")
             return self._even_integers(scaled, params, name)
-        offset = params.zero_point[0]
-        op = _rescale(list(found.pairs), offset, RequantMode.MULTIPLIER_SHIFT, params.dtype, found.rounding)
-        result = self.g.add(op, x, name=name)
-        result.quant = params
-        return result
+        mode, offsets = RequantMode.MULTIPLIER_SHIFT, params.zero_point[:1]
+        op = requant_int32(found.pairs, mode, params.dtype, offsets, found.rounding)
+        return with_quant(self.g.add(op, x, name=name), params)
 
     def _even_integers(self, x: Value, params: QuantParams, name: str) -> Value:
         """Round FLOAT32 to integers, ties to even, and add the zero point: adding 1.5 * 2^23 removes the fraction bits.
@@ -255,25 +247,18 @@ class Lowering:
         else:
             centred = self.g.add(Adds(Scalar.f32(offset)), shifted, name=f"{name}:centred")
             result = self.g.add(Cast(out_dtype=params.dtype), centred, name=name)
-        result.quant = params
-        return result
+        return with_quant(result, params)
 
     def widen(self, x: Value, left_shift: int, name: str) -> Value:
         """``(x - zero_point) * 2^left_shift`` as INT32, exactly."""
-        assert x.quant is not None
-        op = RequantInt32(
-            multiplier_val=1 << 30,
-            shift_val=left_shift + 1,
-            offset_val=-(x.quant.zero_point[0] << left_shift),
-            mode=RequantMode.TFLITE_LSHIFT,
-            out_dtype=I32,
-        )
+        offset = -(params_of(x).zero_point[0] << left_shift)
+        op = requant_int32([(1 << 30, left_shift + 1)], RequantMode.TFLITE_LSHIFT, I32, [offset])
         return self.g.add(op, x, name=name)
 
     def scale_int32(self, x: Value, factors: Sequence[float], name: str) -> Value:
         """Multiply INT32 by float factors below one (one, or one per index of axis 1) and round to INT32."""
         pairs = [multiplier_shift(factor) for factor in factors]
-        return self.g.add(_rescale(pairs, 0, RequantMode.TFLITE_LSHIFT, I32), x, name=name)
+        return self.g.add(requant_int32(pairs, RequantMode.TFLITE_LSHIFT, I32), x, name=name)
 
     def moves(self, op: Op, *inputs: Value, names: tuple[str, ...]) -> Lowered:
         """Add the operator on integers if it is legal on the chip, else decline."""
@@ -285,23 +270,23 @@ class Lowering:
 
     def rescaled(self, x: Value, params: QuantParams, name: str) -> Value:
         """Requantize to other parameters: with a lookup table for 8 bits."""
-        if params == x.quant:
+        own = params_of(x)
+        if params == own:
             return x
-        assert x.quant is not None
-        if x.dtype.bits == 8 and params.dtype.bits == 8 and x.quant.axis is None and params.axis is None:
-            return self._look_up(x, params, self._rescaled_entries(x, params), name)
-        if self.rescale == TFLITE and self.chip is Chip.BM1686 and x.quant.axis is None and params.axis is None:
-            centred = self.widen(x, 0, f"{name}:centred") if x.quant.zero_point[0] else x
-            return self.requantize(centred, [x.quant.scale[0] / params.scale[0]], params, name)
+        has_one_scale_each = own.axis is None and params.axis is None
+        if x.dtype.bits == 8 and params.dtype.bits == 8 and has_one_scale_each:
+            return self._look_up(x, params, self._rescaled_entries(own, params), name)
+        if self.rescale == TFLITE and self.chip is Chip.BM1686 and has_one_scale_each:
+            centred = self.widen(x, 0, f"{name}:centred") if own.zero_point[0] else x
+            return self.requantize(centred, [own.scale[0] / params.scale[0]], params, name)
         return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
 
-    def _rescaled_entries(self, x: Value, params: QuantParams) -> Array:
+    def _rescaled_entries(self, own: QuantParams, params: QuantParams) -> Array:
         """Requantized values of all 256 integers, rounded as the source format rounds."""
-        assert x.quant is not None
         if self.rescale != TFLITE:
-            return self.integers(x.quant.dequantize(_patterns(x.dtype)), params)
-        multiplier, exponent = multiplier_shift(x.quant.scale[0] / params.scale[0])
-        centred = _patterns(x.dtype).astype(np.int64) - x.quant.zero_point[0]
+            return self.integers(own.dequantize(_patterns(own.dtype)), params)
+        multiplier, exponent = multiplier_shift(own.scale[0] / params.scale[0])
+        centred = _patterns(own.dtype).astype(np.int64) - own.zero_point[0]
         return saturate(rescale_two_roundings(centred, multiplier, exponent) + params.zero_point[0], params.dtype)
 
     def _quantize(self, x: Value, params: QuantParams, name: str) -> Value:
@@ -314,14 +299,8 @@ class Lowering:
         if self.chip is Chip.BM1686:
             if self.rescale:
                 x, factors = self.g.add(Divs(Scalar.f32(params.scale[0])), x, name=f"{name}:divided"), (1.0,)
-            op = RequantFp32ToInt(
-                is_scale_pc=len(factors) > 1,
-                scale_val=1.0 if len(factors) > 1 else factors[0],
-                scale_vec=factors if len(factors) > 1 else (),
-                offset_val=zero_point,
-                mode=RequantFp32Mode.SCALE_ROUND_OFFSET,
-                out_dtype=params.dtype,
-            )
+            mode = RequantFp32Mode.SCALE_ROUND_OFFSET
+            op = RequantFp32ToInt(**_scales(factors), offset_val=zero_point, mode=mode, out_dtype=params.dtype)
             result = self.g.add(op, x, name=name)
         else:
             scaled = self.g.add(Muls(Scalar.f32(factors[0])), x, name=f"{name}:scaled")
@@ -329,24 +308,38 @@ class Lowering:
             result = self.g.add(Cast(out_dtype=centred), scaled, name=f"{name}:centred" if zero_point else name)
             if zero_point:
                 result = self.g.add(Adds(Scalar(I16, zero_point), out_dtype=params.dtype), result, name=name)
-        result.quant = params
-        return result
+        return with_quant(result, params)
 
     def _dequantize(self, x: Value, name: str) -> Value:
-        assert x.quant is not None
-        scales, zero_point = x.quant.scale, x.quant.zero_point[0]
+        scales, zero_point = params_of(x).scale, params_of(x).zero_point[0]
         if self.chip is Chip.BM1686:
-            op = DequantIntToFp32(
-                is_scale_pc=len(scales) > 1,
-                scale_val=1.0 if len(scales) > 1 else scales[0],
-                scale_vec=scales if len(scales) > 1 else (),
-                offset_val=zero_point,
-            )
-            return self.g.add(op, x, name=name)
-        real = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:cast")
+            return self.g.add(DequantIntToFp32(**_scales(scales), offset_val=zero_point), x, name=name)
+        result = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:cast")
         if zero_point:
-            real = self.g.add(Subs(Scalar.f32(zero_point)), real, name=f"{name}:centred")
-        return self.g.add(Muls(Scalar.f32(scales[0])), real, name=name)
+            result = self.g.add(Subs(Scalar.f32(zero_point)), result, name=f"{name}:centred")
+        return self.g.add(Muls(Scalar.f32(scales[0])), result, name=name)
+
+
+def params_of(value: Value | None) -> QuantParams:
+    """The quantization parameters of an annotated value."""
+    assert value is not None and value.quant is not None, f"{value} is not annotated"
+    return value.quant
+
+
+def with_quant(value: Value, params: QuantParams) -> Value:
+    """Annotate a value and return it."""
+    value.quant = params
+    return value
+
+
+def int32_params(units: Sequence[float]) -> QuantParams:
+    """Parameters of INT32 integers with zero point 0 and one scale, or one per index of axis 1."""
+    return QuantParams(tuple(units), (0,) * len(units), I32, axis=1 if len(units) > 1 else None)
+
+
+def _scales(scales: tuple[float, ...]) -> dict[str, Any]:
+    """One scale, or one per channel, as attributes of a conversion between floats and integers."""
+    return {"scale_val": scales[0]} if len(scales) == 1 else {"is_scale_pc": True, "scale_vec": scales}
 
 
 def ratios(units: Sequence[float], scales: Sequence[float]) -> list[float]:
@@ -360,22 +353,24 @@ def _pairs(units: Sequence[float], scales: Sequence[float]) -> list[tuple[float,
     return list(zip(units, scales, strict=True))
 
 
-def _rescale(
-    pairs: list[tuple[int, int]],
-    offset: int,
+def requant_int32(
+    pairs: Sequence[tuple[int, int]],
     mode: RequantMode,
     dtype: DType,
+    offsets: Sequence[int] = (0,),
     rounding: RoundingMode = RoundingMode.HALF_UP,
 ) -> RequantInt32:
-    """requant_int32 with one multiplier and shift, or one pair per channel."""
-    per_channel = len(pairs) > 1
+    """Create a requant_int32 with one multiplier and shift, or one pair per channel; likewise for the offsets."""
+    per_channel, has_offsets = len(pairs) > 1, len(offsets) > 1 and any(offsets)
     return RequantInt32(
         is_mul_shift_pc=per_channel,
         multiplier_val=1 if per_channel else pairs[0][0],
         shift_val=0 if per_channel else pairs[0][1],
         multiplier_vec=tuple(multiplier for multiplier, _ in pairs) if per_channel else (),
         shift_vec=tuple(shift for _, shift in pairs) if per_channel else (),
-        offset_val=offset,
+        is_offset_pc=has_offsets,
+        offset_val=0 if has_offsets else offsets[0],
+        offset_vec=tuple(offsets) if has_offsets else (),
         mode=mode,
         round_mode=rounding if mode is RequantMode.MULTIPLIER_SHIFT else RoundingMode.HALF_UP,
         out_dtype=dtype,
@@ -389,5 +384,4 @@ def _patterns(dtype: DType) -> Array:
 
 def integer_type(value: Value) -> TensorType:
     """The type a value has once it is quantized."""
-    assert value.quant is not None
-    return TensorType(value.quant.dtype, value.shape)
+    return TensorType(params_of(value).dtype, value.shape)

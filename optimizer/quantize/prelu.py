@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.optimizer.quantize.lower_shared import result_params
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, ratios
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, params_of, ratios, with_quant
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
@@ -91,8 +91,7 @@ def _finest(x: Value, lowering: Lowering, name: str) -> tuple[Value, Sequence[fl
     above = rescale.inputs[0] if rescale is not None and isinstance(rescale.op, RequantInt32) else None
     if above is not None and above.dtype is I32 and above.quant is not None:
         return above, above.quant.scale
-    assert x.quant is not None
-    return (x if x.dtype.bits == 16 else lowering.widen(x, 0, name)), x.quant.scale
+    return (x if x.dtype.bits == 16 else lowering.widen(x, 0, name)), params_of(x).scale
 
 
 _Part = tuple[Array, Array]
@@ -118,6 +117,4 @@ def _rescale(lowering: Lowering, x: Value, part: _Part, params: QuantParams, nam
         mode=RequantMode.MULTIPLIER_SHIFT,
         out_dtype=params.dtype,
     )
-    result = lowering.g.add(op, x, name=name)
-    result.quant = params
-    return result
+    return with_quant(lowering.g.add(op, x, name=name), params)

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lower_shared import geometry
+from tpuconvert.optimizer.quantize.lowering import params_of
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, Range, samples_in
 from tpuconvert.optimizer.quantize.weight_rounding import (
     MOST_INPUTS,
@@ -95,8 +97,8 @@ def refine(
                 _round_weights(step.node, operands[0], product.exact)
                 if product.name in means:
                     _correct_bias(step.node, operands[0], counts, means[product.name])
-                operands[1] = [_constant(step.node, 1).array] * len(feeds)
-                operands[2] = [_constant(step.node, 2).array] * len(feeds)
+                operands[1] = [operand(step.node, 1).array] * len(feeds)
+                operands[2] = [operand(step.node, 2).array] * len(feeds)
                 refined += 1
             results = [step.node.op.evaluate(*arrays, chip=chip) for arrays in zip(*operands, strict=True)]
             for position, index in enumerate(step.outputs):
@@ -114,12 +116,6 @@ def _is_product(node: Node) -> bool:
         return False
     weight, bias = node.inputs[1], node.inputs[2]
     return weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype is I32
-
-
-def _constant(node: Node, index: int) -> Value:
-    value = node.inputs[index]
-    assert value is not None
-    return value
 
 
 def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Array]], bool]:
@@ -158,7 +154,7 @@ def _float_means(
 
 def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
     """Round the weights for the operands that the node gets. Transposed convolutions keep the nearest integers."""
-    op, weight = node.op, _constant(node, 1)
+    op, weight = node.op, operand(node, 1)
     matrix = isinstance(op, (MatrixMul, MatrixMulV2))
     if isinstance(op, DeconvV2):
         return
@@ -182,14 +178,12 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
 
 def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) -> None:
     """Move the bias so that the mean of the dequantized accumulator equals the target."""
-    operand, weight, bias = node.inputs[:3]
-    assert operand is not None and operand.quant is not None
-    assert weight is not None and weight.quant is not None and bias is not None
+    source, weight, bias = operands(node)
     result = node.outputs[0].quant
     if result is not None and result.dtype is I32:
         unit = np.asarray(result.scale)
     else:
-        unit = operand.quant.scale[0] * np.asarray(weight.quant.scale)
+        unit = params_of(source).scale[0] * np.asarray(params_of(weight).scale)
     accumulate = _with_accumulator(node)
     flat = isinstance(accumulate, MatrixMulV2)
     now = bias.array.reshape(-1) if flat else bias.array

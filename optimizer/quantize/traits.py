@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tpuconvert.optimizer.node_properties import operand, operands, scalar_factor
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
@@ -55,11 +56,7 @@ def is_product(op: Op) -> bool:
 
 def positive_factor(op: Op) -> float | None:
     """Positive constant that the operator multiplies by, or None: such an operator changes only the scale."""
-    factor = 0.0
-    if isinstance(op, Muls):
-        factor = op.scalar.value
-    elif isinstance(op, Divs) and op.scalar.value:
-        factor = 1.0 / op.scalar.value
+    factor = scalar_factor(op) if isinstance(op, (Muls, Divs)) else 0.0
     return factor if factor > 0 and math.isfinite(factor) else None
 
 
@@ -70,8 +67,7 @@ def why_no_runtime_product(node: Node, chip: Chip) -> str:
     """
     if chip is not Chip.BM1686 or not isinstance(node.op, (MatrixMul, BatchMatmul)) or len(node.inputs) > 2:
         return "its weights are computed while the model runs"
-    left, right = node.inputs
-    assert left is not None and right is not None
+    left, right = operands(node)
     if left.shape[:-2] != right.shape[:-2] or left.rank > 5:
         return "its operands do not have the same leading axes, five in all at most"
     return ""
@@ -79,9 +75,9 @@ def why_no_runtime_product(node: Node, chip: Chip) -> str:
 
 def whole_window(node: Node) -> tuple[int, int] | None:
     """Kernel height and width if every window is inside the image, else None."""
-    op, x, y = node.op, node.inputs[0], node.outputs[0]
-    assert isinstance(op, Pool) and x is not None
-    height, width, rows, columns = (*x.shape[2:], *y.shape[2:])
+    op = node.op
+    assert isinstance(op, Pool)
+    height, width, rows, columns = (*operand(node).shape[2:], *node.output.shape[2:])
     if not all(isinstance(extent, int) for extent in (height, width, rows, columns)):
         return None
     if op.is_global_pooling:

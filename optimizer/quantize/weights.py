@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import operands
 from tpuconvert.schema.fixed_point import rhaz
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
@@ -65,6 +66,10 @@ class IntegerWeights:
         """Scale of the accumulator: one per output channel, or one per tensor."""
         return tuple(self.input_scale * scale for scale in self.params.scale)
 
+    def integer_bias(self, bias: Value) -> Array:
+        """The bias as INT32: from the source file, or quantized."""
+        return bias.stored if bias.stored is not None else quantize_bias(bias.array, self.units)
+
 
 def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
     """Weights of a linear operator: from the source file, or quantized for the scale of the activation.
@@ -76,23 +81,22 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
     Returns:
         None when the weights are not constant.
     """
-    x, w = node.inputs[:2]
-    assert x is not None and x.quant is not None and w is not None
+    x, w, *biases = operands(node)
+    assert x.quant is not None
     if not w.is_constant:
         return None
     if w.quant is not None and w.stored is not None:
         return IntegerWeights(w.stored, w.quant, x.quant.scale[0], w.stored)
-    real = w.array.astype(np.float64)
+    weights = w.array.astype(np.float64)
     input_scale = x.quant.scale[0]
     if x.quant.axis is not None:
         scales = np.asarray(x.quant.scale)
         input_scale = float(np.float32(scales.max()))
-        real = real * _along_inputs(node, real, scales / input_scale)
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
+        weights = weights * _along_inputs(node, weights, scales / input_scale)
     axis = output_channel_axis(node) if per_channel else None
-    params = weight_params(real, axis, None if bias is None else bias.array, input_scale)
-    exact = real / _along_outputs(real, params)
-    return IntegerWeights(quantize_weights(real, params), params, input_scale, exact)
+    params = weight_params(weights, axis, biases[0].array if biases else None, input_scale)
+    exact = weights / _along_outputs(weights, params)
+    return IntegerWeights(quantize_weights(weights, params), params, input_scale, exact)
 
 
 def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:

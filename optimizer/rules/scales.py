@@ -174,13 +174,14 @@ def fold_branch_scales_into_linear(graph: Graph, m: Match) -> Replacement:
         extent = value.shape[1]
         if not isinstance(extent, int):
             return Skip("the number of channels is dynamic")
-        part: Affine | Skip = Affine(np.ones(extent), np.zeros(extent))
+        part = Affine(np.ones(extent), np.zeros(extent))
         if value.producer in scaled:
             if graph.is_output(value) or rounds(value.producer):
                 return Skip("a scaled branch is a graph output or is quantized")
-            part = read_affine(graph, value.producer, 1)
-            if isinstance(part, Skip):
-                return part
+            found = read_affine(graph, value.producer, 1)
+            if isinstance(found, Skip):
+                return found
+            part = found
             (value,) = computed_operands(value.producer)
         branches.append(value)
         parts.append(part)
