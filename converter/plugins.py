@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from importlib import metadata
     from pathlib import Path
 
-    from tpuconvert.optimizer.engine import RuleFunction
     from tpuconvert.optimizer.pattern import Pattern
     from tpuconvert.optimizer.quantize.calibrators import Collector
+    from tpuconvert.optimizer.registry import RuleFunction
     from tpuconvert.verify.metrics import Metric
 
 ENTRY_POINT_GROUP = "tpuconvert.plugins"

@@ -12,7 +12,7 @@ Folding into a linear operator with weights W and bias B:
 """
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,19 +29,12 @@ from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Vector = npt.NDArray[np.float64]
-else:
-    Vector = np.ndarray
-
 
 class Affine(NamedTuple):
     """y = k * x + b, with one element of k and b per index of an axis."""
 
-    k: Vector
-    b: Vector
+    k: Array
+    b: Array
 
 
 def is_affine(node: Node) -> bool:
@@ -164,7 +157,7 @@ def _why_not(linear: Node) -> Skip | None:
 
 
 def _rebuilt(
-    graph: Graph, linear: Node, x: Value | None, w: Array, bias: Vector | None, name: str | None
+    graph: Graph, linear: Node, x: Value | None, w: Array, bias: Array | None, name: str | None
 ) -> Value | Skip:
     old_w, old_b = operand(linear, 1), linear.inputs[2] if len(linear.inputs) > 2 else None
     dtype = old_w.dtype.numpy
@@ -186,11 +179,11 @@ def _is_finite(array: Array) -> bool:
     return math.isfinite(flat.dot(flat)) or (math.isfinite(flat.min()) and math.isfinite(flat.max()))
 
 
-def _optional(node: Node, index: int) -> Vector | None:
+def _optional(node: Node, index: int) -> Array | None:
     """The elements of a constant operand that may be absent."""
     value = node.inputs[index] if len(node.inputs) > index else None
     return None if value is None else _vector(value)
 
 
-def _vector(value: Value) -> Vector:
+def _vector(value: Value) -> Array:
     return value.array.astype(np.float64).reshape(-1)

@@ -13,7 +13,7 @@ from tpuconvert.schema.op import Trait
 
 
 def is_interchangeable(x: Value, y: Value) -> bool:
-    """Return True if x can replace y. A different annotation is a requantization that the source asks for."""
+    """Return True if x can replace y. A different annotation is a requantization in the source."""
     return x.quant == y.quant and x.type == y.type
 
 

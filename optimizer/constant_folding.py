@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind, Trait
@@ -75,8 +76,7 @@ def _is_candidate(graph: Graph, node: Node) -> bool:
 
 
 def _is_annotated(node: Node) -> bool:
-    operands = [value for value in node.inputs if value is not None]
-    return any(value.quant is not None for value in (*operands, *node.outputs))
+    return any(value.quant is not None for value in (*operands(node), *node.outputs))
 
 
 def _has_integers(node: Node) -> bool:
@@ -86,7 +86,7 @@ def _has_integers(node: Node) -> bool:
     """
     if Trait.REARRANGES in node.op.traits:
         return False
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.quant is not None]
+    values = [value for value in (*operands(node), *node.outputs) if value.quant is not None]
     return all(value.dtype.is_integer and value.stored is None for value in values)
 
 
@@ -102,9 +102,9 @@ def _evaluate(node: Node, chip: Chip) -> list[_Result] | str:
 
 def _move(node: Node) -> list[_Result] | str:
     """The result with its integers, for operators that move the elements of one operand."""
-    x = node.inputs[0]
-    if x is None or Trait.REARRANGES not in node.op.traits:
+    if Trait.REARRANGES not in node.op.traits:
         return f"({node.op.name}) would lose the quantization of its operand or result"
+    x = operand(node)
     quant = None if x.quant is None else _move_params(node.op, x.quant, x, node.outputs[0].shape)
     if isinstance(quant, str):
         return quant
@@ -133,9 +133,8 @@ def _replace(graph: Graph, node: Node, results: list[_Result]) -> None:
     constants = [graph.constant(item.data, quant=item.quant, stored=item.stored) for item in results]
     for old, new in zip(node.outputs, constants, strict=True):
         graph.replace_uses(old, new)
-    operands = dict.fromkeys(value for value in node.inputs if value is not None)
     graph.remove(node)
-    for value in operands:
+    for value in dict.fromkeys(operands(node)):
         graph.discard(value)
     for name, new in zip(names, constants, strict=True):
         graph.rename(new, name)

@@ -33,8 +33,8 @@ def _share_among(graph: Graph, values: list[Value]) -> int:
     groups: dict[object, list[Value]] = {}
     merged = 0
     for value in values:
-        readers = frozenset([(type(node.op), index) for node, index in value.uses])
-        alike = groups.setdefault((value.type, value.quant, value.stored is None, readers), [])
+        uses = frozenset([(type(node.op), index) for node, index in value.uses])
+        alike = groups.setdefault((value.type, value.quant, value.stored is None, uses), [])
         first = next((other for other in alike if _same_bytes(other, value)), None)
         if first is None:
             alike.append(value)

@@ -14,31 +14,13 @@ import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds_between
 from tpuconvert.optimizer.pattern import Match, Pattern, match
-from tpuconvert.optimizer.registry import (
-    Replacement,
-    Results,
-    RewriteRule,
-    RuleFunction,
-    Skip,
-    rule,
-    rules_of,
-)
+from tpuconvert.optimizer.registry import Replacement, Results, RewriteRule, Skip, rule
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 
-__all__ = [
-    "Candidates",
-    "Replacement",
-    "RewriteRule",
-    "RuleFunction",
-    "Skip",
-    "Trace",
-    "rule",
-    "rules_of",
-    "run_rules",
-]
+__all__ = ["Candidates", "Replacement", "Skip", "Trace", "rule", "run_rules"]
 
 _FIRINGS_PER_NODE = 50
 """Rules that fire more often than this per node of the graph do not terminate."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tpuconvert.optimizer.node_properties import operands
 from tpuconvert.schema.composite import Composite, expansion
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.legality import Status, check_use
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import Chip
@@ -30,7 +31,7 @@ def expand_composites(graph: Graph, only: Callable[[Node], bool] | None = None) 
     """
     expanded = 0
     # The expansion of a plugin's composite may contain composites.
-    while wanted := [node for node in graph.nodes if _is_wanted(node, only)]:
+    while wanted := [node for node in graph.nodes if isinstance(node.op, Composite) and (only is None or only(node))]:
         for node in wanted:
             _expand(graph, node)
         expanded += len(wanted)
@@ -57,10 +58,6 @@ def expand_where_illegal(graph: Graph, chip: Chip) -> int:
     return expand_composites(graph, lambda node: check_use(node, chip).status is Status.ILLEGAL and is_expandable(node))
 
 
-def _is_wanted(node: Node, only: Callable[[Node], bool] | None) -> bool:
-    return isinstance(node.op, Composite) and (only is None or only(node))
-
-
 def _expand(graph: Graph, node: Node) -> None:
     assert isinstance(node.op, Composite)
     before = len(graph)
@@ -74,11 +71,7 @@ def _expand(graph: Graph, node: Node) -> None:
     graph.remove(node)
     for name, new in zip(names, results, strict=True):
         graph.rename(new, name)
-    for value in _inner(added, {*node.inputs, *results}):
-        graph.rename(value, graph.unique(f"{names[0]}:{value.name.split('.')[0]}"))
-
-
-def _inner(nodes: list[Node], outer: set[Value | None]) -> list[Value]:
-    """The values that nodes introduce, each once: their results and constants."""
-    values = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.outputs))
-    return [value for value in values if value is not None and value not in outer]
+    values = dict.fromkeys(value for item in added for value in (*operands(item), *item.outputs))
+    for value in values:
+        if value not in node.inputs and value not in results:
+            graph.rename(value, graph.unique(f"{names[0]}:{value.name.split('.')[0]}"))

@@ -12,7 +12,8 @@ from typing import TypedDict
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.cse import share_constants, share_nodes
 from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
-from tpuconvert.optimizer.registry import former_names, rule_names, rules_of
+from tpuconvert.optimizer.former_names import FORMER_NAMES
+from tpuconvert.optimizer.registry import rule_names, rules_of
 from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
@@ -82,8 +83,9 @@ def resolve_names(names: Iterable[str]) -> tuple[str, ...]:
         UsageError: a name does not exist; the message has the nearest that does.
     """
     resolved = []
+    known = rule_names()
     for name in names:
-        current = former_names().get(name, name)
+        current = name if name in known else FORMER_NAMES.get(name, name)
         if current != name:
             note = f"rule '{name}' is now called '{current}'; the next version no longer accepts the old name"
             warnings.warn(note, FutureWarning, stacklevel=2)
@@ -194,7 +196,7 @@ def _run(step: Pass, graph: Graph, counts: Trace, observers: Sequence[Observer])
 
 def _remove_dead_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
     """Remove nodes and constants that no output depends on."""
-    return _counted(_DEAD, counts, graph.prune())
+    return _count(_DEAD, counts, graph.prune())
 
 
 def _folding(chip: Chip) -> Callable[[Graph, Trace, int | None], int]:
@@ -203,22 +205,22 @@ def _folding(chip: Chip) -> Callable[[Graph, Trace, int | None], int]:
         folded, left = fold_constants(graph, chip=chip)
         for reason in left:
             counts.note("fold_constants", reason)
-        return _counted("fold_constants", counts, folded)
+        return _count("fold_constants", counts, folded)
 
     return fold
 
 
 def _share_constants(graph: Graph, counts: Trace, _most: int | None) -> int:
     """Merge constants with equal bytes."""
-    return _counted("share_constants", counts, share_constants(graph))
+    return _count("share_constants", counts, share_constants(graph))
 
 
 def _share_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
     """Merge nodes with the same operator and operands."""
-    return _counted("share_nodes", counts, share_nodes(graph))
+    return _count("share_nodes", counts, share_nodes(graph))
 
 
-def _counted(name: str, counts: Trace, changes: int) -> int:
+def _count(name: str, counts: Trace, changes: int) -> int:
     counts.fired[name] += changes
     return changes
 

@@ -42,7 +42,6 @@ RuleFunction = Callable[[Graph, Match], Replacement]
 class RewriteRule:
     """A rewrite: its patterns, its stage, and the function that checks the conditions and builds the replacement.
 
-    ``formerly`` is the name that the rule had in the previous version, which ``--disable-rule`` still accepts.
     The engine declines a match if an inner node's result is rounded to a scale of the source file, unless the rule
     ``sees_annotations``: then the rule checks them.
     """
@@ -52,7 +51,6 @@ class RewriteRule:
     stage: str
     apply: RuleFunction
     sees_annotations: bool = False
-    formerly: str = ""
 
     def only(self, where: Callable[[Node], bool]) -> RewriteRule:
         """The same rule, restricted to the roots for which ``where`` is true."""
@@ -62,9 +60,7 @@ class RewriteRule:
 _RULES: dict[str, RewriteRule] = {}
 
 
-def rule(
-    *patterns: Pattern, stage: str, sees_annotations: bool = False, formerly: str = ""
-) -> Callable[[RuleFunction], RuleFunction]:
+def rule(*patterns: Pattern, stage: str, sees_annotations: bool = False) -> Callable[[RuleFunction], RuleFunction]:
     """Register a function as a rule under its name. The patterns are tried in this order.
 
     Raises:
@@ -77,7 +73,7 @@ def rule(
             raise ValueError(f"two rules are called '{name}'")
         if stage not in ORDER:
             raise ValueError(f"rule '{name}' has the stage '{stage}', expected one of {', '.join(ORDER)}")
-        _RULES[name] = RewriteRule(name, patterns, stage, function, sees_annotations, formerly)
+        _RULES[name] = RewriteRule(name, patterns, stage, function, sees_annotations)
         return function
 
     return register
@@ -100,12 +96,6 @@ def rule_named(name: str) -> RewriteRule:
 def rule_names() -> list[str]:
     """The names of all rules, stage by stage, in the order in which they are tried."""
     return [item.name for stage in ORDER for item in rules_of(stage)]
-
-
-def former_names() -> dict[str, str]:
-    """The current names of rules by the names that they had in the previous version."""
-    load_rules()
-    return {item.formerly: item.name for item in _RULES.values() if item.formerly and item.formerly not in _RULES}
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from tpuconvert.schema.graph import Node
 
 
 class Trace:
-    """How often every rule fired, and which matches it declined, with the reason.
+    """The number of firings of every rule, and the matches that it declined, with the reason.
 
     A match that is tried several times counts once. It no longer counts after its node is removed or the rule has fired
     on it: only nodes that remain are reported. ``last`` is the rule that fired last and the name of its node.

@@ -40,7 +40,6 @@ def _is_limit(node: Node) -> bool:
     p(Trait.LUT, p(Trait.LUT, "x", name="inner", sole_user=True, where=_is_limit), name="outer", where=_is_limit),
     stage="fuse",
     sees_annotations=True,
-    formerly="merge_limits",
 )
 def merge_clamps(graph: Graph, m: Match) -> Replacement:
     """``clamp(clamp(x)) -> clamp(x)``.
@@ -56,11 +55,7 @@ def merge_clamps(graph: Graph, m: Match) -> Replacement:
     return graph.add(_limit(low, high), m.x)
 
 
-@rule(
-    p(Maxs, "x", name="op", where=lambda node: is_float32(node) and node.op.clamp_range() == _POSITIVE),
-    stage="fuse",
-    formerly="spell_as_relu",
-)
+@rule(p(Maxs, "x", name="op", where=lambda node: is_float32(node) and node.op.clamp_range() == _POSITIVE), stage="fuse")
 def replace_max_by_relu(graph: Graph, m: Match) -> Replacement:
     """``max(x, 0) -> relu(x)``."""
     return graph.add(Active(ActiveType.ACTIVE_RELU), m.x)
@@ -90,7 +85,7 @@ def _rounds_to_integers(node: Node) -> bool:
     return isinstance(node.op, Rounding) or (isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS)
 
 
-@rule(p(Trait.LUT, "x", name="op", where=_changes_nothing), stage="fuse", formerly="remove_useless_function")
+@rule(p(Trait.LUT, "x", name="op", where=_changes_nothing), stage="fuse")
 def remove_redundant_activation(graph: Graph, m: Match) -> Replacement:
     """``|x| -> x`` and ``max(x, 0) -> x`` for x >= 0, and ``round(round(x)) -> round(x)``."""
     return m.x if is_interchangeable(m.x, m.op.output) else Skip("it changes the quantization")
@@ -115,11 +110,7 @@ def fuse_leaky_relu(graph: Graph, m: Match) -> Replacement:
     return _leaky(graph, m)
 
 
-@rule(
-    *either_order(Add, POSITIVE, p(Mul, NEGATIVE, "SLOPES", name="scaled", sole_user=True), name="sum"),
-    stage="fuse",
-    formerly="fuse_slopes_as_maximum",
-)
+@rule(*either_order(Add, POSITIVE, p(Mul, NEGATIVE, "SLOPES", name="scaled", sole_user=True), name="sum"), stage="fuse")
 def fuse_prelu_as_max(graph: Graph, m: Match) -> Replacement:
     """``relu(x) + SLOPES * min(x, 0) -> max(x, SLOPES * x)``."""
     slopes = m.SLOPES
@@ -130,11 +121,7 @@ def fuse_prelu_as_max(graph: Graph, m: Match) -> Replacement:
     return graph.add(Max(), m.x, graph.add(Mul(), m.x, slopes, name=f"{m.sum.name}:sloped"))
 
 
-@rule(
-    *either_order(Max, "x", p(Muls, "x", name="scaled", sole_user=True), name="maximum"),
-    stage="fuse",
-    formerly="fuse_maximum_as_leaky_relu",
-)
+@rule(*either_order(Max, "x", p(Muls, "x", name="scaled", sole_user=True), name="maximum"), stage="fuse")
 def fuse_max_as_leaky_relu(graph: Graph, m: Match) -> Replacement:
     """``max(x, a * x) -> leaky_relu(x)``."""
     if not 0 < m.scaled.op.scalar.value <= 1:

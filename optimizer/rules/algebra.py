@@ -23,19 +23,19 @@ _SMALLEST_ROOT, _LARGEST_ROOT = 2.0**-63, 2.0**63
 """Between these the square is a normal number."""
 
 
-@rule(p(Add, "x", "x", name="op", where=is_float32), stage="canonicalize", formerly="sum_of_same")
+@rule(p(Add, "x", "x", name="op", where=is_float32), stage="canonicalize")
 def replace_self_add_by_muls(graph: Graph, m: Match) -> Replacement:
     """``x + x -> 2 * x``."""
     return graph.add(Muls(Scalar.f32(2)), m.x)
 
 
-@rule(p(Mul, "x", "x", name="op", where=is_float32), stage="fuse", formerly="product_of_same")
+@rule(p(Mul, "x", "x", name="op", where=is_float32), stage="fuse")
 def replace_self_multiply_by_square(graph: Graph, m: Match) -> Replacement:
     """``x * x -> square(x)``."""
     return graph.add(Active(ActiveType.ACTIVE_SQUARE), m.x)
 
 
-@rule(p((Max, Min), "x", "x", name="op"), stage="canonicalize", formerly="extremum_of_same")
+@rule(p((Max, Min), "x", "x", name="op"), stage="canonicalize")
 def remove_self_min_max(graph: Graph, m: Match) -> Replacement:
     """``max(x, x) -> x`` and ``min(x, x) -> x``."""
     if may_round_integers(m.op):
@@ -46,7 +46,6 @@ def remove_self_min_max(graph: Graph, m: Match) -> Replacement:
 @rule(
     p(Rsubs, p(Rsubs, "x", name="inner", sole_user=True, where=is_float32), name="outer", where=is_float32),
     stage="canonicalize",
-    formerly="merge_differences",
 )
 def merge_rsubs(graph: Graph, m: Match) -> Replacement:
     """``c - (d - x) -> x + (c - d)``."""
@@ -59,14 +58,13 @@ def merge_rsubs(graph: Graph, m: Match) -> Replacement:
 @rule(
     p(Rdivs, p(Rdivs, "x", name="inner", sole_user=True, where=is_float32), name="outer", where=is_float32),
     stage="canonicalize",
-    formerly="merge_quotients",
 )
 def merge_rdivs(graph: Graph, m: Match) -> Replacement:
     """``c / (d / x) -> x * (c / d)``."""
     c, d = m.outer.op.scalar.value, m.inner.op.scalar.value
     factor = c / d if d else math.inf
     if not _SMALLEST <= abs(factor) <= _LARGEST:
-        return Skip("the quotient of the constants is beyond the range of float32")
+        return Skip("c / d is beyond the range of float32")
     return graph.add(Muls(Scalar.f32(factor)), m.x)
 
 
@@ -74,7 +72,7 @@ def _is_zero_of_integers(node: Node) -> bool:
     return isinstance(node.op, Muls) and node.op.scalar.value == 0 and node.output.dtype.is_integer
 
 
-@rule(p(Muls, "x", name="op", where=_is_zero_of_integers), stage="canonicalize", formerly="integer_product_with_zero")
+@rule(p(Muls, "x", name="op", where=_is_zero_of_integers), stage="canonicalize")
 def fold_integer_multiply_by_zero(graph: Graph, m: Match) -> Replacement:
     """``0 * x -> 0`` for integers. Some exporters compute zeros of a given shape like this."""
     result = m.op.output
@@ -92,13 +90,13 @@ def _negates(node: Node) -> bool:
 NEGATED = p((Muls, Rsubs), "y", name="negated", sole_user=True, where=_negates)
 
 
-@rule(*either_order(Add, "x", NEGATED, name="op", where=is_float32), stage="fuse", formerly="sum_with_negative")
+@rule(*either_order(Add, "x", NEGATED, name="op", where=is_float32), stage="fuse")
 def fuse_negation_into_sub(graph: Graph, m: Match) -> Replacement:
     """``x + (-1) * y -> x - y``."""
     return graph.add(Sub(), m.x, m.y)
 
 
-@rule(p(Sub, "x", NEGATED, name="op", where=is_float32), stage="fuse", formerly="difference_with_negative")
+@rule(p(Sub, "x", NEGATED, name="op", where=is_float32), stage="fuse")
 def fuse_negation_into_add(graph: Graph, m: Match) -> Replacement:
     """``x - (-1) * y -> x + y``."""
     return graph.add(Add(), m.x, m.y)
@@ -107,11 +105,7 @@ def fuse_negation_into_add(graph: Graph, m: Match) -> Replacement:
 SQUARE = p(Active, "x", name="square", sole_user=True, where=is_active(ActiveType.ACTIVE_SQUARE))
 
 
-@rule(
-    p(Active, SQUARE, name="root", where=is_active(ActiveType.ACTIVE_SQRT)),
-    stage="canonicalize",
-    formerly="root_of_square",
-)
+@rule(p(Active, SQUARE, name="root", where=is_active(ActiveType.ACTIVE_SQRT)), stage="canonicalize")
 def replace_sqrt_of_square_by_abs(graph: Graph, m: Match) -> Replacement:
     """``sqrt(x^2) -> |x|``, which neither overflows nor underflows."""
     return graph.add(Active(ActiveType.ACTIVE_ABSVAL), m.x)
@@ -120,7 +114,7 @@ def replace_sqrt_of_square_by_abs(graph: Graph, m: Match) -> Replacement:
 ROOT = p(Active, "y", name="root", sole_user=True, where=is_active(ActiveType.ACTIVE_SQRT))
 
 
-@rule(p(Rdivs, ROOT, name="op", where=is_float32), stage="fuse", formerly="reciprocal_of_root")
+@rule(p(Rdivs, ROOT, name="op", where=is_float32), stage="fuse")
 def fuse_reciprocal_sqrt(graph: Graph, m: Match) -> Replacement:
     """``1 / sqrt(y) -> rsqrt(y)``."""
     if m.op.op.scalar.value != 1:
@@ -132,7 +126,6 @@ def fuse_reciprocal_sqrt(graph: Graph, m: Match) -> Replacement:
     p(Div, "x", ROOT, name="op", where=is_float32),
     p(Div, "x", p(Maxs, ROOT, name="limit", sole_user=True), name="op", where=is_float32),
     stage="fuse",
-    formerly="quotient_by_root",
 )
 def replace_div_by_sqrt_by_rsqrt(graph: Graph, m: Match) -> Replacement:
     """``x / sqrt(y) -> x * rsqrt(y)``, and ``x / max(sqrt(y), d) -> x * rsqrt(max(y, d^2))``.
@@ -162,7 +155,7 @@ RECIPROCAL = p(
 )
 
 
-@rule(*either_order(Mul, "x", RECIPROCAL, name="op", where=is_float32), stage="fuse", formerly="product_as_quotient")
+@rule(*either_order(Mul, "x", RECIPROCAL, name="op", where=is_float32), stage="fuse")
 def fuse_reciprocal_into_div(graph: Graph, m: Match) -> Replacement:
     """``x * (1 / y) -> x / y``."""
     return graph.add(Div(), m.x, m.y)

@@ -22,22 +22,33 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.attention_scores import HIDDEN, Scores, merge_masks
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_active, operand, reduced_axes
+from tpuconvert.optimizer.node_properties import is_active, operand, operands, reduced_axes, scalar_factor
 from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.rules.tiles import repeats_unit_axes, shrink_repeats
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Muls
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.compare import Eqs, Ne
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import F32, Array
+
+HIDDEN = -(2.0**100)
+"""A mask at or below this number hides a score of up to 2^47 completely, even if they are added in float64."""
+
+_MOST_MASKS = 4
 
 
 def _is_along_rows(node: Node) -> bool:
@@ -112,3 +123,168 @@ def recognize_attention(graph: Graph, m: Match) -> Replacement:
     operands += [] if mask is None else [mask]
     sources = tuple(dict.fromkeys(source for item in reversed(inner) for source in item.sources))
     return graph.add(Attention(found.scale), *operands, sources=(*sources, *m.product.sources))
+
+
+class SelectMask(NamedTuple):
+    """A mask that is a number where a condition is true (or false), and 0 elsewhere."""
+
+    condition: Value
+    hidden: float
+    where_true: bool
+
+
+class Scores:
+    """The operands of the matmul, the scale of the scores, their masks, and the nodes in between.
+
+    ``operands`` is empty if there is no such matmul. The caller checks the users of the scores themselves.
+    """
+
+    def __init__(self, graph: Graph, scores: Value) -> None:
+        self._graph = graph
+        self._top = scores
+        self.inner: list[Node] = []
+        self.masks: list[Value | SelectMask] = []
+        self.operands: list[Value] = []
+        self.scale = 1.0
+        unmasked: Value | None = scores
+        while unmasked is not None and len(self.masks) < _MOST_MASKS:
+            scores, unmasked = unmasked, self._remove_mask(unmasked)
+        node = self._alone(self._remove_scale(scores), BatchMatmul)
+        if node is None or not _uses_transposed_keys(node):
+            return
+        self.inner.append(node)
+        query, key = operands(node)
+        rows = self._plain(key, swaps=node.op == BatchMatmul())
+        if rows is not None:
+            self.operands = [self._plain(query, swaps=False) or query, rows]
+
+    def _plain(self, value: Value, swaps: bool) -> Value | None:
+        """Return an operand without its scale, which may be before a permute. Optionally swap the last two axes.
+
+        None if they are to be swapped and there is no permute to fold this into.
+        """
+        value = self._remove_scale(value)
+        permute = self._alone(value, Permute)
+        if permute is None:
+            return None if swaps else value
+        assert isinstance(permute.op, Permute)
+        x, order = self._remove_scale(operand(permute)), permute.op.order
+        if x is permute.inputs[0] and not swaps:
+            return value
+        self.inner.append(permute)
+        order = (*order[:-2], order[-1], order[-2]) if swaps else order
+        return self._graph.add(Permute(order), x, name=f"{value.name}:rows" if swaps else f"{value.name}:unscaled")
+
+    def _alone(self, value: Value, *ops: type[Op]) -> Node | None:
+        """Return the producer of a value if this is its sole use and the producer has one of these operators."""
+        node = value.producer
+        is_alone = value is self._top or self._graph.is_sole_use(value)
+        return node if node is not None and isinstance(node.op, ops) and is_alone else None
+
+    def _remove_mask(self, value: Value) -> Value | None:
+        """Record the last mask of a value and return the value before it, or None if there is no mask."""
+        node = self._alone(value, Add, ConditionSelect)
+        if node is None:
+            return None
+        found = _read_add(node) if isinstance(node.op, Add) else _read_select(node)
+        if found is None or found[0].type != value.type:
+            return None
+        self.inner.append(node)
+        self.masks.append(found[1])
+        return found[0]
+
+    def _remove_scale(self, value: Value) -> Value:
+        """Multiply the scale by the scalar of a mul or div and return its operand."""
+        node = self._alone(value, Muls, Divs)
+        if node is None:
+            return value
+        self.scale *= scalar_factor(node.op)
+        self.inner.append(node)
+        return operand(node)
+
+
+def _uses_transposed_keys(node: Node) -> bool:
+    """Return True for a matmul with a transposed second operand, by its flag or by a permute before it."""
+    if node.op == BatchMatmul(right_transpose=True):
+        return True
+    right = node.inputs[1]
+    while right is not None and right.producer is not None and isinstance(right.producer.op, (Divs, Muls)):
+        right = right.producer.inputs[0]
+    permute = None if right is None else right.producer
+    return node.op == BatchMatmul() and permute is not None and isinstance(permute.op, Permute)
+
+
+def _read_add(node: Node) -> tuple[Value, Value] | None:
+    """The scores and the mask of an add."""
+    first, second = operands(node)
+    if _contains_matmul(first):
+        return first, second
+    return (second, first) if _contains_matmul(second) else None
+
+
+def _contains_matmul(value: Value, depth: int = 2 + _MOST_MASKS) -> bool:
+    """Return True if a value is computed by such a matmul, with only scales and masks in between."""
+    node = value.producer
+    if node is None or depth == 0:
+        return False
+    if isinstance(node.op, BatchMatmul):
+        return _uses_transposed_keys(node)
+    return isinstance(node.op, (Add, ConditionSelect, Divs, Muls)) and any(
+        _contains_matmul(item, depth - 1) for item in operands(node)
+    )
+
+
+def _read_select(node: Node) -> tuple[Value, SelectMask] | None:
+    """The scores and the mask of a selection between scores and a number."""
+    condition, *branches = operands(node)
+    for index, hidden in enumerate(branches):
+        is_hidden = hidden.is_constant and hidden.array.size == 1 and hidden.array.flat[0] <= HIDDEN
+        if is_hidden and _contains_matmul(branches[1 - index]):
+            return branches[1 - index], SelectMask(condition, float(hidden.array.flat[0]), where_true=index == 0)
+    return None
+
+
+def merge_masks(graph: Graph, masks: list[Value | SelectMask], name: str, rank: int) -> Value | Skip | None:
+    """Add masks to one mask, computing the constant part at conversion time. Return None if there are none."""
+    constant: Array | None = None
+    computed: list[Value] = []
+    for mask in masks:
+        data = _data(mask)
+        if data is None:
+            computed.append(mask if isinstance(mask, Value) else _mask_of_condition(graph, mask, f"{name}:mask"))
+        else:
+            with np.errstate(all="ignore"):
+                constant = data if constant is None else (constant + data).astype(np.float32)
+    if constant is not None:
+        if np.isnan(constant).any() or (constant == np.inf).any() or constant.size == 0:
+            return Skip("its mask contains NaN or plus infinity")
+        if (constant.max(axis=-1) == -np.inf).any():
+            return Skip("its mask hides whole rows")
+        shape = (1,) * (rank - constant.ndim) + constant.shape
+        computed.insert(
+            0, graph.constant(np.ascontiguousarray(shrink_repeats(constant.reshape(shape))), f"{name}:mask")
+        )
+    total: Value | None = None
+    for mask in computed:
+        total = mask if total is None else graph.add(Add(), total, mask, name=f"{name}:mask")
+    return total
+
+
+def _data(mask: Value | SelectMask) -> Array | None:
+    """The elements of a constant mask."""
+    if isinstance(mask, Value):
+        return mask.array if mask.is_constant and mask.dtype is F32 else None
+    if not mask.condition.is_constant:
+        return None
+    is_true = mask.condition.array > 0
+    return np.where(is_true if mask.where_true else ~is_true, np.float32(mask.hidden), np.float32(0))
+
+
+def _mask_of_condition(graph: Graph, mask: SelectMask, name: str) -> Value:
+    """The mask of a condition, at the size of the condition before it is broadcast."""
+    condition = mask.condition
+    while (node := condition.producer) is not None and repeats_unit_axes(condition):
+        condition = operand(node)
+    numbers = (mask.hidden, 0.0) if mask.where_true else (0.0, mask.hidden)
+    branches = (graph.constant(np.full(1, number, np.float32), f"{name}:number") for number in numbers)
+    return graph.add(ConditionSelect(), condition, *branches, name=name)

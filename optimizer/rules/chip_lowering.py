@@ -6,13 +6,20 @@
 | batch_norm with constant statistics | per-channel mul and add |
 | ceil, floor, round | active with the function of that name |
 | clshift, crshift | two slices in the other order, concatenated |
-| interpolate | upsample, index_select or matmul: ``interpolate_lowering`` |
+| interpolate | upsample, index_select or matmul |
 | lshift, rshift | a slice, padded with zeros on one side |
 | rdivs | div with a constant of one element |
 | softmax | exp(x - max(x)) / sum(exp(x - max(x))) with two reductions |
+
+interpolate is lowered for static sizes. A resize is linear in the pixels and separable: ``y = R @ x @ C`` with two
+constant matrices, which are the results of the operator for unit images. If every result pixel equals one source pixel
+(nearest), a matrix only selects: this is upsample if it repeats every pixel, otherwise index_select. In all other cases
+each axis becomes a matmul.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 
@@ -28,21 +35,29 @@ from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.interpolate import Interpolate
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.round_to_integer import Rounding
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.types import Array, Scalar
+
+_SWAP = (0, 1, 3, 2)
 
 
-@rule(p(Axpy, "x", name="op"), stage="chip lowering", formerly="axpy_as_sum")
+@rule(p(Axpy, "x", name="op"), stage="chip lowering")
 def lower_axpy_to_mul_add(graph: Graph, m: Match) -> Replacement:
     """``axpy(x, y) -> a * x + y`` as two operators, which round like the one."""
     scaled = graph.add(Muls(m.op.op.scalar), m.x, name=f"{m.op.name}:scaled")
     return graph.add(Add(), scaled, m.op.inputs[1])
 
 
-@rule(p(BatchNorm, "x", name="op"), stage="chip lowering", formerly="normalization_as_product_and_sum")
+@rule(p(BatchNorm, "x", name="op"), stage="chip lowering")
 def lower_batch_norm_to_mul_add(graph: Graph, m: Match) -> Replacement:
     """``batch_norm(x) -> k * x + b`` with constants of shape [1, C, 1, 1]."""
     affine = read_affine(graph, m.op, 1)
@@ -56,20 +71,20 @@ def lower_batch_norm_to_mul_add(graph: Graph, m: Match) -> Replacement:
     return graph.add(Add(), scaled, b), None, None
 
 
-@rule(p(Rounding, "x", name="op"), stage="chip lowering", formerly="rounding_as_activation")
+@rule(p(Rounding, "x", name="op"), stage="chip lowering")
 def lower_rounding_to_activation(graph: Graph, m: Match) -> Replacement:
     """``round(x) -> active(x)``, and likewise for floor and ceil."""
     return graph.add(Active(ActiveType[f"ACTIVE_{m.op.op.name.upper()}"]), m.x)
 
 
-@rule(p(Rdivs, "x", name="op"), stage="chip lowering", formerly="reciprocal_as_quotient")
+@rule(p(Rdivs, "x", name="op"), stage="chip lowering")
 def lower_rdivs_to_div(graph: Graph, m: Match) -> Replacement:
     """``c / x -> div(C, x)`` with a constant of one element, which is broadcast."""
     scalar = np.full((1,) * m.x.rank, m.op.op.scalar.value, dtype=np.float32)
     return graph.add(Div(), graph.constant(scalar, f"{m.op.name}:dividend"), m.x)
 
 
-@rule(p(Softmax, "x", name="op"), stage="chip lowering", formerly="softmax_as_quotient")
+@rule(p(Softmax, "x", name="op"), stage="chip lowering")
 def lower_softmax_to_exp_div(graph: Graph, m: Match) -> Replacement:
     """``softmax(x) -> exp(x - max(x)) / sum(exp(x - max(x)))``. Subtracting the maximum prevents overflow."""
     name, axis = m.op.name, m.op.op.axis % m.x.rank
@@ -80,7 +95,7 @@ def lower_softmax_to_exp_div(graph: Graph, m: Match) -> Replacement:
     return graph.add(Div(), powers, total)
 
 
-@rule(p((Clshift, Crshift), "x", name="op"), stage="chip lowering", formerly="rotation_as_slices")
+@rule(p((Clshift, Crshift), "x", name="op"), stage="chip lowering")
 def lower_channel_rotation_to_slices(graph: Graph, m: Match) -> Replacement:
     """Split axis 1 in two and concatenate the slices in the other order."""
     channels = m.x.shape[1]
@@ -92,7 +107,7 @@ def lower_channel_rotation_to_slices(graph: Graph, m: Match) -> Replacement:
     return graph.add(Concat(1), _slices(graph, m, first, channels), _slices(graph, m, 0, first))
 
 
-@rule(p((Lshift, Rshift), "x", name="op"), stage="chip lowering", formerly="shift_as_border")
+@rule(p((Lshift, Rshift), "x", name="op"), stage="chip lowering")
 def lower_channel_shift_to_pad(graph: Graph, m: Match) -> Replacement:
     """Slice the channels that remain, and pad with zeros on the other side."""
     channels = m.x.shape[1]
@@ -111,3 +126,61 @@ def _slices(graph: Graph, m: Match, begin: int, end: int) -> Value:
     shape = m.x.type.static_shape
     start, stop = (0, begin, *(0 for _ in shape[2:])), (shape[0], end, *shape[2:])
     return graph.add(Extract(start, stop, (1,) * len(shape)), m.x, name=f"{m.op.name}:from{begin}")
+
+
+@rule(p(Interpolate, "x", name="op"), stage="chip lowering")
+def lower_interpolate(graph: Graph, m: Match) -> Replacement:
+    """Lower to upsample, index_select or one matmul per axis."""
+    x, name = m.x, m.op.outputs[0].name
+    if not x.type.is_static or 0 in x.shape:
+        return Skip("its size is dynamic")
+    height, width = m.op.outputs[0].type.static_shape[2:]
+    rows = _interpolation_matrix(m.op.op, x.type.static_shape[2], height)
+    columns = _interpolation_matrix(m.op.op, x.type.static_shape[3], width)
+    picked_rows, picked_columns = _selection(rows), _selection(columns)
+    if picked_rows is None or picked_columns is None:
+        along = _multiply_last_axis(graph, x, columns, f"{name}:columns")
+        turned = graph.add(Permute(_SWAP), along, name=f"{name}:turned")
+        down = _multiply_last_axis(graph, turned, rows, f"{name}:rows")
+        return graph.add(Permute(_SWAP), down)
+    factor = height // x.type.static_shape[2]
+    if (
+        factor > 1
+        and _is_repetition(picked_rows, factor)
+        and _is_repetition(picked_columns, factor)
+        and width == factor * x.shape[3]
+    ):
+        return graph.add(Upsample(factor), x)
+    along = graph.add(IndexSelect(3), x, graph.constant(picked_columns, f"{name}:columns"), name=f"{name}:along")
+    return graph.add(IndexSelect(2), along, graph.constant(picked_rows, f"{name}:rows"))
+
+
+def _interpolation_matrix(op: Interpolate, extent: int, result: int) -> Array:
+    """The [source extent, result extent] matrix of interpolation weights along one axis.
+
+    Row r of the unit image has its pixel in column r. The number of rows stays the same, so that rows are not mixed.
+    """
+    unit = np.eye(extent, dtype=np.float32).reshape(1, 1, extent, extent)
+    (weights,) = dataclasses.replace(op, size=(extent, result), scale_factor=()).reference(unit)
+    matrix: Array = weights.reshape(extent, result)
+    return matrix
+
+
+def _selection(matrix: Array) -> Array | None:
+    """The source pixel of every result pixel, or None if a result pixel is a mixture."""
+    if not ((matrix == 1).sum(axis=0) == 1).all() or not ((matrix != 0).sum(axis=0) == 1).all():
+        return None
+    picked: Array = matrix.argmax(axis=0).astype(np.int32)
+    return picked
+
+
+def _is_repetition(picked: Array, factor: int) -> bool:
+    return bool(len(picked) % factor == 0 and (picked == np.arange(len(picked)) // factor).all())
+
+
+def _multiply_last_axis(graph: Graph, x: Value, matrix: Array, name: str) -> Value:
+    """Multiply the last axis of x by a matrix."""
+    *front, extent = x.type.static_shape
+    flat = graph.add(Reshape((int(np.prod(front)), extent)), x, name=f"{name}.flat")
+    mixed = graph.add(MatrixMul(), flat, graph.constant(matrix, f"{name}.weights"), name=f"{name}.mixed")
+    return graph.add(Reshape((*front, matrix.shape[1])), mixed, name=name)

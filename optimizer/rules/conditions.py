@@ -33,7 +33,7 @@ def _with_zero(node: Node) -> bool:
     return isinstance(node.op, (Eqs, Nes)) and node.op.scalar_i1.value == 0 and is_float32(node)
 
 
-@rule(p(Nes, "x", name="op", where=_with_zero), stage="canonicalize", formerly="truth_of_truth")
+@rule(p(Nes, "x", name="op", where=_with_zero), stage="canonicalize")
 def remove_boolean_test(graph: Graph, m: Match) -> Replacement:
     """``c != 0 -> c`` for a Boolean tensor c."""
     if not is_boolean(graph, m.x):
@@ -49,7 +49,7 @@ def _is_equality(node: Node) -> bool:
 INNER = p((TensorComparison, ScalarComparison), name="inner", sole_user=True, where=_is_equality)
 
 
-@rule(p(Eqs, INNER, name="op", where=_with_zero), stage="canonicalize", formerly="negated_comparison")
+@rule(p(Eqs, INNER, name="op", where=_with_zero), stage="canonicalize")
 def fold_negation_into_comparison(graph: Graph, m: Match) -> Replacement:
     """``(x == y) == 0 -> x != y`` and ``(x != y) == 0 -> x == y``."""
     inner: Op = m.inner.op
@@ -59,11 +59,7 @@ def fold_negation_into_comparison(graph: Graph, m: Match) -> Replacement:
     return graph.add(Ne() if isinstance(inner, Eq) else Eq(), *m.inner.inputs)
 
 
-@rule(
-    p(ConditionSelect, p(Eqs, "c", name="negated", where=_with_zero), "a", "b", name="op"),
-    stage="canonicalize",
-    formerly="choice_of_negated",
-)
+@rule(p(ConditionSelect, p(Eqs, "c", name="negated", where=_with_zero), "a", "b", name="op"), stage="canonicalize")
 def swap_select_branches(graph: Graph, m: Match) -> Replacement:
     """``where(c == 0, a, b) -> where(c, b, a)`` for a Boolean tensor c."""
     if not is_boolean(graph, m.c):
@@ -79,7 +75,6 @@ def swap_select_branches(graph: Graph, m: Match) -> Replacement:
         where=_with_zero,
     ),
     stage="canonicalize",
-    formerly="comparison_of_difference",
 )
 def fold_offset_into_comparison(graph: Graph, m: Match) -> Replacement:
     """``k - x == 0 -> x == k``, and the like for ``x - k``, ``x + k`` and ``!=``."""
@@ -93,7 +88,6 @@ def fold_offset_into_comparison(graph: Graph, m: Match) -> Replacement:
     p(ConditionSelect, p(Nes, "x", name="test", where=_with_zero), "a", "x", name="op"),
     p(ConditionSelect, p(Eqs, "x", name="test", where=_with_zero), "x", "a", name="op"),
     stage="canonicalize",
-    formerly="choice_of_what_is_zero",
 )
 def replace_select_branch_by_zero(graph: Graph, m: Match) -> Replacement:
     """``where(x != 0, a, x) -> where(x != 0, a, 0)``."""

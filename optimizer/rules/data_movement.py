@@ -59,12 +59,7 @@ def _ends_a_chain(node: Node) -> bool:
     return _is_move(node) and len(_chain(node)) > 1
 
 
-@rule(
-    p(Trait.VIEWS, name="last", reads=Trait.VIEWS, where=_ends_a_chain),
-    stage="fuse",
-    sees_annotations=True,
-    formerly="shorten_moves",
-)
+@rule(p(Trait.VIEWS, name="last", reads=Trait.VIEWS, where=_ends_a_chain), stage="fuse", sees_annotations=True)
 def simplify_data_movement(graph: Graph, m: Match) -> Replacement:
     """Replace a chain of reshapes, permutes, slices and channel shuffles by the cheapest equivalent."""
     chain = _chain(m.last)

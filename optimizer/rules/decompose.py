@@ -33,7 +33,7 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import F32, Scalar
 
 
-@rule(p(Attention, name="op"), stage="decompose", formerly="attention_in_pieces")
+@rule(p(Attention, name="op"), stage="decompose")
 def decompose_attention(graph: Graph, m: Match) -> Replacement:
     """``attention(q, k, v) -> softmax(q @ k' * scale + mask) @ v``."""
     query, key, value, *rest = operands(m.op)
@@ -75,11 +75,7 @@ def _finite_mask(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | N
     return limited, graph.add(Gts(Scalar(F32, -math.inf)), rows, name=f"{name}:rows")
 
 
-@rule(
-    p(Max, "x", p(Mul, "x", "SLOPES", name="sloped", sole_user=True), name="op"),
-    stage="decompose",
-    formerly="maximum_in_pieces",
-)
+@rule(p(Max, "x", p(Mul, "x", "SLOPES", name="sloped", sole_user=True), name="op"), stage="decompose")
 def decompose_prelu(graph: Graph, m: Match) -> Replacement:
     """``max(x, SLOPES * x) -> relu(x) + SLOPES * min(x, 0)`` for slopes up to 1."""
     if m.x.is_constant or not (m.SLOPES.array <= 1).all() or m.op.output.type != m.x.type:

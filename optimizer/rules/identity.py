@@ -45,11 +45,7 @@ def _keeps_shape(node: Node) -> bool:
     return x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
-@rule(
-    p((Extract, Pad, Repetition, Reshape), "x", name="op", where=_keeps_shape),
-    stage="canonicalize",
-    formerly="remove_same_shape",
-)
+@rule(p((Extract, Pad, Repetition, Reshape), "x", name="op", where=_keeps_shape), stage="canonicalize")
 def remove_shape_noop(graph: Graph, m: Match) -> Replacement:
     """Remove a reshape, pad, extract, tile or the like that keeps the shape."""
     return _as_operand(m.x, m.op)
@@ -61,7 +57,7 @@ def remove_single_concat(graph: Graph, m: Match) -> Replacement:
     return _as_operand(m.x, m.op)
 
 
-@rule(p((Squeeze, ExpandDims), "x", name="op"), stage="canonicalize", formerly="spell_as_reshape")
+@rule(p((Squeeze, ExpandDims), "x", name="op"), stage="canonicalize")
 def convert_squeeze_to_reshape(graph: Graph, m: Match) -> Replacement:
     """``squeeze(x) -> reshape(x)`` and ``expand_dims(x) -> reshape(x)``."""
     return reshape_like(graph, m.x, m.op.output)
@@ -79,7 +75,7 @@ def _moves_only_unit_axes(node: Node) -> bool:
     return order == sorted(order)
 
 
-@rule(p(Permute, "x", name="op", where=_moves_only_unit_axes), stage="canonicalize", formerly="permute_of_ones")
+@rule(p(Permute, "x", name="op", where=_moves_only_unit_axes), stage="canonicalize")
 def convert_unit_permute_to_reshape(graph: Graph, m: Match) -> Replacement:
     """``permute(x) -> reshape(x)`` if the order of the axes longer than 1 does not change."""
     if m.x.type == m.op.output.type:

@@ -36,7 +36,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 _LONGEST = 12
 
 
-@rule(p(BatchMatmul, "x", "W", name="product"), stage="canonicalize", formerly="batches_as_rows")
+@rule(p(BatchMatmul, "x", "W", name="product"), stage="canonicalize")
 def convert_batch_matmul_to_matmul(graph: Graph, m: Match) -> Replacement:
     """``batch_matmul(x, W) -> matmul(x, W)`` for one constant matrix W."""
     op, result = m.product.op, m.product.output
@@ -70,16 +70,11 @@ def _as_vectors(graph: Graph, biases: Sequence[Value | None], rank: int) -> list
 FLATTENED = p(Reshape, "x", name="before", sole_user=True)
 
 
-@rule(
-    p(Reshape, p(MatrixMul, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
-    stage="fuse",
-    formerly="product_as_convolution",
-)
+@rule(p(Reshape, p(MatrixMul, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"), stage="fuse")
 def convert_matmul_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     """``matmul(x, W) -> conv(x)`` from [N, C, 1, 1] to [N, K, 1, 1] with a 1x1 kernel."""
-    declined = _why_not_plain(m, MatrixMul())
-    if declined:
-        return Skip(declined)
+    if reason := _why_not_plain(m, MatrixMul()):
+        return Skip(reason)
     inner, outer = m.W.array.shape
     samples = m.product.output.shape[0]
     if m.x.shape != (samples, inner, 1, 1) or m.after.output.shape != (samples, outer, 1, 1):
@@ -121,9 +116,7 @@ def _ends_a_gate(node: Node) -> bool:
 
 
 @rule(
-    p(Reshape, p((MatrixMul, Trait.UNARY), name="last", sole_user=True), name="after", where=_ends_a_gate),
-    stage="fuse",
-    formerly="gate_as_convolutions",
+    p(Reshape, p((MatrixMul, Trait.UNARY), name="last", sole_user=True), name="after", where=_ends_a_gate), stage="fuse"
 )
 def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     """Convert a chain of matmuls and unary operators from [N, C, 1, 1] to [N, K, 1, 1] to 1x1 convs."""
@@ -148,16 +141,11 @@ def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     return x
 
 
-@rule(
-    p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
-    stage="fuse",
-    formerly="convolution_as_product",
-)
+@rule(p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"), stage="fuse")
 def convert_conv1x1_to_matmul(graph: Graph, m: Match) -> Replacement:
     """``conv(x) -> matmul(x, W)`` from [M, K] to [M, N] for a 1x1 kernel."""
-    declined = _why_not_plain(m, Conv())
-    if declined:
-        return Skip(declined)
+    if reason := _why_not_plain(m, Conv()):
+        return Skip(reason)
     if m.W.array.shape[2:] != (1, 1) or m.before.output.shape[2:] != (1, 1):
         return Skip("its kernel covers more than one element")
     outer, inner = m.W.array.shape[:2]
@@ -185,22 +173,14 @@ def _swaps_last_axes(node: Node) -> bool:
     return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
 
 
-@rule(
-    p(BatchMatmul, p(Permute, "a", name="swap", where=_swaps_last_axes), "b", name="product"),
-    stage="fuse",
-    formerly="transposed_left",
-)
+@rule(p(BatchMatmul, p(Permute, "a", name="swap", where=_swaps_last_axes), "b", name="product"), stage="fuse")
 def fold_permute_into_left_operand(graph: Graph, m: Match) -> Replacement:
     """``permute(a) @ b -> a' @ b`` with the transpose flag."""
     op = m.product.op
     return graph.add(dataclasses.replace(op, left_transpose=not op.left_transpose), m.a, m.b)
 
 
-@rule(
-    p(BatchMatmul, "a", p(Permute, "b", name="swap", where=_swaps_last_axes), name="product"),
-    stage="fuse",
-    formerly="transposed_right",
-)
+@rule(p(BatchMatmul, "a", p(Permute, "b", name="swap", where=_swaps_last_axes), name="product"), stage="fuse")
 def fold_permute_into_right_operand(graph: Graph, m: Match) -> Replacement:
     """``a @ permute(b) -> a @ b'`` with the transpose flag."""
     op = m.product.op

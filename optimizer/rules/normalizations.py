@@ -56,7 +56,7 @@ def _scales_and_biases() -> Iterator[Pattern]:
             yield from either_order(Add, scaled, rest, name="sum", sole_user=True, where=is_float32)
 
 
-@rule(*_scales_and_biases(), stage="canonicalize", formerly="gather_centred_value")
+@rule(*_scales_and_biases(), stage="canonicalize")
 def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
     """``x * r + (b - mean(x) * r) -> (x - mean(x)) * r + b``, multiplying by the factors of r one after the other."""
     factors = _factors(m.r)
@@ -167,11 +167,7 @@ BARE_LAYER_NORM = p(LayerNorm, "x", name="norm", sole_user=True, where=_has_no_s
 SCALED_LAYER_NORM = p(LayerNorm, "x", "SCALE?", name="norm", sole_user=True, where=_has_no_bias)
 
 
-@rule(
-    *either_order(Mul, BARE_LAYER_NORM, "C", name="op"),
-    stage="canonicalize",
-    formerly="layer_norm_with_scale",
-)
+@rule(*either_order(Mul, BARE_LAYER_NORM, "C", name="op"), stage="canonicalize")
 def fold_scale_into_layer_norm(graph: Graph, m: Match) -> Replacement:
     """``layer_norm(x) * C -> layer_norm(x, C)``."""
     scale = _over_normalized_axes(m)
@@ -180,7 +176,7 @@ def fold_scale_into_layer_norm(graph: Graph, m: Match) -> Replacement:
     return graph.add(_with_positive_axis(m), m.x, graph.constant(np.ascontiguousarray(scale), m.C.name))
 
 
-@rule(*either_order(Add, SCALED_LAYER_NORM, "C", name="op"), stage="canonicalize", formerly="layer_norm_with_bias")
+@rule(*either_order(Add, SCALED_LAYER_NORM, "C", name="op"), stage="canonicalize")
 def fold_bias_into_layer_norm(graph: Graph, m: Match) -> Replacement:
     """``layer_norm(x, scale) + C -> layer_norm(x, scale, C)``."""
     bias = _over_normalized_axes(m)
@@ -194,11 +190,7 @@ def _with_positive_axis(m: Match) -> LayerNorm | RmsNorm:
     return dataclasses.replace(op, axis=op.axis % m.x.rank)
 
 
-@rule(
-    *either_order(Mul, p(RmsNorm, "x", name="norm", sole_user=True), "C", name="op"),
-    stage="canonicalize",
-    formerly="rms_norm_with_scale",
-)
+@rule(*either_order(Mul, p(RmsNorm, "x", name="norm", sole_user=True), "C", name="op"), stage="canonicalize")
 def fold_scale_into_rms_norm(graph: Graph, m: Match) -> Replacement:
     """``rms_norm(x) * C -> rms_norm(x, C)`` if C has the extents of the normalized axes."""
     old = m.norm.inputs[1] if len(m.norm.inputs) > 1 else None
@@ -257,14 +249,14 @@ BARE_GROUP_NORM = p(GroupNorm, "x", name="norm", where=_has_no_scale, sole_user=
 SCALED_GROUP_NORM = p(GroupNorm, "x", "SCALE?", name="norm", where=_has_no_bias, sole_user=True)
 
 
-@rule(*either_order(Mul, BARE_GROUP_NORM, "C", name="op"), stage="canonicalize", formerly="group_norm_with_scale")
+@rule(*either_order(Mul, BARE_GROUP_NORM, "C", name="op"), stage="canonicalize")
 def fold_scale_into_group_norm(graph: Graph, m: Match) -> Replacement:
     """``group_norm(x) * C -> group_norm(x, C)`` for a per-channel scale."""
     scale = _per_channel(graph, m)
     return scale if isinstance(scale, Skip) else graph.add(m.norm.op, m.x, scale)
 
 
-@rule(*either_order(Add, SCALED_GROUP_NORM, "C", name="op"), stage="canonicalize", formerly="group_norm_with_bias")
+@rule(*either_order(Add, SCALED_GROUP_NORM, "C", name="op"), stage="canonicalize")
 def fold_bias_into_group_norm(graph: Graph, m: Match) -> Replacement:
     """``group_norm(x) + C -> group_norm(x, bias=C)`` for a per-channel bias."""
     bias = _per_channel(graph, m)

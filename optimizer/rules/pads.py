@@ -32,12 +32,7 @@ def _is_constant_pad(node: Node) -> bool:
 PAD = p(Pad, "x", name="pad", where=_is_constant_pad)
 
 
-@rule(
-    p(Conv, PAD, name="conv"),
-    p(Conv, p(Permute, PAD, name="permute", sole_user=True), name="conv"),
-    stage="fold",
-    formerly="merge_pad_into_convolution",
-)
+@rule(p(Conv, PAD, name="conv"), p(Conv, p(Permute, PAD, name="permute", sole_user=True), name="conv"), stage="fold")
 def fold_pad_into_conv(graph: Graph, m: Match) -> Replacement:
     """``conv(pad(x)) -> conv(x)`` with more padding. A permute may be in between."""
     paddings, pad, op = m.pad.op.paddings, m.pad.op, m.conv.op
@@ -73,7 +68,7 @@ def merge_pads(graph: Graph, m: Match) -> Replacement:
     return graph.add(dataclasses.replace(outer, paddings=paddings), m.x)
 
 
-@rule(p(Pool, PAD, name="pool"), stage="fold", formerly="merge_pad_into_pooling")
+@rule(p(Pool, PAD, name="pool"), stage="fold")
 def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
     """``pool(pad(x)) -> pool(x)`` with padding, if the result is the same."""
     op, pad = m.pool.op, m.pad.op

@@ -74,18 +74,13 @@ def merge_permutes(graph: Graph, m: Match) -> Replacement:
     return m.x if m.x.quant == m.second.output.quant else graph.add(Copy(), m.x)
 
 
-@rule(p(Trait.UNARY, PERMUTED, name="op"), stage="layout", formerly="sink_through_unary")
+@rule(p(Trait.UNARY, PERMUTED, name="op"), stage="layout")
 def sink_permute_through_unary(graph: Graph, m: Match) -> Replacement:
     """``f(permute(x)) -> permute(f(x))`` for element-wise unary operators."""
     return _sink(graph, m.permute.op.order, m.op.op, (m.x,), m.op.output)
 
 
-@rule(
-    p(Trait.BINARY, PERMUTED, name="op"),
-    p(Trait.BINARY, "y", PERMUTED, name="op"),
-    stage="layout",
-    formerly="sink_through_binary",
-)
+@rule(p(Trait.BINARY, PERMUTED, name="op"), p(Trait.BINARY, "y", PERMUTED, name="op"), stage="layout")
 def sink_permute_through_binary(graph: Graph, m: Match) -> Replacement:
     """``f(permute(x), permute(y)) -> permute(f(x, y))``. A constant operand is permuted at conversion time."""
     order = m.permute.op.order
@@ -125,7 +120,7 @@ def _before(graph: Graph, value: Value, order: Order) -> Value | None:
     return None
 
 
-@rule(p(Concat, name="op", reads=Permute), stage="layout", formerly="sink_through_concat")
+@rule(p(Concat, name="op", reads=Permute), stage="layout")
 def sink_permute_through_concat(graph: Graph, m: Match) -> Replacement:
     """``concat(permute(x), permute(y)) -> permute(concat(x, y))`` along the renamed axis."""
     producers = [value.producer for value in m.op.inputs if value.producer is not None]
@@ -136,7 +131,7 @@ def sink_permute_through_concat(graph: Graph, m: Match) -> Replacement:
     return _sink(graph, order, rename_axes(m.op.op, order), operands, m.op.output)
 
 
-@rule(p((Extract, Pad, Softmax, Tile), PERMUTED, name="op"), stage="layout", formerly="sink_through_axes")
+@rule(p((Extract, Pad, Softmax, Tile), PERMUTED, name="op"), stage="layout")
 def sink_permute_through_axis_op(graph: Graph, m: Match) -> Replacement:
     """``op(permute(x)) -> permute(op'(x))`` for operators with parameters per axis, whose axes are renamed."""
     order, op = m.permute.op.order, m.op.op
@@ -177,7 +172,7 @@ def _(op: Reduce, order: Order) -> Op:
     return Reduce(tuple(sorted(axes)), op.method, keep_dims=op.keep_dims)
 
 
-@rule(p(Reduce, PERMUTED, name="op"), stage="layout", formerly="sink_through_reduce")
+@rule(p(Reduce, PERMUTED, name="op"), stage="layout")
 def sink_permute_through_reduce(graph: Graph, m: Match) -> Replacement:
     """``reduce(permute(x)) -> permute(reduce(x))`` along the renamed axes."""
     order, op = m.permute.op.order, m.op.op
@@ -215,7 +210,7 @@ def _moves_nothing(permuted: Value, order: Order) -> bool:
     return long == sorted(long)
 
 
-@rule(p(Split, PERMUTED, name="op", where=_parts_go_on), stage="layout", formerly="sink_through_split")
+@rule(p(Split, PERMUTED, name="op", where=_parts_go_on), stage="layout")
 def sink_permute_through_split(graph: Graph, m: Match) -> Replacement:
     """``split(permute(x)) -> permute(split(x))``: one permute per result."""
     order = m.permute.op.order
@@ -233,7 +228,7 @@ def sink_permute_through_split(graph: Graph, m: Match) -> Replacement:
 FLATTENED = p(Reshape, PERMUTED, name="reshape", sole_user=True)
 
 
-@rule(p(MatrixMul, FLATTENED, "W", name="product"), stage="layout", formerly="absorb_permute_into_weights")
+@rule(p(MatrixMul, FLATTENED, "W", name="product"), stage="layout")
 def fold_permute_into_weights(graph: Graph, m: Match) -> Replacement:
     """Fold a permute before a flatten and a fully connected layer into the weights.
 

@@ -1,7 +1,7 @@
 """Rewrites that prepare a float graph for quantization. It stays a float graph.
 
 - A batch norm or a constant per-channel scale that was not folded into a linear operator becomes a depthwise 1x1
-  convolution, whose requantization has one scale per channel.
+  convolution, with per-channel requantization.
 - A mean over height and width becomes global average pooling.
 - Every linear operator with constant weights gets a bias, which bias correction can change.
 """
@@ -27,18 +27,14 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import Array
 
 
-@rule(
-    p(BatchNorm, "x", name="op", where=is_affine),
-    stage="prepare quantization",
-    formerly="normalization_as_depthwise",
-)
+@rule(p(BatchNorm, "x", name="op", where=is_affine), stage="prepare quantization")
 def convert_batch_norm_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """``batch_norm(x) -> depthwise_conv(x)`` for constant statistics."""
     affine = read_affine(graph, m.op, 1)
     return affine if isinstance(affine, Skip) else (_depthwise(graph, m.x, *affine), None, None)
 
 
-@rule(*either_order(Mul, "x", "K", name="op"), stage="prepare quantization", formerly="factor_as_depthwise")
+@rule(*either_order(Mul, "x", "K", name="op"), stage="prepare quantization")
 def convert_scale_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """``x * K -> depthwise_conv(x)`` for a per-channel scale K of a 4-D tensor."""
     shape = m.K.array.shape
@@ -48,7 +44,7 @@ def convert_scale_to_depthwise(graph: Graph, m: Match) -> Replacement:
     return _depthwise(graph, m.x, m.K.array.reshape(-1), None)
 
 
-@rule(p(Reduce, "x", name="op"), stage="prepare quantization", formerly="mean_as_pooling")
+@rule(p(Reduce, "x", name="op"), stage="prepare quantization")
 def convert_mean_to_pool(graph: Graph, m: Match) -> Replacement:
     """``mean(x) -> global_average_pool(x)`` for a mean over the two spatial axes of NCHW."""
     op = m.op.op
@@ -59,11 +55,7 @@ def convert_mean_to_pool(graph: Graph, m: Match) -> Replacement:
     return pooled if op.keep_dims else reshape_like(graph, pooled, m.op.output)
 
 
-@rule(
-    p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "B?", name="op"),
-    stage="prepare quantization",
-    formerly="product_with_bias",
-)
+@rule(p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage="prepare quantization")
 def add_zero_bias(graph: Graph, m: Match) -> Replacement:
     """Add a bias of zeros to a linear operator without bias."""
     if m.B is not None:

@@ -44,7 +44,7 @@ def _reduces_nothing(node: Node) -> bool:
     return is_float32(node) and all(operand(node).shape[axis] == 1 for axis in reduced_axes(node))
 
 
-@rule(p(Reduce, "x", name="op", where=_reduces_nothing), stage="canonicalize", formerly="reduce_of_ones")
+@rule(p(Reduce, "x", name="op", where=_reduces_nothing), stage="canonicalize")
 def remove_unit_reduce(graph: Graph, m: Match) -> Replacement:
     """``reduce(x) -> reshape(x)`` if the reduced axes are unit axes."""
     if m.x.type == m.op.output.type:
@@ -52,11 +52,7 @@ def remove_unit_reduce(graph: Graph, m: Match) -> Replacement:
     return reshape_like(graph, m.x, m.op.output)
 
 
-@rule(
-    p(Reshape, p(Reduce, "x", name="reduce", sole_user=True), name="reshape"),
-    stage="fuse",
-    formerly="drop_reduced_axes",
-)
+@rule(p(Reshape, p(Reduce, "x", name="reduce", sole_user=True), name="reshape"), stage="fuse")
 def fold_reshape_into_reduce(graph: Graph, m: Match) -> Replacement:
     """``reshape(reduce(x)) -> reduce(x)`` if the reshape drops the kept axes."""
     if not m.reduce.op.keep_dims:

@@ -47,12 +47,7 @@ def _may_start_region(node: Node) -> bool:
     return node.op in INDIFFERENT and not isinstance(node.op, (Extract, Split))
 
 
-@rule(
-    p(Reshape, "x", name="reshape", where=_regroups, next_to=INDIFFERENT),
-    stage="fuse",
-    sees_annotations=True,
-    formerly="reshape_region",
-)
+@rule(p(Reshape, "x", name="reshape", where=_regroups, next_to=INDIFFERENT), stage="fuse", sees_annotations=True)
 def move_region_across_reshape(graph: Graph, m: Match) -> Replacement:
     """Compute a region of operators in the shape on the other side of a reshape, if fewer reshapes remain."""
     y: Value = m.reshape.output

@@ -38,11 +38,7 @@ def _has_uniform_constant(node: Node) -> bool:
     return bool((data == data.flat[0]).all() and (np.signbit(data) == np.signbit(data.flat[0])).all())
 
 
-@rule(
-    *either_order(BinaryArithmetic, "C", "x", name="op", where=_has_uniform_constant),
-    stage="canonicalize",
-    formerly="spell_as_scalar",
-)
+@rule(*either_order(BinaryArithmetic, "C", "x", name="op", where=_has_uniform_constant), stage="canonicalize")
 def convert_uniform_constant_to_scalar(graph: Graph, m: Match) -> Replacement:
     """``x + C -> x + c`` if all elements of C are equal, and likewise for other operators."""
     number = Scalar(F32, float(m.C.array.flat[0]))
@@ -55,7 +51,7 @@ SCALED = p((Muls, Divs), "x", name="first", sole_user=True, where=is_float32)
 SHIFTED = p((Adds, Subs), "x", name="first", sole_user=True, where=is_float32)
 
 
-@rule(p((Muls, Divs), SCALED, name="second", where=is_float32), stage="canonicalize", formerly="merge_factors")
+@rule(p((Muls, Divs), SCALED, name="second", where=is_float32), stage="canonicalize")
 def merge_scalar_multiplies(graph: Graph, m: Match) -> Replacement:
     """``x * a * b -> x * (a * b)``. A division counts as a multiply by the reciprocal."""
     first, second = scalar_factor(m.first.op), scalar_factor(m.second.op)
@@ -65,7 +61,7 @@ def merge_scalar_multiplies(graph: Graph, m: Match) -> Replacement:
     return graph.add(Muls(Scalar.f32(factor)), m.x)
 
 
-@rule(p((Adds, Subs), SHIFTED, name="second", where=is_float32), stage="canonicalize", formerly="merge_shifts")
+@rule(p((Adds, Subs), SHIFTED, name="second", where=is_float32), stage="canonicalize")
 def merge_scalar_adds(graph: Graph, m: Match) -> Replacement:
     """``x + a + b -> x + (a + b)``."""
     first, second = _shift(m.first.op), _shift(m.second.op)
@@ -111,7 +107,6 @@ def _has_plain_constant(node: Node) -> bool:
     p((Muls, Divs), p(Mul, "x", "C", name="first", sole_user=True, where=_has_plain_constant), name="op"),
     p((Adds, Subs), p(Add, "x", "C", name="first", sole_user=True, where=_has_plain_constant), name="op"),
     stage="canonicalize",
-    formerly="merge_scalar_into_constant",
 )
 def fold_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
     """``x * a * C -> x * (a * C)`` and ``x + a + C -> x + (a + C)``, also with the constant first."""
@@ -140,7 +135,6 @@ def _loses_digits(op: Op, joined: np.ndarray, a: np.ndarray, b: np.ndarray) -> b
 @rule(
     p((Add, Mul), "C", "x", name="op", where=lambda node: not (node.inputs[1] is None or node.inputs[1].is_constant)),
     stage="canonicalize",
-    formerly="constant_second",
 )
 def move_constant_second(graph: Graph, m: Match) -> Replacement:
     """``C + x -> x + C`` and ``C * x -> x * C``. Other rules expect the constant as second operand."""

@@ -21,13 +21,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.affine import (
-    Affine,
-    fold_affine_after,
-    fold_affine_before,
-    is_affine,
-    read_affine,
-)
+from tpuconvert.optimizer.affine import Affine, fold_affine_after, fold_affine_before, is_affine, read_affine
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.node_properties import computed_operands
@@ -60,7 +54,6 @@ def _as_results(m: Match, result: Value) -> Replacement:
     p(Trait.LINEAR, SCALED, "W", name="linear"),
     p(Trait.LINEAR, p(Permute, SCALED, name="permute", sole_user=True), "W", name="linear"),
     stage="fold",
-    formerly="fold_into_product_behind",
 )
 def fold_scale_into_next_linear(graph: Graph, m: Match) -> Replacement:
     """Fold a per-channel scale and bias into the linear operator that follows."""
@@ -78,12 +71,7 @@ def fold_scale_into_next_linear(graph: Graph, m: Match) -> Replacement:
 LINEAR = p(Trait.LINEAR, "x", "W", name="linear", sole_user=True)
 
 
-@rule(
-    *_scaled(LINEAR),
-    *_scaled(p(Reshape, LINEAR, name="reshape", sole_user=True)),
-    stage="fold",
-    formerly="fold_into_product_before",
-)
+@rule(*_scaled(LINEAR), *_scaled(p(Reshape, LINEAR, name="reshape", sole_user=True)), stage="fold")
 def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
     """Fold a batch norm, a bias or a per-channel scale into the linear operator before it."""
     axis = _channel_axis(m.linear, m.reshape) if m.binds("reshape") else 1
@@ -126,11 +114,7 @@ def _concatenates_linears(node: Node) -> bool:
     )
 
 
-@rule(
-    *_scaled(p(Concat, name="concat", sole_user=True, where=_concatenates_linears)),
-    stage="fold",
-    formerly="fold_into_joined_products",
-)
+@rule(*_scaled(p(Concat, name="concat", sole_user=True, where=_concatenates_linears)), stage="fold")
 def fold_scale_through_concat(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias after a concat into the linear operators before it."""
     affine = read_affine(graph, m.op, 1)
@@ -163,7 +147,6 @@ def _concatenates_scaled(node: Node) -> bool:
 @rule(
     p(Trait.LINEAR, p(Concat, name="concat", sole_user=True, where=_concatenates_scaled), "W", name="linear"),
     stage="fold",
-    formerly="fold_branches_into_product",
 )
 def fold_branch_scales_into_linear(graph: Graph, m: Match) -> Replacement:
     """Fold the scales of concatenated branches into the linear operator after the concat."""
@@ -215,11 +198,7 @@ def _pad_value_before(affine: Affine, pad_value: float) -> float | None:
     return number if math.isfinite(number) and exact.all() else None
 
 
-@rule(
-    p(Conv, p(Pad, SCALED, name="pad", where=_is_constant_pad, sole_user=True), "W", name="linear"),
-    stage="fold",
-    formerly="fold_into_product_behind_pad",
-)
+@rule(p(Conv, p(Pad, SCALED, name="pad", where=_is_constant_pad, sole_user=True), "W", name="linear"), stage="fold")
 def fold_scale_into_conv_after_pad(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias before a pad into the conv after it, and adapt the pad value."""
     affine = _read_at_pad(graph, m)
@@ -236,7 +215,7 @@ def fold_scale_into_conv_after_pad(graph: Graph, m: Match) -> Replacement:
 PADDED = p(Pad, p(Conv, "x", "W", name="linear", sole_user=True), name="pad", where=_is_constant_pad, sole_user=True)
 
 
-@rule(*_scaled(PADDED), stage="fold", formerly="fold_into_product_before_pad")
+@rule(*_scaled(PADDED), stage="fold")
 def fold_scale_into_conv_before_pad(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias after a pad into the conv before it, and adapt the pad value."""
     affine = _read_at_pad(graph, m)
@@ -251,11 +230,7 @@ def fold_scale_into_conv_before_pad(graph: Graph, m: Match) -> Replacement:
     return _as_results(m, graph.add(_with_value(m.pad.op, float(pad_values[0])), folded))
 
 
-@rule(
-    p(MatrixMul, p(Reshape, SCALED, name="reshape", sole_user=True), "W", name="linear"),
-    stage="fold",
-    formerly="fold_into_product_behind_flattening",
-)
+@rule(p(MatrixMul, p(Reshape, SCALED, name="reshape", sole_user=True), "W", name="linear"), stage="fold")
 def fold_scale_through_flatten(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias before a flatten into the fully connected layer after it."""
     (x,) = computed_operands(m.op)

@@ -20,12 +20,7 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 
 
-@rule(
-    p(Extract, p(Concat, name="concat"), name="op"),
-    stage="canonicalize",
-    sees_annotations=True,
-    formerly="slice_of_concat",
-)
+@rule(p(Extract, p(Concat, name="concat"), name="op"), stage="canonicalize", sees_annotations=True)
 def hoist_slice_above_concat(graph: Graph, m: Match) -> Replacement:
     """``slice(concat(a, b)) -> slice(a)`` if the slice is within one operand."""
     op, joined = m.op.op, m.concat.output
@@ -77,11 +72,7 @@ def _joint_slice(node: Node) -> Extract | None:
     return whole
 
 
-@rule(
-    p(Concat, name="op", reads=Extract, where=lambda node: _joint_slice(node) is not None),
-    stage="canonicalize",
-    formerly="join_of_slices",
-)
+@rule(p(Concat, name="op", reads=Extract, where=lambda node: _joint_slice(node) is not None), stage="canonicalize")
 def merge_adjacent_slices(graph: Graph, m: Match) -> Replacement:
     """``concat(x[a:b], x[b:c]) -> x[a:c]``."""
     parts, whole = _slices(m.op), _joint_slice(m.op)
@@ -98,7 +89,7 @@ def _has_at_most_one_user(node: Node) -> bool:
     return sum(bool(part.uses) for part in node.outputs) <= 1
 
 
-@rule(p(Split, "x", name="split", where=_has_at_most_one_user), stage="canonicalize", formerly="split_with_one_reader")
+@rule(p(Split, "x", name="split", where=_has_at_most_one_user), stage="canonicalize")
 def convert_split_to_extract(graph: Graph, m: Match) -> Replacement:
     """``split(x) -> extract(x)`` if one result is used; x if the split has one result."""
     parts: list[Value] = list(m.split.outputs)
@@ -126,11 +117,7 @@ def _concatenates_all_results(node: Node) -> bool:
     return split is not None and isinstance(split.op, Split) and node.inputs == split.outputs
 
 
-@rule(
-    p(Concat, p(Split, "x", name="split"), name="concat", where=_concatenates_all_results),
-    stage="canonicalize",
-    formerly="join_of_all_parts",
-)
+@rule(p(Concat, p(Split, "x", name="split"), name="concat", where=_concatenates_all_results), stage="canonicalize")
 def remove_concat_of_split(graph: Graph, m: Match) -> Replacement:
     """``concat(split(x)) -> x``."""
     if m.concat.op.axis % m.x.rank != m.split.op.axis % m.x.rank:

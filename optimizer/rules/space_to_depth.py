@@ -106,11 +106,7 @@ def _reads_blocks(node: Node) -> bool:
     return operand(node).dtype.is_float and _blocks(operand(node)) is not None
 
 
-@rule(
-    p(Conv, p((Concat, Permute, Reshape), name="blocks"), "W", name="conv", where=_reads_blocks),
-    stage="fold",
-    formerly="space_to_depth_into_convolution",
-)
+@rule(p(Conv, p((Concat, Permute, Reshape), name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
 def fold_space_to_depth_into_conv(graph: Graph, m: Match) -> Replacement:
     """``conv(space_to_depth(x)) -> conv(x)`` with a larger kernel and stride."""
     op, found = m.conv.op, _blocks(m.blocks.output)
@@ -147,7 +143,6 @@ BLOCKS = p(SpaceToBatch, "x", name="blocks", sole_user=True)
     p(BatchToSpace, p(Conv, BLOCKS, "W", name="conv", sole_user=True), name="space"),
     stage="fold",
     sees_annotations=True,
-    formerly="fuse_dilated_convolution",
 )
 def fuse_dilated_conv(graph: Graph, m: Match) -> Replacement:
     """``batch_to_space(conv(space_to_batch(x))) -> conv(x)`` with dilation, for equal blocks."""

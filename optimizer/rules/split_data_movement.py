@@ -44,13 +44,12 @@ def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
     return "the source file quantizes a result of the split" if any(rounds(item) for item in (node, *movers)) else ""
 
 
-@rule(_moved_split(Reshape), stage="fuse", sees_annotations=True, formerly="reshape_before_split")
+@rule(_moved_split(Reshape), stage="fuse", sees_annotations=True)
 def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
     """``reshape(split(x)) -> split(reshape(x))`` if all results are reshaped alike."""
     movers = _movers(m.split, Reshape)
-    declined = _why_not(graph, m.split, movers)
-    if declined:
-        return Skip(declined)
+    if reason := _why_not(graph, m.split, movers):
+        return Skip(reason)
     values = [m.x, *(node.output for node in movers)]
     if any(not value.type.is_static or 0 in value.shape for value in values):
         return Skip("a shape is dynamic")
@@ -74,13 +73,12 @@ def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
     return None
 
 
-@rule(_moved_split(Permute), stage="fuse", sees_annotations=True, formerly="permute_before_split")
+@rule(_moved_split(Permute), stage="fuse", sees_annotations=True)
 def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
     """``permute(split(x)) -> split(permute(x))`` if all results are permuted alike."""
     movers = _movers(m.split, Permute)
-    declined = _why_not(graph, m.split, movers)
-    if declined:
-        return Skip(declined)
+    if reason := _why_not(graph, m.split, movers):
+        return Skip(reason)
     orders = {node.op.order for node in movers if isinstance(node.op, Permute)}
     if len(orders) > 1:
         return Skip("the results are not all permuted alike")

@@ -35,11 +35,7 @@ def _reads_tile(node: Node) -> bool:
     return any(repeats_unit_axes(value) for value in node.inputs)
 
 
-@rule(
-    p(Trait.BINARY, name="op", reads=Repetition, where=_reads_tile),
-    stage="canonicalize",
-    formerly="tile_before_expansion",
-)
+@rule(p(Trait.BINARY, name="op", reads=Repetition, where=_reads_tile), stage="canonicalize")
 def remove_tile_before_broadcast(graph: Graph, m: Match) -> Replacement:
     """``f(tile(x), y) -> f(x, y)`` if f broadcasts the repeated unit axes itself."""
     operands: list[Value] = list(m.op.inputs)
@@ -93,11 +89,7 @@ def _has_repeated_constant(node: Node) -> bool:
     return _may_shrink(first, second) or _may_shrink(second, first)
 
 
-@rule(
-    *either_order(Trait.BINARY, "C", "x", name="op", where=_has_repeated_constant),
-    stage="canonicalize",
-    formerly="shorten_repeated_constant",
-)
+@rule(*either_order(Trait.BINARY, "C", "x", name="op", where=_has_repeated_constant), stage="canonicalize")
 def shrink_repeated_constant(graph: Graph, m: Match) -> Replacement:
     """Store a constant whose elements repeat along an axis once; the operator broadcasts it."""
     constant: Value = m.C
@@ -140,7 +132,6 @@ def _is_same_for_all(value: Value, tile: Op) -> bool:
 @rule(
     p((Trait.UNARY, Trait.BINARY, ConditionSelect), name="op", reads=Repetition, where=_follows_tile),
     stage="canonicalize",
-    formerly="tile_behind_function",
 )
 def sink_tile_through_elementwise(graph: Graph, m: Match) -> Replacement:
     """``f(tile(x)) -> tile(f(x))`` for element-wise f whose other operands are the same for every copy."""

@@ -50,11 +50,7 @@ def _has_unit_reshape(node: Node) -> bool:
     return any(_unit_reshape(value) is not None for value in node.inputs)
 
 
-@rule(
-    p((Trait.UNARY, Trait.BINARY), name="op", reads=Reshape, where=_has_unit_reshape),
-    stage="layout",
-    formerly="sink_reshape_through_function",
-)
+@rule(p((Trait.UNARY, Trait.BINARY), name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
 def sink_reshape_through_elementwise(graph: Graph, m: Match) -> Replacement:
     """``f(r(x), r(y)) -> r(f(x, y))`` for element-wise f and a reshape r that drops unit axes."""
     node: Node = m.op
@@ -146,9 +142,7 @@ def _ends_a_chain(node: Node) -> bool:
 
 
 @rule(
-    p(Reshape, p(Trait.UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain),
-    stage="canonicalize",
-    formerly="meet_reshapes",
+    p(Reshape, p(Trait.UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain), stage="canonicalize"
 )
 def hoist_unary_chain_above_reshape(graph: Graph, m: Match) -> Replacement:
     """``reshape(f(reshape(x))) -> reshape(f(x))`` for a chain f of element-wise unary operators."""

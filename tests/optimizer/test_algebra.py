@@ -69,7 +69,7 @@ DECLINES = {
     "too large": (
         lambda g, x: g.add(Rdivs(s(3e38)), g.add(Rdivs(s(1e-3)), x)),
         "merge_rdivs",
-        "the quotient of the constants is beyond the range of float32",
+        "c / d is beyond the range of float32",
     ),
     "another dividend": (
         lambda g, x: g.add(Rdivs(s(2)), g.add(SQRT, positive(g, x))),

@@ -7,9 +7,10 @@ import pytest
 from optimizer.graphs import EXP, RELU, TANH, Q, annotate, graph_of, ops
 from work_counts import calls_of
 
-from tpuconvert.optimizer.engine import RewriteRule, Skip, Trace, rule, rules_of, run_rules
+from tpuconvert.optimizer.engine import Skip, Trace, rule, run_rules
 from tpuconvert.optimizer.pattern import match, p
 from tpuconvert.optimizer.pipeline import optimize
+from tpuconvert.optimizer.registry import RewriteRule, rules_of
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Source
 from tpuconvert.schema.ops.activation import Active, ActiveType

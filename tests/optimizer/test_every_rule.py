@@ -15,10 +15,11 @@ from optimizer.graphs import Q
 from optimizer.rule_patterns import MOVES, PATTERNS, Draw
 from optimizer.termination import measure_of
 
-from tpuconvert.optimizer.engine import Candidates, RewriteRule, Trace, rules_of, run_rules
+from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
 from tpuconvert.optimizer.pattern import match
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
+from tpuconvert.optimizer.registry import RewriteRule, rules_of
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.graph_copy import copy_graph

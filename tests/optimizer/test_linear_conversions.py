@@ -71,8 +71,8 @@ def test_converts_conv_between_matrices_to_matmul(bias):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"kernel": 1, "groups": 2}, "it is no plain convolution"),
-        ({"kernel": 3, "pad_h_t": 1, "pad_h_b": 1, "pad_w_l": 1, "pad_w_r": 1}, "it is no plain convolution"),
+        ({"kernel": 1, "groups": 2}, "it is not a plain conv"),
+        ({"kernel": 3, "pad_h_t": 1, "pad_h_b": 1, "pad_w_l": 1, "pad_w_r": 1}, "it is not a plain conv"),
     ],
 )
 def test_declines_other_convs(options, reason):

@@ -11,9 +11,10 @@ from optimizer.rule_patterns import PATTERNS
 from optimizer.test_every_rule import random_graph
 
 from tpuconvert.optimizer import registry
-from tpuconvert.optimizer.engine import Candidates, RewriteRule, Trace, rules_of, run_rules
+from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
 from tpuconvert.optimizer.pattern import match, p
 from tpuconvert.optimizer.pipeline import STAGES, optimize
+from tpuconvert.optimizer.registry import RewriteRule, rules_of
 from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.file_model import FileModel

@@ -7,9 +7,8 @@ from datasets import entries, input_shapes, model_files, reference_samples
 from optimizer.graphs import RELU, TANH, Q, annotate, conv, graph_of, ops, run
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.engine import RewriteRule
 from tpuconvert.optimizer.pattern import p
-from tpuconvert.optimizer.registry import _RULES
+from tpuconvert.optimizer.registry import _RULES, RewriteRule
 from tpuconvert.optimizer.validation import Validator, distance
 from tpuconvert.options import Options
 from tpuconvert.samples.random_samples import random_feeds
