@@ -27,12 +27,12 @@ import numpy as np
 
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
-from tpuconvert.optimizer.quantize.custom import has_integer_form
 from tpuconvert.optimizer.quantize.lowering import find_lowering
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
     changes_shape_or_axes,
     has_constant_weight,
+    has_integer_form,
     is_arithmetic,
     is_average_pool,
     is_product,

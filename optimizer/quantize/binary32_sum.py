@@ -63,15 +63,15 @@ class Sum:
 
 def find_sum(left: QuantParams, right: QuantParams, result: QuantParams) -> Sum | None:
     """Parameters for operands and result of 8 bits with one scale each; None for scales too far apart."""
-    real = np.array([left.scale[0] / result.scale[0], right.scale[0] / result.scale[0], 0.0])
-    nominal = _as_integers(real)
+    ratios = np.array([left.scale[0] / result.scale[0], right.scale[0] / result.scale[0], 0.0])
+    nominal = _as_integers(ratios)
     if nominal is None:
         return None
     wanted = _binary32(left, right, result)
     pairs = _pairs(left, right)
     best = _compare(nominal, pairs, wanted, result)
     if best.different:
-        moved = _as_integers(_move(real, pairs, wanted - result.zero_point[0], result))
+        moved = _as_integers(_move(ratios, pairs, wanted - result.zero_point[0], result))
         if moved is not None:
             best = min(best, _compare(moved, pairs, wanted, result), key=lambda found: found.different)
     return best
@@ -101,19 +101,19 @@ def _pairs(left: QuantParams, right: QuantParams) -> tuple[Array, Array]:
     return first[:, None], second[None, :]
 
 
-def _as_integers(real: Vector) -> Sum | None:
+def _as_integers(ratios: Vector) -> Sum | None:
     """Parameters nearest to two ratios and an addend, all in steps of the result."""
-    small, large = sorted(real[:2].tolist())
+    small, large = sorted(ratios[:2].tolist())
     fraction = (Fraction(small) / Fraction(large)).limit_denominator(LARGEST)
     if not fraction.numerator:
         return None
     parts = (fraction.numerator, fraction.denominator)
     factor = large / fraction.denominator
     multiplier, exponent = multiplier_shift(factor)
-    addend = round(real[2] / factor)
+    addend = round(ratios[2] / factor)
     if not multiplier or not -62 <= exponent - 31 <= 0 or abs(addend) > _ADDEND_LIMIT:
         return None
-    return Sum(parts if real[0] <= real[1] else parts[::-1], addend, multiplier, exponent - 31)
+    return Sum(parts if ratios[0] <= ratios[1] else parts[::-1], addend, multiplier, exponent - 31)
 
 
 def _compare(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Sum:
@@ -127,9 +127,9 @@ def _compare(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: Quan
     return dataclasses.replace(found, rounding=rounding, different=different[rounding])
 
 
-def _move(real: Vector, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Vector:
+def _move(ratios: Vector, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Vector:
     """Ratios and addend that round every pair near a tie as binary32 does, as far as the projections find them."""
-    value = pairs[0] * real[0] + pairs[1] * real[1]
+    value = pairs[0] * ratios[0] + pairs[1] * ratios[1]
     tie = np.floor(value) + 0.5
     inside = (tie > result.dtype.min - result.zero_point[0]) & (tie < result.dtype.max - result.zero_point[0])
     near = (np.abs(value - tie) < _NEAR) & inside
@@ -146,4 +146,4 @@ def _move(real: Vector, pairs: tuple[Array, Array], wanted: Array, result: Quant
         if left[worst] >= 0:
             break
         move -= left[worst] / length[worst] * normal[worst]
-    return real + move / [128, 128, 1]
+    return ratios + move / [128, 128, 1]

@@ -85,13 +85,13 @@ def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Ra
     """
     options = {value: [_channel_scales(value, ranges, share) for share in SHARES] for value in made}
     scales = {value: options[value][0] for value in made}
-    readers = {value: _readers(value, chosen) for value in made}
+    users = {value: _scale_users(value, chosen) for value in made}
     for _ in range(2):
         for value in made:
             costs = []
             for option in options[value]:
                 scales[value] = option
-                costs.append(sum(_expected_error(node, scales, chosen, ranges) for node in readers[value]))
+                costs.append(sum(_expected_error(node, scales, chosen, ranges) for node in users[value]))
             scales[value] = options[value][int(np.argmin(costs))]
     return scales
 
@@ -116,13 +116,13 @@ def _after_clamps(value: Value) -> Value:
     return value
 
 
-def _readers(value: Value, chosen: set[Value]) -> list[Node]:
+def _scale_users(value: Value, chosen: set[Value]) -> list[Node]:
     """Linear operators and adds that use the value, directly or through nodes that pass its scales on."""
     found: list[Node] = []
     for user in value.users:
         if user.outputs[0] in chosen and (_passes_on(user) or _joins_channels(user)):
-            found += _readers(user.outputs[0], chosen)
-        elif has_constant_weight(user) or _sum_can_read(user):
+            found += _scale_users(user.outputs[0], chosen)
+        elif has_constant_weight(user) or _can_sum_absorb(user):
             found.append(user)
     return found
 
@@ -193,20 +193,19 @@ def _candidates(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) -> 
     }
     changed = True
     while changed:
-        dropped = {value for value in chosen if not _all_can_read(value, chosen, floats) or not _is_fed(value, chosen)}
+        dropped = {
+            value for value in chosen if not _can_users_absorb(value, chosen, floats) or not _is_fed(value, chosen)
+        }
         chosen -= dropped
         changed = bool(dropped)
     return chosen
 
 
 def _has_channels(value: Value, ranges: Mapping[str, Range]) -> bool:
-    quant = value.quant
-    symmetric = quant is not None and quant.dtype.bits == 8 and quant.zero_point == (0,)
-    return symmetric and value.rank in (2, 4, 5) and _extent(ranges[value.name]) == value.shape[1]
-
-
-def _extent(found: Range) -> int:
-    return 0 if found.channels is None else len(found.channels.largest)
+    quant, channels = value.quant, ranges[value.name].channels
+    is_symmetric = quant is not None and quant.dtype.bits == 8 and quant.zero_point == (0,)
+    has_statistics = channels is not None and len(channels.largest) == value.shape[1]
+    return is_symmetric and has_statistics and value.rank in (2, 4, 5)
 
 
 def _can_make(node: Node) -> bool:
@@ -243,17 +242,17 @@ def _is_fed(value: Value, chosen: set[Value]) -> bool:
     return not _passes_on(node) or node.inputs[0] in chosen
 
 
-def _all_can_read(value: Value, chosen: set[Value], floats: set[str]) -> bool:
+def _can_users_absorb(value: Value, chosen: set[Value], floats: set[str]) -> bool:
     return all(
         user.name in floats
-        or _product_can_read(user, index, value)
-        or _sum_can_read(user)
+        or _can_linear_absorb(user, index, value)
+        or _can_sum_absorb(user)
         or ((_passes_on(user) or _joins_channels(user)) and user.outputs[0] in chosen)
         for user, index in value.uses
     )
 
 
-def _product_can_read(user: Node, index: int, value: Value) -> bool:
+def _can_linear_absorb(user: Node, index: int, value: Value) -> bool:
     weight = user.inputs[1] if len(user.inputs) > 1 else None
     if not has_constant_weight(user) or index != 0 or weight is None or weight.stored is not None:
         return False
@@ -261,7 +260,7 @@ def _product_can_read(user: Node, index: int, value: Value) -> bool:
     return groups == 1 or (isinstance(user.op, (Conv, Conv3d)) and groups == value.shape[1] and weight.shape[1] == 1)
 
 
-def _sum_can_read(user: Node) -> bool:
+def _can_sum_absorb(user: Node) -> bool:
     if user.op.name not in ("add", "sub"):
         return False
     a, b = operands(user)

@@ -10,7 +10,6 @@ import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
 from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
-from tpuconvert.optimizer.quantize.custom import custom_form, has_integer_form
 from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
 from tpuconvert.optimizer.quantize.lowering import (
     ONNX,
@@ -22,6 +21,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     integer_type,
 )
 from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
+from tpuconvert.optimizer.quantize.traits import has_integer_form
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip, ScaleError
 
@@ -123,11 +123,30 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
         if operand is not None and operand.quant is None and not operand.is_constant:
             return Declined(f"its operand '{operand.name}' is not quantized")
     if has_integer_form(node.op) and lowering.chip is not Chip.BM1682:
-        return custom_form(node, lowering)
+        return _lower_custom(node, lowering)
     function = find_lowering(type(node.op), lowering.chip)
     if function is None:
         return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")
     return onnx_form(node, lowering) or function(node, lowering)
+
+
+def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
+    """Lower a custom operator by its method ``quantized(operands, results)``.
+
+    It is called with the quantization parameters of the operands (None for those without) and of the results. It
+    returns an operator that computes the integers of the results from those of the operands, or None if there is none.
+    """
+    operands = [None if value is None else lowering.quantized(value) for value in node.inputs]
+    given = tuple(None if value is None else value.quant for value in operands)
+    wanted = tuple(value.quant for value in node.outputs)
+    op = node.op.quantized(given, wanted)  # type: ignore[attr-defined]  # checked by has_integer_form
+    if op is None:
+        return Declined(f"{node.op.name} declines these scales")
+    types = op.infer(*[None if value is None else value.type for value in operands])
+    for value, found in zip(node.outputs, types, strict=True):
+        if value.quant is None or found.dtype is not value.quant.dtype:
+            return Declined(f"{op.name} gives {found.dtype.value}, which is not what '{value.name}' is to be")
+    return lowering.g.add_all(op, *operands, names=[value.name for value in node.outputs])
 
 
 def _keep(node: Node, lowering: Lowering) -> None:

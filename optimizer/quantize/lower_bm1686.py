@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,9 @@ from tpuconvert.optimizer.quantize.traits import (
     whole_window,
     why_no_runtime_product,
 )
-from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
+from tpuconvert.optimizer.quantize.weights import integer_weights
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
@@ -57,29 +55,23 @@ _SUM_SHIFT = {8: 20, 16: 15}
 """Fraction bits of a sum of two operands, by their width: 2^20 * 2 * 255 and 2^15 * 2 * 2^15 stay below 2^31."""
 
 
-_CONVOLUTIONS: Mapping[str, type[ConvV2 | Conv3dV2 | DeconvV2]] = MappingProxyType(
-    {"conv": ConvV2, "conv3d": Conv3dV2, "deconv": DeconvV2}
-)
-
-
-@lowers(*_CONVOLUTIONS, chips=CHIP)
+@lowers("conv", "deconv", chips=CHIP)
 def convolution(node: Node, lowering: Lowering) -> Lowered:
-    """Lower to conv_v2, conv3d_v2 or deconv_v2, then per-channel requant_int32."""
-    weights = _weights(node)
-    if isinstance(weights, Declined):
-        return weights
-    op = _CONVOLUTIONS[node.op.name](
-        **(_volume_geometry(node.op.geometry) if isinstance(node.op, Conv3d) else geometry(node.op)),
-        **_zero_points("kzp", weights.params.zero_point),
-        has_bias=_has_bias(node),
-        izp_val=params_of(node.inputs[0]).zero_point[0],
-    )
-    return _product(node, lowering, op, weights)
+    """Lower to conv_v2 or deconv_v2, then per-channel requant_int32."""
+    kind = ConvV2 if node.op.name == "conv" else DeconvV2
+    return _lower_linear(node, lowering, kind(**geometry(node.op)), "izp", "kzp")
 
 
-def _volume_geometry(found: VolumeGeometry) -> dict[str, int]:
+@lowers("conv3d", chips=CHIP)
+def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
+    """Lower to conv3d_v2, then per-channel requant_int32."""
+    assert isinstance(node.op, Conv3d)
+    return _lower_linear(node, lowering, Conv3dV2(**_volume_geometry(node.op.geometry)), "izp", "kzp")
+
+
+def _volume_geometry(found: VolumeGeometry) -> dict[str, Any]:
     """Attributes of a conv3d_v2."""
-    attributes = {"groups": found.groups}
+    attributes: dict[str, Any] = {"groups": found.groups}
     for axis, dilation, stride, pads in zip("thw", found.dilations, found.strides, found.pads, strict=True):
         attributes |= {f"d{axis}": dilation, f"stride_{axis}": stride}
         attributes |= {f"pad_{axis}_{side}": pad for side, pad in enumerate(pads)}
@@ -98,15 +90,7 @@ def matrix_product(node: Node, lowering: Lowering) -> Lowered:
     """Lower to matrix_mul_v2, then requant_int32: per column, or per tensor for two computed operands."""
     if not has_constant_weight(node):
         return runtime_product(node, lowering)
-    weights = _weights(node)
-    if isinstance(weights, Declined):
-        return weights
-    op = MatrixMulV2(
-        has_bias=_has_bias(node),
-        lzp_val=params_of(node.inputs[0]).zero_point[0],
-        **_zero_points("rzp", weights.params.zero_point),
-    )
-    return _product(node, lowering, op, weights)
+    return _lower_linear(node, lowering, MatrixMulV2(), "lzp", "rzp")
 
 
 @lowers("batch_matmul", chips=CHIP)
@@ -114,8 +98,7 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered:
     """Lower a matmul of two computed operands: the leading axes are batches of matrix_mul_v2, a transpose is a flag."""
     if lowering.rescale not in ("", ONNX):
         return Declined("the source does not specify the rounding of a matmul of two computed operands")
-    reason = why_no_runtime_product(node, lowering.chip)
-    if reason:
+    if reason := why_no_runtime_product(node, lowering.chip):
         return Declined(reason)
     values = [lowering.quantized(value) for value in operands(node)]
     left, right = map(params_of, values)
@@ -134,18 +117,19 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered:
     return (lowering.requantize_product(accumulator, (unit,), params, name),)
 
 
-def _weights(node: Node) -> IntegerWeights | Declined:
-    if params_of(node.inputs[0]).dtype.bits != 8:
-        return Declined("its operand is not quantized to 8 bits")
-    return integer_weights(node, per_channel=True) or Declined("its weights are computed while the model runs")
-
-
-def _has_bias(node: Node) -> bool:
-    return len(node.inputs) > 2 and node.inputs[2] is not None
-
-
-def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) -> Lowered:
+def _lower_linear(
+    node: Node, lowering: Lowering, op: ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2, x_zero: str, w_zero: str
+) -> Lowered:
+    """Lower to ``op``, completed by zero points and bias, then requant_int32."""
     x, w, *biases = operands(node)
+    own = params_of(x)
+    if own.dtype.bits != 8:
+        return Declined("its operand is not quantized to 8 bits")
+    weights = integer_weights(node, per_channel=True)
+    if weights is None:
+        return Declined("its weights are computed while the model runs")
+    zero_points = {f"{x_zero}_val": own.zero_point[0], **_zero_points(w_zero, weights.params.zero_point)}
+    op = dataclasses.replace(op, has_bias=bool(biases), **zero_points)
     name, params = node.outputs[0].name, result_params(node)
     inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, *(1,) * (w.rank - 2))

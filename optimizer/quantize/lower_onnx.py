@@ -33,8 +33,8 @@ from tpuconvert.schema.types import I32, Chip, QuantParams
 
 _PART_BITS = LARGEST.bit_length()
 
-SourceForm = Callable[[Node, Lowering], Lowered | None]
 
+SourceForm = Callable[[Node, Lowering], Lowered | None]
 
 _FORMS: dict[type[Op], SourceForm] = {}
 

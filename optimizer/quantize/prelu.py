@@ -6,7 +6,7 @@ With the integers X = x / u of x, and the scale t of the result:
     max(round(X * u / t), round(X * s * u / t)):
 
 two requant_int32 and a maximum. Rounding and saturation are monotone, so this equals the rounded exact result. X is
-the accumulator (of a linear operator or an add) that x is requantized from, if there is one: x then needs no rounding,
+the accumulator (of a linear operator or an add) that x is requantized from, if any: x then needs no rounding,
 and no operator if it has no other user. If some slopes are larger than 1, a minimum follows the maximum. For the
 channels of the other, each of the two gets a neutral operand: the smallest or the largest integer, computed with a
 multiplier of 0 and an offset.

@@ -56,7 +56,7 @@ four times the number of inputs."""
 
 def refine(
     legalized: Legalized,
-    real: Graph,
+    reference: Graph,
     samples: Iterable[Mapping[str, Array]],
     chip: Chip,
     progress: Callable[[int], None] | None = None,
@@ -65,8 +65,8 @@ def refine(
     """Change weights and biases of a legalized graph in place.
 
     Args:
-        legalized: the legalized ``real``; linear operators without a bias are not changed.
-        real: the float graph, whose values have the same names.
+        legalized: the legalized ``reference``; linear operators without a bias are not changed.
+        reference: the float graph, whose values have the same names.
         samples: feeds, in an order that depends on their content only; the first ``SAMPLES`` samples are used.
         chip: the target, whose arithmetic is used.
         progress: called with the number of nodes done.
@@ -81,7 +81,7 @@ def refine(
     made = {value.producer: product for value, product in legalized.products.items()}
     products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
     names = {product.name for product in products.values()}
-    means = _float_means(real, feeds, names, (ranges or {}) if is_all else {})
+    means = _float_means(reference, feeds, names, (ranges or {}) if is_all else {})
     plan = make_plan(integer)
     slots: list[list[Array]] = [[] for _ in range(plan.slots)]
     for index, constant in plan.constants:
@@ -131,7 +131,7 @@ def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Ar
 
 
 def _float_means(
-    real: Graph, feeds: list[Mapping[str, Array]], names: set[str], ranges: Mapping[str, Range]
+    reference: Graph, feeds: list[Mapping[str, Array]], names: set[str], ranges: Mapping[str, Range]
 ) -> dict[str, Array]:
     """Mean per channel (axis 1) over all samples and positions; none for values that are not all finite."""
     found = {name: ranges[name].channels for name in names if name in ranges}
@@ -139,7 +139,7 @@ def _float_means(
     if len(known) == len(names):
         return known
     means = {name: ChannelMeans() for name in names}
-    with Session(real) as session:
+    with Session(reference) as session:
         for feed in feeds:
             count = samples_in(feed)
 

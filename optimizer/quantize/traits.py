@@ -6,7 +6,7 @@ import math
 
 from tpuconvert.optimizer.node_properties import operand, operands, scalar_factor
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.op import Op, OpKind, Trait
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -93,3 +93,8 @@ def has_constant_weight(node: Node) -> bool:
     """Return True for a linear operator with constant weights."""
     weight = node.inputs[1] if Trait.LINEAR in node.op.traits else None
     return weight is not None and weight.is_constant
+
+
+def has_integer_form(op: Op) -> bool:
+    """Return True for a custom operator whose definition has a method ``quantized``."""
+    return op.kind is OpKind.CUSTOM and callable(getattr(op, "quantized", None))

@@ -1,8 +1,8 @@
-"""Rounding the weights of a product so that their errors cancel in its result.
+"""Rounding the weights of a linear operator so that their errors cancel in its result.
 
-Rounding every weight to the nearest integer is best only where inputs are independent. Neighbouring pixels and channels
-are not: an error in one weight can be made up for by its neighbours. Weights are rounded one input at a time, and the
-error of each is spread over the inputs that are still to come, as their covariance with it says.
+Rounding every weight to the nearest integer is best only where inputs are independent. Neighboring pixels and channels
+are not: other weights can compensate for the error of one. Weights are rounded one input at a time, and the error of
+each is distributed over the remaining inputs by their covariance with it.
 
 Source: Frantar et al., GPTQ (2022), section 3, after Hassibi and Stork, Optimal Brain Surgeon (1993).
 """
@@ -22,12 +22,12 @@ Pads = tuple[tuple[int, int], ...]
 Float64 = npt.NDArray[np.float64]
 
 MOST_INPUTS = 2400
-"""Products with more inputs per result are rounded to nearest: the covariance grows with the square, its inverse with
-the cube."""
+"""Weights with more inputs per result are rounded to nearest: the covariance grows with the square of the number of
+inputs, its inverse with the cube."""
 
 _LIMIT = 127.0
 _DAMPING = 0.01
-"""Added to the variances, as a share of their mean: few samples do not determine every direction."""
+"""Added to the variances, as a fraction of their mean: few samples leave the covariance singular."""
 
 _BLOCK = 64
 
@@ -45,7 +45,7 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
     inputs = exact.shape[2]
     variance = np.diagonal(covariance, axis1=1, axis2=2)
     damped = covariance + np.eye(inputs) * (_DAMPING * variance.mean(axis=1) + 1e-12)[:, None, None]
-    # Inputs that vary most come first: their errors cost most, and most others are left to make up for them.
+    # Inputs that vary most come first: their errors cost most, and most others remain to compensate for them.
     order = np.argsort(-variance.sum(axis=0), kind="stable")
     damped = damped[:, order][:, :, order]
     spread = np.ascontiguousarray(_inverse_factor(damped).swapaxes(1, 2))
@@ -91,7 +91,7 @@ def _inverse_of_lower(lower: Float64) -> Float64:
 
 
 class Covariance:
-    """Covariance of a product's inputs, from samples taken one after the other."""
+    """Covariance of the inputs of a linear operator, accumulated over samples."""
 
     def __init__(self, groups: int, inputs: int) -> None:
         self._sum = np.zeros((groups, inputs))
@@ -100,9 +100,9 @@ class Covariance:
 
     def add(self, rows: Array) -> None:
         """Add observations, [groups, observations, inputs]."""
-        real = rows.astype(np.float64)
-        self._sum += real.sum(axis=1)
-        self._products += real.swapaxes(1, 2) @ real
+        values = rows.astype(np.float64)
+        self._sum += values.sum(axis=1)
+        self._products += values.swapaxes(1, 2) @ values
         self._count += rows.shape[1]
 
     def result(self) -> Float64:
@@ -133,10 +133,10 @@ def patches(x: Array, op: ConvolutionParams | VolumeConvolution, kernel: tuple[i
     ]
     total = x.shape[0] * math.prod(extents)
     chosen = np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
-    sample, *places = np.unravel_index(chosen, (x.shape[0], *extents))
+    sample, *indices = np.unravel_index(chosen, (x.shape[0], *extents))
     along = [
-        _on_axis(place[:, None] * strides[axis] + dilations[axis] * np.arange(kernel[axis]), axis, len(kernel))
-        for axis, place in enumerate(places)
+        _on_axis(index[:, None] * strides[axis] + dilations[axis] * np.arange(kernel[axis]), axis, len(kernel))
+        for axis, index in enumerate(indices)
     ]
     taken = np.moveaxis(padded, 1, -1)[(sample.reshape(-1, *(1,) * len(kernel)), *along)]  # [positions, *kernel, C]
     grouped: Array = np.moveaxis(taken, -1, 0).reshape(groups, -1, chosen.size, math.prod(kernel))
