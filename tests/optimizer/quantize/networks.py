@@ -42,7 +42,7 @@ class Net:
         return [{"x": self.rng.normal(size=shape).astype(np.float32)} for _ in range(count)]
 
 
-def annotated(net: Net, graph: Graph, chip=Chip.BM1686):
+def calibrate_and_annotate(net: Net, graph: Graph, chip=Chip.BM1686):
     """Calibrate on the samples and annotate. Returns the samples, the float results, and why nodes stay float."""
     samples = net.samples()
     with Session(graph) as session:

@@ -1,8 +1,8 @@
-"""Products of two computed operands, and where a transformer is rounded."""
+"""Matmuls of two computed operands, and the rounding in a transformer."""
 
 import numpy as np
 import pytest
-from optimizer.quantize.networks import Net, annotated, signal_to_noise
+from optimizer.quantize.networks import Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
@@ -45,8 +45,8 @@ def attention(net: Net, x, factor=BY_SIZE):
     return g.add(Add(), x, linear(net, g.add(Reshape((ROWS, WIDTH)), mixed), WIDTH, "o"), name="sum")
 
 
-def lowered(net: Net, graph: Graph, chip=Chip.BM1686):
-    samples, expected, reasons = annotated(net, graph, chip)
+def lower(net: Net, graph: Graph, chip=Chip.BM1686):
+    samples, expected, reasons = calibrate_and_annotate(net, graph, chip)
     result = legalize(graph, chip, reasons)
     result.graph.validate()
     problems = ProblemList("net")
@@ -65,7 +65,7 @@ def producer(graph: Graph, name: str) -> str:
 @pytest.mark.parametrize("factor", [BY_SIZE, Divs(Scalar.f32(3))], ids=str)
 def test_attention_is_two_integer_products_around_a_float_softmax(factor):
     net = Net((ROWS, WIDTH))
-    result, noise = lowered(net, net.done(attention(net, net.x, factor)))
+    result, noise = lower(net, net.done(attention(net, net.x, factor)))
     names = [node.op.name for node in result.graph.nodes]
     assert names.count("matrix_mul_v2") == 6
     assert "batch_matmul" not in names
@@ -76,7 +76,7 @@ def test_attention_is_two_integer_products_around_a_float_softmax(factor):
 
 def test_scores_are_wide_and_probabilities_unsigned():
     net = Net((ROWS, WIDTH))
-    result, _ = lowered(net, net.done(attention(net, net.x)))
+    result, _ = lower(net, net.done(attention(net, net.x)))
     scores = result.graph.find("scores:int32").producer
     assert (scores.op.is_left_trans, scores.op.is_right_trans) == (False, True)
     assert result.graph.find("scaled").dtype is I16
@@ -84,10 +84,10 @@ def test_scores_are_wide_and_probabilities_unsigned():
     assert producer(result.graph, "weights") == "softmax"
 
 
-def test_the_scale_of_scores_is_divided_by_the_factor_behind_them():
+def test_the_scale_of_scores_is_divided_by_the_factor_after_them():
     net = Net((ROWS, WIDTH))
     graph = net.done(attention(net, net.x))
-    annotated(net, graph)
+    calibrate_and_annotate(net, graph)
     (before,), (after,) = graph.find("scores").quant.scale, graph.find("scaled").quant.scale
     assert before * SIZE**-0.5 == pytest.approx(after, rel=2.0**-22)
 
@@ -97,7 +97,7 @@ def test_a_residual_stream_is_float_and_its_products_wide():
     first = linear(net, net.x, WIDTH, "first")
     second = attention(net, first)
     graph = net.done(net.graph.add(LayerNorm(), second, name="last"))
-    result, _ = lowered(net, graph)
+    result, _ = lower(net, graph)
     assert result.graph.find("sum").dtype is F32
     assert result.graph.find("first").dtype is I16
     assert result.graph.find("o").dtype is I16
@@ -106,7 +106,7 @@ def test_a_residual_stream_is_float_and_its_products_wide():
 def test_a_product_of_two_matrices_without_batches():
     net = Net((ROWS, WIDTH))
     a, b = linear(net, net.x, 6, "a"), net.graph.add(Permute((1, 0)), linear(net, net.x, 6, "b"))
-    result, noise = lowered(net, net.done(net.graph.add(MatrixMul(), a, b, name="y")))
+    result, noise = lower(net, net.done(net.graph.add(MatrixMul(), a, b, name="y")))
     assert producer(result.graph, "y:int32") == "matrix_mul_v2"
     assert result.float_nodes == ()
     assert noise > 30
@@ -123,7 +123,7 @@ def test_what_the_chip_has_no_product_for_stays_float_and_says_why(chip, shape, 
     net = Net((ROWS, WIDTH))
     a = heads(net, linear(net, net.x, WIDTH, "a"), "left")
     b = net.graph.add(Reshape(shape), linear(net, net.x, WIDTH, "b"), name="right")
-    result, _ = lowered(net, net.done(net.graph.add(BatchMatmul(), a, b, name="y")), chip)
+    result, _ = lower(net, net.done(net.graph.add(BatchMatmul(), a, b, name="y")), chip)
     assert producer(result.graph, "y") == "batch_matmul"
     (found,) = [item.reason for item in result.float_nodes if item.node == "y"]
     assert reason in found
@@ -131,7 +131,7 @@ def test_what_the_chip_has_no_product_for_stays_float_and_says_why(chip, shape, 
 
 @pytest.mark.parametrize(("rescale", "floats"), [("tflite", ["batch_matmul"]), ("onnx", [])])
 def test_product_of_a_quantized_source(rescale, floats):
-    """ONNX says how QLinearMatMul rounds; TFLite's kernels do not all agree about theirs."""
+    """ONNX specifies the rounding of QLinearMatMul; the kernels of TFLite differ from each other."""
     graph = Graph("q", "q.onnx")
     graph.rescale = rescale
     params = QuantParams.per_tensor(0.1, 0, I8)

@@ -15,7 +15,7 @@ def standard(sums, factor, zero_point, dtype):
     return np.clip(rounded + zero_point, dtype.min, dtype.max)
 
 
-def rescaled(sums, found, zero_point, dtype):
+def rescale(sums, found, zero_point, dtype):
     ((multiplier, shift),) = found.pairs
     op = RequantInt32(
         multiplier_val=multiplier,
@@ -43,7 +43,7 @@ def test_equal_for_every_sum(dtype, zero_point):
     for factor in factors:
         found = find_rescale([factor], zero_point, dtype)
         sums = all_steps(factor)
-        different = rescaled(sums, found, zero_point, dtype) - standard(sums, factor, zero_point, dtype)
+        different = rescale(sums, found, zero_point, dtype) - standard(sums, factor, zero_point, dtype)
         assert np.abs(different).max() <= 1, factor
         if found.equals:
             assert not different.any(), factor
@@ -55,7 +55,7 @@ def test_equal_for_every_sum(dtype, zero_point):
 def test_ties_go_to_even_numbers(factor):
     found = find_rescale([factor], 3, I8)
     sums = all_steps(factor)
-    np.testing.assert_array_equal(rescaled(sums, found, 3, I8), standard(sums, factor, 3, I8))
+    np.testing.assert_array_equal(rescale(sums, found, 3, I8), standard(sums, factor, 3, I8))
 
 
 @pytest.mark.parametrize("factor", [2.0**-33, 2.0**-40, 3.0e8, 0.0])
@@ -63,7 +63,7 @@ def test_factors_at_the_ends_of_the_range(factor):
     """Results of the first are 0 or 1 at most, of the last saturated."""
     found = find_rescale([factor], 3, I8)
     sums = np.array([-(2**31), -1, 0, 1, 2**31 - 1])
-    different = rescaled(sums, found, 3, I8) - standard(sums, factor, 3, I8)
+    different = rescale(sums, found, 3, I8) - standard(sums, factor, 3, I8)
     assert np.abs(different).max() <= 1
 
 

@@ -1,8 +1,8 @@
-"""Composite functions of one element become tables; other composites stay float and say why."""
+"""Unary composites become lookup tables; other composites stay float, with a reason."""
 
 import numpy as np
 import pytest
-from optimizer.quantize.networks import Net, annotated, signal_to_noise
+from optimizer.quantize.networks import Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
@@ -19,7 +19,7 @@ def test_an_activation_is_one_table(op, chip):
     net = Net()
     y = net.graph.add(op, net.conv(net.x, 4, "a", relu=False), name="activated")
     graph = net.done(net.conv(y, 4, "b"))
-    samples, expected, reasons = annotated(net, graph, chip)
+    samples, expected, reasons = calibrate_and_annotate(net, graph, chip)
     result = legalize(graph, chip, reasons)
     result.graph.validate()
     problems = ProblemList("net")
@@ -42,7 +42,7 @@ def test_a_normalization_stays_float_and_whole(chip):
     net = Net()
     y = net.graph.add(GroupNorm(2), net.conv(net.x, 4, "a"), name="normal")
     graph = net.done(net.conv(y, 4, "b"))
-    _, _, reasons = annotated(net, graph, chip)
+    _, _, reasons = calibrate_and_annotate(net, graph, chip)
     result = legalize(graph, chip, reasons)
     assert result.graph.find("normal").producer.op == GroupNorm(2)
     reasons = {item.node: item.reason for item in result.float_nodes}

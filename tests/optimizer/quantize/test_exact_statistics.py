@@ -34,7 +34,7 @@ def sample_sets(draw: st.DrawFn) -> list[np.ndarray]:
     return samples
 
 
-def collected(method: str, samples: list[np.ndarray]) -> RangeCollector:
+def collect(method: str, samples: list[np.ndarray]) -> RangeCollector:
     collector = RangeCollector(method)
     for sample in samples:
         collector.add(sample)
@@ -55,24 +55,24 @@ def test_any_partition_and_order_gives_the_same_range(samples: list[np.ndarray],
         merged = RangeCollector(method)
         for part in order:
             chosen = [sample for sample, number in zip(samples, parts, strict=True) if number == part]
-            merged.merge(collected(method, chosen[::-1]))
-        assert bits(merged) == bits(collected(method, samples))
+            merged.merge(collect(method, chosen[::-1]))
+        assert bits(merged) == bits(collect(method, samples))
 
 
 @settings(max_examples=60, deadline=None)
 @given(samples=sample_sets())
 def test_merging_is_commutative_and_associative(samples: list[np.ndarray]) -> None:
     for method in METHODS:
-        a, b, c = (collected(method, samples[start::3]) for start in range(3))
+        a, b, c = (collect(method, samples[start::3]) for start in range(3))
         left, right = RangeCollector(method), RangeCollector(method)
         for item in (a, b, c):
             left.merge(item)
-        inner = collected(method, samples[2::3])
+        inner = collect(method, samples[2::3])
         inner.merge(b)  # c + b, then + a
         right.merge(inner)
         right.merge(a)
         assert bits(left) == bits(right)
-        assert bits(a) == bits(collected(method, samples[0::3]))  # those that were merged are not changed
+        assert bits(a) == bits(collect(method, samples[0::3]))  # those that were merged are not changed
 
 
 @settings(max_examples=100, deadline=None)
@@ -84,7 +84,7 @@ def test_a_batch_gives_the_range_of_its_samples(samples: list[np.ndarray], rows:
     for method in METHODS:
         batched = RangeCollector(method)
         batched.add(np.concatenate(taken), samples=len(taken))
-        assert bits(batched) == bits(collected(method, taken))
+        assert bits(batched) == bits(collect(method, taken))
 
 
 @pytest.mark.parametrize("inner", [(), (5,), (3, 333), (112, 112)])
@@ -132,18 +132,18 @@ def test_sums_are_exact(rows: list[float], data: st.DataObject) -> None:
 def test_a_varying_extent_has_no_channels_in_any_order() -> None:
     samples = [np.ones((1, channels, 2), np.float32) for channels in (3, 4, 3)]
     for order in ((0, 1, 2), (1, 0, 2), (0, 2, 1)):
-        assert collected("mse", [samples[index] for index in order]).result().channels is None
+        assert collect("mse", [samples[index] for index in order]).result().channels is None
         merged = RangeCollector("mse")
         for index in order:
-            merged.merge(collected("mse", [samples[index]]))
+            merged.merge(collect("mse", [samples[index]]))
         assert merged.result().channels is None
 
 
 def test_a_multiple_by_a_power_of_two_has_that_multiple_of_the_threshold() -> None:
     x = np.random.default_rng(0).standard_t(3, size=(1, 3, 4000)).astype(np.float32)
     for method in METHODS:
-        threshold = collected(method, [x]).result().threshold
-        assert collected(method, [x * np.float32(2.0**40)]).result().threshold == threshold * 2.0**40
+        threshold = collect(method, [x]).result().threshold
+        assert collect(method, [x * np.float32(2.0**40)]).result().threshold == threshold * 2.0**40
 
 
 def spelled_out_kl(counts: np.ndarray, levels: int, step: int) -> list[float]:

@@ -19,7 +19,7 @@ MOVES = ("channel_shuffle", "concat", "copy", "extract", "pad", "permute", "resh
 
 
 def converts(node: Node) -> bool:
-    """Whether a node only turns integers into floats or floats into integers."""
+    """Return True for a node that only converts integers to floats or floats to integers."""
     x = node.inputs[0] if node.inputs else None
     kind = node.op.name == "cast" or "quant" in node.op.name
     return kind and x is not None and x.dtype.is_float != node.outputs[0].dtype.is_float
@@ -67,6 +67,6 @@ def test_legal_with_few_conversions_and_a_reason_for_every_float(model):
 
 
 def is_part_of_a_conversion(node: Node) -> bool:
-    """BM1684 scales before a cast to integers and behind one from them; scales of a source divide."""
+    """BM1684 scales before a cast to integers and after one from them; scales of a source divide."""
     around = [node.inputs[0].producer, *node.outputs[0].users]
     return node.op.name in ("muls", "divs") and any(other is not None and converts(other) for other in around)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from optimizer.quantize.networks import RELU, Net, annotated, signal_to_noise
+from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
@@ -36,9 +36,9 @@ class OnChip:
     chip: Chip
 
 
-def lowered(net: Net, graph: Graph, chip: Chip):
+def lower(net: Net, graph: Graph, chip: Chip):
     """Quantize, legalize, check, run. Returns the new graph, its float nodes, and the signal-to-noise ratio in dB."""
-    samples, expected, reasons = annotated(net, graph, chip)
+    samples, expected, reasons = calibrate_and_annotate(net, graph, chip)
     result = legalize(graph, chip, reasons)
     result.graph.validate()
     problems = ProblemList("net")
@@ -58,7 +58,7 @@ def ops(graph: Graph) -> list[str]:
 def test_a_convolution_becomes_a_product_and_a_rescale_and_its_relu_nothing():
     net = Net()
     graph = net.done(net.conv(net.conv(net.x, 4, "a"), 4, "b"))
-    new, floats, noise = lowered(net, graph, Chip.BM1686)
+    new, floats, noise = lower(net, graph, Chip.BM1686)
     assert ops(new) == [
         "requant_fp32_to_int", "conv_v2", "requant_int32", "conv_v2", "requant_int32", "clamp", "dequant_int_to_fp32",
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_convolution_becomes_a_product_and_a_rescale_and_its_relu_nothing():
 def test_a_convolution_on_bm1684_rescales_by_itself():
     net = Net()
     graph = net.done(net.conv(net.conv(net.x, 4, "a"), 4, "b"))
-    new, floats, noise = lowered(net, graph, Chip.BM1684)
+    new, floats, noise = lower(net, graph, Chip.BM1684)
     assert ops(new) == ["muls", "cast", "conv", "conv", "clamp", "cast", "muls"]
     assert floats == ()
     assert noise > 28
@@ -101,7 +101,7 @@ def test_integer_forms_compute_what_the_float_graph_does(body, chip):
     net = Net()
     y = body(net, net.conv(net.x, 4, "a"))
     graph = net.done(net.conv(y, 5, "z", kernel=1))
-    _, floats, noise = lowered(net, graph, chip)
+    _, floats, noise = lower(net, graph, chip)
     assert floats == ()
     assert noise > 25
 
@@ -111,7 +111,7 @@ def test_fully_connected(chip):
     net = Net()
     flat = net.graph.add(Reshape((1, 144)), net.conv(net.x, 4, "a"))
     y = net.graph.add(MatrixMul(), flat, net.constant(144, 7, scale=0.1), net.constant(1, 7), name="y")
-    new, floats, noise = lowered(net, net.done(y), chip)
+    new, floats, noise = lower(net, net.done(y), chip)
     assert floats == ()
     assert noise > 28
     assert new.find("y").dtype.bits == 16, "a last result is wide"
@@ -122,14 +122,14 @@ def test_transposed_convolution_is_exact_integers_on_bm1686_and_float_on_bm1684(
         net = Net()
         y = net.conv(net.x, 4, "a")
         up = net.graph.add(Deconv(stride_h=2, stride_w=2), y, net.constant(4, 3, 2, 2, name="u"), name="up")
-        new, floats, noise = lowered(net, net.done(net.conv(up, 3, "z")), chip)
+        new, floats, noise = lower(net, net.done(net.conv(up, 3, "z")), chip)
         assert noise > 25
         assert [reason in item.reason for item in floats] == ([] if reason is None else [True])
         assert ("deconv_v2" in ops(new)) == (reason is None)
 
 
 def quantized_source(op_count=1):
-    """What a frontend makes of a source that is quantized: int8 ports with zero points, stated scales."""
+    """The graph of a quantized source: int8 ports with zero points, and annotations."""
     graph = Graph("q", "q.tflite")
     graph.rescale = "tflite"
     x_quant = QuantParams.per_tensor(0.1, -3, I8)
@@ -143,8 +143,8 @@ def quantized_source(op_count=1):
     from tpuconvert.schema.types import I32
 
     w = graph.constant(w_quant.dequantize(stored), "w", w_quant, stored)
-    real_bias = (bias * np.array([0.002, 0.001]).reshape(1, 2, 1, 1)).astype(np.float32)
-    b = graph.constant(real_bias, "b", dataclasses.replace(bias_quant, dtype=I32), bias)
+    float_bias = (bias * np.array([0.002, 0.001]).reshape(1, 2, 1, 1)).astype(np.float32)
+    b = graph.constant(float_bias, "b", dataclasses.replace(bias_quant, dtype=I32), bias)
     pre = graph.add(Conv(), x, w, b, name="y:pre")
     y = graph.add(RELU, pre, name="y")
     y.quant = y_quant
@@ -182,7 +182,7 @@ def test_a_quantized_source_on_a_chip_without_integers_keeps_its_ports():
     expected = legalize(quantized_source()[0], Chip.BM1686).graph
     x = np.random.default_rng(1).integers(-128, 128, (1, 3, 4, 4)).astype(np.int8)
     result = legalize(graph, Chip.BM1682)
-    assert ops(result.graph) == ["conv", "clamp", "active", "clamp"], "integers saturate, so do the reals"
+    assert ops(result.graph) == ["conv", "clamp", "active", "clamp"], "integers saturate, so do the floats"
     with Session(result.graph) as session, Session(expected) as integer:
         found, want = session.run({"x": x})["y"], integer.run({"x": x})["y"]
     assert found.dtype == np.int8
@@ -209,7 +209,7 @@ def test_a_copy_that_changes_the_scale_is_a_table():
     assert ops(result.graph) == ["lut"]
     with Session(result.graph) as session:
         assert session.run({"x": np.array([-128, -1, 0, 3, 127], np.int8)})["y"].tolist() == [-59, 5, 5, 7, 69], (
-            "halves go up"
+            "ties round up"
         )
 
 

@@ -11,12 +11,12 @@ STEPS, HEADS, SIZE = 8, 2, 16
 LOWEST = -100.0
 
 
-def quantized(net: OnnxNet, x: str, scale: float) -> str:
+def quantize(net: OnnxNet, x: str, scale: float) -> str:
     step, zero = net.constant(np.float32(scale)), net.constant(np.int8(0))
     return net.add("DequantizeLinear", net.add("QuantizeLinear", x, step, zero), step, zero)
 
 
-def stored(net: OnnxNet, array: np.ndarray) -> str:
+def store(net: OnnxNet, array: np.ndarray) -> str:
     """A constant of integers, as files have weights and masks."""
     scale = float(np.abs(array).max()) / 127
     integers = net.constant(np.rint(array / scale).astype(np.int8))
@@ -24,39 +24,39 @@ def stored(net: OnnxNet, array: np.ndarray) -> str:
 
 
 def weights(net: OnnxNet, x: str, scale: float) -> str:
-    return quantized(net, net.add("MatMul", x, stored(net, net.rng.normal(0, 0.25, (SIZE, SIZE)))), scale)
+    return quantize(net, net.add("MatMul", x, store(net, net.rng.normal(0, 0.25, (SIZE, SIZE)))), scale)
 
 
-def expanded(net: OnnxNet, mask: np.ndarray, is_joined: bool) -> str:
+def expand(net: OnnxNet, mask: np.ndarray, is_joined: bool) -> str:
     """One copy per head, or per half of the mask and head, which are then concatenated. Quantized at every step."""
     parts = np.split(mask, 2, axis=3) if is_joined else [mask]
     extents = net.constant(np.array([1, HEADS, STEPS, STEPS // len(parts)], np.int64))
-    copies = [quantized(net, net.add("Expand", stored(net, part), extents), LOWEST / -127) for part in parts]
-    return quantized(net, net.add("Concat", *copies, axis=3), LOWEST / -127) if is_joined else copies[0]
+    copies = [quantize(net, net.add("Expand", store(net, part), extents), LOWEST / -127) for part in parts]
+    return quantize(net, net.add("Concat", *copies, axis=3), LOWEST / -127) if is_joined else copies[0]
 
 
 def masked_attention(seed: int, form: str, is_joined: bool) -> tuple[OnnxNet, str]:
     net = OnnxNet(seed)
-    x = quantized(net, net.input("x", 1, STEPS, SIZE), 0.03)
+    x = quantize(net, net.input("x", 1, STEPS, SIZE), 0.03)
 
     def heads(y: str) -> str:
-        y = quantized(net, net.reshape(y, 1, STEPS, HEADS, SIZE // HEADS), 0.03)
-        return quantized(net, net.permute(y, 0, 2, 1, 3), 0.03)
+        y = quantize(net, net.reshape(y, 1, STEPS, HEADS, SIZE // HEADS), 0.03)
+        return quantize(net, net.permute(y, 0, 2, 1, 3), 0.03)
 
     q, k, v = (heads(weights(net, x, 0.03)) for _ in range(3))
-    scores = quantized(net, net.add("MatMul", q, quantized(net, net.permute(k, 0, 1, 3, 2), 0.03)), 0.1)
+    scores = quantize(net, net.add("MatMul", q, quantize(net, net.permute(k, 0, 1, 3, 2), 0.03)), 0.1)
     future = np.triu(np.full((1, 1, STEPS, STEPS), LOWEST), 1)
     if form == "add":
-        scores = net.add("Add", scores, expanded(net, future, is_joined))
-        scores = quantized(net, scores, 0.9)
+        scores = net.add("Add", scores, expand(net, future, is_joined))
+        scores = quantize(net, scores, 0.9)
     else:
         allowed = net.constant(np.broadcast_to(future == 0, (1, HEADS, STEPS, STEPS)).copy())
         filling = np.full((1, 1, 1, 2), [LOWEST, LOWEST / 2]) if is_joined else np.full((1, 1, 1, 1), LOWEST)
-        fill = expanded(net, filling, is_joined)
-        scores = quantized(net, net.add("Where", allowed, scores, fill), 0.9)
-    share = quantized(net, net.add("Softmax", scores, axis=-1), 1 / 127)
-    result = net.permute(quantized(net, net.add("MatMul", share, v), 0.03), 0, 2, 1, 3)
-    return net, quantized(net, net.reshape(quantized(net, result, 0.03), 1, STEPS, SIZE), 0.03)
+        fill = expand(net, filling, is_joined)
+        scores = quantize(net, net.add("Where", allowed, scores, fill), 0.9)
+    share = quantize(net, net.add("Softmax", scores, axis=-1), 1 / 127)
+    result = net.permute(quantize(net, net.add("MatMul", share, v), 0.03), 0, 2, 1, 3)
+    return net, quantize(net, net.reshape(quantize(net, result, 0.03), 1, STEPS, SIZE), 0.03)
 
 
 @pytest.mark.parametrize("is_joined", [False, True], ids=["expanded", "expanded and concatenated"])

@@ -7,7 +7,7 @@ from tpuconvert.optimizer.quantize.ranges import RangeCollector
 from tpuconvert.optimizer.quantize.thresholds import kl_threshold
 
 
-def collected(method, *arrays):
+def collect(method, *arrays):
     collector = RangeCollector(method)
     for array in arrays:
         collector.add(np.asarray(array, np.float32))
@@ -15,37 +15,37 @@ def collected(method, *arrays):
 
 
 def test_minmax_is_the_largest_magnitude_over_all_batches():
-    found = collected("minmax", [0.5, 1.0], [-3.0, 2.0])
+    found = collect("minmax", [0.5, 1.0], [-3.0, 2.0])
     assert (found.low, found.high, found.threshold) == (-3.0, 2.0, 3.0)
     assert not found.is_never_negative
-    assert collected("minmax", [0.0, 2.0]).is_never_negative
+    assert collect("minmax", [0.0, 2.0]).is_never_negative
 
 
 @pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
 def test_nan_and_infinity_are_left_out(method):
-    found = collected(method, [np.nan, np.inf, 1.0, -np.inf])
+    found = collect(method, [np.nan, np.inf, 1.0, -np.inf])
     assert (found.low, found.high) == (1.0, 1.0)
     assert found.threshold == pytest.approx(1.0, rel=1e-3)  # a bin of the histogram
 
 
 @pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
 def test_nothing_and_zeros_have_threshold_zero(method):
-    assert collected(method).threshold == 0.0
-    assert collected(method, [np.nan]).threshold == 0.0
-    assert collected(method, [0.0, 0.0]).threshold == 0.0
+    assert collect(method).threshold == 0.0
+    assert collect(method, [np.nan]).threshold == 0.0
+    assert collect(method, [0.0, 0.0]).threshold == 0.0
 
 
 def test_kl_cuts_a_rare_outlier_and_minmax_does_not():
     values = np.random.default_rng(0).normal(size=100_000)
     values[0] = 100.0
-    assert collected("minmax", values).threshold == 100.0
-    assert collected("kl", values).threshold < 20.0
+    assert collect("minmax", values).threshold == 100.0
+    assert collect("kl", values).threshold < 20.0
 
 
 @pytest.mark.parametrize("method", ["kl", "mse"])
 def test_a_uniform_range_is_kept(method):
     values = np.random.default_rng(0).uniform(0, 10, size=100_000)
-    assert collected(method, values).threshold == pytest.approx(10.0, rel=0.02)
+    assert collect(method, values).threshold == pytest.approx(10.0, rel=0.02)
 
 
 def test_mse_is_the_threshold_of_the_smallest_error():
@@ -60,22 +60,22 @@ def test_mse_is_the_threshold_of_the_smallest_error():
 
     candidates = np.linspace(values.max() / 100, values.max(), 100)
     best = candidates[np.argmin([error(threshold) for threshold in candidates])]
-    assert error(collected("mse", values).threshold) == pytest.approx(error(best), rel=0.05)
+    assert error(collect("mse", values).threshold) == pytest.approx(error(best), rel=0.05)
 
 
 def test_kl_of_batches_is_kl_of_all_when_the_range_grows():
     rng = np.random.default_rng(1)
     small, large = rng.normal(size=20_000), 7 * rng.normal(size=20_000)
-    together = collected("kl", np.concatenate([large, small])).threshold
-    one_by_one = collected("kl", small, large).threshold
+    together = collect("kl", np.concatenate([large, small])).threshold
+    one_by_one = collect("kl", small, large).threshold
     assert one_by_one == pytest.approx(together, rel=0.1)  # bins differ by a factor of two in width at most
 
 
 def test_zeros_do_not_decide():
-    """After a rectifier most values are zero; the threshold is about the others."""
+    """After a ReLU most values are zero; the threshold depends on the others."""
     values = np.maximum(np.random.default_rng(2).normal(size=50_000), 0)
     with_more_zeros = np.concatenate([values, np.zeros(1_000_000)])
-    assert collected("kl", with_more_zeros).threshold == pytest.approx(collected("kl", values).threshold, rel=0.05)
+    assert collect("kl", with_more_zeros).threshold == pytest.approx(collect("kl", values).threshold, rel=0.05)
 
 
 def test_a_histogram_narrower_than_the_levels_is_kept_whole():

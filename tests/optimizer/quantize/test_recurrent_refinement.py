@@ -19,12 +19,12 @@ def network(seed: int) -> tuple[OnnxNet, str]:
     def conv(x: str, shared: tuple[str, str], stride: int = 1) -> str:
         return net.add("Conv", x, *shared, pads=[1] * 4, strides=[stride] * 2)
 
-    def encoded(x: str) -> str:
+    def encode(x: str) -> str:
         x = net.add("Relu", conv(x, stem, 2))
         x = net.add("Relu", net.add("Add", x, net.add("Relu", conv(x, inner))))
         return conv(x, last, 2)
 
-    first, second = (encoded(net.input(name, 1, 3, 16, 16)) for name in "ab")
+    first, second = (encode(net.input(name, 1, 3, 16, 16)) for name in "ab")
     rows = net.permute(net.reshape(first, 1, size, 16), 0, 2, 1)
     product = net.add("MatMul", rows, net.reshape(second, 1, size, 16))
     correlation = net.reshape(net.add("Div", product, net.constant(np.float32(size**0.5))), 16, 1, 4, 4)

@@ -67,13 +67,13 @@ def test_a_source_may_state_another_scale_for_each_result_of_a_split(chip, tmp_p
     net = OnnxNet(0)
     zero = net.constant(np.int8(0))
 
-    def quantized(x: str, scale: float) -> str:
+    def quantize(x: str, scale: float) -> str:
         step = net.constant(np.float32(scale))
         return net.add("DequantizeLinear", net.add("QuantizeLinear", x, step, zero), step, zero)
 
-    x = quantized(net.input("x", 1, 4, 3, 3), 0.02)
+    x = quantize(net.input("x", 1, 4, 3, 3), 0.02)
     parts = net.add("Split", x, net.constant(np.array([2, 2], np.int64)), outputs=2, axis=1)
-    outputs = [quantized(part, scale) for part, scale in zip(parts, (0.05, 0.125), strict=True)]
+    outputs = [quantize(part, scale) for part, scale in zip(parts, (0.05, 0.125), strict=True)]
     path = tmp_path / "net.onnx"
     path.write_bytes(net.model(*outputs).SerializeToString())
     model, feeds = tc.convert(path, chip=chip), net.samples(1)[0]

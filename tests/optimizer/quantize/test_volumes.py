@@ -56,14 +56,14 @@ def u_net(seed: int) -> tuple[OnnxNet, str]:
     """Levels of conv, batch norm and ReLU, with residual sums; resized or deconvolved, joined with the level above."""
     net = OnnxNet(seed)
 
-    def normalized(x: str) -> str:
+    def normalize(x: str) -> str:
         count = net.channels(x)
         gamma, variance = (net.constant(net.rng.uniform(0.5, 1.5, count).astype(np.float32)) for _ in range(2))
         return net.add("BatchNormalization", x, gamma, net.normal(count), net.normal(count), variance)
 
     def block(x: str, channels: int) -> str:
-        y = net.add("Relu", normalized(net.conv(x, channels)))
-        z = net.add("Relu", normalized(net.conv(y, channels)))
+        y = net.add("Relu", normalize(net.conv(x, channels)))
+        z = net.add("Relu", normalize(net.conv(y, channels)))
         return net.add("Add", y, z) if net.rng.random() < 0.5 else z
 
     def half(x: str) -> str:

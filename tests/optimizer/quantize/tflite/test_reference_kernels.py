@@ -23,7 +23,7 @@ PAIRS = [(name, dtype) for name, (_, types) in CASES.items() for dtype in types]
 ORDINARY, MANY = 3, 40
 
 
-def compared(folder: Path, model: S, seed: object, line: Line, backends: tuple[str, ...]) -> Line:
+def compare(folder: Path, model: S, seed: object, line: Line, backends: tuple[str, ...]) -> Line:
     """The outputs of a model on random inputs, added to a line."""
     file = folder / "model.tflite"
     file.write_bytes(serialized(model))
@@ -44,7 +44,7 @@ def check(folder: Path, name: str, dtype: str, seeds: range, backends: tuple[str
     line = Line(name)
     for seed in seeds:
         model = make(np.random.default_rng([seed, 1]), dtype)
-        compared(folder, model, (name, dtype, seed), line, backends)
+        compare(folder, model, (name, dtype, seed), line, backends)
         allowed = EXCEPTIONS.get((name, dtype))
         assert line.largest <= (allowed.steps if allowed else 0), (name, dtype, seed, line.largest)
     assert line.elements, "something is compared"
@@ -86,7 +86,7 @@ def test_products_near_ties(kind: str, exponent: int, tmp_path: Path) -> None:
         y = T("", (), "INT8", None, (float(np.float32(unit / factor)),), (int(g.integers(-20, 20)),))
         options = {"stride_h": 1, "stride_w": 1} if kind == "CONV_2D" else {}
         table = "Conv2DOptions" if kind == "CONV_2D" else "FullyConnectedOptions"
-        line = compared(tmp_path, single(kind, [x, w, b], [y], table, **options), factor, Line(kind), ("reference",))
+        line = compare(tmp_path, single(kind, [x, w, b], [y], table, **options), factor, Line(kind), ("reference",))
         assert line.is_exact, (factor, str(line))
 
 

@@ -17,7 +17,7 @@ EVERY = np.arange(-(2**15), 2**15).astype(np.int16)
 
 
 def kernel(operator: str, scale: float, folder: Path, resolver: str) -> Array:
-    """What a kernel gives for every integer."""
+    """The results of a kernel for every integer."""
     x, y = T("", (EVERY.size,), "INT16", None, (scale,), (0,)), T("", (EVERY.size,), "INT16", None, (2.0**-15,), (0,))
     file = folder / "model.tflite"
     file.write_bytes(serialized(single(operator, [x], [y])))

@@ -1,8 +1,8 @@
-"""Rectifiers with a slope per channel: the exact result, rounded once."""
+"""PReLU with per-channel slopes: the exact result, rounded once."""
 
 import numpy as np
 import pytest
-from optimizer.quantize.networks import RELU, Net, annotated, signal_to_noise
+from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize, prepare
 from tpuconvert.runtime.session import Session
@@ -34,10 +34,10 @@ def as_maximum(net, x, slopes, name="p"):
     return net.graph.add(Max(), x, net.graph.add(Mul(), x, factors), name=name)
 
 
-def lowered(net, graph, chip=Chip.BM1686):
+def lower(net, graph, chip=Chip.BM1686):
     """The legal integer graph, and the samples."""
     prepare(graph)
-    samples, expected, _ = annotated(net, graph, chip)
+    samples, expected, _ = calibrate_and_annotate(net, graph, chip)
     found = legalize(graph, chip)
     problems = ProblemList("net")
     check_graph(found.graph, chip, problems)
@@ -46,15 +46,15 @@ def lowered(net, graph, chip=Chip.BM1686):
     return found.graph, samples, expected
 
 
-def observed(graph, feeds):
+def observe(graph, feeds):
     arrays = {}
     with Session(graph, backend="reference") as session:
         session.run(feeds, observe=lambda value, array: arrays.update({value.name: array}))
     return arrays
 
 
-def behind(graph, name):
-    """The operators between a value's producer and the end of what only that leads to."""
+def operators_after(graph, name):
+    """The operators after a value, in topological order."""
     nodes = [node.op.name for node in graph.nodes]
     return nodes[[node.name for node in graph.nodes].index(name) + 1 :]
 
@@ -63,8 +63,8 @@ def behind(graph, name):
 def test_the_exact_result_is_rounded_once(make, slopes):
     net = Net()
     p = make(net, net.conv(net.x, 4, "a", relu=False), slopes)
-    graph, samples, _ = lowered(net, net.done(net.conv(p, 4, "c", relu=False)))
-    operators = behind(graph, "a:int32")
+    graph, samples, _ = lower(net, net.done(net.conv(p, 4, "c", relu=False)))
+    operators = operators_after(graph, "a:int32")
     want = FIVE if slopes is STEEP else THREE
     assert operators[: len(want)] == want and operators.count("conv_v2") == 1, "nothing else, x itself included"
     t = np.asarray(graph.find("p").quant.scale).reshape(-1, 1, 1)
@@ -73,7 +73,7 @@ def test_the_exact_result_is_rounded_once(make, slopes):
     rising = np.float64(np.float32(u / t))
     falling = np.float64(np.float32(u / t * s))
     for feeds in samples:
-        arrays = observed(graph, feeds)
+        arrays = observe(graph, feeds)
         x = arrays["a:int32"].astype(np.float64)  # 20 bits, the factors have 24: exact
         real = np.where(s > 1, np.minimum(x * rising, x * falling), np.maximum(x * rising, x * falling))
         limits = np.iinfo(arrays["p"].dtype)
@@ -85,36 +85,36 @@ def test_the_engine_gives_the_same_bytes(slopes):
     net = Net((1, 4, 9, 7))
     p = spelled_out(net, net.conv(net.x, 4, "a", relu=False), slopes)
     pooled = net.graph.add(Pool(stride_h=3, stride_w=3, kernel_h=3, kernel_w=3), p)
-    graph, samples, _ = lowered(net, net.done(net.conv(p, 4, "c", relu=False), pooled))
+    graph, samples, _ = lower(net, net.done(net.conv(p, 4, "c", relu=False), pooled))
     with Session(graph) as fast, Session(graph, backend="reference") as slow:
         for feeds in samples:
             for name, want in slow.run(feeds).items():
                 np.testing.assert_array_equal(fast.run(feeds)[name], want)
 
 
-def test_behind_a_fully_connected_layer():
+def test_after_a_fully_connected_layer():
     net = Net((3, 8))
     x = net.graph.add(MatrixMul(), net.x, net.constant(8, 4, name="w"), net.constant(1, 4), name="a")
     y = net.graph.add(
         MatrixMul(), spelled_out(net, x, FLAT), net.constant(4, 5, name="v"), net.constant(1, 5), name="y"
     )
-    graph, _, _ = lowered(net, net.done(y))
-    assert behind(graph, "a:int32")[:3] == THREE
+    graph, _, _ = lower(net, net.done(y))
+    assert operators_after(graph, "a:int32")[:3] == THREE
 
 
-def test_behind_a_sum():
+def test_after_an_add():
     net = Net()
     both = net.graph.add(Add(), net.conv(net.x, 4, "a"), net.conv(net.x, 4, "b"), name="s")
-    graph, _, _ = lowered(net, net.done(net.conv(spelled_out(net, both, FLAT), 4, "c", relu=False)))
-    assert behind(graph, "s:int32")[:3] == THREE
+    graph, _, _ = lower(net, net.done(net.conv(spelled_out(net, both, FLAT), 4, "c", relu=False)))
+    assert operators_after(graph, "s:int32")[:3] == THREE
 
 
-def test_what_comes_from_no_sum_is_widened():
+def test_a_value_without_accumulator_is_widened():
     net = Net()
     pool = Pool(stride_h=2, stride_w=2, kernel_h=2, kernel_w=2)
     pooled = net.graph.add(pool, net.conv(net.x, 4, "a", relu=False), name="pooled")
-    graph, _, _ = lowered(net, net.done(net.conv(spelled_out(net, pooled, FLAT), 4, "c", relu=False)))
-    assert behind(graph, "pooled")[:4] == ["requant_int32", *THREE]
+    graph, _, _ = lower(net, net.done(net.conv(spelled_out(net, pooled, FLAT), 4, "c", relu=False)))
+    assert operators_after(graph, "pooled")[:4] == ["requant_int32", *THREE]
     assert graph.find("p:wide").dtype is I32
 
 
@@ -122,7 +122,7 @@ def test_what_others_read_is_rescaled_for_them():
     net = Net()
     a = net.conv(net.x, 4, "a", relu=False)
     p = spelled_out(net, a, FLAT)
-    graph, _, _ = lowered(net, net.done(net.conv(p, 4, "c", relu=False), net.conv(a, 4, "d", relu=False)))
+    graph, _, _ = lower(net, net.done(net.conv(p, 4, "c", relu=False), net.conv(a, 4, "d", relu=False)))
     assert len(graph.find("a:int32").uses) == 3 and graph.find("a").dtype.bits == 8
 
 
@@ -130,7 +130,7 @@ def test_it_loses_less_than_the_pieces(monkeypatch):
     def noise(slopes):
         net = Net((1, 4, 16, 16))
         p = spelled_out(net, net.conv(net.x, 4, "a", relu=False), slopes)
-        graph, samples, expected = lowered(net, net.done(net.conv(p, 4, "c", relu=False)))
+        graph, samples, expected = lower(net, net.done(net.conv(p, 4, "c", relu=False)))
         found = [next(iter(Session(graph).run(feeds).values())) for feeds in samples]
         return signal_to_noise(np.array([next(iter(want.values())) for want in expected]), np.array(found))
 
@@ -153,7 +153,7 @@ def declines_other_limit(net, x):
 @pytest.mark.parametrize("make", [declines_other_value, declines_other_limit])
 def test_declines(make):
     net = Net()
-    graph, _, _ = lowered(net, net.done(net.conv(make(net, net.conv(net.x, 4, "a", relu=False)), 4, "c", relu=False)))
+    graph, _, _ = lower(net, net.done(net.conv(make(net, net.conv(net.x, 4, "a", relu=False)), 4, "c", relu=False)))
     assert "max" not in [node.op.name for node in graph.nodes]
 
 
@@ -161,12 +161,12 @@ def test_declines_a_slope_per_element():
     net = Net()
     slopes = net.rng.uniform(0, 1, (1, 4, 6, 6))
     graph = net.done(net.conv(spelled_out(net, net.conv(net.x, 4, "a", relu=False), slopes), 4, "c", relu=False))
-    assert "max" not in [node.op.name for node in lowered(net, graph)[0].nodes]
+    assert "max" not in [node.op.name for node in lower(net, graph)[0].nodes]
 
 
 def test_bm1684_takes_it_apart():
     net = Net()
     p = spelled_out(net, net.conv(net.x, 4, "a", relu=False), FLAT)
-    graph, _, _ = lowered(net, net.done(net.conv(p, 4, "c", relu=False)), Chip.BM1684)
+    graph, _, _ = lower(net, net.done(net.conv(p, 4, "c", relu=False)), Chip.BM1684)
     found = [node.op.name for node in graph.nodes]
     assert "add_shift" in found and "max" not in found
