@@ -19,6 +19,7 @@ from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.space_to_batch import SpaceToBatch
 from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
 
 INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
@@ -38,6 +39,15 @@ def move(node: Node, lowering: Lowering) -> Lowered:
         return moved
     pairs = zip(moved, node.outputs, strict=True)
     return tuple(lowering.rescaled(with_quant(new, params_of(x)), params_of(old), old.name) for new, old in pairs)
+
+
+@lowers("space_to_batch", chips=INTEGER_CHIPS)
+def space_to_batch(node: Node, lowering: Lowering) -> Lowered:
+    """Move integers if the padding, which is the integer 0, stands for 0."""
+    assert isinstance(node.op, SpaceToBatch)
+    if any(node.op.pad) and any(result_params(node).zero_point):
+        return Declined("it pads with the integer 0, which is not the zero point")
+    return move(node, lowering)
 
 
 @lowers("copy", chips=INTEGER_CHIPS)

@@ -74,7 +74,7 @@ class SpaceToBatch(Op):
     outputs = (Operand("tensor_o", ranks=(4,), layout="NCHW"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=Support((same(*_ALL),), inferred=True))
     locality = GLOBAL
-    traits = Trait.PADS
+    traits = Trait.PADS | Trait.MOVES_INTEGERS
 
     def __post_init__(self) -> None:
         _check(self.name, self.block_size, self.pad)
@@ -102,7 +102,7 @@ class BatchToSpace(Op):
     outputs = (Operand("tensor_o", ranks=(4,), layout="NCHW"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
     locality = GLOBAL
-    traits = Trait.MOVES_DATA
+    traits = Trait.MOVES_INTEGERS
 
     def __post_init__(self) -> None:
         _check(self.name, self.block_size, self.crop_size)
