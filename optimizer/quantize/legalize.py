@@ -134,7 +134,7 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
     """Lower a custom operator by its method ``quantized(operands, results)``.
 
     It is called with the quantization parameters of the operands (None for those without) and of the results. It
-    returns an operator that computes the integers of the results from those of the operands, or None if there is none.
+    returns an operator that computes the integers of the results from those of the operands, or None to decline.
     """
     operands = [None if value is None else lowering.quantized(value) for value in node.inputs]
     given = tuple(None if value is None else value.quant for value in operands)

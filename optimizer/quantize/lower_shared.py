@@ -43,7 +43,7 @@ def move(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("space_to_batch", chips=INTEGER_CHIPS)
 def space_to_batch(node: Node, lowering: Lowering) -> Lowered:
-    """Move integers if the padding, which is the integer 0, stands for 0."""
+    """Move integers if the padding, which is the integer 0, equals the zero point."""
     assert isinstance(node.op, SpaceToBatch)
     if any(node.op.pad) and any(result_params(node).zero_point):
         return Declined("it pads with the integer 0, which is not the zero point")

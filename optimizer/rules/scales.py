@@ -40,7 +40,7 @@ from tpuconvert.schema.types import F32, Scalar
 SCALED = p(Trait.AFFINE, name="op", sole_user=True, where=is_affine)
 
 
-def _scaled(x: Pattern) -> tuple[Pattern, Pattern]:
+def _affine_of(x: Pattern) -> tuple[Pattern, Pattern]:
     """A scale and bias of x, also with a constant as first operand."""
     return p(Trait.AFFINE, x, name="op", where=is_affine), p(Trait.AFFINE, "C", x, name="op", where=is_affine)
 
@@ -71,7 +71,7 @@ def fold_scale_into_next_linear(graph: Graph, m: Match) -> Replacement:
 LINEAR = p(Trait.LINEAR, "x", "W", name="linear", sole_user=True)
 
 
-@rule(*_scaled(LINEAR), *_scaled(p(Reshape, LINEAR, name="reshape", sole_user=True)), stage="fold")
+@rule(*_affine_of(LINEAR), *_affine_of(p(Reshape, LINEAR, name="reshape", sole_user=True)), stage="fold")
 def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
     """Fold a batch norm, a bias or a per-channel scale into the linear operator before it."""
     axis = _channel_axis(m.linear, m.reshape) if m.binds("reshape") else 1
@@ -114,7 +114,7 @@ def _concatenates_linears(node: Node) -> bool:
     )
 
 
-@rule(*_scaled(p(Concat, name="concat", sole_user=True, where=_concatenates_linears)), stage="fold")
+@rule(*_affine_of(p(Concat, name="concat", sole_user=True, where=_concatenates_linears)), stage="fold")
 def fold_scale_through_concat(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias after a concat into the linear operators before it."""
     affine = read_affine(graph, m.op, 1)
@@ -215,7 +215,7 @@ def fold_scale_into_conv_after_pad(graph: Graph, m: Match) -> Replacement:
 PADDED = p(Pad, p(Conv, "x", "W", name="linear", sole_user=True), name="pad", where=_is_constant_pad, sole_user=True)
 
 
-@rule(*_scaled(PADDED), stage="fold")
+@rule(*_affine_of(PADDED), stage="fold")
 def fold_scale_into_conv_before_pad(graph: Graph, m: Match) -> Replacement:
     """Fold the scale and bias after a pad into the conv before it, and adapt the pad value."""
     affine = _read_at_pad(graph, m)

@@ -142,9 +142,7 @@ def test_equal_scales_are_one_scale_for_operands_and_result(monkeypatch):
     _, _, reasons = calibrate_and_annotate(net, graph)
     assert {graph.find(name).quant.axis for name in ("a", "b", "joined", "y")} == {None}
     names = [node.op.name for node in legalize(graph, Chip.BM1686, reasons).graph.nodes]
-    assert names.count("dequant_int_to_fp32") == names.count("requant_fp32_to_int") == 1, (
-        "at inputs and outputs only"
-    )
+    assert names.count("dequant_int_to_fp32") == names.count("requant_fp32_to_int") == 1, "at inputs and outputs only"
 
 
 def test_a_reader_that_needs_one_scale_keeps_one():
