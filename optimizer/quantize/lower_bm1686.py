@@ -36,6 +36,7 @@ from tpuconvert.optimizer.quantize.traits import (
     why_no_runtime_product,
 )
 from tpuconvert.optimizer.quantize.weights import integer_weights
+from tpuconvert.schema.convolution_params import ConvolutionGeometry
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -48,7 +49,6 @@ from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import I16, I32, U16, Chip
-from tpuconvert.schema.volume_params import VolumeGeometry
 
 CHIP = (Chip.BM1686,)
 _SUM_SHIFT = {8: 20, 16: 15}
@@ -69,7 +69,7 @@ def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
     return _lower_linear(node, lowering, Conv3dV2(**_volume_geometry(node.op.geometry)), "izp", "kzp")
 
 
-def _volume_geometry(found: VolumeGeometry) -> dict[str, Any]:
+def _volume_geometry(found: ConvolutionGeometry) -> dict[str, Any]:
     """Attributes of a conv3d_v2."""
     attributes: dict[str, Any] = {"groups": found.groups}
     for axis, dilation, stride, pads in zip("thw", found.dilations, found.strides, found.pads, strict=True):

@@ -32,7 +32,7 @@ from tpuconvert.optimizer.quantize.weight_rounding import (
 from tpuconvert.runtime.border import to_value
 from tpuconvert.runtime.plan import make_plan
 from tpuconvert.runtime.session import Session
-from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
@@ -41,7 +41,6 @@ from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I32, Array, Chip
-from tpuconvert.schema.volume_params import VolumeConvolution
 
 SAMPLES = 64
 """Most samples that refinement uses: means converge long before thresholds do."""
@@ -163,7 +162,7 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
     if inputs > MOST_INPUTS:
         return
     found = Covariance(groups, inputs)
-    if isinstance(op, (ConvolutionParams, VolumeConvolution)):
+    if isinstance(op, SpatialConvolution):
         images = [array[index : index + 1] for array in x for index in range(len(array))]  # any batch size
         most = max(_OBSERVATIONS, 4 * inputs) // len(images) + 1
         for image in images:

@@ -14,11 +14,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.types import Array
-from tpuconvert.schema.volume_params import VolumeConvolution
 
-Pads = tuple[tuple[int, int], ...]
 Float64 = npt.NDArray[np.float64]
 
 MOST_INPUTS = 2400
@@ -112,7 +110,7 @@ class Covariance:
         return covariance
 
 
-def patches(x: Array, op: ConvolutionParams | VolumeConvolution, kernel: tuple[int, ...], most: int) -> Array:
+def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:
     """Operand windows of a convolution at evenly spread positions of its result.
 
     Args:
@@ -124,9 +122,8 @@ def patches(x: Array, op: ConvolutionParams | VolumeConvolution, kernel: tuple[i
     Returns:
         [groups, positions, C / groups * kernel size].
     """
-    strides, dilations, pads = _geometry(op)
-    groups = op.attributes()["groups"]
-    padded = np.pad(x, ((0, 0), (0, 0), *pads))
+    strides, dilations, groups = op.geometry.strides, op.geometry.dilations, op.geometry.groups
+    padded = np.pad(x, ((0, 0), (0, 0), *op.geometry.pads))
     extents = [
         (padded.shape[2 + axis] - dilations[axis] * (extent - 1) - 1) // strides[axis] + 1
         for axis, extent in enumerate(kernel)
@@ -141,15 +138,6 @@ def patches(x: Array, op: ConvolutionParams | VolumeConvolution, kernel: tuple[i
     taken = np.moveaxis(padded, 1, -1)[(sample.reshape(-1, *(1,) * len(kernel)), *along)]  # [positions, *kernel, C]
     grouped: Array = np.moveaxis(taken, -1, 0).reshape(groups, -1, chosen.size, math.prod(kernel))
     return grouped.transpose(0, 2, 1, 3).reshape(groups, chosen.size, -1)
-
-
-def _geometry(op: ConvolutionParams | VolumeConvolution) -> tuple[tuple[int, ...], tuple[int, ...], Pads]:
-    """Strides, dilations and pads by axis."""
-    if isinstance(op, ConvolutionParams):
-        pads = ((op.pad_h_t, op.pad_h_b), (op.pad_w_l, op.pad_w_r))
-        return (op.stride_h, op.stride_w), (op.dh, op.dw), pads
-    found = op.geometry
-    return found.strides, found.dilations, found.pads
 
 
 def _on_axis(indices: Array, axis: int, count: int) -> Array:
