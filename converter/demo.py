@@ -100,7 +100,7 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
     images, labels = load_part(folder, "test")
     rows, sections = [], []
     for source_format, (source, weights, layout) in SOURCES.items():
-        progress.tell(f"{source_format}: {source}")
+        progress.report(f"{source_format}: {source}")
         files = (folder / source, None if weights is None else folder / weights)
         preprocess = f"{PIXELS},layout={layout}"
         plain = convert_source(*files, Options.of(chip=chip, preprocess=preprocess), progress=progress)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,9 +20,6 @@ from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit, several
-
-if TYPE_CHECKING:
-    from tpuconvert.samples.calibration_data import Feed
 
 METRICS = {"top1": 1, "top5": 5}
 """Name of a measure -> among how many of the highest scores the right class has to be."""
@@ -160,8 +158,9 @@ def evaluate(
     name = next(iter(ports)) if output is None else output
     if name not in ports:
         raise UsageError(f"there is no output '{name}'", hint=f"the model has {', '.join(ports)}")
-    classes = _product(ports[name].shape[1:])
-    if classes is None or classes < 2:
+    extents = [extent for extent in ports[name].shape[1:] if isinstance(extent, int)]
+    classes = math.prod(extents)
+    if len(extents) < len(ports[name].shape[1:]) or classes < 2:
         raise UsageError(f"output '{name}' holds no scores of classes", hint="--scores NAME chooses another output")
     labelled = load_labelled(data, classes)
     rule = preprocess if preprocess is not None else model.preprocess
@@ -182,16 +181,6 @@ def evaluate(
     return Accuracy(total, name, ran_on, right)
 
 
-def _product(extents: Sequence[int | str]) -> int | None:
-    """None where an extent is open."""
-    product = 1
-    for extent in extents:
-        if isinstance(extent, str):
-            return None
-        product *= extent
-    return product
-
-
 def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
     """Feeds of the samples; images are opened as they are needed."""
     ports = model.graph.input_ports
@@ -200,12 +189,7 @@ def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
         source.check_complete()
         return source
 
-    def each() -> Any:
-        for image in labelled.samples:
-            feeds: list[Feed] = list(load_feeds(image, ports, rule))
-            yield from feeds
-
-    return each()
+    return (feed for image in labelled.samples for feed in load_feeds(image, ports, rule))
 
 
 def ranks_of(scores: Array, labels: Array) -> Array:

@@ -110,14 +110,14 @@ class TpuBackendRep(BackendRep):
         if self._session is not None and self._key is None:
             return self._session
         if self._session is None or self._key != self._key_of(feeds):
-            self._session = self._specialised(feeds)
+            self._session = self._specialize(feeds)
             self._key = self._key_of(feeds)
         return self._session
 
     def _key_of(self, feeds: Mapping[str, Array]) -> _Key:
         return tuple(feeds[name].shape for name in sorted(feeds)), tuple(feeds[name].tobytes() for name in self._bound)
 
-    def _specialised(self, feeds: Mapping[str, Array]) -> Session:
+    def _specialize(self, feeds: Mapping[str, Array]) -> Session:
         """Convert with as few inputs as constants as the conversion needs.
 
         An input without elements says nothing besides its shape and type, so it is one of them.

@@ -62,7 +62,7 @@ def _outcomes(definition: type[Op], require_native: bool) -> Iterator[Outcome]:
         ("types", _types),
         ("reference", _reference),
         ("native", lambda op, operands: _native(op, operands, require_native)),
-        ("quantized", _quantized),
+        ("quantized", _integer_form),
         ("save and load", _save_and_load),
     )
     for name, test in tests:
@@ -98,13 +98,13 @@ def examples_of(definition: type[Op]) -> Iterator[Example]:
         if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], definition)):
             raise UsageError(f"{definition.name}: an example is {item!r}", hint=how)
         op, operands = item
-        yield op, tuple(_filled(operand, random) for operand in operands)
+        yield op, tuple(_fill(operand, random) for operand in operands)
         found += 1
     if not found:
         raise UsageError(f"{definition.name} has no examples to test it with", hint=how)
 
 
-def _filled(operand: Any, random: np.random.Generator) -> Array:
+def _fill(operand: Any, random: np.random.Generator) -> Array:
     made: Array = operand if isinstance(operand, np.ndarray) else random.normal(size=operand).astype(np.float32)
     return made
 
@@ -157,7 +157,7 @@ def _native(op: Op, operands: Sequence[Array], is_required: bool) -> str:
     return f"equals the reference ({kernel.symbol})"
 
 
-def _quantized(op: Op, operands: Sequence[Array]) -> str:
+def _integer_form(op: Op, operands: Sequence[Array]) -> str:
     answer = getattr(op, "quantized", None)
     if not callable(answer):
         raise _NotApplicableError("it has no integer form")

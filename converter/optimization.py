@@ -50,7 +50,7 @@ def optimize_graph(
 
         expected = expectations(graph)
     trace = None if watch is None else watch.trace
-    observers = () if watch is None else watch.observers(graph, options, progress.tell)
+    observers = () if watch is None else watch.observers(graph, options, progress.report)
     optimize(graph, trace, chip=options.chip, disabled=options.disable_rules, observers=observers)
     expand_where_illegal(graph, options.chip)
     fit_to_chip(graph, options.chip, trace, options.disable_rules)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tpuconvert.options import Options
     from tpuconvert.samples.calibration_data import CalibrationSource
 
-Tell = Callable[[str], None]
-Sink = Path | Tell
+Report = Callable[[str], None]
+Sink = Path | Report
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Watch:
         samples: run besides random numbers.
     """
 
-    trace: Tell | None = None
+    trace: Report | None = None
     dump_after: Mapping[str, Sink] = field(default_factory=dict)
     validate: bool = False
     samples: CalibrationSource | None = None
@@ -52,13 +52,13 @@ class Watch:
         """
         check_names([*self.dump_after])
 
-    def observers(self, graph: Graph, options: Options, tell: Tell) -> list[Observer]:
-        """Return the observers for the optimizer; ``tell`` receives messages about missing dumps.
+    def observers(self, graph: Graph, options: Options, report: Report) -> list[Observer]:
+        """Return the observers for the optimizer; ``report`` receives messages about missing dumps.
 
         Raises:
             UsageError: the samples do not fit, or there are none for an input whose extents are open.
         """
-        found: list[Observer] = [_Dumper(self.dump_after, options, tell)] if self.dump_after else []
+        found: list[Observer] = [_Dumper(self.dump_after, options, report)] if self.dump_after else []
         if self.validate:
             # 185 ms: imports the quantizer
             from tpuconvert.pass_validation import create_validator
@@ -71,10 +71,10 @@ UNWATCHED = Watch()
 
 
 class _Dumper(Observer):
-    def __init__(self, sinks: Mapping[str, Sink], options: Options, tell: Tell) -> None:
+    def __init__(self, sinks: Mapping[str, Sink], options: Options, report: Report) -> None:
         self._sinks = sinks
         self._options = options
-        self._tell = tell
+        self._report = report
         self._silent = dict.fromkeys(sinks)
 
     def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
@@ -85,7 +85,7 @@ class _Dumper(Observer):
 
     def finished(self) -> None:
         for name in self._silent:
-            self._tell(f"no dump after {name}: it changed nothing")
+            self._report(f"no dump after {name}: it changed nothing")
 
 
 def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:

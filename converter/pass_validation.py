@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuconvert.optimizer.validation import Validator
 from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
@@ -25,13 +24,9 @@ def create_validator(graph: Graph, options: Options, samples: CalibrationSource 
     Raises:
         UsageError: the samples do not fit, or there are none for an input whose extents are open.
     """
-    return Validator(_feeds(graph, options, samples), chip=options.chip)
-
-
-def _feeds(graph: Graph, options: Options, samples: CalibrationSource | None) -> list[dict[str, Any]]:
-    given: Iterable[dict[str, Any]] = []
-    if samples is not None:
-        given = load_feeds(samples, graph.input_ports, options.preprocess)
+    given = () if samples is None else load_feeds(samples, graph.input_ports, options.preprocess)
     feeds = list(islice(given, USER_SAMPLES))
     is_open = any(isinstance(extent, str) for port in graph.input_ports for extent in port.shape)
-    return feeds if feeds and is_open else [*random_feeds(graph.input_ports, RANDOM_SAMPLES), *feeds]
+    if not (feeds and is_open):
+        feeds = [*random_feeds(graph.input_ports, RANDOM_SAMPLES), *feeds]
+    return Validator(feeds, chip=options.chip)

@@ -166,7 +166,7 @@ def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
     """Looking through the installed packages takes time, and they do not change while a program runs."""
     if wanted == ():
         return
-    found = _installed()
+    found = _entry_points()
     for name in wanted or ():
         if name not in [entry_point.name for entry_point in found]:
             known = ", ".join(entry_point.name for entry_point in found) or "no plugin"
@@ -180,7 +180,7 @@ def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit too: a plugin does not end the program
-            failure = _failed(f"{entry_point.name} ({entry_point.value})", error, None)
+            failure = _failure(f"{entry_point.name} ({entry_point.value})", error, None)
             if wanted is not None:
                 raise failure from error
             warnings.warn(f"{failure.message}; going on without it", PluginWarning, stacklevel=1)
@@ -193,7 +193,7 @@ def installed_modules() -> dict[str, str]:
         return {}
     return {
         entry_point.name: entry_point.module
-        for entry_point in _installed()
+        for entry_point in _entry_points()
         if entry_point.module in sys.modules and (wanted is None or entry_point.name in wanted)
     }
 
@@ -247,13 +247,13 @@ def _load_file(path: str) -> str:
         del sys.modules[name]
         if isinstance(error, KeyboardInterrupt | GeneratorExit):
             raise
-        raise _failed(path, error, path) from error
+        raise _failure(path, error, path) from error
     return name
 
 
 def _installed_as(path: str) -> str | None:
     """The module that an installed plugin has brought this very file in as."""
-    for entry_point in _installed():
+    for entry_point in _entry_points():
         name = str(entry_point.module)
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None and os.path.exists(file) and os.path.samefile(file, path):
@@ -261,7 +261,7 @@ def _installed_as(path: str) -> str | None:
     return None
 
 
-def _installed() -> list[metadata.EntryPoint]:
+def _entry_points() -> list[metadata.EntryPoint]:
     if not may_have_entry_points(ENTRY_POINT_GROUP):
         return []
     from importlib import metadata
@@ -269,7 +269,7 @@ def _installed() -> list[metadata.EntryPoint]:
     return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda item: item.name)
 
 
-def _failed(plugin: str, error: BaseException, path: str | None) -> UsageError:
+def _failure(plugin: str, error: BaseException, path: str | None) -> UsageError:
     """The error for a plugin that raised one, with the line it happened in."""
     import traceback  # only where one fails
 

@@ -9,7 +9,7 @@ class Progress:
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin a stage; ``total`` is the number of its steps, if known."""
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report a fact that is neither an error nor a note of the model, such as the samples used."""
 
     def advance(self, done: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping
@@ -149,19 +150,17 @@ def reproduce(
         target = output if output is not None else os.path.join(folder, "again.tpum")
         made.save(target)
         again = load(target)
-        wanted, digest = (_sha256(file) for file in (path, target))
+        wanted, digest = (file_sha256(file).hex() for file in (path, target))
         difference = "" if wanted == digest else first_difference(model, again)
     return Reproduction(
         os.path.basename(path), wanted, digest, model.content.tool_version, made.content.tool_version, difference
     )
 
 
-def _sha256(path: str | os.PathLike[str]) -> str:
-    """SHA-256, which users can compare with other files."""
-    import hashlib
-
+def file_sha256(path: str | os.PathLike[str]) -> bytes:
+    """SHA-256 of a file, which users can compare with other files."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _check_same(what: str, recipe: Any, found: str, name: str) -> None:
@@ -181,7 +180,7 @@ def first_difference(first: Model, second: Model) -> str:
             second.content, item.name
         ):
             return f"its {item.name.replace('_', ' ')} differs"
-    pairs = itertools.zip_longest(_described(first.graph), _described(second.graph))
+    pairs = itertools.zip_longest(_describe(first.graph), _describe(second.graph))
     for (name, what, array), (other_name, other_what, other_array) in (
         (one or _NOTHING, other or _NOTHING) for one, other in pairs
     ):
@@ -197,7 +196,7 @@ def first_difference(first: Model, second: Model) -> str:
 _NOTHING: tuple[str, str, Array | None] = ("(nothing)", "nothing", None)
 
 
-def _described(graph: Graph) -> Iterator[tuple[str, str, Array | None]]:
+def _describe(graph: Graph) -> Iterator[tuple[str, str, Array | None]]:
     """Nodes with all their parameters, then values: name, what they are, elements of constants."""
     for node in graph.nodes:
         name = node.outputs[0].name if node.outputs else ""

@@ -30,6 +30,7 @@ from tpuconvert.model import load
 from tpuconvert.options import Options
 from tpuconvert.plugins import installed_modules
 from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.reproduction import file_sha256
 from tpuconvert.samples.preprocess import IMAGE_SUFFIXES
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
@@ -94,7 +95,7 @@ class Cache:
         if not os.path.lexists(path) and not os.path.lexists(self.model(key)):
             return None
         try:
-            with _opened(path) as file:
+            with _open_file(path) as file:
                 content = json.loads(file.read(_MOST_BYTES))
             written, digest = content["entry"], content["sha256"]
             key_of_entry, sha256, measures = written["key"], written["model"], written["measures"]
@@ -127,7 +128,7 @@ def _digest(written: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
-def _opened(path: Path) -> Any:
+def _open_file(path: Path) -> Any:
     """A file of the cache for reading: a regular file and no link, which could lead anywhere.
 
     Raises:
@@ -147,7 +148,7 @@ def _check_model(entry: Entry, job: Job) -> None:
         DamagedEntry: they do not fit.
     """
     try:
-        with _opened(entry.model) as file:
+        with _open_file(entry.model) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DamagedEntry(f"its model is a link, no regular file, or cannot be read ({error.strerror})") from error
@@ -216,8 +217,7 @@ def content(path: Path) -> bytes:
     if path.exists() and not path.is_file():
         raise UsageError("is a pipe or a device, not a file", file=str(path), hint="save it to a file first")
     note_input(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
+    return file_sha256(path)
 
 
 def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
@@ -251,29 +251,15 @@ def _contains(path: Path, part: bytes) -> bool:
         return mapped.find(part) >= 0
 
 
-def _tensors(model: Any) -> Iterator[Any]:
-    """All tensors of a model, also those of subgraphs and functions."""
-    yield from _of_graph(model.graph)
-    for function in model.functions:
-        yield from _of_nodes(function.node)
-
-
-def _of_graph(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for tensor in graph.sparse_initializer:
-        yield from (tensor.values, tensor.indices)
-    yield from _of_nodes(graph.node)
-
-
-def _of_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for tensor in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (tensor.values, tensor.indices)
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node or inner.initializer or inner.sparse_initializer:
-                    yield from _of_graph(inner)
+def _tensors(message: Any) -> Iterator[Any]:
+    """All tensors in a message of ONNX, also those of subgraphs and functions."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in (value,) if hasattr(value, "DESCRIPTOR") else value:
+                yield from _tensors(inner)
 
 
 def program() -> str:
@@ -294,12 +280,7 @@ def _digest_of_package(name: str) -> bytes:
         members = (member for member in Path(place).rglob("*") if member.suffix in (".py", ".json", ".so", ".pyd"))
         for member in sorted(members):
             if "build" not in member.relative_to(place).parts:
-                digest.update(member.name.encode() + _file_digest(member))
+                digest.update(member.name.encode() + file_sha256(member))
     if not spec.submodule_search_locations and spec.origin is not None:
-        digest.update(_file_digest(Path(spec.origin)))
+        digest.update(file_sha256(Path(spec.origin)))
     return digest.digest()
-
-
-def _file_digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpuconvert.cli.config_file import read_yaml
 from tpuconvert.cli.problems import SOURCE_SUFFIXES
 from tpuconvert.fixed_inputs import read_fixed
 from tpuconvert.options import OPTIONS, Options
@@ -117,15 +118,7 @@ def read_manifest(path: Path) -> list[Job]:
     Raises:
         UsageError: with the model, the key and what was meant, perhaps.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: is not YAML: {error}") from error
-    return _Reader(path).jobs(content)
+    return _Reader(path).jobs(read_yaml(path))
 
 
 @dataclass
@@ -134,7 +127,7 @@ class _Reader:
 
     def jobs(self, content: Any) -> list[Job]:
         top = self._mapping(content, "the manifest")
-        self._known(top, ("defaults", "models", "plugins"), "the manifest")
+        self._check_keys(top, ("defaults", "models", "plugins"), "the manifest")
         defaults = self._mapping(top.get("defaults") or {}, "defaults")
         models = self._mapping(top.get("models") or {}, "models")
         if not models:
@@ -154,7 +147,7 @@ class _Reader:
         limits = {**self._limits(defaults, "defaults"), **self._limits(entry, where)}
         given = {**defaults, **entry}
         given.pop("limits", None)
-        self._known(given, (*FILES, *NUMBERS, "limits", *OPTIONS), where)
+        self._check_keys(given, (*FILES, *NUMBERS, "limits", *OPTIONS), where)
         if "source" not in given:
             raise self._wrong(f"{where}: has no source", hint="source: the ONNX, TFLite or prototxt file")
         files = {key: self._place(given.pop(key)) for key in FILES if given.get(key) is not None}
@@ -193,7 +186,7 @@ class _Reader:
 
     def _limits(self, entry: Mapping[str, Any], where: str) -> dict[str, float]:
         limits = self._mapping(entry.get("limits") or {}, f"{where}.limits")
-        self._known(limits, [limit.key for limit in LIMITS], f"{where}.limits")
+        self._check_keys(limits, [limit.key for limit in LIMITS], f"{where}.limits")
         return {
             key: self._number(value, f"{where}.limits.{key}", is_size=key == "size") for key, value in limits.items()
         }
@@ -214,7 +207,7 @@ class _Reader:
             raise self._wrong(f"{where}: is not a mapping of names to values")
         return value
 
-    def _known(self, entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    def _check_keys(self, entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
         known = list(known)
         for key in entry:
             if key not in known:

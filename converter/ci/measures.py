@@ -31,7 +31,7 @@ ROUNDS = 7
 ROUND_SECONDS = 0.05
 
 
-def make(job: Job, target: Path) -> Measures:
+def convert_and_measure(job: Job, target: Path) -> Measures:
     """Convert a model, write it, and measure it.
 
     Raises:

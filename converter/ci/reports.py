@@ -143,20 +143,20 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
 def to_annotations(outcomes: Sequence[Outcome]) -> list[str]:
     """Workflow commands by which GitHub Actions shows errors at the source files."""
     return [
-        f"::error file={_property(outcome.source)},title={_property(outcome.name)}::{_escaped(text)}"
+        f"::error file={_property(outcome.source)},title={_property(outcome.name)}::{_escape(text)}"
         for outcome in outcomes
         for text in ([outcome.trouble.text] if outcome.trouble is not None else map(str, outcome.misses))
     ]
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """The message of a workflow command: the characters that would end it are escaped as GitHub defines."""
     return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
     """A property of a workflow command."""
-    return _escaped(one_line(text)).replace(":", "%3A").replace(",", "%2C")
+    return _escape(one_line(text)).replace(":", "%3A").replace(",", "%2C")
 
 
 def _sarif_result(outcome: Outcome, rule: str, text: str) -> dict[str, Any]:

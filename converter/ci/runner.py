@@ -15,9 +15,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
 from tpuconvert.ci.manifest import LIMITS, Job, Limit
-from tpuconvert.ci.measures import make
+from tpuconvert.ci.measures import convert_and_measure
 from tpuconvert.known_errors import known_error
 from tpuconvert.plugins import ENVIRONMENT, PluginWarning, wanted_plugins
+from tpuconvert.reproduction import file_sha256
 from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing
@@ -128,7 +129,7 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
     """
     outcomes: dict[str, Outcome] = {}
 
-    def tell(outcome: Outcome) -> None:
+    def record(outcome: Outcome) -> None:
         outcomes[outcome.name] = outcome
         watch(outcome)
 
@@ -137,19 +138,19 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
     notes: dict[str, str] = {}
     for job in jobs:
         key = keys[job.name]
-        found = key if isinstance(key, Trouble) else _attempt(_found, job, key, cache, notes)
+        found = key if isinstance(key, Trouble) else _attempt(_find_entry, job, key, cache, notes)
         if isinstance(found, Trouble):
-            tell(_failed(job, found))
+            record(_failure(job, found))
         elif found is None:
             waiting.append((job, str(key)))
         else:
-            tell(_finished(job, found, is_cached=True))
-    for job, key, made in _made(waiting, cache, processes):
-        entry = made if isinstance(made, Trouble) else _attempt(_kept, job, key, cache, *made)
+            record(_success(job, found, is_cached=True))
+    for job, key, made in _convert_all(waiting, cache, processes):
+        entry = made if isinstance(made, Trouble) else _attempt(_keep_entry, job, key, cache, *made)
         if isinstance(entry, Trouble):
-            tell(_failed(job, entry, notes.get(job.name, "")))
+            record(_failure(job, entry, notes.get(job.name, "")))
         else:
-            tell(_finished(job, entry, is_cached=False, note=notes.get(job.name, "")))
+            record(_success(job, entry, is_cached=False, note=notes.get(job.name, "")))
     return [outcomes[job.name] for job in jobs]
 
 
@@ -167,7 +168,7 @@ def _checked_key(job: Job) -> str:
     return key_of(job)
 
 
-def _found(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entry | None:
+def _find_entry(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entry | None:
     """The model in the cache, where it can be used; a note says why one cannot."""
     output = job.files.get("output")
     if output is not None:
@@ -182,7 +183,7 @@ def _found(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entry | N
     return entry
 
 
-def _kept(job: Job, key: str, cache: Cache, made: Path, measures: Measures) -> Entry:
+def _keep_entry(job: Job, key: str, cache: Cache, made: Path, measures: Measures) -> Entry:
     """Put a new model into the cache, unless one of its files changed while it was made."""
     try:
         if key_of(job) != key:
@@ -198,7 +199,7 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
     return errors[0] if errors else 5 if any(outcome.misses for outcome in outcomes) else 0
 
 
-def _made(
+def _convert_all(
     waiting: Sequence[tuple[Job, str]], cache: Cache, processes: int
 ) -> Iterator[tuple[Job, str, tuple[Path, Measures] | Trouble]]:
     if len(waiting) <= 1 or processes == 1:
@@ -232,7 +233,7 @@ def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measures] | Trouble:
     def made() -> tuple[Path, Measures]:
         nonlocal target
         target = cache.new_model(key)
-        return target, make(job, target)
+        return target, convert_and_measure(job, target)
 
     found = _attempt(made)
     if isinstance(found, Trouble) and target is not None:
@@ -240,17 +241,17 @@ def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measures] | Trouble:
     return found
 
 
-def _finished(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outcome:
+def _success(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outcome:
     output = job.files.get("output")
     if output is not None:
         trouble = _attempt(_bring, entry, output)
         if isinstance(trouble, Trouble):
-            return _failed(job, trouble, note)
-    return Outcome(job.name, _shown(job), is_cached, entry.measures, dict(job.limits), note=note)
+            return _failure(job, trouble, note)
+    return Outcome(job.name, _source_name(job), is_cached, entry.measures, dict(job.limits), note=note)
 
 
-def _failed(job: Job, trouble: Trouble, note: str = "") -> Outcome:
-    return Outcome(job.name, _shown(job), limits=dict(job.limits), trouble=trouble, note=note)
+def _failure(job: Job, trouble: Trouble, note: str = "") -> Outcome:
+    return Outcome(job.name, _source_name(job), limits=dict(job.limits), trouble=trouble, note=note)
 
 
 def _bring(entry: Entry, output: Path) -> None:
@@ -259,7 +260,7 @@ def _bring(entry: Entry, output: Path) -> None:
     Raises:
         CorruptInputError: another program changed the entry after it was verified.
     """
-    if output.is_file() and content_of(output) == entry.sha256:
+    if output.is_file() and file_sha256(output).hex() == entry.sha256:
         return
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -274,13 +275,7 @@ def _bring(entry: Entry, output: Path) -> None:
             raise CorruptInputError("changed in the cache while it was copied", file=str(entry.model))
 
 
-def content_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _shown(job: Job) -> str:
+def _source_name(job: Job) -> str:
     """The source as reports name it, with slashes on every system."""
     source = job.files["source"]
     try:

@@ -128,7 +128,7 @@ def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
     rows = [("kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes")]
     for step in steps:
         moved = "-" if step.bytes is None else bytes_text(step.bytes)
-        rows.append((*_work(step), moved, _named(step.nodes)))
+        rows.append((*_work(step), moved, _node_names(step.nodes)))
     kernels = by_kernel(steps)
     groups = [("kernel", "ms", "share", "MAC", "GMAC/s", "steps")]
     groups += [(*_work(kernel), str(kernel.steps)) for kernel in kernels]
@@ -141,7 +141,7 @@ def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
     return [*table(rows), "", *table(groups), "", f"{summary} (medians of {runs} runs)"]
 
 
-def _named(nodes: Sequence[str]) -> str:
+def _node_names(nodes: Sequence[str]) -> str:
     """The nodes of a step in a line: by names where they fit, else by the last one. ``--json`` has them all."""
     more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
     named = ", ".join(nodes[:NAMES_SHOWN]) + more

@@ -146,7 +146,7 @@ def _join(value: Any) -> str:
 
 
 def _read(context: click.Context, path: Path) -> tuple[Path, Mapping[str, Any]]:
-    content = _yaml(str(path), _text(path))
+    content = read_yaml(path)
     if content is None:
         content = {}
     if not isinstance(content, Mapping):
@@ -156,9 +156,14 @@ def _read(context: click.Context, path: Path) -> tuple[Path, Mapping[str, Any]]:
     return path, content
 
 
-def _text(path: Path) -> str:
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file.
+
+    Raises:
+        UsageError: it cannot be read, or is not YAML.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        return _yaml(str(path), path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:

@@ -52,7 +52,7 @@ def _bars() -> Iterator[Progress]:
 
 
 class _Messages(Progress):
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         echo(text, err=True)
 
 
@@ -91,7 +91,7 @@ class Lines(_Messages):
     def _tick(self) -> None:
         while not self._stopped.wait(self._seconds):
             steps = f" {self._done} of {self._total}" if self._total else ""
-            self.tell(f"{self._stage}{steps} ({time.monotonic() - self._began:.0f} s)")
+            self.report(f"{self._stage}{steps} ({time.monotonic() - self._began:.0f} s)")
 
 
 class _Drawn(Progress):
@@ -102,7 +102,7 @@ class _Drawn(Progress):
         self._bars = bars
         self._task = bars.add_task("start", total=None)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self._bars.console.print(for_log(text), markup=False, highlight=False)
 
     def stage(self, name: str, total: int | None = None) -> None:

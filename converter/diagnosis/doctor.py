@@ -182,7 +182,7 @@ def diagnose(
     rule = options.preprocess if options.preprocess is not None else model.preprocess
     ports = model.graph.input_ports
     output = _scores_port(model, scores)
-    feeds, classes = _labelled(data, labels, ports, rule, output)
+    feeds, classes = _load_samples(data, labels, ports, rule, output)
     progress.stage("calibrate", len(feeds))
     method = options.calibration_method
     findings, sufficiency = check_statistics(model.graph, feeds, expected, method, threads=threads)
@@ -242,7 +242,7 @@ def _classes(port: Port) -> int:
     return count
 
 
-def _labelled(
+def _load_samples(
     data: Any, labels: Any, ports: list[Port], rule: Preprocess | None, output: Port | None
 ) -> tuple[FeedSource, Array | None]:
     """Samples, and the index of the class of each where labels are given."""

@@ -102,7 +102,7 @@ class SampleStatistics:
         """File name or number of a sample."""
         return self._names[index] if index < len(self._names) else f"sample {index}"
 
-    def _listed(self, indices: Sequence[int]) -> str:
+    def _sample_names(self, indices: Sequence[int]) -> str:
         more = f" and {len(indices) - NAMED} more" if len(indices) > NAMED else ""
         return ", ".join(self.name(index) for index in indices[:NAMED]) + more
 
@@ -122,7 +122,7 @@ class SampleStatistics:
             return []
         seen = f"input '{name}' has one value throughout {len(indices)} of {several(self.count, 'sample')}"
         advice = "look at what reads them, or leave them out"
-        return [Finding("constant-samples", f"{seen} ({self._listed(indices)})", "samples with content", advice)]
+        return [Finding("constant-samples", f"{seen} ({self._sample_names(indices)})", "samples with content", advice)]
 
     def _dead_elements(self, name: str) -> list[Finding]:
         """Elements that are equal in all samples; of an image model whole channels."""

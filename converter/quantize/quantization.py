@@ -69,7 +69,7 @@ def quantize_graph(
         if calibration is not None or ranges is None:
             feeds = calibration_feeds(graph, options, calibration)
         if feeds is not None:
-            progress.tell(f"calibration: {feeds.description}")
+            progress.report(f"calibration: {feeds.description}")
         constants = constant_arrays(graph)
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)

@@ -140,12 +140,12 @@ def measure_ranges(
         raise UsageError("the source is quantized already and keeps its own scales", file=str(source))
     feeds = calibration_feeds(graph, options, calibration)
     optimized = optimize_graph(graph, options, progress=progress)
-    progress.tell(f"calibration: {feeds.description}")
+    progress.report(f"calibration: {feeds.description}")
     prepare(graph, options.disable_rules)
     progress.stage("calibrate", len(feeds))
     ranges, warnings = calibrate_and_check(graph, feeds, options.calibration_method, optimized.expected, progress)
     for note in warnings:
-        progress.tell(f"check the samples: {note.message}")
+        progress.report(f"check the samples: {note.message}")
     return MeasuredRanges(digests(source, weights, *graph.files), options.calibration_method, feeds.samples, ranges)
 
 

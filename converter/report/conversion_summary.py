@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model
 from tpuconvert.quantize.integer_share import integer_share, is_integer
-from tpuconvert.report.model_description import describe_model, port_text
+from tpuconvert.report.model_description import describe_model
 from tpuconvert.report.notes import SHARE, NoteGroup, group_line, grouped, share_lines
-from tpuconvert.report.text import sqnr_text, verdict_lines
-from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.report.text import port_lines, requirement_lines, sqnr_text, verdict_lines
 from tpuconvert.schema.cost import total_macs
 from tpuconvert.text_format import bytes_text, counted, several
 
@@ -81,17 +80,13 @@ def summary_lines(summary: Summary) -> list[str]:
     kind = "float" if is_float else summary["quantize"].upper()
     lines = [f"{summary['source']} for {summary['chip']}, {kind} (made by tpuconvert {summary['tool_version']})"]
     lines += _share_lines(summary)
-    for what in ("inputs", "outputs"):
-        lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in summary[what]]
+    lines += port_lines(summary)
     lines.append(f"  nodes   {summary['nodes']}: {_most_common(summary['operators'])}")
     if not is_float:
         lines.append(f"  INT8    {_integer_share(summary)}")
     if summary["transposes"]:
         lines.append(f"  transposes: {summary['transposes']} left")
-    if summary["preprocessing"]:
-        lines.append(f"  preprocessing: {Preprocess.from_mapping(summary['preprocessing'])}")
-    if summary["plugins"]:
-        lines.append(f"  plugins: {', '.join(summary['plugins'])}")
+    lines += requirement_lines(summary)
     lines += _note_lines(summary)
     verification = summary["verification"]
     if verification is not None:

@@ -139,7 +139,7 @@ def describe(
         definition=definition.__name__,
         signature=_signature(definition),
         formula=formula,
-        details=(*details, *_explained(definition, formula)),
+        details=(*details, *_further_details(definition, formula)),
         operands=tuple(operands),
         results=tuple(_result(o, "y" if len(definition.outputs) == 1 else "") for o in definition.outputs),
         parameters=tuple(_parameters(definition, note.get("meanings", {}))),
@@ -180,7 +180,7 @@ def _paragraphs(text: str) -> list[str]:
     return [" ".join(paragraph) for paragraph in found if paragraph] or [""]
 
 
-def _explained(definition: type[Op], formula: str) -> Iterable[str]:
+def _further_details(definition: type[Op], formula: str) -> Iterable[str]:
     """Return further details: the names in the formula, and the meaning of the kind."""
     yield from (meaning for term, meaning in TERMS.items() if term in formula)
     yield from (text for kind, text in KINDS.items() if kind == definition.kind.value)
@@ -261,7 +261,7 @@ def chip_line(definition: type[Op], chip: Chip) -> ChipLine:
     support = definition.dtypes[chip]
     if not support.cases:
         return ChipLine(chip.value, False, ("this chip does not have it",), ())
-    cases = tuple(_case(definition, support, case) for case in _joined(support.cases))
+    cases = tuple(_case(definition, support, case) for case in _join(support.cases))
     return ChipLine(chip.value, True, tuple(_remarks(definition, support)), cases)
 
 
@@ -269,12 +269,12 @@ def _remarks(definition: type[Op], support: Support) -> Iterable[str]:
     if support.todo or definition.unfinished:
         yield "marked unfinished by the vendor: legal with a warning"
     elif support.todo_dtypes:
-        yield f"{_listed(support.todo_dtypes)}* is marked unfinished by the vendor: legal with a warning"
+        yield f"{_dtype_names(support.todo_dtypes)}* is marked unfinished by the vendor: legal with a warning"
     if support.inferred:
         yield "that this chip has it is concluded, the vendor does not say it"
 
 
-def _joined(cases: Sequence[Case]) -> list[Case]:
+def _join(cases: Sequence[Case]) -> list[Case]:
     """The same assignments in fewer cases: two that differ in the types of one operand only are one."""
     joined: list[Case] = []
     for case in cases:
@@ -286,7 +286,7 @@ def _joined(cases: Sequence[Case]) -> list[Case]:
                 break
         else:
             joined.append(case)
-    return joined if len(joined) == len(cases) else _joined(joined)
+    return joined if len(joined) == len(cases) else _join(joined)
 
 
 def _only_difference(case: Case, other: Case) -> str | None:
@@ -302,7 +302,7 @@ def _case(definition: type[Op], support: Support, case: Case) -> str:
     alike = ALL_SAME in case.rules
     operands = [operand.name for operand in (*definition.inputs, *definition.outputs) if "_" in operand.name]
     rules = [_with_names(rule.text, operands) for rule in case.rules if rule is not ALL_SAME]
-    types = {name: _listed(dtypes, support.todo_dtypes) for name, dtypes in case.operands.items()}
+    types = {name: _dtype_names(dtypes, support.todo_dtypes) for name, dtypes in case.operands.items()}
     if list(types) == [ALL]:
         several = len(set(case.operands[ALL])) > 1
         alike_words = ", the same for all operands and results" if alike else " for all operands and results"
@@ -326,7 +326,7 @@ def _with_names(text: str, names: Iterable[str]) -> str:
     return text
 
 
-def _listed(dtypes: Iterable[DType], todo: Sequence[DType] = ()) -> str:
+def _dtype_names(dtypes: Iterable[DType], todo: Sequence[DType] = ()) -> str:
     return ", ".join(dtype.value + "*" * (dtype in todo) for dtype in DType if dtype in set(dtypes))
 
 

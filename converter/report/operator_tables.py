@@ -99,8 +99,8 @@ def _types(definition: type[Op], chip: Chip) -> list[str]:
     support = definition.dtypes[chip]
     used = {dtype for case in support.cases for dtype in case.operands.get(ALL, ())}
     used |= {dtype for case in support.cases for types in case.operands.values() for dtype in types}
-    return [dtype.value + ("*" if _unfinished(support, dtype) else "") for dtype in DType if dtype in used]
+    return [dtype.value + ("*" if _is_unfinished(support, dtype) else "") for dtype in DType if dtype in used]
 
 
-def _unfinished(support: Support, dtype: DType) -> bool:
+def _is_unfinished(support: Support, dtype: DType) -> bool:
     return support.todo or dtype in support.todo_dtypes

@@ -9,7 +9,7 @@ from tpuconvert.report.text import table
 def description_lines(about: OperatorDescription) -> list[str]:
     """Everything about one operator: sections with a heading each, their content indented."""
     lines = [about.signature, "", about.formula, *about.details, f"Family: {about.family}", ""]
-    lines += ["operands and results", *_indented(_operand_rows(about))]
+    lines += ["operands and results", *_indent(_operand_rows(about))]
     if about.parameters:
         lines += ["", "parameters", *_parameter_lines(about)]
     lines += ["", "data types"]
@@ -36,12 +36,12 @@ def _parameter_lines(about: OperatorDescription) -> list[str]:
         for item in about.parameters
     ]
     lines = []
-    for item, row in zip(about.parameters, _indented(rows), strict=True):
+    for item, row in zip(about.parameters, _indent(rows), strict=True):
         lines.append(row)
         if item.values:
             lines.append(f"      {', '.join(item.values)}")
     return lines
 
 
-def _indented(rows: list[tuple[str, ...]]) -> list[str]:
+def _indent(rows: list[tuple[str, ...]]) -> list[str]:
     return [f"  {line.rstrip()}" for line in table(rows)]

@@ -31,8 +31,7 @@ def summary_text(description: Description) -> str:
     """The model in a few lines."""
     notes = description.get("notes", [])
     lines = [_headline(description), *share_lines(note["message"] for note in notes if note["kind"] == SHARE)]
-    for what in ("inputs", "outputs"):
-        lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in description[what]]
+    lines += port_lines(description)
     lines.append(f"  {several(description['nodes'], 'node')}: {counted(description['operators']) or 'none'}")
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
     lines.append(f"  results: {arithmetic or 'none'}; constants: {bytes_text(description['constant_bytes'])}")
@@ -41,12 +40,24 @@ def summary_text(description: Description) -> str:
     if "transposes" in description:
         lines.append(f"  transposes: {description['transposes']} left")
     lines += metadata_lines(description.get("metadata") or {})
+    lines += requirement_lines(description)
+    lines += note_lines(notes, operators_of(description))
+    return "\n".join(lines)
+
+
+def port_lines(description: Description) -> list[str]:
+    """One line per input and output."""
+    return [f"  {what[:-1]:<7} {port_text(port)}" for what in ("inputs", "outputs") for port in description[what]]
+
+
+def requirement_lines(description: Description) -> list[str]:
+    """The preprocessing and the plugins of a model, if it has any."""
+    lines = []
     if description.get("preprocessing"):
         lines.append(f"  preprocessing: {Preprocess.from_mapping(description['preprocessing'])}")
     if description.get("plugins"):
         lines.append(f"  plugins: {', '.join(description['plugins'])}")
-    lines += note_lines(notes, operators_of(description))
-    return "\n".join(lines)
+    return lines
 
 
 def metadata_lines(metadata: Description) -> list[str]:

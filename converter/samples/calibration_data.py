@@ -87,7 +87,7 @@ class FeedSource:
             return replace(self, _batches=sorted(self._batches, key=_content))
         size = len(self._batches[0])
         paths = sorted([*chain(*self._batches), *self._rest], key=lambda path: _content([path]))
-        batches = [paths[start : start + size] for start in range(0, len(paths) - size + 1, size)]
+        batches = _full_batches(paths, size)
         return replace(self, _batches=batches, _rest=tuple(paths[len(batches) * size :]))
 
     def __iter__(self) -> Iterator[Feed]:
@@ -182,10 +182,10 @@ def image_feeds(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess
     """
     builder = _FeedBuilder(ports, preprocess)
     size = builder.batch(builder.only_port)
-    batches = [list(paths[start : start + size]) for start in range(0, len(paths) - size + 1, size)]
+    batches = _full_batches(list(paths), size)
     if not batches:
         raise UsageError(f"{several(len(paths), 'image')}, the model takes {size} at a time")
-    return _checked(FeedSource(several(len(batches) * size, "image"), len(batches) * size, list(batches), builder))
+    return _check_first(FeedSource(several(len(batches) * size, "image"), len(batches) * size, list(batches), builder))
 
 
 class _FeedBuilder:
@@ -307,7 +307,7 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
     note_input(path)
     suffix = path.suffix.lower()
     if suffix in IMAGE_SUFFIXES:
-        return _checked(FeedSource(path.name, 1, [[path]], builder))
+        return _check_first(FeedSource(path.name, 1, [[path]], builder))
     if suffix not in (".npz", ".npy"):
         raise UsageError(
             f"{path}: neither a folder, an image, .npz nor .npy", hint=f"images: {', '.join(IMAGE_SUFFIXES)}"
@@ -324,7 +324,7 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
         raise UsageError(f"{folder}: no images in this folder", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
     port = builder.only_port
     size = builder.batch(port)
-    batches = [images[start : start + size] for start in range(0, len(images) - size + 1, size)]
+    batches = _full_batches(images, size)
     if not batches:
         message = f"{folder}: {several(len(images), 'image')}, the model takes {size} at a time"
         raise UsageError(message, hint=one_by_one(port))
@@ -339,7 +339,7 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     ]
     name = folder.name or str(folder)
     description = f"{several(used, 'image')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
-    return _checked(FeedSource(description, used, list(batches), builder, tuple(images[used:]), len(images) - used))
+    return _check_first(FeedSource(description, used, list(batches), builder, tuple(images[used:]), len(images) - used))
 
 
 def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> FeedSource:
@@ -365,7 +365,7 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
     if left > 0:
         notes.append(f"{several(left, 'sample')} left out: not a full batch")
     description = f"{several(used, 'sample')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
-    return _checked(FeedSource(description, used, batches, builder, left_out=max(left, 0)))
+    return _check_first(FeedSource(description, used, batches, builder, left_out=max(left, 0)))
 
 
 def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, Array], list[str]]:
@@ -388,6 +388,11 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
     return {port.name: arrays[candidates[0]]}, [name for name in arrays if name != candidates[0]]
 
 
+def _full_batches(paths: list[Path], size: int) -> list[list[Path]]:
+    """Split images into batches; a last batch that is not full is left out."""
+    return [paths[start : start + size] for start in range(0, len(paths) - size + 1, size)]
+
+
 def _content(batch: Any) -> bytes:
     """Digest of one batch."""
     digest = Digest()
@@ -406,7 +411,7 @@ def _add_content(digest: Digest, batch: Any) -> None:
         digest.update(np.ascontiguousarray(array).data)
 
 
-def _checked(source: FeedSource) -> FeedSource:
+def _check_first(source: FeedSource) -> FeedSource:
     """The same source, after its first batch was built: what does not fit is said now."""
     next(iter(source))
     return source

@@ -141,15 +141,4 @@ class Exactness:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
-        return {
-            "oracle": self.oracle,
-            "is_exact": self.is_exact,
-            "tensors": self.tensors,
-            "integers": self.integers,
-            "different": self.different,
-            "output_integers": self.output_integers,
-            "output_different": self.output_different,
-            "largest_steps": self.largest_steps,
-            "first": self.first,
-            "verdict": self.verdict,
-        }
+        return {"oracle": self.oracle, "is_exact": self.is_exact, **vars(self), "verdict": self.verdict}

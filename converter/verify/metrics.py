@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
-
-if TYPE_CHECKING:
-    pass
 
 Metric = Callable[[Array, Array], float]
 """The source's result and the model's -> a number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,11 +84,7 @@ def verify_source(
     fit_to_chip(optimized, model.chip, disabled=options.disable_rules)
     is_quantized = is_quantized_source(graph)
     graph, optimized = (source_program(each, model) for each in (graph, optimized))
-    if data is None:
-        feeds, origin = random_feeds(graph.input_ports, samples), "of random numbers"
-    else:
-        loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
-        feeds, origin = list(itertools.islice(loaded, samples)), ""
+    feeds, origin = _feeds(graph, model, options, data, samples), "of random numbers" if data is None else ""
     is_alike = has_original_interface(options)  # another engine takes the same arrays
     kind = source_format(source)
     is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
@@ -111,6 +107,15 @@ def verify_source(
         allow_nan=options.allow_non_finite,
         progress=progress.advance,
     )
+
+
+def _feeds(
+    graph: Graph, model: Model, options: Options, data: CalibrationSource | None, samples: int
+) -> list[dict[str, Array]]:
+    """The first samples of the user, or random ones."""
+    if data is None:
+        return random_feeds(graph.input_ports, samples)
+    return list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples))
 
 
 @np.errstate(all="ignore")
@@ -138,13 +143,9 @@ def measure_metrics(
     graph = source_program(load_source(source, weights, options), model)
     ports = {port.name: port for port in model.graph.output_ports}
     found: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
-    feeds: Iterable[dict[str, Array]]
-    if data is None:
-        feeds = random_feeds(graph.input_ports, samples)
-    else:
-        feeds = itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples)
+
     with Session(graph) as wanted_session, Session(model) as got_session:
-        for sample in feeds:
+        for sample in _feeds(graph, model, options, data, samples):
             wanted, got = wanted_session.run(sample), got_session.run(sample)
             for output, port in ports.items():
                 arrays = (wanted[output], got[output])

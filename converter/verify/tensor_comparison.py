@@ -118,15 +118,15 @@ class Comparison:
             wanted = match.arrange(values[match.key])
             if codes is not None:
                 if wanted.dtype == codes.array.dtype and wanted.shape == codes.array.shape:
-                    difference = self._imported(key, operators[key])
+                    difference = self._import_difference(key, operators[key])
                     difference.add(codes.quant.dequantize(wanted), mine)
                     difference.add_steps(steps_between(Codes(wanted, codes.quant), codes))
             elif mine.dtype.kind == wanted.dtype.kind == "f" and (
                 wanted.shape == mine.shape or wanted.size == mine.size == 1
             ):
-                self._imported(key, operators[key]).add(wanted.reshape(mine.shape), mine)
+                self._import_difference(key, operators[key]).add(wanted.reshape(mine.shape), mine)
 
-    def _imported(self, name: str, op: str) -> Difference:
+    def _import_difference(self, name: str, op: str) -> Difference:
         return self.by_name.setdefault(name, Difference(name, op, "import"))
 
 
@@ -140,12 +140,12 @@ def compare_outputs(
     ports: list[Port], mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
 ) -> None:
     """Compare outputs with those of another engine, by name, or by position where a signature has other names."""
-    for port, theirs in _paired(ports, statement):
+    for port, theirs in _pair(ports, statement):
         if theirs.size == mine[port.name].size:
             add_output(differences[port.name], port, theirs.reshape(mine[port.name].shape), port, mine[port.name])
 
 
-def _paired(ports: list[Port], statement: Statement) -> Iterator[tuple[Port, Array]]:
+def _pair(ports: list[Port], statement: Statement) -> Iterator[tuple[Port, Array]]:
     same_count = len(ports) == len(statement.outputs)
     for number, port in enumerate(ports):
         name = statement.outputs[number] if same_count and port.name not in statement.tensors else port.name
