@@ -346,7 +346,7 @@ class Op:
     reference: ClassVar[Callable[..., tuple[Array, ...]]]
 
     def result_dtype(self, first: DType) -> DType:
-        """Data type of the result: the parameter ``out_dtype`` if there is one and it is not None, else ``first``."""
+        """Data type of the result: the parameter ``out_dtype`` if it exists and is not None, else ``first``."""
         chosen: DType | None = getattr(self, "out_dtype", None)
         return first if chosen is None else chosen
 

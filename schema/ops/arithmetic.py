@@ -11,9 +11,9 @@ from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import BYTES, F16, F32, I32, SMALL, U32, Array, Chip, DType, TensorType
 
-_VIA_FLOAT = same(I32, compute="FLOAT32")
-_EXACT_I32 = same(I32, compute="EXACT_INT")
-_EXACT_U32 = same(U32, compute="EXACT_INT")
+VIA_FLOAT = same(I32, compute="FLOAT32")
+EXACT_I32 = same(I32, compute="EXACT_INT")
+EXACT_U32 = same(U32, compute="EXACT_INT")
 
 FIXED_SUM = case(
     {"tensor_i0": SMALL, "tensor_i1": SMALL, "tensor_o": SMALL},
@@ -24,14 +24,14 @@ FIXED_PRODUCT = case({"tensor_i0": BYTES, "tensor_i1": BYTES, "tensor_o": SMALL}
 
 _SUM = on(
     same(F32),
-    _VIA_FLOAT,
-    bm1684=(same(F32), _VIA_FLOAT, FIXED_SUM),
-    bm1686=(same(F32), same(F16), _EXACT_I32, _EXACT_U32, FIXED_SUM),
+    VIA_FLOAT,
+    bm1684=(same(F32), VIA_FLOAT, FIXED_SUM),
+    bm1686=(same(F32), same(F16), EXACT_I32, EXACT_U32, FIXED_SUM),
 )
-_SELECTION = on(
+SELECTION = on(
     same(F32),
-    _VIA_FLOAT,
-    bm1684=(same(F32), _VIA_FLOAT, same(*SMALL)),
+    VIA_FLOAT,
+    bm1684=(same(F32), VIA_FLOAT, same(*SMALL)),
     bm1686=(same(F32), same(F16), same(I32), same(U32), same(*SMALL)),
 )
 
@@ -110,9 +110,9 @@ class Mul(BinaryArithmetic):
     arithmetic = Arithmetic.MUL
     dtypes = on(
         same(F32),
-        _VIA_FLOAT,
-        bm1684=(same(F32), _VIA_FLOAT, FIXED_PRODUCT),
-        bm1686=(same(F32), same(F16), _EXACT_I32, FIXED_PRODUCT),
+        VIA_FLOAT,
+        bm1684=(same(F32), VIA_FLOAT, FIXED_PRODUCT),
+        bm1686=(same(F32), same(F16), EXACT_I32, FIXED_PRODUCT),
     )
     traits = Trait.BINARY | Trait.AFFINE | Trait.COMMUTATIVE | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN
 
@@ -140,7 +140,7 @@ class Max(BinaryArithmetic):
     infinity = InfinityUse.DEFINED
 
     arithmetic = Arithmetic.MAX
-    dtypes = _SELECTION
+    dtypes = SELECTION
     traits = Trait.BINARY | Trait.COMMUTATIVE_INTEGERS | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN
 
 
@@ -154,5 +154,5 @@ class Min(BinaryArithmetic):
     infinity = InfinityUse.DEFINED
 
     arithmetic = Arithmetic.MIN
-    dtypes = _SELECTION
+    dtypes = SELECTION
     traits = Trait.BINARY | Trait.COMMUTATIVE_INTEGERS | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN

@@ -26,31 +26,21 @@ from tpuconvert.schema.op import (
     todo,
     tpu_op,
 )
-from tpuconvert.schema.types import BYTES, F16, F32, I32, SMALL, U32, Array, Chip, DType, Scalar, TensorType
-
-_VIA_FLOAT = same(I32, compute="FLOAT32")
-_EXACT_I32 = same(I32, compute="EXACT_INT")
-_EXACT_U32 = same(U32, compute="EXACT_INT")
+from tpuconvert.schema.ops.arithmetic import EXACT_I32, EXACT_U32, SELECTION, VIA_FLOAT
+from tpuconvert.schema.types import BYTES, F16, F32, SMALL, Array, Chip, DType, Scalar, TensorType
 
 
 def _sum(tensor: str, *rules: Rule) -> ChipTable:
     fixed = case({tensor: SMALL, "scalar": SMALL, "tensor_o": SMALL}, *rules, compute="EXACT_INT")
     return on(
         same(F32),
-        _VIA_FLOAT,
-        bm1684=(same(F32), _VIA_FLOAT, fixed),
-        bm1686=(same(F32), same(F16), _EXACT_I32, _EXACT_U32, fixed),
+        VIA_FLOAT,
+        bm1684=(same(F32), VIA_FLOAT, fixed),
+        bm1686=(same(F32), same(F16), EXACT_I32, EXACT_U32, fixed),
     )
 
 
 _PRODUCT = case({"tensor_i0": BYTES, "scalar": BYTES, "tensor_o": SMALL}, compute="EXACT_INT")
-
-_SELECTION = on(
-    same(F32),
-    _VIA_FLOAT,
-    bm1684=(same(F32), _VIA_FLOAT, same(*SMALL)),
-    bm1686=(same(F32), same(F16), same(I32), same(U32), same(*SMALL)),
-)
 
 
 _WITH_SCALAR: dict[tuple[Arithmetic, bool], type[ScalarArithmetic]] = {}  # every definition adds itself
@@ -136,9 +126,9 @@ class Muls(ScalarArithmetic):
     traits = Trait.LUT | Trait.AFFINE | Trait.KEEPS_SIGN
     dtypes = on(
         same(F32),
-        _VIA_FLOAT,
-        bm1684=(same(F32), _VIA_FLOAT, _PRODUCT),
-        bm1686=(same(F32), same(F16), _EXACT_I32, _PRODUCT),
+        VIA_FLOAT,
+        bm1684=(same(F32), VIA_FLOAT, _PRODUCT),
+        bm1686=(same(F32), same(F16), EXACT_I32, _PRODUCT),
     )
 
 
@@ -168,7 +158,7 @@ class Maxs(ScalarArithmetic):
     infinity = InfinityUse.DEFINED
 
     arithmetic = Arithmetic.MAX
-    dtypes = _SELECTION
+    dtypes = SELECTION
 
     def clamp_range(self) -> tuple[float, float]:
         """Limited on one side."""
@@ -183,7 +173,7 @@ class Mins(ScalarArithmetic):
 
     arithmetic = Arithmetic.MIN
     traits = Trait.LUT | Trait.KEEPS_SIGN
-    dtypes = _SELECTION
+    dtypes = SELECTION
 
     def clamp_range(self) -> tuple[float, float]:
         """Limited on one side."""

@@ -112,7 +112,7 @@ class TpuBdcIntPcDequant(Dequantization):
             check_range(self, "shift", quant[..., 2], LOWEST_SHIFT, HIGHEST_SHIFT)
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
-        offset, multiplier, shift = (per_channel(quant, place).astype(np.int64) for place in range(3))
+        offset, multiplier, shift = (per_channel(quant, column).astype(np.int64) for column in range(3))
         rescaled = _rescale(x, offset, multiplier, shift, self.rounding_mode)
         return (saturate(rescaled, self.out_dtype or I32),)
 

@@ -63,9 +63,9 @@ def check_multiplier_shift(op: Op, multiplier: int, shift: int) -> None:
 LOWEST_SHIFT, HIGHEST_SHIFT = -64, 31
 
 
-def per_channel(quant: Array, place: int) -> Array:
+def per_channel(quant: Array, column: int) -> Array:
     """One of the parameters, so that it broadcasts along axis 1 of NCHW."""
-    return quant[0, :, 0, place].reshape(-1, 1, 1)
+    return quant[0, :, 0, column].reshape(-1, 1, 1)
 
 
 @tpu_op("tpu_bdc_int_requant", OpKind.ATOMIC, kw_only=True)
@@ -127,7 +127,7 @@ class TpuBdcIntPcRequant(Requantization):
             check_range(self, "offset", quant[..., 2], offsets.min, offsets.max)
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
-        multiplier, shift, offset = (per_channel(quant, place).astype(np.int64) for place in range(3))
+        multiplier, shift, offset = (per_channel(quant, column).astype(np.int64) for column in range(3))
         rescaled = rescale_one_rounding(x, multiplier, shift, self.rounding_mode)
         return (saturate(rescaled + offset, self.out),)
 

@@ -58,7 +58,6 @@ class Attention(Composite):
     def infer(
         self, query: TensorType, key: TensorType, value: TensorType, mask: TensorType | None = None
     ) -> tuple[TensorType]:
-        """Shapes: as the class says."""
         types = (query, key, value, mask)
         check_float(self, *types)
         if any(found is not None and found.rank != query.rank for found in types) or query.rank < 2:

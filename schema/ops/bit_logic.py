@@ -28,7 +28,6 @@ class TensorLogic(Op):
         return (TensorType(x0.dtype, merge_shapes(self.name, x0, x1)),)
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
-        """Bit by bit."""
         return (self.logic(x0, x1),)
 
 
@@ -65,7 +64,6 @@ class ScalarLogic(UnaryOp):
     scalar_i: Scalar
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Bit by bit."""
         return (self.logic(x, self.scalar_i.array),)
 
 

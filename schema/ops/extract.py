@@ -25,7 +25,7 @@ def _check(op: str, x: TensorType, start: Sequence[int], end: Sequence[int], str
             )
 
 
-def _cut(x: Array, start: Sequence[int], end: Sequence[int], stride: Sequence[int]) -> Array:
+def _slice(x: Array, start: Sequence[int], end: Sequence[int], stride: Sequence[int]) -> Array:
     return np.ascontiguousarray(x[tuple(map(slice, start, end, stride))])
 
 
@@ -59,7 +59,7 @@ class Extract(Op):
 
     def reference(self, x: Array) -> tuple[Array]:
         """A copy of the slice."""
-        return (_cut(x, self.start, self.end, self.stride),)
+        return (_slice(x, self.start, self.end, self.stride),)
 
 
 def _with_limits(*dtypes: DType) -> tuple[Case]:
@@ -96,4 +96,4 @@ class ExtractV2(Op):
         """A copy of the slice. Limits outside of x are an error of the run."""
         limits = (start.tolist(), end.tolist(), stride.tolist())
         _check(self.name, TensorType(DType.of(x.dtype), x.shape), *limits)
-        return (_cut(x, *limits),)
+        return (_slice(x, *limits),)

@@ -14,7 +14,7 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Gts, Lts
@@ -37,24 +37,20 @@ def extents(op: Op, x: Value) -> tuple[int, ...]:
     return x.type.static_shape
 
 
-def add(g: Graph, x: Value, y: Value) -> Value:
-    """``x + y``."""
-    return g.add(Add(), x, y)
+def _binary(kind: type[BinaryArithmetic]) -> Callable[[Graph, Value, Value], Value]:
+    return lambda g, x, y: g.add(kind(), x, y)
 
 
-def sub(g: Graph, x: Value, y: Value) -> Value:
-    """``x - y``."""
-    return g.add(Sub(), x, y)
+add = _binary(Add)
 
 
-def mul(g: Graph, x: Value, y: Value) -> Value:
-    """The product, element by element."""
-    return g.add(Mul(), x, y)
+sub = _binary(Sub)
 
 
-def div(g: Graph, x: Value, y: Value) -> Value:
-    """``x / y``."""
-    return g.add(Div(), x, y)
+mul = _binary(Mul)
+
+
+div = _binary(Div)
 
 
 def adds(g: Graph, x: Value, number: float) -> Value:

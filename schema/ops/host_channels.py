@@ -16,7 +16,7 @@ from tpuconvert.schema.flat_tensors import (
     flat,
     flattened,
 )
-from tpuconvert.schema.op import GLOBAL, Op, OpKind, case, on, tpu_op
+from tpuconvert.schema.op import Op, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, U16, Array, TensorType
 
 
@@ -34,7 +34,6 @@ class ChannelSum16b(Op):
     inputs = (flat("src"),)
     outputs = (flat("sum"),)
     dtypes = on(case({"src": (U16,), "sum": (F32,)}))
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", check_format(self, self.format))
@@ -68,7 +67,6 @@ class LrnCrossChannels(Op):
     inputs = (flat("src"),)
     outputs = (flat("dst"),)
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", check_format(self, self.format))
@@ -114,7 +112,6 @@ class ShuffleForward(Op):
     inputs = (flat("src0"), flat("src1"))
     outputs = (flat("dst0"), flat("dst1"))
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", check_format(self, self.format))
@@ -160,7 +157,6 @@ class TiledScale2d32f(Op):
     inputs = (flat("src"), flat("ver", coeff=True), flat("hor", coeff=True))
     outputs = (flat("dst"),)
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", check_format(self, self.format))

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
+from tpuconvert.schema.op import Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType, format_shape
 
 COLUMNS = 7
@@ -54,7 +54,6 @@ class DetectionOutput(Op):
     has_row_set = True
     pads_results = True
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "code_type", BoxCode(self.code_type))

@@ -14,7 +14,7 @@ from tpuconvert.schema.elementwise import Arithmetic, combine, in_binary64
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.flat_tensors import check_size, flat
-from tpuconvert.schema.op import GLOBAL, Op, OpKind, UnaryOp, on, tpu_op
+from tpuconvert.schema.op import Op, OpKind, UnaryOp, on, tpu_op
 from tpuconvert.schema.ops.activation import round_float
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
@@ -51,7 +51,6 @@ class EltwiseForward(Op):
     inputs = (flat("src", variadic=True), flat("weight", coeff=True, optional=True))
     outputs = (flat("dst"),)
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", EltwiseOperation(self.type))
@@ -151,7 +150,6 @@ class Unary32f(UnaryOp):
     inputs = (flat("src"),)
     outputs = (flat("dst"),)
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", UnaryOperation(self.type))

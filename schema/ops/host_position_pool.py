@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import may_equal, shapes_of
-from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
+from tpuconvert.schema.op import Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
 
 _SMALLEST_SIDE = 0.1
@@ -34,7 +34,6 @@ class RoiPositionPool(Op):
 
     inputs = (Operand("tensor_i", (4,)), Operand("rois", (2,), coeff=True))
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         if min(self.output_dim, self.group_size) < 1 or not self.spatial_scale > 0:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, shapes_of
-from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
+from tpuconvert.schema.op import Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
 
 _REGION = 5
@@ -42,7 +42,6 @@ class Proposals(Op):
     has_row_set = True
     outputs = (Operand("regions", (2,)), Operand("region_scores", (1,)))
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         if not (self.ratios and self.scales and min(*self.ratios, *self.scales, self.feat_stride, self.base_size) > 0):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import may_equal, shapes_of
-from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, case, on, tpu_op
+from tpuconvert.schema.op import Op, Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, I32, Array, TensorType
 
 
@@ -60,7 +60,6 @@ class RoiAlign(Op):
 
     inputs = (Operand("tensor_i", (4,)), Operand("rois", (2,), coeff=True), Operand("images", (1,), coeff=True))
     dtypes = on(case({"tensor_i": (F32,), "rois": (F32,), "images": (I32,), "tensor_o": (F32,)}))
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", RegionMode(self.mode))
@@ -131,7 +130,6 @@ class RoiMaxPool(Op):
 
     inputs = (Operand("tensor_i", (4,)), Operand("rois", (2,), coeff=True))
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         if min(self.output_height, self.output_width) < 1:

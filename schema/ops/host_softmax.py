@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuconvert.schema.bfloat16 import narrow, widen
 from tpuconvert.schema.flat_tensors import check_extents, check_size, flat
-from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, op_base, tpu_op
+from tpuconvert.schema.op import Op, OpKind, on, op_base, tpu_op
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, U16, Array, TensorType
 
@@ -15,7 +15,6 @@ class FlatSoftmax(Op):
 
     inputs = (flat("src"),)
     outputs = (flat("dst"),)
-    locality = GLOBAL
 
     outer: int
     count: int

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tpuconvert.schema.elementwise import in_binary64
-from tpuconvert.schema.op import GLOBAL, OpKind, UnaryOp, on, tpu_op
+from tpuconvert.schema.op import OpKind, UnaryOp, on, tpu_op
 from tpuconvert.schema.types import F32, Array
 
 
@@ -37,7 +37,6 @@ class InverseTrigonometry(UnaryOp):
     function: InverseFunction
 
     dtypes = on(F32)
-    locality = GLOBAL
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "function", InverseFunction(self.function))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +13,6 @@ from tpuconvert.schema.fixed_point import rhaz
 from tpuconvert.schema.op import GLOBAL, ChipTable, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F16, F32, Array, Dim, TensorType
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Indices = npt.NDArray[np.int64]
-else:
-    Indices = np.ndarray
 
 
 class PlatForm(enum.IntEnum):
@@ -113,13 +105,13 @@ class Interpolate(Op):
             result: Array = top + (np.take(lines, below, axis=2) - top) * down[:, None]
             return (result.astype(x.dtype, copy=False),)
 
-    def _nearest(self, extent: int, out: int) -> Indices:
+    def _nearest(self, extent: int, out: int) -> Array:
         place = self._coordinates(extent, out)
         rounds = self.platform == PlatForm.TENSORFLOW and self.align_corners
         index = rhaz(place) if rounds else np.floor(place)
         return np.clip(index, 0, extent - 1).astype(np.int64)
 
-    def neighbours(self, extent: int, out: int) -> tuple[Indices, Indices, Array]:
+    def neighbours(self, extent: int, out: int) -> tuple[Array, Array, Array]:
         """Lower neighbour, upper neighbour, and the weight of the upper one, for every index of the result."""
         place = self._coordinates(extent, out)
         floor = np.floor(place)

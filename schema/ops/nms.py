@@ -26,7 +26,7 @@ def _iou(boxes: Array, areas: Array, one: int, others: Array) -> Array:
     return result
 
 
-def _kept(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Array:
+def _suppress(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Array:
     """Indices of the boxes that are taken, in the order in which they are taken."""
     corners = boxes.astype(np.float32, copy=False)
     first, second = corners[:, :2], corners[:, 2:]
@@ -73,7 +73,7 @@ class Nms(Suppression):
 
     def reference(self, boxes: Array, scores: Array) -> tuple[Array]:
         """Indices in the order in which the boxes are taken."""
-        return (_kept(boxes, falling_order(scores), self.threshold, len(scores)),)
+        return (_suppress(boxes, falling_order(scores), self.threshold, len(scores)),)
 
 
 @tpu_op("nms_v2")
@@ -98,4 +98,4 @@ class NmsV2(Suppression):
         """Indices in the order in which the boxes are taken."""
         order = falling_order(scores)
         above = order[scores[order] > np.float32(self.score_threshold.value)]
-        return (_kept(boxes, above, self.iou_threshold, self.max_output_size),)
+        return (_suppress(boxes, above, self.iou_threshold, self.max_output_size),)

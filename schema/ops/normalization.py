@@ -68,14 +68,12 @@ class LayerNorm(Composite):
     def infer(
         self, x: TensorType, scale: TensorType | None = None, bias: TensorType | None = None
     ) -> tuple[TensorType]:
-        """Shapes: as the class says."""
         check_float(self, x, scale, bias)
         axis = normalize_axis(self.name, self.axis, x)
         _check_factors(self, x.shape[axis:], x, scale=scale, bias=bias)
         return (x,)
 
     def reference(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> tuple[Array]:
-        """In binary64, rounded once."""
         axes = tuple(range(self.axis % x.ndim, x.ndim))
         with np.errstate(all="ignore"):
             centred = x - x.mean(axis=axes, keepdims=True, dtype=np.float64)
@@ -108,13 +106,11 @@ class RmsNorm(Composite):
         _check_epsilon(self.name, self.epsilon)
 
     def infer(self, x: TensorType, scale: TensorType | None = None) -> tuple[TensorType]:
-        """Shapes: as the class says."""
         check_float(self, x, scale)
         _check_factors(self, x.shape[normalize_axis(self.name, self.axis, x) :], x, scale=scale)
         return (x,)
 
     def reference(self, x: Array, scale: Array | None = None) -> tuple[Array]:
-        """In binary64, rounded once."""
         axes = tuple(range(self.axis % x.ndim, x.ndim))
         wide = x.astype(np.float64)
         with np.errstate(all="ignore"):
@@ -171,7 +167,6 @@ class GroupNorm(Composite):
     def infer(
         self, x: TensorType, scale: TensorType | None = None, bias: TensorType | None = None
     ) -> tuple[TensorType]:
-        """Shapes: as the class says."""
         check_float(self, x, scale, bias)
         check_ranks(self, x, scale, bias)
         channels = x.shape[1]
@@ -181,7 +176,6 @@ class GroupNorm(Composite):
         return (x,)
 
     def reference(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> tuple[Array]:
-        """In binary64, rounded once."""
         per_channel = (-1,) + (1,) * (x.ndim - 2)
         grouped = x.astype(np.float64).reshape(x.shape[0], self.groups, math.prod(x.shape[1:]) // self.groups)
         with np.errstate(all="ignore"):
@@ -227,7 +221,6 @@ class Lrn(Composite):
         return (x,)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """In binary64, rounded once."""
         with np.errstate(all="ignore"):
             wide = x.astype(np.float64)
             before, after = (self.size - 1) // 2, self.size // 2

@@ -92,7 +92,6 @@ class LstmCell(RecurrentCell):
         recurrent_weight: TensorType,
         bias: TensorType | None = None,
     ) -> tuple[TensorType, TensorType]:
-        """Shapes: as the class says."""
         types = (x, hidden, cell, weight, recurrent_weight, bias)
         check_float(self, *types)
         check_ranks(self, *types)
@@ -105,7 +104,6 @@ class LstmCell(RecurrentCell):
     def reference(
         self, x: Array, hidden: Array, cell: Array, weight: Array, recurrent_weight: Array, bias: Array | None = None
     ) -> tuple[Array, Array]:
-        """In binary64, rounded once."""
         with np.errstate(all="ignore"):
             sums = _product(x, weight, bias) + _product(hidden, recurrent_weight, None)
             enter, leave, forget, candidate = np.split(sums, 4, axis=1)
@@ -158,7 +156,6 @@ class GruCell(RecurrentCell):
         bias: TensorType | None = None,
         recurrent_bias: TensorType | None = None,
     ) -> tuple[TensorType]:
-        """Shapes: as the class says."""
         types = (x, hidden, weight, recurrent_weight, bias, recurrent_bias)
         check_float(self, *types)
         check_ranks(self, *types)
@@ -171,7 +168,6 @@ class GruCell(RecurrentCell):
         self, x: Array, hidden: Array, weight: Array, recurrent_weight: Array, bias: Array | None = None,
         recurrent_bias: Array | None = None,
     ) -> tuple[Array]:  # fmt: skip
-        """In binary64, rounded once."""
         units = hidden.shape[1]
         gates, last = slice(0, 2 * units), slice(2 * units, None)
         biases = np.zeros((1, 3 * units)) if recurrent_bias is None else recurrent_bias

@@ -74,7 +74,6 @@ class RoundRshift(ShiftByTensor):
     dtypes = on(bm1682=None, bm1684=(_ROUND,), bm1686=todo(_ROUND))
 
     def reference(self, x: Array, num: Array) -> tuple[Array]:
-        """Ties round up."""
         return (saturate(rrs(x, num), self.result_dtype(DType.of(x.dtype))),)
 
 
@@ -131,5 +130,4 @@ class RoundRshifts(ShiftByScalar):
     dtypes = on(bm1682=None, bm1684=(_ROUNDS,), bm1686=todo(_ROUNDS))
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Ties round up."""
         return (saturate(rrs(x, self.amount), self.result_dtype(DType.of(x.dtype))),)

@@ -98,7 +98,6 @@ class Silu(CompositeActivation):
     alpha: float = 1.0
 
     def function(self, x: Array) -> Array:
-        """The formula of the class."""
         y = x / (1 + np.exp(-self.alpha * x))
         return y if self.alpha <= 0 else _zero_below(x, y)
 
@@ -120,7 +119,6 @@ class HardSigmoid(CompositeActivation):
     rewrite_weight = 11  # more than the expansion, which decompose_hard_sigmoid replaces it by
 
     def function(self, x: Array) -> Array:
-        """The formula of the class."""
         result: Array = np.clip(self.alpha * x + self.beta, 0, 1)
         return result
 
@@ -137,7 +135,6 @@ class HardSwish(CompositeActivation):
     """
 
     def function(self, x: Array) -> Array:
-        """The formula of the class."""
         return _zero_below(x, x * np.clip(x / 6 + 0.5, 0, 1))
 
     def formula(self, g: Graph, x: Value) -> Value:
@@ -169,7 +166,6 @@ class Mish(CompositeActivation):
     """
 
     def function(self, x: Array) -> Array:
-        """The formula of the class."""
         result: Array = _zero_below(x, x * np.tanh(_softplus(x)))
         return result
 

@@ -116,13 +116,13 @@ class BatchToSpace(Op):
         return (_to_space(x, self.block_size, self.crop_size),)
 
 
-def _with(border: str, dtypes: tuple[DType, ...]) -> tuple[Case]:
-    return (case({"tensor_i": dtypes, "tensor_o": dtypes, "block_size": (I32,), border: (I32,)}, IO_SAME),)
+def _with(margin: str, dtypes: tuple[DType, ...]) -> tuple[Case]:
+    return (case({"tensor_i": dtypes, "tensor_o": dtypes, "block_size": (I32,), margin: (I32,)}, IO_SAME),)
 
 
-def _check_operands(op: str, x: TensorType, block: TensorType, border: TensorType) -> None:
-    if not (may_equal(block.shape[0], 2) and may_equal(border.shape[0], 4)):
-        raise ShapeError(f"{op} needs 2 block extents and 4 border extents, got {shapes_of((x, block, border))}")
+def _check_operands(op: str, x: TensorType, block: TensorType, margin: TensorType) -> None:
+    if not (may_equal(block.shape[0], 2) and may_equal(margin.shape[0], 4)):
+        raise ShapeError(f"{op} needs 2 block extents and 4 border extents, got {shapes_of((x, block, margin))}")
 
 
 @tpu_op("space_to_batch_v2")

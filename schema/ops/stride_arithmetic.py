@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, ceil_div, check_length, plus, shapes_of
-from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, case, on, op_base, same, todo, tpu_op
-from tpuconvert.schema.types import BYTES, F16, F32, SMALL, Array, Chip, Dim, DType, Shape, TensorType
+from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, on, op_base, same, todo, tpu_op
+from tpuconvert.schema.ops.arithmetic import FIXED_PRODUCT, FIXED_SUM
+from tpuconvert.schema.types import F16, F32, SMALL, Array, Chip, Dim, DType, Shape, TensorType
 
-_SUM = case({"tensor_i0": SMALL, "tensor_i1": SMALL, "tensor_o": SMALL}, U16_OUT_NO_I16_IN, compute="EXACT_INT")
-_PRODUCT = case({"tensor_i0": BYTES, "tensor_i1": BYTES, "tensor_o": SMALL}, compute="EXACT_INT")
-
-_SUM_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _SUM), bm1686=todo(same(F32), same(F16), _SUM))
-_PRODUCT_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _PRODUCT), bm1686=todo(same(F32), same(F16), _PRODUCT))
+_SUM_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), FIXED_SUM), bm1686=todo(same(F32), same(F16), FIXED_SUM))
+_PRODUCT_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), FIXED_PRODUCT), bm1686=todo(same(F32), same(F16), FIXED_PRODUCT))
 _QUOTIENT_DTYPES = on(bm1682=(F32,), bm1684=(F32,), bm1686=todo(same(F32), same(F16)))
 _CHOICE_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), same(*SMALL)), bm1686=todo(same(F32), same(F16), same(*SMALL)))
 _COPY_DTYPES: ChipTable = on(bm1682=(F32,), bm1684=(F32, *SMALL), bm1686=todo(F32, F16, *SMALL))
@@ -44,7 +41,7 @@ class Sampling(Op):
         if len(self.stride) != len(self.offsets):
             raise ValueError(f"{self.name}: {len(self.stride)} strides with {len(self.offsets)} offsets")
 
-    def sampled(self, extent: Dim, axis: int, *types: TensorType) -> Dim:
+    def sample_count(self, extent: Dim, axis: int, *types: TensorType) -> Dim:
         """Number of elements that are read along an axis.
 
         Raises:
@@ -84,7 +81,7 @@ class SampledArithmetic(Sampling):
         """Shapes: as for the plain operator, then sampled; axes of extent 1 are not."""
         whole = broadcast_shapes(self.name, x0, x1)
         check_length(self.name, "stride", self.stride, x0.rank, x0)
-        shape: Shape = tuple(n if n == 1 else self.sampled(n, axis, x0, x1) for axis, n in enumerate(whole))
+        shape: Shape = tuple(n if n == 1 else self.sample_count(n, axis, x0, x1) for axis, n in enumerate(whole))
         return (TensorType(self.result_dtype(x0.dtype), shape),)
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
@@ -102,7 +99,7 @@ class SampledCopy(Sampling):
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: every axis is sampled."""
         check_length(self.name, "stride", self.stride, x.rank, x)
-        return (TensorType(x.dtype, tuple(self.sampled(n, axis, x) for axis, n in enumerate(x.shape))),)
+        return (TensorType(x.dtype, tuple(self.sample_count(n, axis, x) for axis, n in enumerate(x.shape))),)
 
     def reference(self, x: Array) -> tuple[Array]:
         """A copy of the elements that are read."""
