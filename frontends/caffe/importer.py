@@ -92,7 +92,9 @@ class _Importer:
             self._declare(name, Declared(None), "--inputs")
         for item in self._net.unknown:
             path = ".".join(str(step) for step in item.path)
-            self._problem(UNSUPPORTED_ATTRIBUTE, "network", self._net.name, f"{path} (line {item.line})", "remove it")
+            self._problems.add(
+                UNSUPPORTED_ATTRIBUTE, "network", self._net.name, f"{path} (line {item.line})", "remove it"
+            )
         layers = self._needed_layers()
         failed: set[int] = set()
         values: dict[str, Value] = {}  # the last value of each blob before a layer with a problem writes it
@@ -145,7 +147,7 @@ class _Importer:
             self._notes.append(f"layer '{message.name}' ({message.type}) measures a loss: left out")
             return
         if registration is None:
-            self._problem(NO_OPERATOR, message.type or "(no type)", message.name, *why_unsupported(message))
+            self._problems.add(NO_OPERATOR, message.type or "(no type)", message.name, *why_unsupported(message))
         elif self._has_bottoms(layer):
             node = self._node(layer)
             before = len(self._graph)
@@ -162,7 +164,7 @@ class _Importer:
             except _AlreadyReportedError:
                 pass  # the layer's tops are noted below, as those of every layer that was not converted
             except CannotConvertError as error:
-                self._problem(error.kind, message.type, message.name, error.message, error.hint)
+                self._problems.add(error.kind, message.type, message.name, error.message, error.hint)
             else:
                 self._check_read(node)
                 return
@@ -213,7 +215,7 @@ class _Importer:
                 if self._net.left_out:
                     hint += f" (left out as training only: {', '.join(dict.fromkeys(self._net.left_out))})"
                 text = f"reads '{bottom}', which no layer before it makes"
-                self._problem(INVALID_NODE, message.type, message.name, text, hint)
+                self._problems.add(INVALID_NODE, message.type, message.name, text, hint)
         found = [self._blobs.get(bottom) for bottom in message.bottom]
         return all(blob is not None and (blob.value is not None or blob.declared is not None) for blob in found)
 
@@ -238,10 +240,10 @@ class _Importer:
     def _check_read(self, node: CaffeNode) -> None:
         for item in node.unused_parameters():
             hint = "remove it if the network does not depend on it, or give a plugin that converts this layer"
-            self._problem(UNSUPPORTED_ATTRIBUTE, node.type, node.name, item, hint)
+            self._problems.add(UNSUPPORTED_ATTRIBUTE, node.type, node.name, item, hint)
         if blobs := node.blobs_left():
             hint = "give the prototxt that belongs to these weights"
-            self._problem(INVALID_NODE, node.type, node.name, blobs, hint)
+            self._problems.add(INVALID_NODE, node.type, node.name, blobs, hint)
         self._notes.extend(node.notes)
         for name in node.foreign():
             self._notes.append(f"layer '{node.name}' ({node.type}) ignores {name}, as Caffe does")
@@ -309,7 +311,7 @@ class _Importer:
         if not shape or len(shape) > MAX_RANK or min(shape) < 1:
             found = "no shape" if not shape else f"the shape {list(shape)}"
             hint = f"give it: --input-shapes {name}=1,3,224,224 (here batch, channels, height, width)"
-            self._problem(UNKNOWN_SHAPE, "input", name, f"has {found} in the prototxt", hint)
+            self._problems.add(UNKNOWN_SHAPE, "input", name, f"has {found} in the prototxt", hint)
             raise _AlreadyReportedError(UNKNOWN_SHAPE, f"{found} in the prototxt")
         blob.declared = None
         blob.value = self._graph.input(name, TensorType(F32, shape), Port(name, "float32", shape))
@@ -363,9 +365,6 @@ class _Importer:
         read = {name for step in steps for name in step.reads}
         ends = cuts.ends(steps, [name for name in made if name not in read], values.get)
         cuts.add_hint(self._problems, cuts.advice(ends), lambda problem: problem.kind is NO_OPERATOR)
-
-    def _problem(self, kind: Any, op: str, name: str, message: str, hint: str = "") -> None:
-        self._problems.add(kind, op, name, message, hint)
 
     def _note(self) -> None:
         if self._net.borrowed:

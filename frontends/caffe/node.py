@@ -1,5 +1,6 @@
 """Interface of a converter: a layer with its inputs, parameters and weights, and the decorator that registers it."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -244,9 +245,7 @@ class CaffeNode:
 
     def budget(self, shape: Sequence[int], what: str) -> None:
         """Refuse a constant that is made here and larger than the limits allow, before it is made."""
-        size = 4
-        for extent in shape:
-            size *= extent
+        size = 4 * math.prod(shape)
         if size > self.limits.max_expansion_bytes:
             text = f"its {what} of shape {list(shape)} has {size} bytes, more than {self.limits.max_expansion_bytes}"
             raise self.fail(text, kind=TOO_LARGE)

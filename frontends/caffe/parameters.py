@@ -1,7 +1,7 @@
 """The parameters of one layer, and the account of which of them were read."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.schema.errors import INVALID_NODE
@@ -67,6 +67,12 @@ class Parameters:
         """An integer."""
         return int(self._one(name))
 
+    def pair(self, name: str) -> tuple[int, int]:
+        """Two integers for height and width: ``name_h`` and ``name_w`` if one of them is given, else ``name`` twice."""
+        if self.has(f"{name}_h") or self.has(f"{name}_w"):
+            return self.whole(f"{name}_h"), self.whole(f"{name}_w")
+        return self.whole(name), self.whole(name)
+
     def number(self, name: str) -> float:
         """A number."""
         return float(self._one(name))
@@ -127,7 +133,7 @@ class Parameters:
             return self._extra[name][-1]
         if self._knows(name):
             return getattr(self._message, name)
-        _fail_unknown(self.name, name)
+        raise CannotConvertError(INVALID_NODE, f"{self.name} has no {name}", "give it in the prototxt")
 
     def _all(self, name: str) -> Iterable[Any]:
         self._read.add(name)
@@ -136,10 +142,6 @@ class Parameters:
         if self._knows(name):
             return list(getattr(self._message, name))
         return []
-
-
-def _fail_unknown(message: str, name: str) -> NoReturn:
-    raise CannotConvertError(INVALID_NODE, f"{message} has no {name}", "give it in the prototxt")
 
 
 def _format_value(value: Any) -> str:

@@ -38,7 +38,7 @@ def pooling(node: CaffeNode, g: Graph) -> list[Value]:
     method = p.choice("pool")
     if p.flag("global_pooling"):
         p.ignore("kernel_size", "kernel_h", "kernel_w", "round_mode", "ceil_mode")  # the window is the whole plane
-        if any(p.whole(name) for name in ("pad", "pad_h", "pad_w")) or _strides(p) != (1, 1):
+        if any(p.whole(name) for name in ("pad", "pad_h", "pad_w")) or p.pair("stride") != (1, 1):
             raise node.fail("pad and stride with global_pooling", "remove them: the window is the whole plane")
         op = Pool(
             stride_h=1,
@@ -50,9 +50,7 @@ def pooling(node: CaffeNode, g: Graph) -> list[Value]:
         )
         strides, pads = (height, width), (0, 0)
     else:
-        strides = _strides(p)
-        by_axis = p.has("pad_h") or p.has("pad_w")
-        pads = (p.whole("pad_h"), p.whole("pad_w")) if by_axis else (p.whole("pad"), p.whole("pad"))
+        strides, pads = p.pair("stride"), p.pair("pad")
         op = _windows(node, p, _operator(method), strides, pads)
     y = pool(g, node.input(0), op, method)
     if _begins_after_plane(op, (height, width), y.type.static_shape[2:]):
@@ -84,7 +82,13 @@ def _with_empty_windows(node: CaffeNode, g: Graph, y: Value, method: str) -> Val
 
 
 def _windows(node: CaffeNode, p: Parameters, kind: PoolType, strides: tuple[int, int], pads: tuple[int, int]) -> Pool:
-    kernel = _kernel(node, p)
+    if not (p.has("kernel_h") or p.has("kernel_w")):
+        p.require("kernel_size")
+    kernel = (
+        (p.whole("kernel_h"), p.whole("kernel_w"))
+        if p.has("kernel_h") or p.has("kernel_w")
+        else (p.whole("kernel_size"),) * 2
+    )
     if min(kernel) < 1 or min(strides) < 1:
         raise node.fail("kernel_size and stride must be 1 or more", kind=INVALID_NODE)
     if pads[0] >= kernel[0] or pads[1] >= kernel[1]:
@@ -143,19 +147,6 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
     positions = g.add(Add(), place, node.constant(start[None, None], "windows"))
     node.findings.tilings[positions] = tiling
     return positions
-
-
-def _kernel(node: CaffeNode, p: Parameters) -> tuple[int, int]:
-    if p.has("kernel_h") or p.has("kernel_w"):
-        return p.whole("kernel_h"), p.whole("kernel_w")
-    p.require("kernel_size")
-    return p.whole("kernel_size"), p.whole("kernel_size")
-
-
-def _strides(p: Parameters) -> tuple[int, int]:
-    if p.has("stride_h") or p.has("stride_w"):
-        return p.whole("stride_h"), p.whole("stride_w")
-    return p.whole("stride"), p.whole("stride")
 
 
 def _rounds_up(p: Parameters) -> bool:

@@ -23,9 +23,7 @@ def upsample(node: CaffeNode, g: Graph) -> Value:
     """Every pixel repeated (YOLO), or put back where the maximum of its window was (SegNet: a second bottom)."""
     p = node.params("upsample_param")
     shape = node.image_shape()
-    factors = (
-        (p.whole("scale_h"), p.whole("scale_w")) if p.has("scale_h") or p.has("scale_w") else (p.whole("scale"),) * 2
-    )
+    factors = p.pair("scale")
     if min(factors) < 1:
         raise node.fail(f"scale_h {factors[0]}, scale_w {factors[1]}", "give 1 or more", INVALID_NODE)
     size = (

@@ -1,5 +1,6 @@
 """Reading a weight file: the learned blobs of every layer, by layer name."""
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -125,7 +126,9 @@ def _read_blob(content: memoryview) -> Blob:
     elements = _elements(floats, doubles, raw_type, raw)
     if shape is None:
         shape = tuple(legacy.get(number, 0) for number in _BLOB_LEGACY_DIMS) if legacy else (len(elements),)
-    expected = _count(shape)
+    if min(shape, default=0) < 0:
+        raise WireError(f"a blob of shape {list(shape)}")
+    expected = math.prod(shape)
     if expected != len(elements):
         raise WireError(f"a blob of shape {list(shape)} holds {len(elements)} elements instead of {expected}")
     return Blob(shape, elements.reshape(shape))
@@ -150,12 +153,3 @@ def _read_shape(content: memoryview) -> tuple[int, ...]:
     if len(dims) > _MOST_AXES:
         raise WireError(f"a blob of {len(dims)} axes")
     return tuple(dims)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for extent in shape:
-        if extent < 0:
-            raise WireError(f"a blob of shape {list(shape)}")
-        count *= extent
-    return count

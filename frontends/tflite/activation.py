@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.lowering import align
-from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.node import FUSED_ACTIVATIONS, TfliteNode, tflite_op
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
@@ -15,13 +15,9 @@ from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSwish
 from tpuconvert.schema.types import Scalar
 
 _DIRECT: dict[str, Op] = {
-    "RELU": Active(ActiveType.ACTIVE_RELU),
-    "RELU6": Clamp(Scalar.f32(0), Scalar.f32(6)),
-    "RELU_N1_TO_1": Clamp(Scalar.f32(-1), Scalar.f32(1)),
+    **FUSED_ACTIVATIONS,
     "RELU_0_TO_1": Clamp(Scalar.f32(0), Scalar.f32(1)),
-    "LOGISTIC": Active(ActiveType.ACTIVE_SIGMOID),
-    "STABLEHLO_LOGISTIC": Active(ActiveType.ACTIVE_SIGMOID),
-    "TANH": Active(ActiveType.ACTIVE_TANH),
+    **dict.fromkeys(("LOGISTIC", "STABLEHLO_LOGISTIC"), Active(ActiveType.ACTIVE_SIGMOID)),
     "STABLEHLO_TANH": Active(ActiveType.ACTIVE_TANH),
     "ELU": Active(ActiveType.ACTIVE_ELU),
     "HARD_SWISH": HardSwish(),

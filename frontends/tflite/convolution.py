@@ -34,10 +34,9 @@ def _conv(
 @tflite_op("CONV_2D", kind=Kind.DIRECT)
 def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Convolution; fewer weight channels than data channels mean groups."""
-    _check_ranks(node)
     node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
-    oc, kh, kw, ic = node.shape(1)
-    channels = node.shape(0)[3]
+    channels = node.shape_of_rank(0, 4)[3]
+    oc, kh, kw, ic = node.shape_of_rank(1, 4)
     if not ic or not channels or channels % ic or oc % (channels // ic):
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit {channels} channels")
     return _conv(node, g, NCHW, (kh, kw), oc, channels // ic)
@@ -46,10 +45,9 @@ def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
 @tflite_op("DEPTHWISE_CONV_2D", kind=Kind.DIRECT)
 def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Depthwise convolution; the results of one channel are adjacent."""
-    _check_ranks(node)
     node.ignore_option("depth_multiplier")  # stated again by the weights
-    one, kh, kw, oc = node.shape(1)
-    channels = node.shape(0)[3]
+    channels = node.shape_of_rank(0, 4)[3]
+    one, kh, kw, oc = node.shape_of_rank(1, 4)
     if one != 1 or not channels or oc % channels:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit {channels} channels")
     return _conv(node, g, (3, 0, 1, 2), (kh, kw), oc, channels)
@@ -83,12 +81,6 @@ def _crop(node: TfliteNode, extent: int, out: int, kernel: int, stride: int) -> 
     if after < 0 and (after <= -stride or stride == 1):
         raise node.fail(INVALID_NODE, f"an output extent of {out} cannot come from {extent} with stride {stride}")
     return before, after
-
-
-def _check_ranks(node: TfliteNode) -> None:
-    for index in (0, 1):
-        if node.rank(index) != 4:
-            raise node.fail(INVALID_NODE, f"input {index} {list(node.shape(index))} must have rank 4")
 
 
 def _four(node: TfliteNode, numbers: tuple[int, ...], what: str) -> tuple[int, int, int, int]:

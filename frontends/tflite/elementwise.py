@@ -110,22 +110,13 @@ def power(node: TfliteNode, g: Graph) -> Value:
 
 
 _UNARY: dict[str, Op] = {
-    "ABS": Active(ActiveType.ACTIVE_ABSVAL),
-    "STABLEHLO_ABS": Active(ActiveType.ACTIVE_ABSVAL),
-    "EXP": Active(ActiveType.ACTIVE_EXP),
-    "STABLEHLO_EXPONENTIAL": Active(ActiveType.ACTIVE_EXP),
-    "LOG": Active(ActiveType.ACTIVE_LN),
-    "STABLEHLO_LOG": Active(ActiveType.ACTIVE_LN),
-    "SQRT": Active(ActiveType.ACTIVE_SQRT),
-    "RSQRT": Active(ActiveType.ACTIVE_RSQRT),
-    "STABLEHLO_RSQRT": Active(ActiveType.ACTIVE_RSQRT),
-    "SQUARE": Active(ActiveType.ACTIVE_SQUARE),
-    "SIN": Sin(),
-    "COS": Cos(),
-    "STABLEHLO_COSINE": Cos(),
-    "FLOOR": Floor(),
-    "STABLEHLO_FLOOR": Floor(),
-    "CEIL": Ceil(),
+    **dict.fromkeys(("ABS", "STABLEHLO_ABS"), Active(ActiveType.ACTIVE_ABSVAL)),
+    **dict.fromkeys(("EXP", "STABLEHLO_EXPONENTIAL"), Active(ActiveType.ACTIVE_EXP)),
+    **dict.fromkeys(("LOG", "STABLEHLO_LOG"), Active(ActiveType.ACTIVE_LN)),
+    **dict.fromkeys(("RSQRT", "STABLEHLO_RSQRT"), Active(ActiveType.ACTIVE_RSQRT)),
+    **{"SQRT": Active(ActiveType.ACTIVE_SQRT), "SQUARE": Active(ActiveType.ACTIVE_SQUARE)},
+    **{"SIN": Sin(), "COS": Cos(), "STABLEHLO_COSINE": Cos()},
+    **{"FLOOR": Floor(), "STABLEHLO_FLOOR": Floor(), "CEIL": Ceil()},
 }
 
 

@@ -71,25 +71,26 @@ def broadcast_shape(*values: Value) -> tuple[int, ...]:
     return emit.broadcast_shape(*(static(value.shape) for value in values))
 
 
-def window_padding(
-    node: TfliteNode,
-    extents: tuple[int, int],
-    kernels: tuple[int, int],
-    strides: tuple[int, int],
-    dilations: tuple[int, int],
-) -> tuple[int, int, int, int]:
-    """Padding (top, bottom, left, right) of a window operator, from its SAME or VALID."""
+Order = tuple[int, ...]
+
+
+def window_padding(node: TfliteNode, extents: Order, kernels: Order, strides: Order, dilations: Order) -> Order:
+    """Padding (top, bottom, left, right) of a window over height and width, from SAME or VALID."""
     for name, numbers in (("kernel", kernels), ("stride", strides), ("dilation", dilations)):
         if min(numbers) < 1:
             raise node.fail(INVALID_NODE, f"{name} {numbers} must be at least 1")
+    return same_or_valid_padding(node, extents, kernels, strides, dilations)
+
+
+def same_or_valid_padding(node: TfliteNode, extents: Order, kernels: Order, strides: Order, dilations: Order) -> Order:
+    """Padding before and after each axis of a window, from the option SAME or VALID."""
     padding = node.option("padding")
     if padding == 1:
-        return 0, 0, 0, 0
+        return (0,) * (2 * len(extents))
     if padding != 0:
         raise node.fail(INVALID_NODE, f"padding is {padding}, neither SAME (0) nor VALID (1)")
-    top, bottom = functions.same_padding(extents[0], kernels[0], strides[0], dilations[0])
-    left, right = functions.same_padding(extents[1], kernels[1], strides[1], dilations[1])
-    return top, bottom, left, right
+    numbers = zip(extents, kernels, strides, dilations, strict=True)
+    return tuple(pad for axis in numbers for pad in functions.same_padding(*axis))
 
 
 def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[int]) -> Value | None:

@@ -130,11 +130,8 @@ class TfliteNode:
 
     def permute(self, index: int, order: tuple[int, ...]) -> Value:
         """An input with its axes in another order: a constant at conversion time, else by a Permute that is reused."""
-        tensor = self.tensor(index)
-        if self.rank(index) != len(order):
-            shape = list(self.shape(index))
-            raise self.fail(INVALID_NODE, f"input {index} {shape} must have rank {len(order)}")
-        return self.tensors.permute(tensor, order, annotated=self.is_quantized)
+        self.shape_of_rank(index, len(order))
+        return self.tensors.permute(self.tensor(index), order, annotated=self.is_quantized)
 
     def is_constant(self, index: int) -> bool:
         """Return True if an input is given and constant."""
@@ -192,6 +189,13 @@ class TfliteNode:
     def shape(self, index: int) -> tuple[int, ...]:
         """Extents of an input; () for rank 0."""
         return self.tensors.shape(self.tensor(index))
+
+    def shape_of_rank(self, index: int, rank: int) -> tuple[int, ...]:
+        """Extents of an input that must have a rank."""
+        shape = self.shape(index)
+        if len(shape) != rank:
+            raise self.fail(INVALID_NODE, f"input {index} {list(shape)} must have rank {rank}")
+        return shape
 
     def rank(self, index: int) -> int:
         """Number of axes of an input."""

@@ -6,6 +6,7 @@ Other modules use the FlatBuffers accessors of the ``tflite`` package only throu
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -203,9 +204,7 @@ class ModelFile:
         raw = self.buffer(tensor.buffer)
         if raw is None or tensor.is_variable:
             return None
-        count = 1
-        for extent in tensor.shape:
-            count *= extent
+        count = math.prod(tensor.shape)
         itemsize = np.dtype(_NUMPY[tensor.type]).itemsize if tensor.type in _NUMPY else 0
         expected = -(-count // 2) if tensor.type == "INT4" else count * itemsize
         if expected == 0 and count:

@@ -8,7 +8,7 @@ from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Squeeze
 from tpuconvert.schema.types import I32
 
@@ -31,8 +31,7 @@ def reduce(node: TfliteNode, g: Graph) -> Value:
     keep = bool(node.option("keep_dims", False))
     if not axes:
         return x
-    op = Reduce(method=_METHODS[node.op_type], axis_list=axes, axis_num=len(axes), keep_dims=keep)
-    return emit.cast(g, g.add(op, emit.as_float(g, x)), x.dtype)
+    return emit.cast(g, emit.reduce(g, _METHODS[node.op_type], emit.as_float(g, x), axes, keep), x.dtype)
 
 
 @tflite_op("ARG_MAX", "ARG_MIN", kind=Kind.DIRECT)

@@ -7,6 +7,8 @@ maximum, minimum) gathers the operands for the data, in as many rounds as one po
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +22,26 @@ from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import Array, DType
 
-COMBINATIONS: dict[str, tuple[Op, float]] = {
-    **{"ADD": (Add(), 0.0), "MUL": (Mul(), 1.0), "MAXIMUM": (Max(), -math.inf), "MINIMUM": (Min(), math.inf)}
+
+class Combination(NamedTuple):
+    """Binary operator of a reduction, its neutral element, and the reduction itself."""
+
+    op: Op
+    neutral: float
+    method: ReduceMethodType
+
+
+COMBINATIONS = {
+    "ADD": Combination(Add(), 0.0, ReduceMethodType.REDUCE_SUM),
+    "MUL": Combination(Mul(), 1.0, ReduceMethodType.REDUCE_PROD),
+    "MAXIMUM": Combination(Max(), -math.inf, ReduceMethodType.REDUCE_MAX),
+    "MINIMUM": Combination(Min(), math.inf, ReduceMethodType.REDUCE_MIN),
 }
-"""Binary operator of each reduction, and its neutral element."""
+
+Order = tuple[int, ...]
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SEGMENTS = {
@@ -53,7 +68,7 @@ def replace_rows(node: TfliteNode, data: Value, updates: Value, targets: Array) 
 
 def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, function: str) -> Value:
     """Combine rows of [M, W] at constant positions with the rows of ``updates`` [K, W]."""
-    g, (op, number) = node.graph, COMBINATIONS[function]
+    g, (op, number, _) = node.graph, COMBINATIONS[function]
     order = np.argsort(targets, kind="stable")
     turn = np.empty(targets.size, np.int64)
     turn[order] = np.arange(targets.size) - np.searchsorted(targets[order], targets[order])
@@ -144,7 +159,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     rows_of_x = reshape(g, x, (numbers.size, width))
     table = gather_at(node, emit.concat(g, [neutral_row(g, number, width, x.dtype), rows_of_x], 0), 0, source)
     grouped = emit.as_float(g, reshape(g, table, (count, most, width)))
-    result = emit.cast(g, g.add(Reduce(method=method, axis_list=(1,), axis_num=1, keep_dims=False), grouped), x.dtype)
+    result = emit.cast(g, emit.reduce(g, method, grouped, (1,), keep_dims=False), x.dtype)
     return reshape(g, result, (count, *shape[leading:]))
 
 
@@ -171,7 +186,7 @@ def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
     shape, update_shape, indices = node.shape(0), node.shape(2), node.constant(1)
     window, inserted = node.option("update_window_dims", ()), node.option("inserted_window_dims", ())
     axes, vector = node.option("scatter_dims_to_operand_dims", ()), node.option("index_vector_dim")
-    table = indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
+    table = index_tuples(indices, vector)
     batch = [axis for axis in range(len(update_shape)) if axis not in window]
     kept = [axis for axis in range(len(shape)) if axis not in inserted]
     fits = table.shape[-1] == len(axes) and tuple(update_shape[axis] for axis in batch) == table.shape[:-1]
@@ -179,12 +194,34 @@ def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
     if not fits or not inside_updates or len(window) != len(kept) or any(not 0 <= axis < len(shape) for axis in axes):
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)}, updates {list(update_shape)}, {list(shape)}")
     node.check_size([len(shape), *update_shape])
-    positions = np.indices(update_shape).reshape(len(update_shape), -1)
-    starts = table[tuple(positions[axis] for axis in batch)].astype(np.int64)
-    target = np.zeros((len(shape), positions.shape[1]), np.int64)
-    for number, axis in enumerate(axes):
-        target[axis] = starts[..., number]
-    for axis, update_axis in zip(kept, window, strict=True):
-        target[axis] += positions[update_axis]
+    target = box_elements(table, axes, update_shape, batch, dict(zip(kept, window, strict=True)), len(shape))
     inside = ((target >= 0) & (target < np.asarray(shape)[:, None])).all(0)
     return flat_indices(node, target[:, inside].T, shape), np.flatnonzero(inside)
+
+
+def index_tuples(indices: Array, vector: int) -> Array:
+    """The indices of a StableHLO gather or scatter with their tuples, stored along the axis ``vector``, last."""
+    return indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
+
+
+def box_elements(
+    table: Array, axes: Order, extents: Order, batch: Sequence[int], inside: dict[int, int], rank: int
+) -> Array:
+    """Positions [rank, elements] in a tensor of all elements of boxes.
+
+    Args:
+        table: index tuples of the boxes' starts.
+        axes: axis of the tensor per number of a tuple.
+        extents: of the tensor of all boxes.
+        batch: its axes that count boxes.
+        inside: for an axis of the tensor, the axis of ``extents`` along it inside a box.
+        rank: of the tensor.
+    """
+    positions = np.indices(extents).reshape(len(extents), -1)
+    starts = table[tuple(positions[axis] for axis in batch)].astype(np.int64)
+    target = np.zeros((rank, positions.shape[1]), np.int64)
+    for number, axis in enumerate(axes):
+        target[axis] = starts[..., number]
+    for axis, position in inside.items():
+        target[axis] += positions[position]
+    return target

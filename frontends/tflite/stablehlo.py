@@ -12,7 +12,7 @@ from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.gather import clamp_indices, cut, gather, gather_at, insert_between, pad_or_crop
 from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.frontends.tflite.scatter_update import flat_indices
+from tpuconvert.frontends.tflite.scatter_update import box_elements, flat_indices, index_tuples
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -191,20 +191,15 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
 def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], batch_axes: list[int]) -> Value:
     shape, sizes, axes = node.shape(0), node.option("slice_sizes", ()), node.option("start_index_map", ())
     vector, offset, indices = node.option("index_vector_dim"), node.option("offset_dims", ()), node.constant(1)
-    table = indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
     extents = [0] * (len(batch) + len(offset))
     for axis, extent in zip(batch_axes, batch, strict=True):
         extents[axis] = extent
     for place, axis in zip(offset, kept, strict=True):
         extents[place] = sizes[axis]
     node.check_size([len(shape), *extents])
-    positions = np.indices(extents).reshape(len(extents), -1)
-    starts = table[tuple(positions[axis] for axis in batch_axes)].astype(np.int64)
-    target = np.zeros((len(shape), positions.shape[1]), np.int64)
-    for number, axis in enumerate(axes):
-        target[axis] = np.clip(starts[..., number], 0, shape[axis] - sizes[axis])
-    for place, axis in zip(offset, kept, strict=True):
-        target[axis] += positions[place]
-    flat = flat_indices(node, target.T, shape)
+    highest = [shape[axis] - sizes[axis] for axis in axes]
+    starts = np.clip(index_tuples(indices, vector).astype(np.int64), 0, highest)
+    inside = dict(zip(kept, offset, strict=True))
+    flat = flat_indices(node, box_elements(starts, axes, tuple(extents), batch_axes, inside, len(shape)).T, shape)
     x = reshape(node.graph, node.input(0), (math.prod(shape),))
     return reshape(node.graph, gather_at(node, x, 0, flat), extents)

@@ -14,7 +14,6 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 
 
 @tflite_op("SVDF", limits="constant weights")
@@ -43,9 +42,8 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         node.set_state(4, reshape(g, every, (batch, filters * length)))
         memory = g.add(Mul(), every, emit.float_constant(g, time[None], "time_weights"))
     units = filters // rank
-    total = Reduce(method=ReduceMethodType.REDUCE_SUM, axis_list=(2,), axis_num=1, keep_dims=False)
     filled = 1 if before is None else length
-    y = g.add(total, reshape(g, memory, (batch, units, rank * filled)))
+    y = emit.total(g, reshape(g, memory, (batch, units, rank * filled)), (2,), keep_dims=False)
     if node.has_input(3):
         y = g.add(Add(), y, emit.float_constant(g, node.real(3).reshape(1, units), "bias"))
     return node.activate(y)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.gather import insert_between, pad_or_crop
 from tpuconvert.frontends.tflite.layout import NCDHW, Permuted
-from tpuconvert.frontends.tflite.lowering import bias
+from tpuconvert.frontends.tflite.lowering import bias, same_or_valid_padding
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
@@ -25,33 +25,16 @@ def _three(node: TfliteNode, pattern: str, default: int = 0) -> Three:
     return depth, height, width
 
 
-def _pads(
-    node: TfliteNode, extents: tuple[int, ...], kernel: tuple[int, ...], strides: Three, dilations: Three
-) -> list[tuple[int, int]]:
-    padding = node.option("padding")
-    if padding not in (0, 1):
-        raise node.fail(INVALID_NODE, f"padding is {padding}, neither SAME (0) nor VALID (1)")
-    if padding == 1:
-        return [(0, 0)] * 3
-    return [functions.same_padding(*numbers) for numbers in zip(extents, kernel, strides, dilations, strict=True)]
-
-
-def _check(node: TfliteNode, data: int) -> None:
-    for index in (data, 1):
-        if node.rank(index) != 5:
-            raise node.fail(INVALID_NODE, f"input {index} {list(node.shape(index))} must have rank 5")
-
-
 @tflite_op("CONV_3D", kind=Kind.DIRECT)
 def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
     """Convolution of a volume; fewer weight channels than data channels mean groups."""
-    _check(node, 0)
-    *kernel, ic, oc = node.shape(1)
-    channels = node.shape(0)[4]
+    *extents, channels = node.shape_of_rank(0, 5)[1:]
+    *kernel, ic, oc = node.shape_of_rank(1, 5)
     if not ic or not channels or channels % ic or oc % (channels // ic):
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit {channels} channels")
     strides, dilations = _three(node, "stride_{}"), _three(node, "dilation_{}_factor", 1)
-    (front, back), (top, bottom), (left, right) = _pads(node, node.shape(0)[1:4], tuple(kernel), strides, dilations)
+    pads = same_or_valid_padding(node, tuple(extents), tuple(kernel), strides, dilations)
+    front, back, top, bottom, left, right = pads
     op = Conv3d(channels // ic, dilations, (front, back, top, bottom, left, right), strides)
     weights = node.permute(1, (4, 3, 0, 1, 2))
     y = g.add(op, node.permute(0, NCDHW), weights, bias(node, 2, 0, 1, (1, oc, 1, 1, 1)))
@@ -61,18 +44,17 @@ def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
 @tflite_op("CONV_3D_TRANSPOSE", limits="a constant output shape and weights")
 def conv_3d_transpose(node: TfliteNode, g: Graph) -> Permuted:
     """Transposed convolution of a volume: zeros between the elements, then a convolution with mirrored weights."""
-    _check(node, 2)
-    target, (*kernel, oc, ic), shape = node.ints(0), node.shape(1), node.shape(2)
+    shape, (*kernel, oc, ic), target = node.shape_of_rank(2, 5), node.shape_of_rank(1, 5), node.ints(0)
     if len(target) != 5 or target[4] != oc or ic != shape[4] or target[0] != shape[0]:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))}, input {list(shape)}, output {list(target)}")
     strides, dilations = _three(node, "stride_{}"), _three(node, "dilation_{}_factor", 1)
-    cuts = _pads(node, target[1:4], tuple(kernel), strides, dilations)
+    cuts = same_or_valid_padding(node, target[1:4], tuple(kernel), strides, dilations)[::2]
     low, high = [0, 0], [0, 0]
     for axis in range(3):
         reach = dilations[axis] * (kernel[axis] - 1)
         grown = (shape[1 + axis] - 1) * strides[axis] + 1
-        low.append(reach - cuts[axis][0])
-        high.append(target[1 + axis] - grown + cuts[axis][0])
+        low.append(reach - cuts[axis])
+        high.append(target[1 + axis] - grown + cuts[axis])
     x = pad_or_crop(g, insert_between(g, node.permute(2, NCDHW), (1, 1, *strides)), low, high, 0.0)
     mirrored = node.real(1)[::-1, ::-1, ::-1].transpose(3, 4, 0, 1, 2)
     weights = emit.float_constant(g, np.ascontiguousarray(mirrored), "mirrored")

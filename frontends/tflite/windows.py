@@ -16,25 +16,11 @@ from tpuconvert.frontends.tflite.subgraph_functions import combination_of, is_de
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.ordering import Sort
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import I32
 
-_METHODS = {
-    "ADD": ReduceMethodType.REDUCE_SUM,
-    "MUL": ReduceMethodType.REDUCE_PROD,
-    "MAXIMUM": ReduceMethodType.REDUCE_MAX,
-    "MINIMUM": ReduceMethodType.REDUCE_MIN,
-}
 _LARGEST = float(np.finfo(np.float32).max)
-_FUNCTIONS = (
-    "",
-    "ADD",
-    "MUL",
-    "MINIMUM",
-    "MAXIMUM",
-    "MINIMUM",
-    "MAXIMUM",
-)  # the last two are ALL and ANY of Boolean tensors
+# The last two are ALL and ANY of Boolean tensors.
+_FUNCTIONS = ("", "ADD", "MUL", "MINIMUM", "MAXIMUM", "MINIMUM", "MAXIMUM")
 
 
 @tflite_op("REDUCE_WINDOW")
@@ -79,7 +65,7 @@ def _reduce_windows(
     if sum(shape) > node.tensors.file.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"windows {list(shape)} have too many positions")
     first, x = node.scalar(1), node.input(0)
-    op, _ = COMBINATIONS[function]
+    op = COMBINATIONS[function].op
     x = pad_or_crop(g, insert_between(g, emit.as_float(g, x), spreads, first), margins[::2], margins[1::2], first)
     for axis in range(rank):
         reach = dilations[axis] * (shape[axis] - 1)
@@ -101,7 +87,7 @@ def _reduce_windows(
 def _combine_with_initial(node: TfliteNode, function: str, x: Value) -> Value:
     """Combine the result with the initial value (input 1), unless that is the neutral element."""
     g, dtype, first = node.graph, node.input(0).dtype, node.scalar(1)
-    op, neutral = COMBINATIONS[function]
+    op, neutral, _ = COMBINATIONS[function]
     ends = (float(dtype.min), float(dtype.max)) if dtype.is_integer else (-_LARGEST, _LARGEST)
     if first == neutral or first == {-math.inf: ends[0], math.inf: ends[1]}.get(neutral):
         return x
@@ -118,9 +104,7 @@ def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
     axes = node.axes(node.option("dimensions", ()), node.rank(0))
     if not axes:
         return x
-    reduced = g.add(
-        Reduce(method=_METHODS[function], axis_list=axes, axis_num=len(axes), keep_dims=False), emit.as_float(g, x)
-    )
+    reduced = emit.reduce(g, COMBINATIONS[function].method, emit.as_float(g, x), axes, keep_dims=False)
     return emit.cast(g, _combine_with_initial(node, function, reduced), x.dtype)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
-from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
+from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering, requant_int32
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
     TFLITE_ONCE,
@@ -22,7 +22,7 @@ from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
 from tpuconvert.schema.ops.copy import Copy
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.requant_int32 import RequantMode
 from tpuconvert.schema.types import I32, Scalar
 
 
@@ -131,13 +131,7 @@ def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> 
         integers, offset = lowering.quantized(value), -value.quant.zero_point[0] * factor
         terms.append(plain_rescale(lowering, integers, factor << 9, 22, f"{name}:operand{index}", I32, offset=offset))
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
-    op = RequantInt32(
-        multiplier_val=1,
-        shift_val=-shift,
-        offset_val=params.zero_point[0],
-        mode=RequantMode.MULTIPLIER_SHIFT,
-        out_dtype=params.dtype,
-    )
+    op = requant_int32([(1, -shift)], RequantMode.MULTIPLIER_SHIFT, params.dtype, params.zero_point[:1])
     return with_params((lowering.g.add(op, total, name=name),), params)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.optimizer.quantize.lower_shared import geometry, result_params, with_params
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, requant_int32
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, join_bytes, source_of, split_bytes
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
@@ -117,20 +117,11 @@ def _exact_op(node: Node, has_bias: bool) -> Op:
 
 def short_rescale(factors: list[float], params: QuantParams) -> RequantInt32:
     """Rescale of 64-bit sums: multipliers of 15 bits, one rounding (``half_up``)."""
-    pairs = [multiplier_shift(factor) for factor in factors]
-    multipliers = tuple((m + (1 << 15)) >> 16 if m < 0x7FFF0000 else 0x7FFF for m, _ in pairs)
-    shifts = tuple(exponent - 15 for _, exponent in pairs)
-    many = len(pairs) > 1
-    return RequantInt32(
-        is_mul_shift_pc=many,
-        multiplier_val=1 if many else multipliers[0],
-        shift_val=0 if many else shifts[0],
-        multiplier_vec=multipliers if many else (),
-        shift_vec=shifts if many else (),
-        offset_val=params.zero_point[0],
-        mode=RequantMode.MULTIPLIER_SHIFT,
-        out_dtype=params.dtype,
-    )
+    pairs = [
+        ((multiplier + (1 << 15)) >> 16 if multiplier < 0x7FFF0000 else 0x7FFF, exponent - 15)
+        for multiplier, exponent in map(multiplier_shift, factors)
+    ]
+    return requant_int32(pairs, RequantMode.MULTIPLIER_SHIFT, params.dtype, params.zero_point[:1])
 
 
 @form_of("BATCH_MATMUL")

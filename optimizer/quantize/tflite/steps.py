@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.lowering import Lowering
+from tpuconvert.optimizer.quantize.lowering import Lowering, requant_int32
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift, RoundingMode
@@ -15,7 +15,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.requant_int32 import RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, DType, QuantParams, Scalar
 
@@ -84,13 +84,8 @@ def plain_rescale(
     """
     once = lowering.rescale == TFLITE_ONCE and dtype is not I32 and x.dtype.bits > 8
     narrow = dtype is U8 and not once
-    op = RequantInt32(
-        multiplier_val=multiplier,
-        shift_val=shift - 31 if once else shift,
-        offset_val=offset,
-        mode=RequantMode.MULTIPLIER_SHIFT if once else RequantMode.TFLITE_LSHIFT,
-        out_dtype=I16 if narrow else dtype,
-    )
+    mode = RequantMode.MULTIPLIER_SHIFT if once else RequantMode.TFLITE_LSHIFT
+    op = requant_int32([(multiplier, shift - 31 if once else shift)], mode, I16 if narrow else dtype, [offset])
     result = lowering.g.add(op, x, name=f"{name}:int16" if narrow else name)
     return lowering.g.add(Cast(out_dtype=U8), result, name=name) if narrow else result
 
