@@ -1,7 +1,6 @@
 """Layers of the SSD family of detectors."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,10 +20,10 @@ def prior_box(node: CaffeNode, g: Graph) -> Value:
     plane, image = node.shape(0), node.shape(1)
     if len(plane) != 4 or len(image) != 4:
         raise node.fail(f"bottoms of shape {list(plane)} and {list(image)}", "both need four axes", INVALID_NODE)
-    grid = _grid(node, p, plane[2:], image[2:])
+    y, x, extents = _grid(node, p, plane[2:], image[2:])
     sizes = _box_sizes(node, p)
-    node.budget((2, grid.rows * grid.columns * len(sizes) * 4), "prior boxes")
-    boxes = _place(grid, sizes)
+    node.budget((2, y.size * x.size * len(sizes) * 4), "prior boxes")
+    boxes = _place(y, x, extents, sizes)
     if p.flag("clip"):
         boxes = np.clip(boxes, 0, 1)
     variances = p.floats("variance") or (0.1,)
@@ -34,33 +33,23 @@ def prior_box(node: CaffeNode, g: Graph) -> Value:
     return node.constant(np.stack([boxes, spread]).reshape(1, 2, -1), "priors")
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """Centers of the boxes. Units: pixels of the image."""
-
-    rows: int
-    columns: int
-    step_y: float
-    step_x: float
-    height: int
-    width: int
-    offset: float
-
-
-def _grid(node: CaffeNode, p: Parameters, plane: tuple[int, ...], image: tuple[int, ...]) -> _Grid:
-    height, width = image
+def _grid(
+    node: CaffeNode, p: Parameters, plane: tuple[int, ...], image: tuple[int, ...]
+) -> tuple[Array, Array, tuple[int, ...]]:
+    """Centers of the boxes along height and width, and the extents of the image; in pixels of the image."""
     if p.has("img_size"):
-        height = width = p.whole("img_size")
+        image = (p.whole("img_size"),) * 2
     elif p.has("img_h") or p.has("img_w"):
-        height, width = p.whole("img_h"), p.whole("img_w")
-    step_y, step_x = height / plane[0], width / plane[1]
+        image = (p.whole("img_h"), p.whole("img_w"))
+    steps = (image[0] / plane[0], image[1] / plane[1])
     if p.has("step"):
-        step_y = step_x = p.number("step")
+        steps = (p.number("step"),) * 2
     elif p.has("step_h") or p.has("step_w"):
-        step_y, step_x = p.number("step_h"), p.number("step_w")
-    if min(height, width) < 1 or min(step_y, step_x) <= 0:
+        steps = (p.number("step_h"), p.number("step_w"))
+    if min(image) < 1 or min(steps) <= 0:
         raise node.fail("image extents and steps must be positive", kind=INVALID_NODE)
-    return _Grid(plane[0], plane[1], step_y, step_x, height, width, p.number("offset"))
+    y, x = ((np.arange(extent) + p.number("offset")) * step for extent, step in zip(plane, steps, strict=True))
+    return y, x, image
 
 
 def _box_sizes(node: CaffeNode, p: Parameters) -> list[tuple[float, float]]:
@@ -86,19 +75,16 @@ def _box_sizes(node: CaffeNode, p: Parameters) -> list[tuple[float, float]]:
     return sizes
 
 
-def _place(grid: _Grid, sizes: list[tuple[float, float]]) -> Array:
+def _place(y: Array, x: Array, image: tuple[int, ...], sizes: list[tuple[float, float]]) -> Array:
     """Corners [boxes, 4] as fractions of the image: rows, columns, then sizes."""
-    x = (np.arange(grid.columns) + grid.offset) * grid.step_x
-    y = (np.arange(grid.rows) + grid.offset) * grid.step_y
-    half = np.asarray(sizes) / 2
-    centre_x = np.broadcast_to(x[None, :, None], (grid.rows, grid.columns, len(sizes)))
-    centre_y = np.broadcast_to(y[:, None, None], centre_x.shape)
+    center_x, center_y, _ = np.broadcast_arrays(x[None, :, None], y[:, None, None], np.zeros(len(sizes)))
+    half, (height, width) = np.asarray(sizes) / 2, image
     corners = np.stack(
         [
-            (centre_x - half[:, 0]) / grid.width,
-            (centre_y - half[:, 1]) / grid.height,
-            (centre_x + half[:, 0]) / grid.width,
-            (centre_y + half[:, 1]) / grid.height,
+            (center_x - half[:, 0]) / width,
+            (center_y - half[:, 1]) / height,
+            (center_x + half[:, 0]) / width,
+            (center_y + half[:, 1]) / height,
         ],
         axis=-1,
     )

@@ -67,10 +67,11 @@ class Parameters:
         """An integer."""
         return int(self._one(name))
 
-    def pair(self, name: str) -> tuple[int, int]:
-        """Two integers for height and width: ``name_h`` and ``name_w`` if one of them is given, else ``name`` twice."""
-        if self.has(f"{name}_h") or self.has(f"{name}_w"):
-            return self.whole(f"{name}_h"), self.whole(f"{name}_w")
+    def pair(self, name: str, prefix: str = "") -> tuple[int, int]:
+        """Height and width: ``prefix_h`` and ``prefix_w`` if one of them is given, else ``name`` twice."""
+        height, width = f"{prefix or name}_h", f"{prefix or name}_w"
+        if self.has(height) or self.has(width):
+            return self.whole(height), self.whole(width)
         return self.whole(name), self.whole(name)
 
     def number(self, name: str) -> float:

@@ -84,17 +84,25 @@ def _with_empty_windows(node: CaffeNode, g: Graph, y: Value, method: str) -> Val
 def _windows(node: CaffeNode, p: Parameters, kind: PoolType, strides: tuple[int, int], pads: tuple[int, int]) -> Pool:
     if not (p.has("kernel_h") or p.has("kernel_w")):
         p.require("kernel_size")
-    kernel = (
-        (p.whole("kernel_h"), p.whole("kernel_w"))
-        if p.has("kernel_h") or p.has("kernel_w")
-        else (p.whole("kernel_size"),) * 2
-    )
+    kernel = p.pair("kernel_size", "kernel")
     if min(kernel) < 1 or min(strides) < 1:
         raise node.fail("kernel_size and stride must be 1 or more", kind=INVALID_NODE)
     if pads[0] >= kernel[0] or pads[1] >= kernel[1]:
         raise node.fail(f"pad {list(pads)} must be below the kernel {list(kernel)}", kind=INVALID_NODE)
     if any(pads) and p.choice("pool") == _STOCHASTIC:
         raise node.fail(f"pad {list(pads)} with pool STOCHASTIC", "supported: MAX and AVE with pad", INVALID_NODE)
+    return _pool_op(kind, kernel, strides, pads, ceil_mode=_rounds_up(p), count_padding=True)
+
+
+def _pool_op(
+    kind: PoolType,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[int, int],
+    *,
+    ceil_mode: bool,
+    count_padding: bool,
+) -> Pool:
     return Pool(
         stride_h=strides[0],
         stride_w=strides[1],
@@ -103,8 +111,8 @@ def _windows(node: CaffeNode, p: Parameters, kind: PoolType, strides: tuple[int,
         kernel_h=kernel[0],
         kernel_w=kernel[1],
         pooling_type=kind,
-        is_ceil_mode=_rounds_up(p),
-        is_ave_count_zero_pad=True,
+        is_ceil_mode=ceil_mode,
+        is_ave_count_zero_pad=count_padding,
         ensure_pool_image=any(pads),  # Caffe drops a window that begins past the image only with padding
     )
 
@@ -169,17 +177,7 @@ def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
         bins = 2**level
         kernel = (-(-height // bins), -(-width // bins))
         pads = ((kernel[0] * bins - height + 1) // 2, (kernel[1] * bins - width + 1) // 2)
-        op = Pool(
-            stride_h=kernel[0],
-            stride_w=kernel[1],
-            pad_h=pads[0],
-            pad_w=pads[1],
-            kernel_h=kernel[0],
-            kernel_w=kernel[1],
-            pooling_type=_operator(method),
-            is_ceil_mode=True,
-            ensure_pool_image=any(pads),
-        )
+        op = _pool_op(_operator(method), kernel, kernel, pads, ceil_mode=True, count_padding=False)
         part = g.add(op, node.input(0))
         parts.append(emit.reshape(g, part, (batch, math.prod(part.type.static_shape[1:]))))
     return emit.concat(g, parts, 1)

@@ -33,12 +33,7 @@ _MOST_DIGITS = 400
 
 
 class TextSyntaxError(Exception):
-    """The text is not what the format allows. ``line`` and ``column`` count from 1."""
-
-    def __init__(self, message: str, line: int, column: int) -> None:
-        super().__init__(f"line {line}, column {column}: {message}")
-        self.line = line
-        self.column = column
+    """The text is malformed; the message begins with line and column, which count from 1."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,8 @@ class _Parser:
     def _fail(self, message: str, position: int | None = None) -> NoReturn:
         position = self._token.start if position is None else position
         line = self._line(position)
-        raise TextSyntaxError(message, line, position - self._line_starts[line - 1] + 1)
+        column = position - self._line_starts[line - 1] + 1
+        raise TextSyntaxError(f"line {line}, column {column}: {message}")
 
     def _describe_token(self) -> str:
         return "the end of the file" if self._token.kind == "end" else f"'{self._token.text}'"

@@ -73,12 +73,8 @@ def v1_to_current(layers: Sequence[Any]) -> Upgraded:
     """V1 layers in the current form."""
     upgraded: Upgraded = []
     for index, old in enumerate(layers):
-        new = new_message("LayerParameter")
-        _connect(new, old, old.name)
         type_name = old.DESCRIPTOR.enum_types_by_name["LayerType"].values_by_number[old.type].name
-        new.type = V1_TYPES[type_name]
-        new.blobs.extend(old.blobs)
-        _learning_rates(new, old.blobs_lr, old.weight_decay)
+        new = _new_layer(old, old, V1_TYPES[type_name])
         for position, shared in enumerate(old.param):
             _spec(new, position).name = shared
         for known, value in old.ListFields():
@@ -97,11 +93,7 @@ def v0_to_current(layers: Sequence[Any]) -> Upgraded:
         if old.type == "padding" and len(outer.bottom) == 1 and len(outer.top) == 1:
             padding[outer.top[0]] = outer
             continue
-        new = new_message("LayerParameter")
-        _connect(new, outer, old.name)
-        new.type = V0_TYPES.get(old.type, old.type)
-        new.blobs.extend(old.blobs)
-        _learning_rates(new, old.blobs_lr, old.weight_decay)
+        new = _new_layer(outer, old, V0_TYPES.get(old.type, old.type))
         dropped = _v0_parameters(new, old)
         dropped += _absorb_padding(new, padding)
         upgraded.append((index, new, dropped))
@@ -143,17 +135,18 @@ def _absorb_padding(new: Any, padding: dict[str, Any]) -> list[str]:
     return dropped
 
 
-def _connect(new: Any, old: Any, name: str) -> None:
-    new.name = name
-    new.bottom.extend(old.bottom)
-    new.top.extend(old.top)
-
-
-def _learning_rates(new: Any, rates: Sequence[float], decays: Sequence[float]) -> None:
-    for position, rate in enumerate(rates):
+def _new_layer(outer: Any, old: Any, type_name: str) -> Any:
+    """A layer with the connections of ``outer``, and the name, blobs and learning rates of ``old``."""
+    new = new_message("LayerParameter")
+    new.name, new.type = old.name, type_name
+    new.bottom.extend(outer.bottom)
+    new.top.extend(outer.top)
+    new.blobs.extend(old.blobs)
+    for position, rate in enumerate(old.blobs_lr):
         _spec(new, position).lr_mult = rate
-    for position, decay in enumerate(decays):
+    for position, decay in enumerate(old.weight_decay):
         _spec(new, position).decay_mult = decay
+    return new
 
 
 def _spec(new: Any, position: int) -> Any:

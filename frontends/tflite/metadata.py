@@ -150,9 +150,8 @@ class _Files:
 
     def __init__(self, file: ModelFile) -> None:
         self.notes: list[str] = []
-        self._archive: zipfile.ZipFile | None = None
         try:
-            self._archive = zipfile.ZipFile(io.BytesIO(file.view))
+            self._archive: zipfile.ZipFile | None = zipfile.ZipFile(io.BytesIO(file.view))
         except (zipfile.BadZipFile, ValueError, OSError):  # most models have none
             self._archive = None
 
