@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
 from tpuconvert.schema.ops.compare import Eqs, Gts, Lts, Ne, Nes
@@ -150,6 +151,14 @@ def power(g: Graph, x: Value, y: Value) -> Value:
 
 
 # Sums
+
+
+def chain(g: Graph, op: Op, values: Sequence[Value]) -> Value:
+    """Combine values by a binary operator, from the first to the last."""
+    total, *rest = values
+    for value in rest:
+        total = g.add(op, total, value)
+    return total
 
 
 def multiply_along_axis(g: Graph, x: Value, axis: int, matrix: Array) -> Value:

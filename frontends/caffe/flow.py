@@ -14,7 +14,7 @@ from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Ges, Lts
-from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.permute import Permute
@@ -37,7 +37,7 @@ def accum(node: CaffeNode, g: Graph) -> Value:
     if count < 1:
         raise node.fail("no tensor besides the one that says the size", kind=INVALID_NODE)
     parts = [x if x.type.static_shape[2:] == size else g.add(op, x) for x in node.inputs[:count]]
-    return g.add(Concat(1), *parts) if count > 1 else parts[0]
+    return emit.concat(g, parts, 1)
 
 
 def _planes(node: CaffeNode) -> list[tuple[int, int]]:

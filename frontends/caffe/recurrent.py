@@ -104,7 +104,7 @@ def _unroll(
     for x, goes_on in zip(sequence.steps, sequence.goes_on, strict=True):
         result, states = step(x, [g.add(Mul(), state, goes_on) for state in states])
         results.append(emit.reshape(g, result, (1, *result.type.static_shape)))
-    y = g.add(Concat(0), *results) if len(results) > 1 else results[0]
+    y = emit.concat(g, results, 0)
     return [y, *(emit.reshape(g, state, (1, *state.type.static_shape)) for state in states * sequence.gives_states)]
 
 

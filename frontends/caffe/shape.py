@@ -75,9 +75,7 @@ def concat(node: CaffeNode, g: Graph) -> Value:
     """Concatenate tensors along an axis."""
     p = node.params("concat_param")
     axis = node.axis(p.whole("concat_dim" if p.has("concat_dim") else "axis"), len(node.shape(0)))
-    if node.input_count == 1:
-        return node.input(0)
-    return g.add(Concat(axis), *node.inputs)
+    return emit.concat(g, node.inputs, axis)
 
 
 @caffe_op("Slice", kind=Kind.DIRECT)

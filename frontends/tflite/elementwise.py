@@ -89,10 +89,7 @@ def squared_difference(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("ADD_N", kind=Kind.DIRECT)
 def add_n(node: TfliteNode, g: Graph) -> Value:
     """The sum of tensors of one shape."""
-    total, *rest = node.values()
-    for value in rest:
-        total = g.add(Add(), total, value)
-    return total
+    return functions.chain(g, Add(), node.values())
 
 
 @tflite_op("POW", "STABLEHLO_POWER", limits="floating point")

@@ -68,8 +68,9 @@ class IntegerLstm:
                 return step
             return self._add(Add(), _SUM, step, self._add(MatrixMul(), _WIDE_SUM, output, recurrent))
 
+        states = indices.output_state, indices.cell_state
         return sequence.unroll(
-            steps, indices, lambda step, output, cell: self._step(total(step, output), cell), backwards
+            steps, states, lambda step, output, cell: self._step(total(step, output), cell), backwards
         )
 
     def _add(self, op: Op, quant: QuantParams, *inputs: Value) -> Value:

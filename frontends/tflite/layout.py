@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.graph import Value
-from tpuconvert.schema.types import Array, QuantParams
+from tpuconvert.schema.types import QuantParams
 
 NCHW = (0, 3, 1, 2)
 """Order that turns NHWC into NCHW: axis i of the result is axis ``NCHW[i]`` of the source."""
@@ -40,11 +40,6 @@ def name_suffix(order: tuple[int, ...]) -> str:
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     """Inverse of a permutation."""
     return tuple(int(axis) for axis in np.argsort(order))
-
-
-def permute_array(array: Array, order: tuple[int, ...]) -> Array:
-    """Permute the axes; the result is contiguous."""
-    return np.ascontiguousarray(array.transpose(order))
 
 
 def permute_quant(quant: QuantParams | None, order: tuple[int, ...]) -> QuantParams | None:

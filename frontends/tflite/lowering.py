@@ -127,11 +127,8 @@ def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[
     if not fits:  # 64-bit biases of 16-bit models: only the dequantized values are kept
         return g.constant(values, tensor.name)
     # The bias has the width of the accumulator of a 16-bit kernel, on which the requantization depends.
-    return g.constant(values, tensor.name, quant, stored if _is_16_bit(x) else stored.astype(np.int32))
-
-
-def _is_16_bit(quant: QuantParams | None) -> bool:
-    return quant is not None and quant.dtype is I16
+    is_16_bit = x is not None and x.dtype is I16
+    return g.constant(values, tensor.name, quant, stored if is_16_bit else stored.astype(np.int32))
 
 
 def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int) -> QuantParams | None:

@@ -56,6 +56,9 @@ _TINY = 1e-8  # added to the variance of a layer normalization inside the cell
 _NODES_PER_STEP = 24
 _ROUNDING_NODES = 32  # of the output before and of a projection, where weights are integers
 
+Advance = Callable[..., tuple[Value, ...]]
+"""Step of a cell: it maps an input and the states (None for zeros) to the next states, the output first."""
+
 
 class Sequence:
     """The steps of a sequence input, and their concatenation to one tensor. ``single`` is one step, rank 2."""
@@ -97,21 +100,25 @@ class Sequence:
         return steps
 
     def unroll(
-        self,
-        steps: tuple[Value, ...],
-        indices: InputIndices,
-        advance: Callable[[Value, Value | None, Value | None], tuple[Value, Value]],
-        backwards: bool,
+        self, steps: tuple[Value, ...], states: tuple[int, ...], advance: Advance, backwards: bool
     ) -> list[Value]:
-        """Outputs of a cell at every step, in the order of time. ``advance`` maps states to (output, cell)."""
-        output, cell = self.node.state(indices.output_state), self.node.state(indices.cell_state)
+        """Outputs of a cell at every step, in the order of time.
+
+        Args:
+            steps: inputs of the cell.
+            states: input indices of its states, the output first.
+            advance: one step of the cell.
+            backwards: the last step comes first.
+        """
+        current: tuple[Value | None, ...] = tuple(map(self.node.state, states))
         outputs: list[Value] = []
         for step in reversed(steps) if backwards else steps:
-            output, cell = advance(step, output, cell)
-            outputs.append(output)
-        assert output is not None and cell is not None, "a sequence has a step"
-        self.node.set_state(indices.output_state, output)
-        self.node.set_state(indices.cell_state, cell)
+            following = advance(step, *current)
+            outputs.append(following[0])
+            current = following
+        for index, state in zip(states, current, strict=True):
+            assert state is not None, "a sequence has a step"
+            self.node.set_state(index, state)
         return outputs[::-1] if backwards else outputs
 
     def join(self, steps: list[Value]) -> Value:
@@ -119,7 +126,7 @@ class Sequence:
         if self.single:
             return steps[0]
         size = static(steps[0].shape)[-1]
-        stacked = steps[0] if len(steps) == 1 else self.g.add(Concat(axis=0), *steps)
+        stacked = emit.concat(self.g, steps, 0)
         if self.time_major or self.batch == 1:
             shape = (self.time, self.batch, size) if self.time_major else (self.batch, self.time, size)
             return reshape(self.g, stacked, shape)
@@ -260,8 +267,9 @@ class _Lstm:
                 return step
             return g.add(Add(), step, g.add(MatrixMul(), _round(node, g, output, last), recurrent))
 
+        states = indices.output_state, indices.cell_state
         return sequence.unroll(
-            steps, indices, lambda step, output, cell: self._step(total(step, output), cell), backwards
+            steps, states, lambda step, output, cell: self._step(total(step, output), cell), backwards
         )
 
     def _bias(self, gate: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -341,14 +349,10 @@ def _simple_cell(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, 
     weights = _concat_weights(node, g, [first], "input_weights")
     recurrent = _concat_weights(node, g, [first + 1], "recurrent_weights")
     steps = sequence.project(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"), index=first)
-    output = node.state(first + 3)
-    outputs: list[Value] = []
-    for step in reversed(steps) if backwards else steps:
-        total = step
+
+    def advance(step: Value, output: Value | None) -> tuple[Value]:
         if output is not None:
-            total = g.add(Add(), step, g.add(MatrixMul(), _round(node, g, output, first + 1), recurrent))
-        output = total if function is None else g.add(function, total)
-        outputs.append(output)
-    assert output is not None, "a sequence has a step"
-    node.set_state(first + 3, output)
-    return outputs[::-1] if backwards else outputs
+            step = g.add(Add(), step, g.add(MatrixMul(), _round(node, g, output, first + 1), recurrent))
+        return (step if function is None else g.add(function, step),)
+
+    return sequence.unroll(steps, (first + 3,), advance, backwards)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends import functions
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.gather import cut, gather
 from tpuconvert.frontends.tflite.indexing import strided_index
@@ -193,10 +194,7 @@ def gather_nd(node: TfliteNode, g: Graph) -> Value:
     else:
         columns = _parts(g, reshape(g, node.input(1), (count, depth)), 1, (1,) * depth)
         terms = [g.add(Muls(Scalar(c.dtype, step)), c) for c, step in zip(columns, steps, strict=True)]
-        total = terms[0]
-        for term in terms[1:]:
-            total = g.add(Add(), total, term)
-        linear = reshape(g, total, (count,))
+        linear = reshape(g, functions.chain(g, Add(), terms), (count,))
     table = reshape(g, node.input(0), (math.prod(shape[:depth]), *rest))
     return reshape(g, gather(g, table, linear, 0), (*index_shape[:-1], *rest))
 

@@ -140,21 +140,15 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     """Gather boxes: constant indices gather elements, computed ones rows of one axis."""
     node.ignore_option("indices_are_sorted")  # a performance hint
     offset, collapsed = node.option("offset_dims", ()), node.option("collapsed_slice_dims", ())
-    axes, vector, sizes = (
-        node.option("start_index_map", ()),
-        node.option("index_vector_dim"),
-        node.option("slice_sizes", ()),
-    )
+    axes, vector = node.option("start_index_map", ()), node.option("index_vector_dim")
+    sizes = node.option("slice_sizes", ())
     shape, index_shape = node.shape(0), node.shape(1)
     batch = tuple(extent for axis, extent in enumerate(index_shape) if axis != vector)
     kept = [axis for axis in range(len(shape)) if axis not in collapsed]
     depth = index_shape[vector] if 0 <= vector < len(index_shape) else 1
     fits = len(sizes) == len(shape) and len(axes) == depth and len(offset) == len(kept)
-    if (
-        not fits
-        or any(not 0 <= axis < len(shape) for axis in axes)
-        or any(not 1 <= s <= e for s, e in zip(sizes, shape, strict=True))
-    ):
+    fits = fits and all(0 <= axis < len(shape) for axis in axes)
+    if not fits or any(not 1 <= s <= e for s, e in zip(sizes, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} of {list(shape)} at {list(index_shape)}")
     rank = len(batch) + len(offset)
     batch_axes = [axis for axis in range(rank) if axis not in offset]  # in the result
@@ -166,18 +160,11 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
         size == (1 if axis in axes else extent) for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True))
     )
     if len(axes) != 1 or tuple(collapsed) != tuple(axes) or not whole:
-        raise node.fail(
-            UNSUPPORTED_ATTRIBUTE,
-            "boxes at indices that depend on the model's inputs",
-            "supported: whole slices of one axis",
-        )
-    rows = gather(
-        g,
-        node.input(0),
-        clamp_indices(g, reshape(g, node.input(1), (math.prod(index_shape),)), shape[axes[0]] - 1),
-        axes[0],
-    )
-    first = axes[0]
+        text = "boxes at indices that depend on the model's inputs"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, text, "supported: whole slices of one axis")
+    first, x = axes[0], node.input(0)
+    indices = clamp_indices(g, reshape(g, node.input(1), (math.prod(index_shape),)), shape[first] - 1)
+    rows = gather(g, x, indices, first)
     taken = reshape(g, rows, (*shape[:first], *batch, *shape[first + 1 :]))
     now = [*range(first), *range(first + len(batch), rank)]  # positions of the kept axes
     order = [0] * rank

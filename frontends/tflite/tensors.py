@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
@@ -105,7 +107,8 @@ class Tensors:
                 made = self.graph.add(Permute(order=order), self.value(tensor))
                 self._finish(tensor, made, name, order)
             else:
-                made = self.make_constant(tensor, layout.permute_array(array, order), name, order, annotated)
+                permuted = np.ascontiguousarray(array.transpose(order))
+                made = self.make_constant(tensor, permuted, name, order, annotated)
             forms[key] = made
         return forms[key]
 

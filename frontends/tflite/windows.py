@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.tflite.gather import cut, insert_between, pad_or_crop
 from tpuconvert.frontends.tflite.lowering import expand, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -78,9 +78,7 @@ def _reduce_windows(
             start = position * dilations[axis]
             ranges[axis] = range(start, extent - reach + start, strides[axis])
             parts.append(cut(g, x, ranges))
-        x = parts[0]
-        for part in parts[1:]:
-            x = g.add(op, x, part)
+        x = functions.chain(g, op, parts)
     return emit.cast(g, _combine_with_initial(node, function, x), node.input(0).dtype)
 
 

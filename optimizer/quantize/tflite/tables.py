@@ -37,9 +37,7 @@ def subtract_zero_point(x: QuantParams) -> Integers:
     return every_integer(x.dtype) - x.zero_point[0]
 
 
-def _single(number: float) -> np.float32:
-    return np.float32(number)
-
+_single = np.float32
 
 # --- rescales in fixed point ------------------------------------------------------------------------------------------
 
@@ -49,12 +47,7 @@ def relu(x: QuantParams, y: QuantParams, low: float, high: float) -> Array:
     zero, scale = y.zero_point[0], _single(y.scale[0])
     bottom = max(y.dtype.min, zero + int(rhaz(_single(low) / scale)))
     top = y.dtype.max if math.isinf(high) else min(y.dtype.max, zero + int(rhaz(_single(high) / scale)))
-    return np.clip(_requantize(x, y, _ratio(x, y)), bottom, top).astype(y.dtype.numpy)
-
-
-def _requantize(x: QuantParams, y: QuantParams, factor: float) -> Integers:
-    moved: Integers = rescale(subtract_zero_point(x), factor) + y.zero_point[0]
-    return moved
+    return np.clip(rescale(subtract_zero_point(x), _ratio(x, y)) + zero, bottom, top).astype(y.dtype.numpy)
 
 
 def _ratio(x: QuantParams, y: QuantParams) -> float:
@@ -66,22 +59,16 @@ def leaky_relu(x: QuantParams, y: QuantParams, alpha: float) -> Array:
     """LEAKY_RELU: one rescale for each sign. A negative slope rescales by its magnitude, then negates."""
     slope = float(_single(x.scale[0]) * _single(alpha) / _single(y.scale[0]))
     values = subtract_zero_point(x)
-    falling = _rescale_signed(values, slope)
+    multiplier, exponent = multiplier_shift(abs(slope))
+    falling = rescale_two_roundings(values, multiplier if slope >= 0 else -multiplier, exponent)
     result = np.where(values >= 0, rescale(values, _ratio(x, y)), falling)
     return saturate(result + y.zero_point[0], y.dtype)
-
-
-def _rescale_signed(values: Integers, factor: float) -> Integers:
-    """Rescale by a factor that may be negative."""
-    multiplier, exponent = multiplier_shift(abs(factor))
-    return rescale_two_roundings(values, multiplier if factor >= 0 else -multiplier, exponent)
 
 
 def absolute(x: QuantParams, y: QuantParams) -> Array:
     """ABS: with equal scales, only the zero points change."""
     values = np.abs(subtract_zero_point(x))
-    factor = _ratio(x, y)
-    result = values if x.scale == y.scale else rescale(values, factor)
+    result = values if x.scale == y.scale else rescale(values, _ratio(x, y))
     return saturate(result + y.zero_point[0], y.dtype)
 
 
