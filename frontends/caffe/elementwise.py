@@ -71,7 +71,7 @@ def bias(node: CaffeNode, g: Graph) -> Value:
 
 
 def _second_operand(node: CaffeNode, g: Graph, extents: tuple[int, ...], aligned: tuple[int, ...], what: str) -> Value:
-    """The second bottom, or a learned tensor if there is none."""
+    """The second bottom, otherwise a learned tensor."""
     if node.input_count > 1:
         return emit.reshape(g, node.input(1), aligned)
     return node.constant(node.weight(0, extents, what).reshape(aligned), what)

@@ -11,7 +11,7 @@ from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 
 _PREPARATION = ("source", "scale", "mean_file", "mirror")
-"""Where a data layer of training reads its images, and how it prepares them."""
+"""Source and preparation of the images of a data layer."""
 
 
 @caffe_op("Input", kind=Kind.FOLDED)

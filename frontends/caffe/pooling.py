@@ -91,17 +91,11 @@ def _windows(node: CaffeNode, p: Parameters, kind: PoolType, strides: tuple[int,
         raise node.fail(f"pad {list(pads)} must be below the kernel {list(kernel)}", kind=INVALID_NODE)
     if any(pads) and p.choice("pool") == _STOCHASTIC:
         raise node.fail(f"pad {list(pads)} with pool STOCHASTIC", "supported: MAX and AVE with pad", INVALID_NODE)
-    return _pool_op(kind, kernel, strides, pads, ceil_mode=_rounds_up(p), count_padding=True)
+    return _pool_op(kind, kernel, strides, pads, ceil_mode=_rounds_up(p))
 
 
 def _pool_op(
-    kind: PoolType,
-    kernel: tuple[int, int],
-    strides: tuple[int, int],
-    pads: tuple[int, int],
-    *,
-    ceil_mode: bool,
-    count_padding: bool,
+    kind: PoolType, kernel: tuple[int, int], strides: tuple[int, int], pads: tuple[int, int], *, ceil_mode: bool
 ) -> Pool:
     return Pool(
         stride_h=strides[0],
@@ -112,7 +106,7 @@ def _pool_op(
         kernel_w=kernel[1],
         pooling_type=kind,
         is_ceil_mode=ceil_mode,
-        is_ave_count_zero_pad=count_padding,
+        is_ave_count_zero_pad=True,
         ensure_pool_image=any(pads),  # Caffe drops a window that begins past the image only with padding
     )
 
@@ -177,7 +171,7 @@ def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
         bins = 2**level
         kernel = (-(-height // bins), -(-width // bins))
         pads = ((kernel[0] * bins - height + 1) // 2, (kernel[1] * bins - width + 1) // 2)
-        op = _pool_op(_operator(method), kernel, kernel, pads, ceil_mode=True, count_padding=False)
+        op = _pool_op(_operator(method), kernel, kernel, pads, ceil_mode=True)
         part = g.add(op, node.input(0))
         parts.append(emit.reshape(g, part, (batch, math.prod(part.type.static_shape[1:]))))
     return emit.concat(g, parts, 1)

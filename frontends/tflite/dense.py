@@ -59,7 +59,7 @@ def batch_matmul(node: TfliteNode, g: Graph) -> Value:
         product = g.add(MatrixMul(), reshape(g, a, (-1, inner)), reshape(g, b, (inner, columns)))
         product.quant = node.output_quant()
         return reshape(g, product, (*batch, rows, columns))
-    return _batched(node, g, a, b)
+    return _multiply_batches(node, g, a, b)
 
 
 def _round_rows(node: TfliteNode, g: Graph, a: Value) -> Value:
@@ -70,7 +70,7 @@ def _round_rows(node: TfliteNode, g: Graph, a: Value) -> Value:
     return a if result is rows else reshape(g, result, shape)
 
 
-def _batched(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
+def _multiply_batches(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
     a_shape, b_shape = static(a.shape), static(b.shape)
     rank = max(len(a_shape), len(b_shape))
     a_shape, b_shape = (1,) * (rank - len(a_shape)) + a_shape, (1,) * (rank - len(b_shape)) + b_shape

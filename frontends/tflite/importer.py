@@ -15,7 +15,7 @@ from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
-from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explained
+from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explain
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.signatures import Signature, choose
 from tpuconvert.frontends.tflite.states import StateMode, States, assigned_variables
@@ -304,7 +304,7 @@ class _Importer:
     def _run_converter(self, node: TfliteNode) -> tuple[Converted, ...]:
         found = self._converter(node.operator)
         if found is None:
-            raise node.fail(NO_OPERATOR, *explained(node.op_type, node.operator.version, _alike(node.op_type)))
+            raise node.fail(NO_OPERATOR, *explain(node.op_type, node.operator.version, _alike(node.op_type)))
         result = found.converter(node, self.graph)
         results: tuple[Converted, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
         if len(results) != len(node.operator.outputs):

@@ -125,7 +125,7 @@ def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[
         file: the model.
         subgraph: which one is converted.
     """
-    stored = _stored(file)
+    stored = _find_table(file)
     if stored is None:
         return {}, []
     try:
@@ -137,7 +137,7 @@ def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[
         return {}, [f"its metadata cannot be read: {error}"]
 
 
-def _stored(file: ModelFile) -> memoryview | None:
+def _find_table(file: ModelFile) -> memoryview | None:
     for number in range(file.model.MetadataLength()):
         entry = file.model.Metadata(number)
         if decode_text(entry.Name()) == NAME:

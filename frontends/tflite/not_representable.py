@@ -20,7 +20,7 @@ REASONS = {name: reason for reason, names in _REASONS.items() for name in names}
 """Per builtin operator, why it cannot be converted."""
 
 
-def explained(name: str, version: int, alike: str = "") -> tuple[str, str]:
+def explain(name: str, version: int, alike: str = "") -> tuple[str, str]:
     """Reason for which an operator has no converter, and the next step besides a cut.
 
     Args:

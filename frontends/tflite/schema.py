@@ -75,7 +75,7 @@ def _union_members(enum: type) -> tuple[str, ...]:
 
 
 class _BuilderCalls:
-    """Takes the place of a FlatBuffers builder and keeps the last call: the method and its arguments."""
+    """Replaces a FlatBuffers builder and keeps the last call: the method and its arguments."""
 
     method = ""
     arguments: tuple[Any, ...] = ()

@@ -113,14 +113,14 @@ def broadcast_to(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_BROADCAST_IN_DIM")
 def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
-    """Axes placed as told, the others new, extents of 1 repeated."""
-    target, places, shape = node.ints(1), node.option("broadcast_dimensions", ()), node.shape(0)
-    if len(places) != len(shape) or any(not 0 <= place < len(target) for place in places):
-        raise node.fail(INVALID_NODE, f"broadcast_dimensions {list(places)} of {list(shape)} into {list(target)}")
-    placed = [1] * len(target)
-    for place, extent in zip(places, shape, strict=True):
-        placed[place] = extent
-    return expand(node.graph, reshape(g, node.input(0), placed), target)
+    """Place axes as the option states, insert the others, repeat unit axes."""
+    target, axes, shape = node.ints(1), node.option("broadcast_dimensions", ()), node.shape(0)
+    if len(axes) != len(shape) or any(not 0 <= axis < len(target) for axis in axes):
+        raise node.fail(INVALID_NODE, f"broadcast_dimensions {list(axes)} of {list(shape)} into {list(target)}")
+    shaped = [1] * len(target)
+    for axis, extent in zip(axes, shape, strict=True):
+        shaped[axis] = extent
+    return expand(node.graph, reshape(g, node.input(0), shaped), target)
 
 
 @tflite_op("MATRIX_DIAG", limits="finite numbers")

@@ -137,10 +137,10 @@ def gather_operator(node: TfliteNode, g: Graph) -> Value:
     """Gather along an axis."""
     axis = node.axis(node.option("axis"), node.rank(0))
     batch_dims = node.axis(node.option("batch_dims"), node.rank(1) + 1)
-    return _batched(node, g, axis, batch_dims) if batch_dims else _gather_rows(node, g, 0, 1, axis)
+    return _gather_batches(node, g, axis, batch_dims) if batch_dims else _gather_rows(node, g, 0, 1, axis)
 
 
-def _batched(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
+def _gather_batches(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
     """Gather with separate indices per batch: offset into the concatenated rows of all batches."""
     shape, index_shape = node.shape(0), node.shape(1)
     if axis != batch_dims or shape[:axis] != index_shape[:axis]:

@@ -44,7 +44,7 @@ class Case:
         scale: quantization of all 8-bit and 16-bit operands and results, with ``zero_point``; none where it is 0.
         subgraphs: that the operator calls.
         optimized: compared with the optimized kernels, because there is no reference kernel or it computes something
-            else; the note or a comment says what.
+            else; as the note or a comment states.
         slow: left out of the ordinary run.
     """
 

@@ -27,7 +27,7 @@ def _second(op: str, name: str, shape: tuple[int, ...], dtype: str = "float32") 
     return made
 
 
-def _activated() -> Iterator[Case]:
+def _with_activation() -> Iterator[Case]:
     for op, table in _OPTIONS.items():
         for kind, (a, b) in _PAIRS.items():
             for activation, number in _ACTIVATIONS.items():
@@ -58,7 +58,7 @@ def _plain() -> Iterator[Case]:
         yield Case(op, operands, ["INT64"], _OPTIONS.get(op, ""), note="int64")
 
 
-def _compared() -> Iterator[Case]:
+def _comparisons() -> Iterator[Case]:
     for op in _COMPARISONS:
         for kind, (a, b) in _PAIRS.items():
             if len(a) <= 4:
@@ -80,7 +80,7 @@ def _logic() -> Iterator[Case]:
         )
 
 
-def _chosen() -> Iterator[Case]:
+def _selects() -> Iterator[Case]:
     condition = given("condition", (2, 3), dtype="bool")
     for dtype in ("float32", "int32", "int64", "bool"):
         x, y = given("x", (2, 3), -9, 9, dtype), given("y", (2, 3), -9, 9, dtype)
@@ -112,4 +112,4 @@ def _rest() -> Iterator[Case]:
     yield Case("REVERSE_V2", [given("rev", (2, 3, 4)), i32(1).reshape(1)])
 
 
-CASES = [*_activated(), *_plain(), *_compared(), *_logic(), *_chosen(), *_powers(), *_rest()]
+CASES = [*_with_activation(), *_plain(), *_comparisons(), *_logic(), *_selects(), *_powers(), *_rest()]

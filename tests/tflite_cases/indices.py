@@ -137,7 +137,7 @@ def _reductions() -> Iterator[Case]:
     yield Case("TOPK_V2", [given("topk", (3, 7), -50, 50, "int32"), i32(2)], ["INT32", "INT32"], note="int32")
 
 
-def _made() -> Iterator[Case]:
+def _generators() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "bool"):
         yield Case("FILL", [i32(2, 3), given("fill", (), -9, 9, dtype)], [dtype.upper()], note=dtype)
     yield Case("RANGE", [f32(1), f32(4), f32(0.5)], note="float32")
@@ -173,4 +173,4 @@ def _made() -> Iterator[Case]:
     yield Case("BITCAST", [f32(1.5, -2)], ["INT32"])
 
 
-CASES = [*_gathers(), *_scatters(), *_reductions(), *_made()]
+CASES = [*_gathers(), *_scatters(), *_reductions(), *_generators()]

@@ -49,7 +49,7 @@ def _convolutions() -> Iterator[Case]:
     yield Case("DEPTHWISE_CONV_2D", multiplied, table="DepthwiseConv2DOptions", options=options, note="multiplier 3")
 
 
-def _transposed() -> Iterator[Case]:
+def _transpose_convs() -> Iterator[Case]:
     for padding, stride, (height, width) in (
         (_SAME, 1, (4, 5)),
         (_SAME, 2, (8, 10)),
@@ -195,4 +195,4 @@ def _halves() -> Iterator[Case]:
     yield Case("DEQUANTIZE", [weights], note="float16 constant")
 
 
-CASES = [*_convolutions(), *_transposed(), *_pools(), *_resizes(), *_volumes(), *_products(), *_halves()]
+CASES = [*_convolutions(), *_transpose_convs(), *_pools(), *_resizes(), *_volumes(), *_products(), *_halves()]

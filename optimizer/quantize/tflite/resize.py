@@ -69,7 +69,7 @@ def _whole_line(op: Interpolate, extent: int, result: int) -> _Line:
     return _Line(low, high, 1024 - fraction, fraction)
 
 
-def _real_line(op: Interpolate, extent: int, result: int) -> _Line:
+def _float_line(op: Interpolate, extent: int, result: int) -> _Line:
     ends = 1 if op.align_corners and result > 1 else 0
     ratio = np.float32(extent - ends) / np.float32(result - ends)
     place = np.arange(result, dtype=np.float32)
@@ -169,7 +169,7 @@ def _shift(lowering: Lowering, x: Value, shift: int, mode: RoundingMode, name: s
     return lowering.g.add(ArithmeticShift(shift, mode), x, name=name)
 
 
-def _with_real_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
+def _with_float_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
     """Interpolate in binary32: add four weighted pixels in the kernel's order and 0.5, then truncate."""
     total: Value | None = None
     for corner, row, row_weights, column, column_weights in _corners(down, along):
@@ -188,5 +188,5 @@ _Form = Callable[[Lowering, Value, _Line, _Line, str], Value]
 _FORMS: dict[DType, tuple[Callable[[Interpolate, int, int], _Line], _Form]] = {
     I8: (_whole_line, _with_whole_weights),
     I16: (_whole_line, _with_wide_weights),
-    U8: (_real_line, _with_real_weights),
+    U8: (_float_line, _with_float_weights),
 }

@@ -17,7 +17,7 @@ from caffe_opencv_cases import CASES
 TARGET = Path(__file__).with_name("opencv_expected.npz")
 
 
-def expected(case, folder):
+def compute_expected(case, folder):
     inputs, blobs = case.arrays()
     network, weights = write_text(folder, case.text), write_weights(folder, blobs or {"none": [np.zeros(1)]})
     net = cv2.dnn.readNetFromCaffe(str(network), str(weights))
@@ -31,7 +31,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:
             try:
-                results[case.id] = expected(case, Path(folder))
+                results[case.id] = compute_expected(case, Path(folder))
             except cv2.error as error:
                 print(f"{case.id}: {str(error).splitlines()[0][:300]}")
     np.savez_compressed(TARGET, **results)

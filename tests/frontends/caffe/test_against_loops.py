@@ -30,7 +30,7 @@ def normal(generator, *shape):
     return generator.standard_normal(shape).astype(np.float32)
 
 
-def listed(values):
+def in_text(values):
     return "[" + ", ".join(map(str, values)) + "]"
 
 
@@ -50,8 +50,8 @@ def test_convolutions(tmp_path, type_, seed, axes):
     spatial = (kernel - 1) * dilation + 1 + generator.integers(0, 4, axes)
     has_bias = bool(generator.integers(0, 2))
     text = (
-        f"convolution_param {{ num_output: {filters} group: {group} kernel_size: {listed(kernel)} "
-        f"stride: {listed(stride)} pad: {listed(pad)} dilation: {listed(dilation)} "
+        f"convolution_param {{ num_output: {filters} group: {group} kernel_size: {in_text(kernel)} "
+        f"stride: {in_text(stride)} pad: {in_text(pad)} dilation: {in_text(dilation)} "
         f"bias_term: {str(has_bias).lower()} }}"
     )
     x = normal(generator, 2, channels, *spatial)
@@ -82,8 +82,8 @@ def test_im2col(tmp_path, seed):
     pad = generator.integers(0, 2, 2)
     x = normal(generator, 2, 3, *((kernel - 1) * dilation + 1 + generator.integers(0, 3, 2)))
     text = (
-        f"convolution_param {{ kernel_size: {listed(kernel)} stride: {listed(stride)} pad: {listed(pad)} "
-        f"dilation: {listed(dilation)} }}"
+        f"convolution_param {{ kernel_size: {in_text(kernel)} stride: {in_text(stride)} pad: {in_text(pad)} "
+        f"dilation: {in_text(dilation)} }}"
     )
     (y,) = run_layer(tmp_path, "Im2col", text, x)
     check(y, loops.im2col(x, kernel, stride, pad, dilation), exact=True)
@@ -98,7 +98,7 @@ def test_pooling(tmp_path, seed, rounding, method):
     pad = np.array([int(generator.integers(0, k)) for k in kernel]) * (method != "STOCHASTIC")
     x = normal(generator, 2, 2, *(kernel + generator.integers(0, 6, 2)))
     if method == "STOCHASTIC":
-        x = np.maximum(x, 0)  # windows of nothing but 0 among them
+        x = np.maximum(x, 0)  # some windows are all 0
     text = (
         f"pooling_param {{ pool: {method} kernel_h: {kernel[0]} kernel_w: {kernel[1]} stride_h: {stride[0]} "
         f"stride_w: {stride[1]} pad_h: {pad[0]} pad_w: {pad[1]} round_mode: {rounding} }}"
@@ -387,7 +387,7 @@ def test_gelu(tmp_path):
 
 
 def test_filter(tmp_path):
-    """How many images are left depends on the data."""
+    """The number of remaining images depends on the data."""
     text = with_input((4, 2, 3), "") + with_input((4, 1), "").replace('"x"', '"s"')
     graph = load_text(tmp_path, text + layer("Filter", "", "x s", "y"))
     assert graph.outputs[0].shape[1:] == (2, 3)
@@ -401,7 +401,7 @@ def test_filter(tmp_path):
 def test_flow_warp(tmp_path, seed):
     generator = np.random.default_rng(seed)
     x, flow = normal(generator, 2, 3, 5, 6), (2 * normal(generator, 2, 2, 5, 6)).astype(np.float32)
-    flow[0, :, 0] = np.round(flow[0, :, 0])  # on pixels, and on the border itself
+    flow[0, :, 0] = np.round(flow[0, :, 0])  # on pixels, and on the edge
     (y,) = run_layer(tmp_path, "FlowWarp", "", x, flow)
     check(y, loops.flow_warp(x, flow))
 

@@ -1,4 +1,4 @@
-"""Layers against results of OpenCV's dnn module, which reads Caffe files by itself.
+"""Layers against results of OpenCV's dnn module, which has a Caffe reader.
 
 ``make_opencv_expected.py`` wrote them. Tolerance: 1e-5 of the result's range, binary32 sums in another order.
 """

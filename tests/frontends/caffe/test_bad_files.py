@@ -46,7 +46,7 @@ def test_as_weights(tmp_path, content):
 
 
 def test_a_truncated_network(tmp_path):
-    """Cut anywhere inside a layer; behind its first layer it is a network without output."""
+    """Truncated inside a layer; after its first layer it is a network without output."""
     for size in range(1, len(NETWORK.rstrip())):
         with pytest.raises(CorruptInputError, match=r"net\.prototxt: "):
             caffe.load(write_text(tmp_path, NETWORK[:size]), require_weights=False)

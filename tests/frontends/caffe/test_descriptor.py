@@ -19,20 +19,20 @@ def tool(repository):
     return module
 
 
-def shipped():
+def shipped_descriptor():
     content = resources.files("tpuconvert.schema").joinpath("caffe_descriptor.desc").read_bytes()
     return descriptor_pb2.FileDescriptorSet.FromString(content)
 
 
 def test_was_made_from_the_text_as_it_is(tool):
-    assert shipped().file[1].name == tool.digest_entry(tool.PROTO.read_bytes()), (
+    assert shipped_descriptor().file[1].name == tool.digest_entry(tool.PROTO.read_bytes()), (
         "run tools/generate_caffe_descriptor.py"
     )
 
 
 def test_compiles_to_the_same(tool):
     pytest.importorskip("grpc_tools", reason="grpcio-tools is needed to compile schema/caffe.proto")
-    assert descriptor_pb2.FileDescriptorSet.FromString(tool.compile_proto()) == shipped()
+    assert descriptor_pb2.FileDescriptorSet.FromString(tool.compile_proto()) == shipped_descriptor()
 
 
 def test_nothing_is_registered_globally():

@@ -39,7 +39,7 @@ def test_every_type_is_converted_or_refused_with_a_reason():
 
 
 def test_every_parameter_message_has_a_reader(repository):
-    """A ``..._param`` of the schema that no converter asks for would be noted as another layer's, and dropped."""
+    """A ``..._param`` of the schema that no converter reads would be noted as another layer's, and dropped."""
     asked = set()
     for file in (repository / "frontends" / "caffe").glob("*.py"):
         if file.name != "upgrade.py":  # it moves them, it does not read them
@@ -78,7 +78,7 @@ def test_python_layers_are_named(tmp_path):
     ],
 )
 def test_losses_are_left_out(tmp_path, type_, parameters):
-    """What they read becomes an output, and labels that only they read are no inputs."""
+    """Their bottoms become outputs, and labels that only they read are no inputs."""
     data = 'layer { name: "d" type: "MemoryData" top: "x" top: "label" memory_data_param {'
     data += " batch_size: 1 channels: 4 height: 1 width: 1 } }"
     graph = load_text(

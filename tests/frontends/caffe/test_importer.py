@@ -247,7 +247,7 @@ def test_cutting_a_network(tmp_path):
         layer("AbsVal", "", "x", "a", "one")
         + layer("Power", "power_param { scale: 2 }", "a", "b", "two")
         + layer("ReLU", "", "b", "b", "three")
-        + layer("Nobody", "", "b", "c", "four"),
+        + layer("Unknown", "", "b", "c", "four"),
     )
     assert run(load_text(tmp_path, text, outputs=["a"]), X)["a"].tolist() == [[1, 2, 3, 4]]
     both = load_text(tmp_path, text, outputs=["b", "a"])

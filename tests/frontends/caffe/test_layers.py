@@ -166,7 +166,7 @@ def test_pooling(tmp_path, parameters, expected):
     assert y[0].tolist() == expected
 
 
-def test_pooling_drops_a_window_behind_the_image(tmp_path):
+def test_pooling_drops_a_window_past_the_image(tmp_path):
     """Extent 4, kernel 3, stride 2, pad 1: ceil(3 / 2) + 1 = 3 windows from -1, 1, 3; stride 3: from -1, 2 only."""
     x = np.arange(1.0, 5.0).reshape(1, 1, 1, 4)
     parameters = "pooling_param { kernel_h: 1 kernel_w: 3 pad_w: 1 pad_h: 0 stride_h: 1 stride_w: %d }"

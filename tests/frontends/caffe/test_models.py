@@ -40,7 +40,7 @@ DATA_BASE_EXTENTS = {
     "autoencoder": "data=64,1,28,28",
     "mnist_siamese": "pair_data=64,2,28,28",
 }
-"""Of the pictures of the 15 networks that name a data base and no size to crop to: as the data base has them."""
+"""Image shapes of the 15 networks that name a database and no crop size, as in the database."""
 
 
 def assert_close(found, want):
@@ -100,7 +100,7 @@ def published_networks(root):
 
 
 def test_published_networks_pass_check(data_root, capsys):
-    """All 41, through the command; where only a data base knows the extents of its pictures, these are given."""
+    """All 41, through the command; where only a database has the image extents, these are given."""
     failures, without_help = {}, 0
     for file in published_networks(data_root):
         code = main(["check", str(file)])

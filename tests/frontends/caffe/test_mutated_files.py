@@ -80,7 +80,7 @@ def mutated_bytes(content, chance):
 
 
 def load(text_file, weights_file):
-    """Read both: a graph holds together, damage is one of our errors, and not the one of our own mistakes."""
+    """Read both: a graph is consistent, damage raises an error of this package that is not an internal one."""
     try:
         graph = caffe.load(text_file, weights_file, limits=LIMITS, require_weights=weights_file is not None)
     except tc.InternalError:

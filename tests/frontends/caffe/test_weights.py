@@ -13,7 +13,7 @@ from tpuconvert.frontends.caffe.weights import read_weights
 from tpuconvert.schema.errors import CorruptInputError
 
 
-def stored(folder, message):
+def store(folder, message):
     path = folder / "w.caffemodel"
     path.write_bytes(message if isinstance(message, bytes) else message.SerializeToString())
     return path
@@ -51,15 +51,15 @@ def test_shapes_and_values(tmp_path):
 
 
 def test_legacy_shape(tmp_path):
-    (blob,) = read_weights(stored(tmp_path, one_layer(num=1, channels=1, height=2, width=3, data=range(6))))["a"]
+    (blob,) = read_weights(store(tmp_path, one_layer(num=1, channels=1, height=2, width=3, data=range(6))))["a"]
     assert blob.shape == (1, 1, 2, 3)
 
 
 def test_double_and_half_precision(tmp_path):
     doubles = one_layer(shape={"dim": [2]}, double_data=[1.5, 1e-50])
-    assert read_weights(stored(tmp_path, doubles))["a"][0].data.tolist() == [1.5, 0.0]
+    assert read_weights(store(tmp_path, doubles))["a"][0].data.tolist() == [1.5, 0.0]
     halves = one_layer(shape={"dim": [2]}, raw_data_type=2, raw_data=np.array([0.5, -2], "<f2").tobytes())
-    assert read_weights(stored(tmp_path, halves))["a"][0].data.tolist() == [0.5, -2.0]
+    assert read_weights(store(tmp_path, halves))["a"][0].data.tolist() == [0.5, -2.0]
 
 
 def test_elements_that_are_not_packed(tmp_path):
@@ -69,7 +69,7 @@ def test_elements_that_are_not_packed(tmp_path):
     layer = b"\x0a\x01a" + b"\x3a" + bytes([len(blob) & 0x7F | 0x80, len(blob) >> 7]) + blob
     net = b"\x0a\x01n" + b"\xa2\x06" + bytes([len(layer) & 0x7F | 0x80, len(layer) >> 7]) + layer
     assert message_class("NetParameter").FromString(net).layer[0].blobs[0].data == values.tolist()
-    assert np.array_equal(read_weights(stored(tmp_path, net))["a"][0].data, values)
+    assert np.array_equal(read_weights(store(tmp_path, net))["a"][0].data, values)
 
 
 def test_v1_and_v0_layers(tmp_path):
@@ -77,7 +77,7 @@ def test_v1_and_v0_layers(tmp_path):
     net.layers.add(name="v1").blobs.add(shape={"dim": [1]}, data=[1])
     net.layers.add().layer.name = "v0"
     net.layers[1].layer.blobs.add(num=1, channels=1, height=1, width=1, data=[2])
-    weights = read_weights(stored(tmp_path, net))
+    weights = read_weights(store(tmp_path, net))
     assert {name: blobs[0].data.tolist() for name, blobs in weights.items()} == {"v1": [1], "v0": [[[[2]]]]}
 
 
@@ -85,7 +85,7 @@ def test_parameters_of_forks_do_not_matter(tmp_path):
     """Field 147 is a message with numbers in one fork and with texts in another."""
     layer = weights_message({"a": [np.ones(2)]}).layer[0].SerializeToString() + b"\x9a\x09\x03\x0a\x01\xff"
     net = b"\x0a\x01n\xa2\x06" + bytes([len(layer)]) + layer
-    assert read_weights(stored(tmp_path, net))["a"][0].data.tolist() == [1, 1]
+    assert read_weights(store(tmp_path, net))["a"][0].data.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_parameters_of_forks_do_not_matter(tmp_path):
 )
 def test_blobs_that_contradict_themselves(tmp_path, blob, words):
     with pytest.raises(CorruptInputError, match=words):
-        read_weights(stored(tmp_path, one_layer(**blob)))
+        read_weights(store(tmp_path, one_layer(**blob)))
 
 
 def test_every_truncation_is_one_clear_error(tmp_path):
@@ -111,7 +111,7 @@ def test_every_truncation_is_one_clear_error(tmp_path):
     names, told = set(), []
     for size in range(1, len(content)):
         try:
-            names.add(tuple(read_weights(stored(tmp_path, content[:size]))))
+            names.add(tuple(read_weights(store(tmp_path, content[:size]))))
         except CorruptInputError as error:
             told.append((error.exit_code, "w.caffemodel" in str(error), bool(error.hint)))
     assert names == {("first",)}
@@ -126,7 +126,7 @@ def test_damaged_bytes_never_escape_as_another_error(tmp_path):
         for _ in range(generator.randint(1, 6)):
             damaged[generator.randrange(len(damaged))] = generator.randrange(256)
         with contextlib.suppress(CorruptInputError):
-            read_weights(stored(tmp_path, bytes(damaged)))
+            read_weights(store(tmp_path, bytes(damaged)))
 
 
 def test_many_short_runs_take_linear_time(tmp_path):
@@ -135,4 +135,4 @@ def test_many_short_runs_take_linear_time(tmp_path):
     length = b"\xa0\xc2\x1e"  # 500 000
     layer = b"\x0a\x01a\x3a" + length + blob
     net = b"\xa2\x06" + bytes([(len(layer) & 0x7F) | 0x80, (len(layer) >> 7 & 0x7F) | 0x80, len(layer) >> 14]) + layer
-    assert len(read_weights(stored(tmp_path, net))["a"][0].data) == 50_000
+    assert len(read_weights(store(tmp_path, net))["a"][0].data) == 50_000

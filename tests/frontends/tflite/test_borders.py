@@ -22,14 +22,14 @@ NEGATE = S([T("a:0", (2,)), T("b:0", (2,))], [O("NEG", [0], [1])], [0], [1])
 TWO = (Signature("double", [("x", 0)], [("y", 1)]), Signature("negate", [("p", 0)], [("q", 1)], 1))
 
 
-def written(folder: Path, data: bytes) -> Path:
+def write(folder: Path, data: bytes) -> Path:
     path = folder / "model.tflite"
     path.write_bytes(data)
     return path
 
 
 def test_a_signature_names_inputs_and_outputs(tmp_path: Path) -> None:
-    path = written(tmp_path, serialized(DOUBLE, signatures=TWO[:1]))
+    path = write(tmp_path, serialized(DOUBLE, signatures=TWO[:1]))
     graph = load(path)
     assert ([port.name for port in graph.input_ports], [port.name for port in graph.output_ports]) == (["x"], ["y"])
     assert load(path, input_shapes={"x": (5,)}).output_ports[0].shape == (5,)
@@ -40,7 +40,7 @@ def test_a_signature_names_inputs_and_outputs(tmp_path: Path) -> None:
 
 
 def test_one_of_several_signatures(tmp_path: Path) -> None:
-    path = written(tmp_path, serialized(DOUBLE, NEGATE, signatures=TWO))
+    path = write(tmp_path, serialized(DOUBLE, NEGATE, signatures=TWO))
     for key, expected in (("double", [2, 4]), ("negate", [-1, -2])):
         assert run(load(path, signature=key), [1, 2])[0].tolist() == expected
     with pytest.raises(UsageError, match="2 signatures: 'double', 'negate'"):
@@ -56,7 +56,7 @@ def test_damaged_signatures(tmp_path: Path) -> None:
         (Signature("s", [], [], 3), "names subgraph 3 of 1"),
     ):
         with pytest.raises(CorruptInputError, match=says):
-            load(written(tmp_path, serialized(DOUBLE, signatures=[signature])))
+            load(write(tmp_path, serialized(DOUBLE, signatures=[signature])))
 
 
 def convolution() -> bytes:
@@ -69,8 +69,8 @@ def convolution() -> bytes:
     return serialized(S(tensors, operators, [0], [3, 5]))
 
 
-def test_channels_first_at_the_border(tmp_path: Path) -> None:
-    path = written(tmp_path, convolution())
+def test_keep_io_layout_makes_ports_nchw(tmp_path: Path) -> None:
+    path = write(tmp_path, convolution())
     kept, turned = load(path), load(path, keep_io_layout=False)
     x = numbers("x", (1, 6, 5, 3))
     plane, flat = run(kept, x)
@@ -84,7 +84,7 @@ def test_channels_first_at_the_border(tmp_path: Path) -> None:
 
 
 def test_budget_of_transposes(tmp_path: Path) -> None:
-    path = written(tmp_path, convolution())
+    path = write(tmp_path, convolution())
     assert "transposes: 2 left" in tc.convert(path, max_transposes=2).summary()
     with pytest.raises(ThresholdError, match="transposes: 2 left, 1 allowed: 'x:nchw', 'y'") as caught:
         tc.convert(path, max_transposes=1)
@@ -128,7 +128,7 @@ def description(*, mean: list[float], std: list[float], identifier: bytes = b"M0
     unit = table(2, s0=("byte", 1), s1=("offset", normalization))
     image = table(2, s0=("byte", 1))
     content = table(3, s0=("byte", 2), s1=("offset", image))
-    units, name = vector([unit]), b.CreateString("picture")
+    units, name = vector([unit]), b.CreateString("photo")
     tensor = table(7, s0=("offset", name), s3=("offset", content), s4=("offset", units))
     label_name = b.CreateString("labels.txt")
     label = table(4, s0=("offset", label_name), s2=("byte", 2))
@@ -136,12 +136,12 @@ def description(*, mean: list[float], std: list[float], identifier: bytes = b"M0
     scores = table(7, s6=("offset", labels))
     inputs, outputs = vector([tensor]), vector([scores])
     subgraphs = vector([table(4, s2=("offset", inputs), s3=("offset", outputs))])
-    author = b.CreateString("somebody")
+    author = b.CreateString("an author")
     b.Finish(table(8, s3=("offset", subgraphs), s4=("offset", author)), file_identifier=identifier)
     return bytes(b.Output())
 
 
-def described(folder: Path, table: bytes, labels: bytes | None = b"cat\ndog\n") -> Path:
+def write_described(folder: Path, table: bytes, labels: bytes | None = b"cat\ndog\n") -> Path:
     subgraph = S([T("x", (1, 4, 4, 3)), T("y", (1, 4, 4, 3))], [O("RELU", [0], [1])], [0], [1])
     data = serialized(subgraph, metadata={metadata.NAME: table})
     if labels is not None:
@@ -149,15 +149,15 @@ def described(folder: Path, table: bytes, labels: bytes | None = b"cat\ndog\n") 
         with zipfile.ZipFile(archive, "a") as zipped:
             zipped.writestr("labels.txt", labels)
         data = archive.getvalue()
-    return written(folder, data)
+    return write(folder, data)
 
 
 def test_what_a_file_says_about_itself(tmp_path: Path) -> None:
-    path = described(tmp_path, description(mean=[127.5], std=[128.0]))
+    path = write_described(tmp_path, description(mean=[127.5], std=[128.0]))
     graph = load(path)
     assert graph.metadata == {
-        "author": "somebody",
-        "inputs": [{"name": "picture", "content": "image", "color": "RGB", "mean": [127.5], "std": [128.0]}],
+        "author": "an author",
+        "inputs": [{"name": "photo", "content": "image", "color": "RGB", "mean": [127.5], "std": [128.0]}],
         "outputs": [{"labels": ["cat", "dog"]}],
     }
     model = tc.convert(path)
@@ -175,29 +175,31 @@ def test_what_a_file_says_about_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mean", "std"), [([1, 2], [1]), ([1], [0]), ([float("nan")], [1]), ([], [1])])
 def test_normalization_that_cannot_be(tmp_path: Path, mean: list[float], std: list[float]) -> None:
     """It is left out, as if nothing had been said."""
-    assert tc.convert(described(tmp_path, description(mean=mean, std=std))).preprocess is None
+    assert tc.convert(write_described(tmp_path, description(mean=mean, std=std))).preprocess is None
 
 
 def test_damaged_metadata_is_a_note(tmp_path: Path) -> None:
     table = description(mean=[1], std=[1])
     for cut in (9, len(table) // 2):
-        graph = load(described(tmp_path, table[:cut]))
+        graph = load(write_described(tmp_path, table[:cut]))
         assert not graph.metadata
         assert any("metadata cannot be read" in note for note in graph.notes)
     assert any(
-        "label file 'labels.txt' is not in the model" in note for note in load(described(tmp_path, table, None)).notes
+        "label file 'labels.txt' is not in the model" in note
+        for note in load(write_described(tmp_path, table, None)).notes
     )
     assert any(
-        "label file 'labels.txt' cannot be read" in note for note in load(described(tmp_path, table, b"\xff\xfe")).notes
+        "label file 'labels.txt' cannot be read" in note
+        for note in load(write_described(tmp_path, table, b"\xff\xfe")).notes
     )
 
 
-def test_another_engine_is_not_asked_about_other_borders(tmp_path: Path) -> None:
+def test_other_engine_is_not_run_with_other_ports(tmp_path: Path) -> None:
     """It would take the file's own layout, and the state of the run before."""
     from tpuconvert.options import Options
     from tpuconvert.verify.source_comparison import verify_source
 
-    path = written(tmp_path, convolution())
+    path = write(tmp_path, convolution())
     for arguments in ({"keep_io_layout": False}, {"state": "ports"}):
         options = Options.of(**arguments)  # type: ignore[arg-type]  # by name
         found = verify_source(tc.convert(path, **arguments), path, None, options, oracle="auto")  # type: ignore[arg-type]  # by name

@@ -81,7 +81,7 @@ def test_options_of_any_width() -> None:
 
 
 def test_damaged_options() -> None:
-    """Nothing but ValueError comes out."""
+    """Only ValueError is raised."""
     generator, whole = random.Random(1), bytes(flexbuffers.Dumps(SETTINGS))
     for _ in range(5000):
         data = bytearray(whole[: generator.randrange(len(whole) + 1)] if generator.random() < 0.3 else whole)

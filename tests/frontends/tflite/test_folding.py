@@ -1,4 +1,4 @@
-"""Shape arithmetic is evaluated while the model is read and leaves no operator behind."""
+"""Shape arithmetic is evaluated while the model is read and leaves no operator in the graph."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_bitcast(tmp_path: Path, given: Any, shape: Sequence[int], type_name: st
 
 
 def test_shapes_of_a_flattening_disappear(tmp_path: Path) -> None:
-    """What exporters write for flatten: SHAPE, STRIDED_SLICE, PACK, RESHAPE."""
+    """Flatten as exporters write it: SHAPE, STRIDED_SLICE, PACK, RESHAPE."""
     tensors = [T("x", (2, 3, 4)), T("shape", (3,), "INT32"), i32([0]), i32([1]), i32([1])]
     tensors += [T("batch", (), "INT32"), i32(12), T("target", (2,), "INT32"), T("y", (2, 12))]
     operators = [

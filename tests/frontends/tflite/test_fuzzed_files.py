@@ -1,4 +1,4 @@
-"""Damaged files: whatever bytes are changed or missing, nothing but our own errors comes out."""
+"""Damaged files: whatever bytes are changed or missing, only errors of this package are raised."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tpuconvert.frontends.tflite import load
 from tpuconvert.schema.errors import InternalError, TpuConvertError
 
 TRAINED = ("micro_speech_int8_tflite", "sine_int8_tflite", "mnist_lstm_tflite", "face_short_range_tflite")
-_STRUCTURE_BYTES = 60_000  # of a large file: its tables stand in front of its weights
+_STRUCTURE_BYTES = 60_000  # of a large file: its tables precede its weights
 
 
-def damaged(model: bytes, generator: random.Random) -> bytes:
+def damage(model: bytes, generator: random.Random) -> bytes:
     """The file cut off somewhere, or with a few other bytes."""
     if generator.random() < 0.15:
         return model[: generator.randrange(len(model))]
@@ -29,7 +29,7 @@ def damaged(model: bytes, generator: random.Random) -> bytes:
 
 
 def survivors(files: Iterator[bytes], folder: Path) -> int:
-    """How many files convert all the same; the others have to be refused by one of our errors."""
+    """Number of files that convert; all others must raise an error of this package."""
     path, count = folder / "model.tflite", 0
     for data in files:
         path.write_bytes(data)
@@ -46,7 +46,7 @@ def survivors(files: Iterator[bytes], folder: Path) -> int:
 @pytest.mark.parametrize("times", [300, pytest.param(6000, marks=pytest.mark.slow)])
 def test_small_files(tmp_path: Path, times: int) -> None:
     generator, models = random.Random(times), [model_of(case) for case in all_cases()]
-    files = (damaged(generator.choice(models), generator) for _ in range(times))
+    files = (damage(generator.choice(models), generator) for _ in range(times))
     assert 0 < survivors(files, tmp_path) < times
 
 
@@ -54,4 +54,4 @@ def test_small_files(tmp_path: Path, times: int) -> None:
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_models(tmp_path: Path, data_root: Path, name: str, times: int) -> None:
     generator, model = random.Random(name), (data_root / "models" / name / "model.tflite").read_bytes()
-    survivors((damaged(model, generator) for _ in range(times)), tmp_path)
+    survivors((damage(model, generator) for _ in range(times)), tmp_path)

@@ -1,4 +1,4 @@
-"""Layers with integer weights and real activations against the reference kernels, which round activations."""
+"""Layers with integer weights and float activations against the reference kernels, which round activations."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_hybrid_layers(kind: str, tmp_path: Path) -> None:
                 assert np.abs(found - want).max() <= 1e-5 * max(float(np.ptp(want)), 1e-6), (kind, seed)
 
 
-def test_activations_stay_real_where_int8_is_asked_for(tmp_path: Path) -> None:
+def test_activations_stay_float_for_int8_conversion(tmp_path: Path) -> None:
     model = layer("conv_per_channel", np.random.default_rng(0))
     assert ops(graph_of(tmp_path, model)) == ["permute", "conv", "permute"]
     samples = np.random.default_rng(1).standard_normal((4, 2, 5, 7, 3)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""One operator per model, against values worked out by hand (or by a formula of NumPy where the note says so)."""
+"""One operator per model, against values worked out by hand (or by a NumPy formula, as noted)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuconvert.schema.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs that are arrays are constants; ``x`` are the model's inputs, in order, in the places of None."""
+    """Inputs that are arrays are constants; ``x`` are the model's inputs, in order, in the positions of None."""
 
     op: str
     inputs: Sequence[Any]
@@ -134,7 +134,7 @@ WINDOWS = [
     Case(
         "CONV_2D", [None, f32([1, 1, 1, 1]).reshape(1, 2, 2, 1)], [f32(range(1, 10)).reshape(1, 3, 3, 1)],
         f32([12, 16, 9, 24, 28, 15, 15, 17, 9]).reshape(1, 3, 3, 1), "Conv2DOptions",
-        {"padding": 0, "stride_h": 1, "stride_w": 1}, note="SAME: the odd row and column of padding stand behind",
+        {"padding": 0, "stride_h": 1, "stride_w": 1}, note="SAME: the odd row and column of padding come last",
     ),
     Case(
         "CONV_2D", [None, f32([1, 1]).reshape(1, 2, 1, 1)], [SQUARE],
@@ -210,7 +210,7 @@ MOVES = [
     ),
     Case("RESHAPE", [None], [f32(range(6))], f32(range(6)).reshape(2, 3), "ReshapeOptions", {"new_shape": (2, 3)}),
     Case("SQUEEZE", [None], [f32([[[1], [2]]])], [[1], [2]], "SqueezeOptions", {"squeeze_dims": (0,)}),
-    Case("SQUEEZE", [None], [f32([[[1], [2]]])], [1, 2], "SqueezeOptions", note="all axes of 1"),
+    Case("SQUEEZE", [None], [f32([[[1], [2]]])], [1, 2], "SqueezeOptions", note="all unit axes"),
     Case("EXPAND_DIMS", [None, i32(-1)], [f32(1, 2)], [[1], [2]]),
     Case("TRANSPOSE", [None, i32(1, 0)], [f32([[1, 2, 3]])], [[1], [2], [3]]),
     Case("CONCATENATION", [None, f32([[9]])], [f32([[1, 2]])], [[1, 2, 9]], "ConcatenationOptions", {"axis": -1}),

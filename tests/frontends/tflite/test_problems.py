@@ -1,4 +1,4 @@
-"""Everything that cannot be converted is told at once; nothing that the file says is dropped silently."""
+"""Everything that cannot be converted is reported at once; nothing in the file is dropped silently."""
 
 from __future__ import annotations
 
@@ -164,15 +164,15 @@ def test_variables_need_an_operator_that_knows_them(tmp_path: Path) -> None:
 
 
 def test_cutting_the_model(tmp_path: Path) -> None:
-    """The part before an unsupported operator converts by naming its output, the part behind it by naming its input."""
+    """The part before an unsupported operator converts by naming its output, the part after it by naming its input."""
     tensors = [T(name, (2,)) for name in "xabcy"]
     chain = [("ABS", 0), ("UNIQUE", 1), ("EXP", 2), ("NEG", 3)]
     subgraph = S(tensors, [O(name, [i], [i + 1]) for name, i in chain], [0], [4])
     error_of(tmp_path, subgraph)
     assert ops(graph_of(tmp_path, subgraph, outputs=["a"])) == ["active"]
-    behind = graph_of(tmp_path, subgraph, inputs=["b"])
-    assert [port.name for port in behind.input_ports] == ["b"]
-    assert ops(behind) == ["active", "muls"]
+    after = graph_of(tmp_path, subgraph, inputs=["b"])
+    assert [port.name for port in after.input_ports] == ["b"]
+    assert ops(after) == ["active", "muls"]
     with pytest.raises(UsageError, match="no tensor 'q'"):
         load(tmp_path / "model.tflite", outputs=["q"])
 

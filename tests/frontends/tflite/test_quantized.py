@@ -40,7 +40,7 @@ def convolution(activation: int = 0) -> S:
     return S(tensors, [O("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", options)], [0], [3])
 
 
-def test_convolution_is_real_and_annotated(tmp_path: Path) -> None:
+def test_convolution_is_float_and_annotated(tmp_path: Path) -> None:
     graph = graph_of(tmp_path, convolution(activation=1))
     assert graph.rescale == "tflite"
     assert ops(graph) == ["permute", "conv", "active", "permute"]

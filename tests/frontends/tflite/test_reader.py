@@ -132,7 +132,7 @@ def test_random_damage_gives_our_errors_or_a_graph(tmp_path: Path, seed: int) ->
     assert converted > 10, f"seed {seed}: most damage hits numbers, not structure"
 
 
-def test_buffers_behind_the_flatbuffers_part(tmp_path: Path) -> None:
+def test_reads_buffers_after_the_flatbuffers_part(tmp_path: Path) -> None:
     graph = load(write(tmp_path, serialized(ADD, external=True)))
     assert run(graph, [[1, 2], [3, 4]])[0].tolist() == [[2, 3], [4, 5]]
 

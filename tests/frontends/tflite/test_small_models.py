@@ -19,7 +19,7 @@ from tpuconvert.schema.graph import Graph
 pytest.importorskip("ai_edge_litert")
 
 
-def loaded(folder: Path, model: bytes, **arguments: Any) -> Graph:
+def load_model(folder: Path, model: bytes, **arguments: Any) -> Graph:
     path = folder / "model.tflite"
     path.write_bytes(model)
     graph = load(path, **arguments)
@@ -30,10 +30,10 @@ def loaded(folder: Path, model: bytes, **arguments: Any) -> Graph:
 def assert_same(
     folder: Path, *subgraphs: S, inputs: Sequence[Any], atol: float = 1e-5, optimized: bool = False
 ) -> Graph:
-    """Results of the graph, before and behind optimization, and of the kernels."""
+    """Results of the graph, before and after optimization, and of the kernels."""
     model = serialized(*subgraphs)
     expected = run_interpreter(reference_runner(model, optimized=optimized), inputs)
-    graph = loaded(folder, model)
+    graph = load_model(folder, model)
     for _ in range(2):
         for result, want in zip(run(graph, *inputs), expected, strict=True):
             assert (result.dtype, result.shape) == (want.dtype, want.shape)
@@ -64,7 +64,7 @@ def test_another_operator_on_complex_numbers(tmp_path: Path) -> None:
     tensors = [T("x", (4, 8)), T("n", data=np.asarray((4, 8), np.int32)), T("s", (4, 5), "COMPLEX64"), T("y", (4, 5))]
     model = serialized(S(tensors, [O("RFFT2D", [0, 1], [2]), O("NEG", [2], [3])], [0], [3]))
     with pytest.raises(UnsupportedError, match="'s' has the type COMPLEX64"):
-        loaded(tmp_path, model)
+        load_model(tmp_path, model)
 
 
 def counter(*, initialized: bool = True) -> bytes:
@@ -98,16 +98,16 @@ def test_a_resource_variable_starts_anew(tmp_path: Path) -> None:
     model = counter()
     x = np.asarray([10, 20], np.float32)
     expected = run_interpreter(reference_runner(model), [x])
-    graph = loaded(tmp_path, model)
+    graph = load_model(tmp_path, model)
     np.testing.assert_array_equal(run(graph, x)[0], expected[0])
     assert any("starts at its first value in every run" in note for note in graph.notes)
 
 
 def test_a_resource_variable_as_ports(tmp_path: Path) -> None:
-    """What one run leaves behind goes into the next, as the interpreter does by itself."""
+    """The state after one run goes into the next, as in the interpreter."""
     model = counter()
     interpreter = reference_runner(model)
-    graph = loaded(tmp_path, model, state="ports")
+    graph = load_model(tmp_path, model, state="ports")
     assert [port.name for port in graph.input_ports] == ["x", "total"]
     assert [port.name for port in graph.output_ports] == ["y", "total:next"]
     state = np.asarray([1, 2], np.float32)
@@ -144,7 +144,7 @@ def test_a_variable_that_nothing_was_assigned_to(tmp_path: Path) -> None:
     from tpuconvert.schema.errors import UnsupportedError
 
     with pytest.raises(UnsupportedError, match="'total' is read before anything is assigned"):
-        loaded(tmp_path, counter(initialized=False))
+        load_model(tmp_path, counter(initialized=False))
 
 
 def test_state_of_a_cell_as_ports(tmp_path: Path) -> None:
@@ -157,14 +157,14 @@ def test_state_of_a_cell_as_ports(tmp_path: Path) -> None:
     cell = O("RNN", [0, 1, 2, 3, 4], [5], "RNNOptions", {"fused_activation_function": 4})
     model = serialized(S(tensors, [cell], [0], [5]))
     interpreter = reference_runner(model)
-    graph = loaded(tmp_path, model, state="ports")
+    graph = load_model(tmp_path, model, state="ports")
     assert [port.name for port in graph.input_ports] == ["x", "h"]
     state = np.zeros((1, 3), np.float32)
     for step in range(3):
         x = numbers(f"step {step}", (1, 2))
         y, state = run(graph, x, state)
         np.testing.assert_allclose(y, run_interpreter(interpreter, [x])[0], atol=1e-6)
-    assert any("starts at zero" in note for note in loaded(tmp_path, model).notes)
+    assert any("starts at zero" in note for note in load_model(tmp_path, model).notes)
 
 
 @pytest.mark.parametrize("memory", [1, 4])
@@ -175,7 +175,7 @@ def test_memory_of_a_filter_as_ports(tmp_path: Path, memory: int) -> None:
     tensors += [T("s", (2, 4 * memory), variable=True), T("y", (2, 2))]
     model = serialized(S(tensors, [O("SVDF", [0, 1, 2, 3, 4], [5], "SVDFOptions", {"rank": 2})], [0], [5]))
     interpreter = reference_runner(model)
-    graph = loaded(tmp_path, model, state="ports")
+    graph = load_model(tmp_path, model, state="ports")
     state = np.zeros((2, 4 * memory), np.float32)
     for step in range(6):
         x = numbers(f"step {step}", (2, 3))
@@ -221,7 +221,7 @@ def test_sparse_weights_without_a_densify(tmp_path: Path) -> None:
     tensors = [T("x", (3, 6)), T("w", dense.shape, "FLOAT32", raw=raw, sparsity=sparsity), T("y", (3, 4))]
     subgraph = S(tensors, [O("FULLY_CONNECTED", [0, 1, -1], [2], "FullyConnectedOptions")], [0], [2])
     x = numbers("x", (3, 6))
-    np.testing.assert_allclose(run(loaded(tmp_path, serialized(subgraph)), x)[0], x @ dense.T, atol=1e-6)
+    np.testing.assert_allclose(run(load_model(tmp_path, serialized(subgraph)), x)[0], x @ dense.T, atol=1e-6)
 
 
 def test_half_precision_weights(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ FLOAT_MODELS = (
     "ultraface_rfb_320_tflite",
     "vww_mobilenet_tflite",
 )
-# Smallest cosine between real results when annotated values are rounded to their integers after every operator.
+# Smallest cosine between float results when annotated values are rounded to their integers after every operator.
 INTEGER_MODELS = {
     "anomaly_autoencoder_int8_tflite": 0.9999,
     "cifar10_resnet8_int8_tflite": 0.999,
@@ -98,7 +98,7 @@ def test_annotations_of_integer_models(data_root: Path, name: str) -> None:
 
 
 def test_hybrid_model(data_root: Path) -> None:
-    """Weights in 8 bits, real activations: the reference rounds the activations of such convolutions to 127 steps.
+    """8-bit weights, float activations: the reference rounds the activations of such convolutions to 127 steps.
 
     Our arithmetic does not; with the same rounding put in front of those convolutions the results agree.
     """
