@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.optimizer.grouping.tiles import CannotCutError, group_cost
+from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
 from tpuconvert.report.text import table
 from tpuconvert.schema import cost
 from tpuconvert.schema.errors import CorruptInputError

@@ -1,8 +1,8 @@
 """Group planner: dynamic programming over the execution order of the nodes.
 
 The cheapest plan of the first n nodes ends with a single node or a group, preceded by the cheapest plan of the nodes
-before it. All groups of bounded length are tried with every candidate tiling, except those whose lower bound shows that
-they are not cheaper. Equivalent windows of nodes, such as repeated blocks, are evaluated once.
+before it. All groups of bounded length are tried with every candidate tiling. Equivalent windows of nodes, such as
+repeated blocks, are evaluated once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpuconvert.optimizer.grouping.candidates import Candidates
-from tpuconvert.optimizer.grouping.facts import FactsOfGraph
+from tpuconvert.optimizer.grouping.node_facts import Facts, facts_of
 from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_orders
-from tpuconvert.optimizer.grouping.segment_bounds import SegmentBounds
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.groups import Group, Grouping
+from tpuconvert.optimizer.grouping.segment import Segment, Tiling, Tilings
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.groups import MAX_PARTS, Group, Grouping, Tiles
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
 from tpuconvert.schema.types import Chip
 
@@ -23,7 +22,7 @@ LONGEST = 32
 """Maximum number of nodes of a group. Planning time grows with it; longer groups save little more traffic."""
 
 PATIENCE = 1500
-"""After this number of distinct windows, the maximum group size is SHORTEST, which keeps planning time linear."""
+"""After this number of distinct windows, the maximum group size is SHORTEST, which limits the planning time."""
 
 SHORTEST = 6
 """Maximum number of nodes of a group after PATIENCE windows."""
@@ -33,6 +32,15 @@ SMALL = 16
 
 ORDERS = 30
 """Number of random orders of a small graph; most are equal."""
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+"""Candidate tile counts along H."""
+
+FEW_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28, 32)
+"""Candidate tile counts along H of groups that are tiled along N or C, too."""
+
+FEW = (2, 4, 8, 16, 32)
+"""Candidate tile counts along N and C."""
 
 
 @dataclass(frozen=True)
@@ -77,45 +85,79 @@ def _orders(graph: Graph) -> list[list[Node]]:
     return list({tuple(map(id, order)): order for order in (*orders, *other_orders(graph.nodes, ORDERS))}.values())
 
 
+def candidates(batch: int) -> list[Tiling]:
+    """Candidate tilings of a graph; ``batch`` is the largest extent along N."""
+    batch = min(batch, MAX_PARTS)
+    tiles = [Tiles(1, 1, h) for h in ROWS]
+    tiles += [Tiles(1, c, h) for c in FEW for h in FEW_ROWS]
+    tiles += [Tiles(n, 1, h) for n in sorted({*FEW, batch}) if 1 < n <= batch for h in FEW_ROWS]
+    return [(item, False) for item in tiles] + [(item, True) for item in tiles[1:]]
+
+
 def plan_order(
     graph: Graph, order: Sequence[Node], chip: Chip, hardware: Hardware, memory: LocalMemory, longest: int = LONGEST
 ) -> Plan:
     """Find the cheapest groups of consecutive nodes in an order of all nodes, or of some of them."""
-    known = FactsOfGraph(graph, order, chip, hardware)
-    batches = {shape.n for facts in known.facts if facts is not None for shape in facts.use.results}
-    candidates = Candidates(memory, batches)
-    bounds_of_window: dict[tuple[int, ...], SegmentBounds] = {}
-    at: list[SegmentBounds | None] = []  # by position
+    facts = facts_of(order, set(graph.outputs), chip, hardware)
+    batch = max([shape.n for item in facts if item.kind is not None for shape in item.kind.results], default=1)
+    tilings = Tilings([(Tiles(), False)], memory), Tilings(candidates(batch), memory)
+    known: dict[tuple[int, ...], list[tuple[int, float, Tiling]]] = {}
     costs = [0.0]
-    choices: list[tuple[int, int]] = []  # number of nodes, and index of their tiling
+    choices: list[tuple[int, Tiling | None]] = []  # number of nodes and tiling of the last group
     begin = 0
-    for end, facts in enumerate(known.facts):
-        cost, choice = costs[end] + known.moved[end], (1, 0)
-        bounds = None
-        if facts is None:
+    for end, item in enumerate(facts):
+        costs.append(costs[end] + item.traffic)
+        choices.append((1, None))
+        if item.kind is None:
             begin = end + 1
-        elif not known.is_tied(end):
-            size = longest if len(bounds_of_window) < PATIENCE else min(longest, SHORTEST)
-            first = max(begin, end + 1 - size)
-            key = tuple(known.likes[first : end + 1])
-            bounds = bounds_of_window.get(key)
-            if bounds is None:
-                window = [item for item in known.facts[first : end + 1] if item is not None]
-                bounds = bounds_of_window[key] = SegmentBounds(window, end, candidates, at[first:end])
-            cost, choice = bounds.cheapest_group(costs, cost) or (cost, choice)
-        at.append(bounds)
-        costs.append(cost)
-        choices.append(choice)
-    return Plan(tuple(order), _groups(choices, candidates), costs[-1])
-
-
-def _groups(choices: Sequence[tuple[int, int]], candidates: Candidates) -> tuple[Group, ...]:
+        elif end + 1 == len(facts) or not facts[end + 1].joins:
+            window = facts[
+                max(begin, end + 1 - (longest if len(known) < PATIENCE else min(longest, SHORTEST))) : end + 1
+            ]
+            key = tuple([member.like for member in window])
+            if key not in known:
+                known[key] = _groups(window, end, tilings)
+            for size, cost, tiling in known[key]:
+                if costs[end + 1 - size] + cost < costs[-1]:
+                    costs[-1], choices[-1] = costs[end + 1 - size] + cost, (size, tiling)
     groups = []
     stop = len(choices)
     while stop:
-        count, way = choices[stop - 1]
-        if count > 1:
-            tiles, keeps = candidates.ways[way]
-            groups.append(Group(stop - count, count, tiles, keeps))
-        stop -= count
-    return tuple(reversed(groups))
+        size, chosen = choices[stop - 1]
+        stop -= size
+        if chosen is not None:
+            groups.append(Group(stop, size, *chosen))
+    return Plan(tuple(order), tuple(reversed(groups)), costs[-1])
+
+
+def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings]) -> list[tuple[int, float, Tiling]]:
+    """Size, cost and tiling of the groups that end with the last node of a window.
+
+    Args:
+        window: consecutive nodes.
+        end: position of the last one.
+        tilings: a single tile, which is used as long as the group fits: tiling saves no bytes, unless a node skips
+            rows. Then all candidates, for longer groups.
+    """
+    found: dict[int, tuple[int, float, Tiling]] = {}
+    for some in tilings:
+        segment = Segment(some, end)
+        components: list[set[Value]] = []  # operands of each connected part
+        for facts in reversed(window):
+            assert facts.kind is not None
+            if facts.kind.skips_rows and some is tilings[0]:
+                break
+            segment.add(facts)
+            users = [item for item in components if not item.isdisjoint(facts.results)]
+            components = [item for item in components if item.isdisjoint(facts.results)]
+            components.append(set(facts.reads).union(*users))
+            is_start = not facts.joins or facts is window[0]
+            if segment.size == 1 or not is_start or segment.size in found or len(components) > 1:
+                continue
+            cheapest = segment.cheapest()
+            if cheapest is None:  # longer groups need at least as much memory
+                break
+            found[segment.size] = segment.size, *cheapest
+        else:
+            break
+    return list(found.values())

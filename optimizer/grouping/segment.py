@@ -1,165 +1,287 @@
-"""Cost of the groups that end at one node, for every candidate tiling. A group grows backwards, node by node.
+"""Cost of a group for many tilings at once. A group grows backwards, node by node.
 
-The rows that a node has to compute depend only on the nodes after it. Prepending a node therefore keeps the costs found
-so far, except that its results are no longer loaded from global memory.
+Results that leave the group are split into equal tiles. The intervals of every value that the tiles need follow
+backwards. Windows make adjacent intervals overlap; the overlap is loaded and computed again. The rows that a node has
+to compute depend only on the nodes after it, so that prepending a node keeps the costs found so far, except that its
+results are no longer loaded from global memory. The loops over tiles are C (outermost), N, H.
+
+Channels of a tensor are distributed over the lanes of on-chip memory. A lane has a plane of H * W elements for every
+index of axis 0 and every channel assigned to it; planes begin at aligned addresses. Filters of a convolution are
+distributed by output channel, each contiguous. Filters that are not resident are loaded one per lane, used, and
+replaced by the next ones.
+
+Sizes are floating-point numbers: integers up to 2^53 are exact, and larger ones do not overflow.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpuconvert.optimizer.grouping.candidates import WHOLE, Bools, Candidates, Floats, Ints, Part, Shape
-from tpuconvert.optimizer.grouping.facts import Facts
+from tpuconvert.optimizer.grouping.intervals import Axis, Intervals
+from tpuconvert.optimizer.grouping.node_facts import Facts, NodeKind, Operand, Shape
+from tpuconvert.optimizer.grouping.slicing import AXES, C, H
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.groups import Tiles
+from tpuconvert.schema.hardware import LocalMemory
+
+Tiling = tuple[Tiles, bool]
+"""Number of tiles per axis, and whether constants are resident (``Group.keeps_constants``)."""
+
+Sizes = Any
+"""Array with one element per tiling, or a Python number if there is only one tiling."""
+
+Tile = tuple[Intervals, ...]
+"""Intervals along N, C and H that a value needs."""
 
 
+class NodeCost(NamedTuple):
+    """Memory and cost of a node that computes a tile of its results. Most nodes have no constants and can be tiled.
+
+    Attributes:
+        operands: needed tile of each operand that is not a constant.
+        lanes: bytes of one lane for the results, and for constants that are reloaded for each tile.
+        resident: bytes of one lane for resident constants; None if there are no constants.
+        moved: bytes of constants that are loaded, plus the cost of recomputation in bytes; None if both are 0.
+        is_possible: mask of the tilings that split only axes with a rule; None if every axis has one.
+    """
+
+    operands: tuple[Tile, ...]
+    lanes: Sizes
+    resident: Sizes
+    moved: Sizes
+    is_possible: Sizes
+
+
+class Tilings:
+    """Tilings with cached sizes of tiles.
+
+    Sizes are arrays with one element per tiling. With only one, they are Python numbers, which are faster.
+    """
+
+    def __init__(self, tilings: Sequence[Tiling], memory: LocalMemory) -> None:
+        self.tilings = tilings
+        self.memory = memory
+        self._keeps = np.array([keeps for _, keeps in tilings])
+        self.axes = [Axis(np.array([tiles[axis] for tiles, _ in tilings])) for axis in AXES]
+        is_single = len(tilings) == 1
+        self._numbers: Callable[[Any], Any] = (lambda sizes: sizes.item()) if is_single else np.asarray
+        self.maximum: Callable[[list[Any]], Any] = max if is_single else functools.partial(np.max, axis=0)
+        # Cached for one plan.
+        self.size = functools.cache(self._size)
+        self.node_cost = functools.cache(self._node_cost)
+        self.constants = functools.cache(self._constants)
+        self.is_possible = functools.cache(self._is_possible)
+        self.has_tiles = functools.cache(self._has_tiles)
+
+    def _has_tiles(self, shape: Shape) -> Sizes:
+        """Mask of the tilings without empty tiles of a result that leaves the group."""
+        n, c, h = (axis.counts <= extent for axis, extent in zip(self.axes, shape, strict=False))
+        return self._numbers(n & c & h)
+
+    def equal_tile(self, shape: Shape) -> Tile:
+        """Equal tiles of a result that leaves the group."""
+        return tuple(axis.equal(extent) for axis, extent in zip(self.axes, shape, strict=False))
+
+    def union(self, one: Tile | None, other: Tile, shape: Shape) -> Tile:
+        """Smallest tile that contains two tiles of a value."""
+        if one is None or one == other:
+            return other
+        return tuple(axis.union(*item) for axis, *item in zip(self.axes, one, other, shape, strict=False))
+
+    def rounded(self, tile: Tile, multiple: int, shape: Shape) -> Tile:
+        """Extend a tile to multiples of a number of rows."""
+        return tile if multiple == 1 else (*tile[:H], self.axes[H].rounded(tile[H], multiple, shape.h))
+
+    def _lane_bytes(self, n: Any, c: Any, plane: Any) -> Any:
+        """Bytes of one lane for n * c planes of ``plane`` bytes each."""
+        row = self.memory.row_bytes
+        return n * -(-c // self.memory.lanes) * (-(-plane // row) * row)
+
+    def _size(self, tile: Tile, shape: Shape) -> tuple[Sizes, Sizes]:
+        """Bytes of one lane for a tile of a value, and total bytes of all tiles."""
+        n, c, h = tile
+        lanes = self._lane_bytes(n.longest, c.longest, h.longest * shape.row)
+        return self._numbers(lanes), self._numbers(n.total * c.total * h.total * shape.row)
+
+    def _node_cost(self, kind: NodeKind, tile: Tile) -> NodeCost:
+        lanes = self.size(tile, kind.results[0])[0]
+        for shape in kind.results[1:]:
+            lanes = lanes + self.size(tile, shape)[0]
+        resident = moved = None
+        if kind.constants:
+            reloaded, resident, moved = self.constants(kind, tuple(itertools.compress(tile, kind.cuts_constants)))
+            lanes = lanes + reloaded
+        if kind.mac_bytes:
+            whole = math.prod(kind.results[0])
+            repeated = self.size(tile, kind.results[0])[1] * (kind.mac_bytes / max(whole, 1)) - kind.mac_bytes
+            moved = repeated if moved is None else moved + repeated
+        operands = tuple([self._operand_tile(kind, item, tile) for item in kind.operands])
+        return NodeCost(
+            operands, lanes, resident, moved, self.is_possible(tuple([rule is None for rule in kind.rules]))
+        )
+
+    def _is_possible(self, cannot_split: tuple[bool, ...]) -> Sizes:
+        masks = [axis.counts == 1 for axis, cannot in zip(self.axes, cannot_split, strict=True) if cannot]
+        return self._numbers(np.logical_and.reduce(masks)) if masks else None
+
+    def _operand_tile(self, kind: NodeKind, operand: Operand, tile: Tile) -> Tile:
+        found = []
+        for axis, rule, item, extent in zip(self.axes, kind.rules, tile, operand.shape, strict=False):
+            cut = None if rule is None else rule[operand.slot]
+            found.append(axis.whole(extent) if cut is None else axis.needed(item, cut, extent))
+        return tuple(found)
+
+    def _constants(self, kind: NodeKind, cut_axes: tuple[Intervals, ...]) -> tuple[Sizes, ...]:
+        """Sums over constants: bytes of one lane if reloaded for each tile, and if resident, and bytes loaded.
+
+        Args:
+            kind: the node.
+            cut_axes: intervals of the results, along the axes on which a tile needs only a part of some constant.
+        """
+        intervals = iter(cut_axes)
+        tile = [next(intervals) if is_cut else None for is_cut in kind.cuts_constants]
+        found = zip(*[self._constant(kind, item, tile) for item in kind.constants], strict=True)
+        return tuple([self._numbers(sum(column)) for column in found])
+
+    def _constant(self, kind: NodeKind, operand: Operand, tile: Sequence[Intervals | None]) -> tuple[Sizes, ...]:
+        """Bytes of one lane if it is reloaded for each tile, bytes of one lane if it is resident, and bytes loaded.
+
+        A resident constant has its full extent along N and H, and is loaded once for each tile along C.
+        """
+        shape = operand.shape
+        longest: list[Any] = list(shape[:3])  # of a tile
+        total: list[Any] = list(shape)  # over all tiles
+        for axis, rule, item in zip(AXES, kind.rules, tile, strict=True):
+            cut = None if rule is None else rule[operand.slot]
+            stays = self._keeps & (axis != C)
+            if cut is None or item is None:
+                total[-1] = total[-1] * np.where(stays, 1, self.axes[axis].counts)
+            else:
+                needed = self.axes[axis].needed(item, cut, shape[cut.axis])
+                longest[cut.axis] = np.where(stays, shape[cut.axis], needed.longest)
+                total[cut.axis] = np.where(stays, shape[cut.axis], needed.total)
+        if operand.filters is None:
+            lanes = resident = self._lane_bytes(longest[0], longest[1], longest[2] * float(shape.row))
+        else:
+            axis, times = operand.filters
+            filter_bytes = math.prod(shape) // max(shape[axis] * times, 1)
+            lanes, resident = (self._lane_bytes(1, count, filter_bytes) for count in (1, longest[axis] * times))
+        return np.where(self._keeps, 0, lanes), np.where(self._keeps, resident, 0), math.prod(total)
+
+
+@dataclass(slots=True)
 class _Live:
-    """Lifetime of a value in on-chip memory. Steps are counted backwards from the end of the group."""
+    """Tile of a value in on-chip memory, from its first to its last user. Steps are counted backwards from the end."""
 
-    __slots__ = ("first", "last", "part", "shape")
-
-    def __init__(self, part: Part, shape: Shape, step: int) -> None:
-        self.part = part
-        self.shape = shape
-        self.first = self.last = step
+    tile: Tile
+    shape: Shape
+    lanes: Sizes
+    total: Sizes
+    first: int
+    last: int
 
 
 class Segment:
     """Group of consecutive nodes with a fixed last node.
 
     Args:
-        candidates: the candidate tilings.
+        tilings: the tilings.
         end: position of the last node.
 
     Attributes:
         size: number of nodes.
+        loaded: bytes read from global memory, plus the cost of recomputation in bytes.
+        stored: bytes written to global memory.
     """
 
-    def __init__(self, candidates: Candidates, end: int) -> None:
-        count = len(candidates.ways)
+    def __init__(self, tilings: Tilings, end: int) -> None:
         self.size = 0
-        self._candidates = candidates
+        self.loaded: Sizes = 0.0
+        self.stored = 0
+        self._tilings = tilings
         self._end = end
-        self._used: list[Ints] = []  # bytes per lane of each step; never decreases
-        self._peak: Ints = np.zeros(count, np.int64)
-        self._room: Ints = np.full(count, candidates.memory.lane_bytes, np.int64)
-        self._possible: Bools = np.ones(count, np.bool_)
-        self._live: dict[int, _Live] = {}
-        self._changed = 0  # first step whose memory grew after the peak was computed
-        self._moved: Ints = np.zeros(count, np.int64)  # without the operands of the group
-        self._repeated: Floats = np.zeros(count)
+        self._used: list[Sizes] = []  # bytes of one lane while each node runs
+        self._resident: Sizes = 0.0
+        self._possible: Sizes = True
+        self._live: dict[Value, _Live] = {}
 
-    def add(self, facts: Facts) -> None:
-        """Prepend a node."""
-        step = self.size
+    def add(self, facts: Facts) -> Tile:
+        """Prepend a node. Return the tile that it computes."""
+        kind, step = facts.kind, self.size
+        assert kind is not None
         self.size += 1
-        part = self._needed_tile(facts)
-        found = self._candidates.step(facts, part)
-        if not all(facts.use.can_cut):
-            self._possible &= self._candidates.only(facts.use.can_cut)
-        for number, shape, user in zip(facts.results, facts.use.results, facts.last_users, strict=True):
-            known = self._live.pop(number, None)
-            if known is not None:  # computed here instead of loaded: its lifetime begins here
-                lanes = self._grow(known, part)
-                self._keep(lanes, known.first + 1, step)
+        tile = self._needed_tile(facts, kind)
+        cost = self._tilings.node_cost(kind, tile)
+        self._used.append(cost.lanes)
+        if cost.is_possible is not None:
+            self._possible = self._possible & cost.is_possible
+        if cost.resident is not None:
+            self._resident = self._resident + cost.resident
+        if cost.moved is not None:
+            self.loaded = self.loaded + cost.moved
+        for value, shape, user in zip(facts.results, kind.results, facts.last_uses, strict=True):
+            live = self._live.pop(value, None)
+            if live is not None:  # computed here instead of loaded: its lifetime begins here
+                self.loaded = self.loaded - live.total
+                self._use(live, tile, step)
             if user > self._end:
-                n, c, h, row = shape
-                self._moved += n * c * h * row
-                self._possible &= self._candidates.has_parts(n, c, h)
-        if found.constants is not None:
-            kept, moved = found.constants
-            self._room -= kept
-            self._moved += moved
-        if found.repeated is not None:
-            self._repeated += found.repeated
-        if found.all_lanes is not None and facts.reads[0] not in self._live:
-            self._used.append(found.all_lanes)
-            self._live[facts.reads[0]] = _Live(*found.operands[0], step)
-            return
-        self._used.append(found.lanes)
-        for number, (needed, shape) in zip(facts.reads, found.operands, strict=True):
-            self._use(number, needed, shape, step)
+                self.stored += math.prod(shape)
+                self._possible = self._possible & self._tilings.has_tiles(shape)
+        for value, operand, needed in zip(facts.reads, kind.operands, cost.operands, strict=True):
+            live = self._live.get(value)
+            if live is None:
+                live = self._live[value] = _Live(
+                    needed, operand.shape, *self._tilings.size(needed, operand.shape), step, step
+                )
+                self._keep(live.lanes, step, step + 1)
+            else:  # until a producer is prepended, it is loaded here and kept for its later users
+                self.loaded = self.loaded - live.total
+                self._use(live, self._tilings.union(live.tile, needed, operand.shape), step + 1)
+                live.first = step
+            self.loaded = self.loaded + live.total
+        return tile
 
-    def best(self) -> tuple[float, int, int] | None:
-        """Return the lowest cost, the index of its tiling, and the least tiling overhead in bytes.
+    def lane_bytes(self) -> Sizes:
+        """Peak memory of one lane."""
+        return self._tilings.maximum(self._used) + self._resident
 
-        The overhead is that of the cheapest tiling compared with a single tile. It excludes operands of the group,
-        which a prepended node may compute. It remains a lower bound of the cost above the bound of ``whole_groups``
-        when nodes are prepended, because every node moves at least the bytes that it moves in a single tile. Rounding
-        down to an integer keeps it a lower bound in larger floating-point sums.
-
-        Return None if no tiling fits into memory.
-        """
-        for used in self._used[self._changed :]:
-            np.maximum(self._peak, used, out=self._peak)
-        self._changed = self.size
-        self._possible &= self._peak <= self._room
-        if not self._possible.any():
+    def cheapest(self) -> tuple[float, Tiling] | None:
+        """Lowest cost and its tiling; None if no tiling fits into memory."""
+        self._possible = self._possible & (self.lane_bytes() <= self._tilings.memory.lane_bytes)
+        if not np.any(self._possible):
             return None
-        loaded = self._moved
-        for live in self._live.values():
-            loaded = loaded + self._candidates.size(live.part, live.shape)[1]
-        cost = np.where(self._possible, loaded + self._repeated, np.inf)
-        way = int(cost.argmin())
-        least = (self._moved + self._repeated)[self._possible].min()
-        return float(cost[way]), way, math.floor(least) - int(self._moved[WHOLE])
+        cost = np.where(self._possible, self.loaded, np.inf)
+        return float(cost.min()) + self.stored, self._tilings.tilings[int(cost.argmin())]
 
-    def needs_equal_parts(self, facts: Facts) -> bool:
-        """Return True if the next node must compute at least the rows that it computes as the last node of a group.
-
-        These are equal tiles of its only result, none of them empty in a tiling that is still possible.
-        """
-        live = self._live.get(facts.results[0])
-        if live is None:
-            return False
-        n, c, h, _ = live.shape
-        rows, equal = live.part.rows, self._candidates.equal_rows(h)
-        if rows is not equal and ((rows.start > equal.start).any() or (rows.stop < equal.stop).any()):
-            return False
-        return not (self._possible & ~self._candidates.has_parts(n, c, h)).any()
-
-    def _needed_tile(self, facts: Facts) -> Part:
+    def _needed_tile(self, facts: Facts, kind: NodeKind) -> Tile:
         """Tile that a node must compute: union of the tiles its users need, and of equal tiles if a result leaves."""
-        tile: Part | None = None
-        extent = facts.use.results[0].h
-        for number, shape, user in zip(facts.results, facts.use.results, facts.last_users, strict=True):
-            live = self._live.get(number)
+        tile: Tile | None = None
+        for value, shape, user in zip(facts.results, kind.results, facts.last_uses, strict=True):
+            live = self._live.get(value)
             if live is not None:
-                tile = live.part if tile is None else self._candidates.union(tile, live.part, extent)
+                tile = self._tilings.union(tile, live.tile, shape)
             if user > self._end:
-                equal = self._candidates.equal_rows(shape.h).part(True, True)
-                tile = equal if tile is None else self._candidates.union(tile, equal, extent)
-        assert tile is not None, f"no user of {facts.node}"
-        if facts.use.row_multiple == 1:
-            return tile
-        rows = self._candidates.rounded_rows(tile.rows, facts.use.row_multiple, extent)
-        return rows.part(tile.is_cut_n, tile.is_cut_c)
+                tile = self._tilings.union(tile, self._tilings.equal_tile(shape), shape)
+        assert tile is not None, "a result without users leaves the group"
+        return self._tilings.rounded(tile, kind.row_multiple, kind.results[0])
 
-    def _use(self, number: int, part: Part, shape: Shape, step: int) -> None:
-        """Add a use of a value: unless a producer is prepended, it is loaded here and kept for its later users."""
-        known = self._live.get(number)
-        if known is None:
-            self._live[number] = _Live(part, shape, step)
-            first, lanes = step, self._candidates.size(part, shape)[0]
-        else:
-            first = known.first + 1
-            lanes = self._grow(known, self._candidates.union(known.part, part, shape.h))
-            known.first = step
-        self._keep(lanes, first, step + 1)
+    def _use(self, live: _Live, tile: Tile, stop: int) -> None:
+        """Keep a value up to step ``stop`` (exclusive), and enlarge its tile."""
+        if tile != live.tile:
+            before = live.lanes
+            live.tile = tile
+            live.lanes, live.total = self._tilings.size(tile, live.shape)
+            self._keep(live.lanes - before, live.last, live.first + 1)
+        self._keep(live.lanes, live.first + 1, stop)
 
-    def _grow(self, live: _Live, part: Part) -> Ints:
-        """Enlarge the needed tile of a value. Return its bytes per lane."""
-        lanes, _ = self._candidates.size(part, live.shape)
-        if part is not live.part:
-            before, _ = self._candidates.size(live.part, live.shape)
-            self._keep(lanes - before, live.last, live.first + 1)
-            live.part = part
-        return lanes
-
-    def _keep(self, lanes: Ints, begin: int, end: int) -> None:
-        """Add the bytes of a lane to the steps from ``begin`` to ``end`` (exclusive)."""
-        for step in range(begin, end):
+    def _keep(self, lanes: Sizes, begin: int, stop: int) -> None:
+        """Add bytes of one lane to the steps from ``begin`` to ``stop`` (exclusive)."""
+        for step in range(begin, stop):
             self._used[step] = self._used[step] + lanes
-        if begin < end:
-            self._changed = min(self._changed, begin)

@@ -10,7 +10,9 @@ Operators without a rule can be in a group; the group then has a single tile.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.extents import normalize_axis
@@ -45,21 +47,11 @@ class Cut(NamedTuple):
     last: int = 0
     divisor: int = 1
 
-    @property
-    def is_same(self) -> bool:
-        """Return True if the interval of the operand equals that of the results."""
-        return self[1:] == (1, 0, 0, 1)
-
-    @property
-    def skips(self) -> bool:
-        """Return True if windows of adjacent result indices skip indices of the operand."""
-        return self.step > self.last - self.first + 1
-
-    def of(self, start: int, stop: int, extent: int) -> tuple[int, int]:
-        """Interval [start, stop) of an operand with this extent."""
+    def of(self, start: Any, stop: Any, extent: int) -> tuple[Any, Any]:
+        """Interval [start, stop) of an operand with this extent; of integers or integer arrays."""
         low = (start * self.step + self.first) // self.divisor
         high = ((stop - 1) * self.step + self.last) // self.divisor + 1
-        return max(low, 0), min(high, extent)
+        return np.maximum(low, 0), np.minimum(high, extent)
 
 
 Rule = tuple[Cut | None, ...] | None

@@ -4,7 +4,7 @@ import itertools
 import math
 from functools import cache
 
-from tpuconvert.optimizer.grouping.tiles import CannotCutError, group_cost
+from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Tiles

@@ -3,16 +3,17 @@
 import data_models
 import numpy as np
 import pytest
+import reference_cost
 from exhaustive import least_cost
 from random_networks import feeds_of, random_network
 from tile_execution import run_grouped
 
+from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
 from tpuconvert.optimizer.grouping.planner import plan_groups, plan_order
-from tpuconvert.optimizer.grouping.tiles import group_cost
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.groups import Grouping
+from tpuconvert.schema.groups import Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory, hardware_of
 from tpuconvert.schema.locality import locality_of
 from tpuconvert.schema.op import LocalityKind
@@ -132,6 +133,25 @@ def test_plan_cost_equals_group_cost(seed: int) -> None:
     assert plan.cost == pytest.approx(cost_of(graph, Grouping(memory, plan.groups), Chip.BM1686), rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_group_cost_equals_reference(seed: int) -> None:
+    """Compare with loops over all tiles, for random groups and tilings."""
+    graph = random_network(seed, 10, height=9, batch=1 + seed % 3, is_integer=bool(seed % 2))
+    draw = np.random.default_rng(seed)
+    for _ in range(30):
+        first = int(draw.integers(len(graph) - 1))
+        nodes = graph.nodes[first : int(draw.integers(first + 1, len(graph))) + 1]
+        tiling = Tiles(*draw.choice([(1, 1, 3), (2, 1, 1), (1, 2, 5), (3, 1, 4), (1, 1, 9), (1, 4, 1)]).tolist())
+        arguments = nodes, set(graph.outputs), tiling, bool(draw.integers(2)), small_memory(seed), BM1686
+        found = []
+        for implementation in (group_cost, reference_cost.group_cost):
+            try:
+                found.append(implementation(*arguments))
+            except CannotCutError as error:
+                found.append(str(error))
+        assert found[0] == found[1]
+
+
 def test_results_do_not_depend_on_grouping() -> None:
     first, second = (random_network(3, 12) for _ in range(2))
     plan_groups(second, Chip.BM1686, small_memory(3))
@@ -167,8 +187,8 @@ def test_long_chain_evaluates_few_windows(monkeypatch: pytest.MonkeyPatch) -> No
     from tpuconvert.optimizer.grouping import planner
 
     evaluated = []
-    bounds = planner.SegmentBounds
-    monkeypatch.setattr(planner, "SegmentBounds", lambda *a: evaluated.append(1) or bounds(*a))
+    segment = planner.Segment
+    monkeypatch.setattr(planner, "Segment", lambda *a: evaluated.append(1) or segment(*a))
     graph = chain(2000)
     grouping = plan_groups(graph, Chip.BM1686)
     assert sum(group.count for group in grouping.groups) == len(graph)

@@ -9,9 +9,9 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from reference_cost import leaving, needed, part, rule_of
 
 from tpuconvert.optimizer.grouping.slicing import AXES, C, H, N
-from tpuconvert.optimizer.grouping.tiles import leaving, needed, part, rule_of
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.groups import Group, Grouping
@@ -154,7 +154,7 @@ def _operand_box(node: Node, slot: int, value: Value, box: Box, tiles) -> Box:
     for axis in AXES:
         cut = rule_of(node, axis, tiles[axis])[slot]
         if cut is not None:
-            found[cut.axis] = cut.of(*box[axis], _extents(value)[cut.axis])
+            found[cut.axis] = tuple(map(int, cut.of(*box[axis], _extents(value)[cut.axis])))
     return tuple(found)
 
 
@@ -172,7 +172,7 @@ def adapt_op(node: Node, box: Box, tiles) -> Op:
         kernel = node.inputs[1].type.static_shape[2]
         reach = op.dh * (kernel - 1) + 1
         if op.weight_layout == "IOHW":
-            low, high = rule_of(node, H, tiles.h)[0].of(start, stop, _extents(x)[H])
+            low, high = map(int, rule_of(node, H, tiles.h)[0].of(start, stop, _extents(x)[H]))
             top = start + op.pad_h_t - low * op.stride_h
             bottom = (high - low - 1) * op.stride_h + reach - top - (stop - start)
             return dataclasses.replace(op, pad_h_t=top, pad_h_b=bottom)

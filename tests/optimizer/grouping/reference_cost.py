@@ -1,4 +1,4 @@
-"""Cost of a group that runs tile by tile: memory, traffic and recomputation.
+"""Independent implementation of the cost of a group, as plain loops over tiles.
 
 Results that leave the group are split into equal tiles. A backward walk computes the interval of every value that a
 tile needs. Windows make adjacent intervals overlap; the overlap is loaded and computed again.
@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tpuconvert.optimizer.grouping.layout import bytes_of, constant_lane_bytes, filters_of, lane_bytes, shape4, size_of
+from tpuconvert.optimizer.grouping.group_cost import CannotCutError, GroupCost
 from tpuconvert.optimizer.grouping.slicing import AXES, C, Cut, H, Rule, row_multiple, rules
 from tpuconvert.schema import cost
+from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.groups import Tiles
 from tpuconvert.schema.hardware import Hardware, LocalMemory
@@ -24,10 +26,6 @@ Interval = tuple[int, int]
 
 Key = Value | tuple[Node, int]
 """A value between nodes, or the use of a constant: a node and the operand index."""
-
-
-class CannotCutError(ValueError):
-    """A node of the group cannot be tiled along an axis, or the extent is smaller than the number of tiles."""
 
 
 def part(extent: int, count: int, index: int) -> Interval:
@@ -73,7 +71,7 @@ def needed(nodes: Sequence[Node], leave: Collection[Value], axis: int, count: in
             if operand is None:
                 continue
             extent = shape4(operand)[axis if cut is None else cut.axis]
-            interval = (0, extent) if cut is None else cut.of(start, stop, extent)
+            interval = (0, extent) if cut is None else tuple(map(int, cut.of(start, stop, extent)))
             if operand.is_constant:
                 found[node, slot] = interval
             else:
@@ -92,39 +90,6 @@ def rule_of(node: Node, axis: int, count: int) -> tuple[Cut | None, ...]:
     if rule is None:
         raise CannotCutError(f"'{node.name}' ({node.op.name}) cannot be tiled along axis {axis}")
     return rule
-
-
-@dataclass(frozen=True)
-class GroupCost:
-    """Cost of a group.
-
-    Args:
-        lane_bytes: peak memory of one lane.
-        loaded: bytes read from global memory.
-        stored: bytes written to global memory.
-        macs: multiply-accumulates, including recomputation.
-        repeated_macs: multiply-accumulates of the recomputation.
-        computing_seconds: lower bound of the compute time.
-        repeated_bytes: bytes that global memory could transfer during the recomputation.
-    """
-
-    lane_bytes: int
-    loaded: int
-    stored: int
-    macs: int
-    repeated_macs: int
-    computing_seconds: float
-    repeated_bytes: float
-
-    @property
-    def traffic(self) -> int:
-        """Bytes moved to and from global memory."""
-        return self.loaded + self.stored
-
-    @property
-    def objective(self) -> float:
-        """Cost that the planner minimizes: traffic and byte equivalent of the recomputation."""
-        return self.traffic + self.repeated_bytes
 
 
 def group_cost(
@@ -251,3 +216,67 @@ def _peak(nodes: Sequence[Node], lanes: dict[Key, int], keeps_constants: bool) -
         for index in range(step, last[value] + 1):
             used[index] += lanes[value]
     return max(used) + kept
+
+
+def shape4(value: Value) -> tuple[int, int, int, int]:
+    """Extents along N, C and H, and the product of the other extents."""
+    shape = value.type.static_shape
+    n, c, h = (*shape[:3], 1, 1)[:3]
+    return n, c, h, math.prod(shape[3:])
+
+
+def size_of(value: Value) -> int:
+    """Bytes of one element."""
+    return value.dtype.bits // 8
+
+
+def bytes_of(value: Value) -> int:
+    """Bytes of the whole tensor in global memory."""
+    return math.prod(value.type.static_shape) * size_of(value)
+
+
+def lane_bytes(memory: LocalMemory, n: Any, c: Any, plane: Any) -> Any:
+    """Bytes of one lane for n * c planes of ``plane`` bytes each."""
+    return lane_planes(memory, n, c) * plane_bytes(memory, plane)
+
+
+def lane_planes(memory: LocalMemory, n: Any, c: Any) -> Any:
+    """Planes in one lane, out of n * c."""
+    return n * -(-c // memory.lanes)
+
+
+def plane_bytes(memory: LocalMemory, plane: Any) -> Any:
+    """Bytes of a plane, rounded up to a multiple of the memory row."""
+    row = memory.row_bytes
+    return -(-plane // row) * row
+
+
+def filters_of(node: Node, index: int) -> tuple[int, int] | None:
+    """Filter axis of a convolution weight, and number of filters per index; None for other operands."""
+    if index != 1 or not isinstance(node.op, ConvolutionParams):
+        return None
+    return (0, 1) if node.op.weight_layout == "OIHW" else (1, node.op.groups)
+
+
+def constant_lane_bytes(
+    memory: LocalMemory,
+    extents: tuple[int, int, int, int],
+    filters: tuple[int, int] | None,
+    lengths: tuple[Any, Any, Any],
+    stays: bool,
+) -> Any:
+    """Bytes of one lane for a tile of a constant operand.
+
+    Args:
+        memory: on-chip memory.
+        extents: extents of the operand along N, C and H, and bytes of one row.
+        filters: result of ``filters_of``.
+        lengths: extents of the tile along the operand's first three axes.
+        stays: whether it is resident for all tiles; otherwise it is in memory only while the node runs.
+    """
+    n, c, h = lengths
+    if filters is None:
+        return lane_bytes(memory, n, c, h * extents[3])
+    axis, times = filters
+    count = extents[axis] * times
+    return lane_bytes(memory, 1, lengths[axis] * times if stays else 1, math.prod(extents) // max(count, 1))

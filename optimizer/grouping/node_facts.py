@@ -1,0 +1,195 @@
+"""Properties of nodes that the cost of a group depends on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tpuconvert.optimizer.grouping.slicing import H, Rule, row_multiple, rules
+from tpuconvert.schema import cost
+from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.hardware import Hardware
+from tpuconvert.schema.locality import locality_of
+from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.types import Chip
+
+
+class Shape(NamedTuple):
+    """Extents along N, C and H, and bytes of one row: the product of the other extents and of the element size."""
+
+    n: int
+    c: int
+    h: int
+    row: int
+
+    @staticmethod
+    def of(value: Value) -> Shape:
+        """Shape of a value with static extents."""
+        shape = value.type.static_shape
+        n, c, h = (*shape[:3], 1, 1, 1)[:3]
+        return Shape(n, c, h, math.prod(shape[3:]) * (value.dtype.bits // 8))
+
+
+class Operand(NamedTuple):
+    """Operand that is not omitted.
+
+    ``slot`` is its index in the inputs of the node. ``filters`` is None unless it is the weight of a convolution: the
+    axis of the filters, and their number per index.
+    """
+
+    slot: int
+    shape: Shape
+    filters: tuple[int, int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class NodeKind:
+    """Properties of a node that depend only on its operator and types.
+
+    Args:
+        rules: tiling rules for N, C and H.
+        operands: the operands that are not constants.
+        constants: the constant operands.
+        cuts_constants: for each axis, whether a tile needs only a part of some constant.
+        results: shapes of the results.
+        skips_rows: whether windows skip rows of an operand, so that tiles may load less than a single tile.
+        row_multiple: tiles of the results begin and end at a multiple of this number of rows.
+        mac_bytes: cost of its multiply-accumulates, in bytes.
+    """
+
+    rules: tuple[Rule, Rule, Rule]
+    operands: tuple[Operand, ...]
+    constants: tuple[Operand, ...]
+    cuts_constants: tuple[bool, ...]
+    results: tuple[Shape, ...]
+    skips_rows: bool
+    row_multiple: int
+    mac_bytes: float
+
+    @staticmethod
+    def of(node: Node, bytes_per_mac: float) -> NodeKind:
+        """Properties of a node with static extents."""
+        operands, constants = list[Operand](), list[Operand]()
+        for slot, value in enumerate(node.inputs):
+            if value is not None:
+                kind = constants if value.is_constant else operands
+                kind.append(Operand(slot, Shape.of(value), _filters(node, slot)))
+        by_axis, macs = rules(node), cost.macs(node) or 0
+        cuts = tuple([rule is not None and any(rule[item.slot] is not None for item in constants) for rule in by_axis])
+        return NodeKind(
+            rules=by_axis,
+            operands=tuple(operands),
+            constants=tuple(constants),
+            cuts_constants=cuts,
+            results=tuple(map(Shape.of, node.outputs)),
+            skips_rows=any(cut is not None and cut.step > 1 + cut.last - cut.first for cut in by_axis[H] or ()),
+            row_multiple=row_multiple(node),
+            mac_bytes=macs * bytes_per_mac,
+        )
+
+
+def _filters(node: Node, slot: int) -> tuple[int, int] | None:
+    if slot != 1 or not isinstance(node.op, ConvolutionParams):
+        return None
+    return (0, 1) if node.op.weight_layout == "OIHW" else (1, node.op.groups)
+
+
+class Facts(NamedTuple):
+    """Planner data of one node.
+
+    Args:
+        traffic: bytes that it moves if it is in no group; 0 if unknown.
+        kind: its properties; None if it cannot be in a group.
+        reads: operands that are not constants.
+        results: the results.
+        last_uses: for each result, position of its last user; the number of nodes if it leaves every group.
+        joins: whether no group ends before the node or begins at it, because this would move more bytes.
+        like: number of the class of equivalent nodes; producers and users are compared by their distance.
+    """
+
+    traffic: int
+    kind: NodeKind | None
+    reads: tuple[Value, ...]
+    results: tuple[Value, ...]
+    last_uses: tuple[int, ...]
+    joins: bool = False
+    like: int = -1
+
+    @staticmethod
+    def of(
+        node: Node, traffic: int, kind: NodeKind | None, positions: Mapping[Node, int], outputs: Collection[Value]
+    ) -> Facts:
+        """Planner data of a node."""
+        reads = tuple([value for value in node.inputs if value is not None and not value.is_constant])
+        last_uses = tuple([last_use(value, positions, outputs) for value in node.outputs])
+        return Facts(traffic, kind, reads, tuple(node.outputs), last_uses)
+
+
+def last_use(value: Value, positions: Mapping[Node, int], outputs: Collection[Value]) -> int:
+    """Position of the last user of a value; the number of nodes for a graph output or if a user has no position."""
+    if value in outputs or not value.uses:
+        return len(positions)
+    return max([positions.get(user, len(positions)) for user, _ in value.uses])
+
+
+def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hardware: Hardware) -> list[Facts]:
+    """Planner data of nodes in execution order."""
+    positions = {node: position for position, node in enumerate(order)}
+    known: dict[Any, tuple[int, NodeKind | None]] = {}
+    producers: dict[Value, tuple[int, int]] = {}
+    read_at: dict[Value, int] = {}
+    classes: dict[Any, int] = {}
+    found: list[Facts] = []
+    for position, node in enumerate(order):
+        traffic, kind = _traffic_and_kind(node, chip, hardware, known)
+        facts = Facts.of(node, traffic, kind, positions, outputs)
+        joins = bool(found) and _joins(facts, found[-1], position, positions, outputs)
+        links = []  # distance to the producer and its result index, or to the previous reader
+        for value in facts.reads:
+            before, index = producers.get(value, (read_at.get(value, position + 1), -1))
+            links.append((position - before, index))
+            read_at[value] = position
+        producers.update((value, (position, index)) for index, value in enumerate(facts.results))
+        users = tuple([user - position if user < len(order) else -1 for user in facts.last_uses])
+        like = classes.setdefault((kind, tuple(links), users, joins), len(classes))
+        found.append(facts._replace(joins=joins, like=like))
+    return found
+
+
+def _traffic_and_kind(
+    node: Node, chip: Chip, hardware: Hardware, known: dict[Any, tuple[int, NodeKind | None]]
+) -> tuple[int, NodeKind | None]:
+    """Bytes that a node moves without grouping, and its properties if it can be in a group; cached in ``known``."""
+    if node.op.kind is OpKind.CUSTOM:
+        return cost.bytes_alone(node) or 0, None
+    operands = tuple(None if value is None else (value.is_constant, value.type) for value in node.inputs)
+    # A value that is two operands of a node is moved once.
+    same = tuple(map(node.inputs.index, node.inputs)) if len({*node.inputs}) < len(node.inputs) else ()
+    key = type(node.op), node.op, operands, same, tuple(value.type for value in node.outputs)
+    if key not in known:
+        traffic = cost.bytes_alone(node)
+        is_local = traffic is not None and locality_of(node, chip).is_local
+        kind = NodeKind.of(node, hardware.bytes_per_mac(cost.arithmetic_type(node))) if is_local else None
+        known[key] = traffic or 0, kind
+    return known[key]
+
+
+def _joins(
+    facts: Facts, previous: Facts, position: int, positions: Mapping[Node, int], outputs: Collection[Value]
+) -> bool:
+    """Return True if a node uses a result of the previous one, and fewer bytes are live after it than before.
+
+    Also if equally many are, and the node has no multiply-accumulates: both need little more memory than the first.
+    """
+    if facts.kind is None or previous.kind is None or set(previous.results).isdisjoint(facts.reads):
+        return False
+    born = zip(facts.kind.results, facts.last_uses, strict=True)
+    more = sum([math.prod(shape) for shape, user in born if user > position])
+    read = dict(zip(facts.reads, facts.kind.operands, strict=True))
+    less = sum(
+        [math.prod(item.shape) for value, item in read.items() if last_use(value, positions, outputs) == position]
+    )
+    return more < less or (more == less and not facts.kind.mac_bytes)
