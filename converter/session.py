@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tpuconvert.runtime import batches, session
-from tpuconvert.runtime.session import Runnable
 from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph import Port
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Array
 
@@ -25,37 +24,15 @@ OPEN_BATCH = 32
 """Images per run of a model with a dynamic batch."""
 
 
-class Session(session.Session):
-    """A model ready to run. Thread-safe: runs share the plan and the constants, which are never modified.
+class Session(session.Session):  # noqa: D101  the docstring of the base class describes both
+    __doc__ = session.Session.__doc__
 
-    A model with open extents takes any numbers for them; the native engine makes a plan for those that are fed, and
-    keeps the few used last.
-
-    Args:
-        model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file, which is memory-mapped.
-            Sessions that have the same file open share its weights and packed plan; while two of them run at the same
-            time, one of them uses the plan's threads and the others one thread each.
-        backend: ``reference`` is the NumPy executor; ``native`` the compiled engine; ``auto`` the best there is.
-        threads: of the native engine; None for as many as this process may use. Results do not depend on it. The NumPy
-            executor leaves threads to the BLAS library of NumPy.
-
-    Raises:
-        UsageError: for an unknown backend, or a native one for a model with extents that depend on data.
-        MissingExtraError: if the native engine is requested and was not built.
-        CorruptInputError: when the file is damaged.
-    """
-
-    def __init__(
-        self,
-        model: Runnable | Graph | str | os.PathLike[str],
-        *,
-        backend: Literal["auto", "native", "reference"] = "auto",
-        threads: int | None = None,
-    ) -> None:
-        super().__init__(model, backend=backend, threads=threads)
-        content = model if self._file is None else self._file.model
-        content = getattr(content, "content", content)
-        self._stored: Mapping[str, Any] = getattr(content, "preprocessing", {})
+    @property
+    def _preprocessing(self) -> Mapping[str, Any]:
+        """The preprocessing that the model file stores."""
+        content = getattr(self._model, "content", self._model)
+        found: Mapping[str, Any] = getattr(content, "preprocessing", {})
+        return found
 
     def run_images(
         self, images: Images, *, preprocess: Preprocess | str | Mapping[str, Any] | None = None
@@ -122,13 +99,13 @@ class Session(session.Session):
             return given
         if given is not None:
             return Preprocess.parse(given) if isinstance(given, str) else Preprocess.from_mapping(given)
-        if not self._stored:
+        if not self._preprocessing:
             raise UsageError(
                 "the model stores no preprocessing, images cannot become its input",
                 hint="convert it with --preprocess color=RGB,mean=...,scale=... (the numbers used in training), "
                 "or give preprocess= here",
             )
-        return Preprocess.from_mapping(self._stored)
+        return Preprocess.from_mapping(self._preprocessing)
 
     def _image_port(self, name: str | None) -> Port:
         ports = {port.name: port for port in self._graph.input_ports}

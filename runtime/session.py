@@ -74,6 +74,7 @@ class Session:
         if isinstance(model, (str, os.PathLike)):
             self._file = _open_file(model)
             model = self._file.model
+        self._model = model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
         self._native = None if backend == "reference" else self._native_plans(backend == "native", threads)
