@@ -90,64 +90,56 @@ def _identify_pointer_or_text(head: bytes, name: str) -> FileKind | None:
     return None
 
 
+_UNPACK = "unpack it and give the model file inside"
+_EXPORT = "export it with torch.onnx.export(..., dynamo=False) first"
+_CONVERT = "convert it with tf2onnx or tf.lite.TFLiteConverter first"
+_NOT_A_MODEL = "that is data, not a model; give the model file"
+_PICTURE = FileKind("image", "a picture", "pictures belong to --calibration; give the model file")
+_HDF5 = "Keras: convert it with tf2onnx first; Caffe: save the weights as a binary .caffemodel"
+_TPUM = FileKind("tpum", "a converted .tpum file", "use 'tpuconvert run' or 'tpuconvert inspect' with it")
+
+_MAGIC = (
+    (0, b"\x1f\x8b", FileKind("compressed", "a gzip file", _UNPACK)),
+    (0, b"BZh", FileKind("compressed", "a bzip2 file", _UNPACK)),
+    (0, b"\xfd7zXZ\x00", FileKind("compressed", "an xz file", _UNPACK)),
+    (0, b"7z\xbc\xaf\x27\x1c", FileKind("compressed", "a 7-Zip archive", _UNPACK)),
+    (0, b"\x28\xb5\x2f\xfd", FileKind("compressed", "a Zstandard file", _UNPACK)),
+    (0, b"Rar!\x1a\x07", FileKind("compressed", "a RAR archive", _UNPACK)),
+    (257, b"ustar", FileKind("tar", "a tar archive", _UNPACK)),
+    (4, b"TFL3", FileKind("tflite", "a TFLite model", "give it a name ending in .tflite")),
+    (4, b"ORTM", FileKind("ort", "an ONNX Runtime .ort file", "give the .onnx file that it was made from")),
+    (0, b"TPUM", _TPUM),
+    (4, b"TPUM", _TPUM),
+    (0, b"\x89HDF\r\n\x1a\n", FileKind("hdf5", "an HDF5 file (Keras, or a Caffe weight file)", _HDF5)),
+    (0, b"\x93NUMPY", FileKind("npy", "a NumPy array", _NOT_A_MODEL)),
+    (0, (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM6"), _PICTURE),
+    (0, b"%PDF", FileKind("pdf", "a PDF document", "give the model file")),
+)
+"""Offset, bytes that stand there (one of several), and the kind of file with them."""
+
+
 def _identify_archive(head: bytes, name: str) -> FileKind | None:
     lower = name.lower()
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
         if b"data.pkl" in head or b"/version" in head or lower.endswith((".pt", ".pth", ".ckpt")):
-            return FileKind("pytorch", "a PyTorch file", "export it with torch.onnx.export(..., dynamo=False) first")
+            return FileKind("pytorch", "a PyTorch file", _EXPORT)
         if (b"config.json" in head and b"metadata.json" in head) or lower.endswith(".keras"):
-            return FileKind("keras", "a Keras archive", "convert it with tf2onnx or tf.lite.TFLiteConverter first")
+            return FileKind("keras", "a Keras archive", _CONVERT)
         if lower.endswith(".npz"):
-            return FileKind("npz", "a NumPy archive", "that is data, not a model; give the model file")
-        return FileKind("zip", "a ZIP archive", "unpack it and give the model file inside")
-    for magic, what in (
-        (b"\x1f\x8b", "a gzip file"),
-        (b"BZh", "a bzip2 file"),
-        (b"\xfd7zXZ\x00", "an xz file"),
-        (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
-        (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
-        (b"Rar!\x1a\x07", "a RAR archive"),
-    ):
-        if head.startswith(magic):
-            return FileKind("compressed", what, "unpack it and give the model file inside")
-    if head[257:262] == b"ustar":
-        return FileKind("tar", "a tar archive", "unpack it and give the model file inside")
-    return None
+            return FileKind("npz", "a NumPy archive", _NOT_A_MODEL)
+        return FileKind("zip", "a ZIP archive", _UNPACK)
+    return next((kind for offset, magic, kind in _MAGIC if head.startswith(magic, offset)), None)
 
 
 def _identify_model(head: bytes, name: str) -> FileKind | None:
-    if head[4:8] == b"TFL3":
-        return FileKind("tflite", "a TFLite model", "give it a name ending in .tflite")
-    if head[4:8] == b"ORTM":
-        return FileKind("ort", "an ONNX Runtime .ort file", "give the .onnx file that it was made from")
-    if head.startswith(b"TPUM") or head[4:8] == b"TPUM":
-        return FileKind("tpum", "a converted .tpum file", "use 'tpuconvert run' or 'tpuconvert inspect' with it")
-    if head.startswith(b"\x89HDF\r\n\x1a\n"):
-        return FileKind(
-            "hdf5",
-            "an HDF5 file (Keras, or a Caffe weight file)",
-            "Keras: convert it with tf2onnx first; Caffe: save the weights as a binary .caffemodel",
-        )
-    if head.startswith(b"\x93NUMPY"):
-        return FileKind("npy", "a NumPy array", "that is data, not a model; give the model file")
     if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) and (
         b"ctorch" in head or b"cnumpy" in head or b"}q" in head or b"collections" in head
     ):
-        return FileKind(
-            "pytorch",
-            "a Python pickle (PyTorch checkpoint)",
-            "export it with torch.onnx.export(..., dynamo=False) first",
-        )
-    if head.startswith((b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM6")):
-        return FileKind("image", "a picture", "pictures belong to --calibration; give the model file")
-    if head.startswith(b"%PDF"):
-        return FileKind("pdf", "a PDF document", "give the model file")
+        return FileKind("pytorch", "a Python pickle (PyTorch checkpoint)", _EXPORT)
     if name.lower().endswith("saved_model.pb"):
-        return FileKind(
-            "savedmodel", "a TensorFlow SavedModel", "convert it with tf2onnx or tf.lite.TFLiteConverter first"
-        )
+        return FileKind("savedmodel", "a TensorFlow SavedModel", _CONVERT)
     if _looks_like_frozen_graph(head):
-        return FileKind("tensorflow", "a TensorFlow graph", "convert it with tf2onnx or tf.lite.TFLiteConverter first")
+        return FileKind("tensorflow", "a TensorFlow graph", _CONVERT)
     if _looks_like_onnx(head):
         return FileKind("onnx", "an ONNX model", "give it a name ending in .onnx")
     if _looks_like_caffemodel(head):

@@ -51,22 +51,12 @@ def _aligned_by_attribute(node: OnnxNode, a: Value, b: Value) -> Value:
     return emit.reshape(node.graph, b, emit.extents(b) + (1,) * max(after, 0))
 
 
-def _sum(g: Graph, function: str, a: Value, b: Value) -> Value:
-    if a.dtype in SMALL:
-        return small_sum(g, function, a, b)
-    return emit.binary(g, function, a, b)
-
-
-@onnx_op("Add", since=1, kind=Kind.DIRECT)
-def add(node: OnnxNode, g: Graph) -> Result:
-    """``a + b``."""
-    return node.elementwise(_sum(g, "add", *operands(node)))
-
-
-@onnx_op("Sub", since=1, kind=Kind.DIRECT)
-def subtract(node: OnnxNode, g: Graph) -> Result:
-    """``a - b``."""
-    return node.elementwise(_sum(g, "sub", *operands(node)))
+@onnx_op("Add", "Sub", since=1, kind=Kind.DIRECT)
+def add_or_subtract(node: OnnxNode, g: Graph) -> Result:
+    """``a + b``, or ``a - b``."""
+    a, b = operands(node)
+    add = small_sum if a.dtype in SMALL else emit.binary
+    return node.elementwise(add(g, node.op_type.lower(), a, b))
 
 
 @onnx_op("Mul", since=1, kind=Kind.DIRECT)
@@ -112,16 +102,10 @@ def sum_(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(_chain(node, g, "add"))
 
 
-@onnx_op("Max", since=1, kind=Kind.DIRECT)
-def maximum(node: OnnxNode, g: Graph) -> Result:
-    """Element-wise maximum of all inputs."""
-    return node.elementwise(_chain(node, g, "max"))
-
-
-@onnx_op("Min", since=1, kind=Kind.DIRECT)
-def minimum(node: OnnxNode, g: Graph) -> Result:
-    """Element-wise minimum of all inputs."""
-    return node.elementwise(_chain(node, g, "min"))
+@onnx_op("Max", "Min", since=1, kind=Kind.DIRECT)
+def maximum_or_minimum(node: OnnxNode, g: Graph) -> Result:
+    """Element-wise maximum or minimum of all inputs."""
+    return node.elementwise(_chain(node, g, node.op_type.lower()))
 
 
 @onnx_op("Mean", since=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -84,11 +85,7 @@ for _name, _function in (
 
 def _variadic(name: str, function: Binary) -> None:
     def evaluate(node: OnnxNode, _: Graph) -> Array:
-        arrays = _operands(node)
-        found = arrays[0]
-        for array in arrays[1:]:
-            found = _apply(function, found, array)
-        return found
+        return functools.reduce(functools.partial(_apply, function), _operands(node))
 
     folds(name, since=1)(evaluate)
 

@@ -14,6 +14,7 @@ from tpuconvert.frontends.onnx.normalization import softmax as softmax_of
 from tpuconvert.frontends.onnx.pooling import average_pool_of, global_pool
 from tpuconvert.frontends.onnx.quantization import (
     dequantize_linear,
+    dequantized_bias,
     dequantized_value,
     integers,
     quantize_dynamically,
@@ -26,7 +27,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.pool import PoolType
-from tpuconvert.schema.types import Array, DType, QuantParams
+from tpuconvert.schema.types import Array
 
 DOMAIN = "com.microsoft"
 
@@ -111,11 +112,7 @@ def q_gemm(node: OnnxNode, g: Graph) -> Result:
     a, b = dequantized_value(node, g, 0, a_quant), dequantized_value(node, g, 3, b_quant)
     a = emit.permute(g, a, (1, 0)) if node.attr("transA", 0) else a
     b = emit.permute(g, b, (1, 0)) if transposed else b
-    bias = None
-    if node.has_input(6):
-        scales = tuple(a_quant.scale[0] * scale for scale in b_quant.scale)
-        axis = node.rank(6) - 1 if len(scales) > 1 else None
-        bias = dequantized_value(node, g, 6, QuantParams(scales, (0,) * len(scales), DType.INT32, axis))
+    bias = dequantized_bias(node, g, 6, a_quant, b_quant) if node.has_input(6) else None
     columns = emit.extents(b)[1]
     if bias is not None and alpha == 1 and emit.extents(bias)[-1] == columns and bias.is_constant:
         bias = emit.reshape(g, bias, (1, columns)) if bias.array.size == columns else bias

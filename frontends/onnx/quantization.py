@@ -274,12 +274,15 @@ def qlinear_conv(node: OnnxNode, g: Graph) -> Result:
     w_quant = read_params(node, 4, 5, axis=0)
     y_quant = read_params(node, 6, 7)
     x, w = dequantized_value(node, g, 0, x_quant), dequantized_value(node, g, 3, w_quant)
-    bias = None
-    if node.has_input(8):
-        scales = tuple(x_quant.scale[0] * scale for scale in w_quant.scale)
-        b_quant = QuantParams(scales, (0,) * len(scales), DType.INT32, 0 if len(scales) > 1 else None)
-        bias = dequantized_value(node, g, 8, b_quant)
+    bias = dequantized_bias(node, g, 8, x_quant, w_quant) if node.has_input(8) else None
     return integers(node, g, conv_values(node, g, x, w, bias, 0, 3), y_quant)
+
+
+def dequantized_bias(node: OnnxNode, g: Graph, index: int, x: QuantParams, w: QuantParams) -> Value:
+    """Dequantize a bias, whose scale is the product of the scales of input and weight."""
+    scales = tuple(x.scale[0] * scale for scale in w.scale)
+    axis = node.rank(index) - 1 if len(scales) > 1 else None
+    return dequantized_value(node, g, index, QuantParams(scales, (0,) * len(scales), DType.INT32, axis))
 
 
 @onnx_op("QLinearMatMul", since=10)

@@ -34,19 +34,10 @@ Triple = tuple[int, int, int]
 _ONE: tuple[Triple, ...] = ((0, 1, 2),)
 _TWO: tuple[Triple, ...] = ((0, 1, 2), (3, 4, 5))
 
-_READERS: dict[str, tuple[Triple, ...]] = {
-    "DequantizeLinear": _ONE,
-    "QGemm": _TWO,
-    "QLinearAdd": _TWO,
-    "QLinearAveragePool": _ONE,
-    "QLinearConv": _TWO,
-    "QLinearGlobalAveragePool": _ONE,
-    "QLinearLeakyRelu": _ONE,
-    "QLinearMatMul": _TWO,
-    "QLinearMul": _TWO,
-    "QLinearReduceMean": _ONE,
-    "QLinearSigmoid": _ONE,
-    "QLinearSoftmax": _ONE,
+_READERS = {
+    **dict.fromkeys(("DequantizeLinear", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax"), _ONE),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearLeakyRelu"), _ONE),
+    **dict.fromkeys(("QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul"), _TWO),
 }
 """Operators with quantized inputs -> the indices of data, scale and zero point."""
 

@@ -47,9 +47,7 @@ def _graph(file: memoryview, start: int, end: int) -> Pieces:
     return _parts(file, start, end, _INITIALIZER, _tensor)
 
 
-def _parts(
-    file: memoryview, start: int, end: int, field: int, shortened: Callable[[memoryview, int, int], Pieces]
-) -> Pieces:
+def _parts(file: memoryview, start: int, end: int, field: int, shorten: Shortener) -> Pieces:
     """Return a message with all submessages of one field shortened."""
     parts: Pieces = []
     kept = position = start
@@ -58,7 +56,7 @@ def _parts(
         tag_at = position
         tag, value_at, position = _field(file, position, end)
         if tag == wanted and position - value_at >= LEAST_BYTES:
-            inner = shortened(file, value_at, position)
+            inner = shorten(file, value_at, position)
             length = sum(map(len, inner))
             parts += (file[kept:tag_at], _varint(tag), _varint(length), *inner)
             kept = position
@@ -86,17 +84,11 @@ def _tensor(file: memoryview, start: int, end: int) -> Pieces:
 
 def _field(file: memoryview, position: int, end: int) -> tuple[int, int, int]:
     """Return the tag of the field at a position, and the offsets where its value begins (after the length) and ends."""
-    tag = file[position]
-    position += 1
-    if tag >= 0x80:
-        tag, position = _read_varint(file, position - 1)
+    tag, position = _read_varint(file, position)
     kind = tag & 7
     after = position
     if kind == _BYTES:
-        length = file[position]
-        position += 1
-        if length >= 0x80:  # a smaller byte is the length itself
-            length, position = _read_varint(file, position - 1)
+        length, position = _read_varint(file, position)
         after = position + length
     elif kind == _VARINT:
         _, after = _read_varint(file, position)
@@ -110,15 +102,12 @@ def _field(file: memoryview, position: int, end: int) -> tuple[int, int, int]:
 
 
 def _read_varint(file: memoryview, position: int) -> tuple[int, int]:
-    byte = file[position]
-    if byte < 0x80:
-        return byte, position + 1
-    value = byte & 0x7F
-    for place in range(1, _LONGEST_VARINT):
-        byte = file[position + place]
-        value |= (byte & 0x7F) << 7 * place
+    value = 0
+    for index in range(_LONGEST_VARINT):
+        byte = file[position + index]
+        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return value, position + place + 1
+            return value, position + index + 1
     raise _UnusualError
 
 

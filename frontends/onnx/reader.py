@@ -188,7 +188,7 @@ def _has_broken_text(proto: ModelProto, nodes: list[NodeProto], graphs: list[Gra
         texts += [function.name, function.domain, function.overload, *function.input, *function.output]
         texts += [*function.attribute, *(entry.domain for entry in function.opset_import)]
         nodes += function.node
-        nodes += [inner for node in function.node for graph in subgraphs(node) for inner in nodes_of(graph)]
+        nodes += [inner for node in function.node for graph in subgraphs(node) for inner in _contents(graph)[0]]
     for node in nodes:
         texts += (node.name, node.op_type, node.domain, node.overload, *node.input[:], *node.output[:])
         for attribute in node.attribute[:]:
@@ -247,15 +247,6 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             if attribute.HasField("g"):
                 yield attribute.g
             yield from attribute.graphs
-
-
-def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
-    """All nodes of a graph and of its subgraphs."""
-    pending = [graph]
-    while pending:
-        for node in pending.pop().node:
-            yield node
-            pending.extend(subgraphs(node))
 
 
 def reads_of(node: NodeProto) -> set[str]:

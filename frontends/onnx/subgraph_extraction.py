@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
 from tpuconvert.frontends.onnx.reader import initializers, reads_of
@@ -48,20 +50,16 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
             pending.extend(waiting[index])
     if all(max(sources, default=-1) < index for index, sources in waiting.items()):
         return [node for index, node in enumerate(graph.node) if index in waiting]
-    users: dict[int, list[int]] = {index: [] for index in waiting}
-    for index, sources in waiting.items():
-        for source in sources:
-            users[source].append(index)
-    ready = [index for index, sources in waiting.items() if not sources]
+    sorter, order = TopologicalSorter(waiting), list[int]()
+    with contextlib.suppress(CycleError):  # reported below
+        sorter.prepare()
+    ready = list(sorter.get_ready())
     heapq.heapify(ready)
-    order: list[int] = []
     while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for user in users[index]:
-            waiting[user].discard(index)
-            if not waiting[user]:
-                heapq.heappush(ready, user)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+        for index in sorter.get_ready():
+            heapq.heappush(ready, index)
     if len(order) != len(waiting):
         stuck = graph.node[min(waiting.keys() - set(order))]
         raise CorruptInputError("its nodes form a cycle", file=file, node=stuck.name or stuck.output[0])
