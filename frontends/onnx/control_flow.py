@@ -13,11 +13,6 @@ from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.types import Array
-
-
-def _known(name: str, element: element_types.Element, array: Array) -> OnnxTensor:
-    return OnnxTensor(name, element, array.shape, array)
 
 
 def _read_condition(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
@@ -52,8 +47,8 @@ def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     trip = 0
     while going and (trips is None or trip < trips):
         _check_trips(node, trip)
-        counter = _known("trip", element_types.INT64, np.array(trip, np.int64))
-        condition = _known("condition", element_types.BOOL, np.array(True))
+        counter = OnnxTensor.constant("trip", element_types.INT64, np.array(trip, np.int64))
+        condition = OnnxTensor.constant("condition", element_types.BOOL, np.array(True))
         results = node.inline(body, [counter, condition, *states], str(trip))
         going = _read_condition(node, results[0], "condition")
         states = results[1 : 1 + len(states)]
@@ -93,7 +88,7 @@ def _stack(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> Onnx
         arrays = [part.array.reshape(wide) for part in parts if part.array is not None]
         node.budget((*wide, len(arrays)), first.element.numpy.itemsize)
         array = np.concatenate(arrays, place)
-        return OnnxTensor(first.name, first.element, array.shape, array)
+        return OnnxTensor.constant(first.name, first.element, array)
     values = [emit.reshape(g, node.materializer.value(part), wide) for part in parts]
     value = emit.concat(g, values, place)
     roots = first.roots.union(*(part.roots for part in parts))
@@ -105,7 +100,7 @@ def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: in
     shape = tuple(int(extent) for extent in tensor.shape)
     rest = shape[:axis] + shape[axis + 1 :]
     if tensor.array is not None:
-        return _known(tensor.name, tensor.element, np.take(tensor.array, position, axis))
+        return OnnxTensor.constant(tensor.name, tensor.element, np.take(tensor.array, position, axis))
     value: Value = emit.cut(g, node.materializer.value(tensor), axis, position, position + 1)
     return OnnxTensor(tensor.name, tensor.element, rest, None, emit.reshape(g, value, rest or (1,)), None, tensor.roots)
 

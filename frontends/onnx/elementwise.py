@@ -197,7 +197,7 @@ def _whole_exponents(node: OnnxNode) -> Array | None:
 
 
 def _whole_powers(g: Graph, x: Value, exponents: Array) -> Value:
-    """Raise each element to its own power: multiply by one factor per bit of the exponents, 1 if the bit is 0."""
+    """Raise each element to its own power: multiply by a square of the base for each bit of the exponents that is 1."""
     shape = emit.broadcast_shape(emit.extents(x), exponents.shape)
     base, result = emit.expand(g, x, shape), None
     for digit in range(int(exponents.max()).bit_length()):

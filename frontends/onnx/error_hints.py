@@ -52,7 +52,7 @@ def complete(
         if problem.kind is not NO_OPERATOR or problem.op == "opset":
             return problem
         if cut is None:
-            cut = _cut(source, nodes, bad, outputs, tensors)
+            cut = _suggest_cut(source, nodes, bad, outputs, tensors)
         lines = [problem.hint] if problem.hint else []
         if cut != cuts.NO_PART or not lines:
             lines.append(cut)
@@ -61,7 +61,7 @@ def complete(
     problems.revise(add_hint)
 
 
-def _cut(
+def _suggest_cut(
     source: GraphProto,
     nodes: Sequence[NodeProto],
     bad: Sequence[NodeProto],

@@ -217,7 +217,7 @@ def _reduction(name: str, function: Callable[..., Array], input_since: int) -> N
     folds(name, since=1)(evaluate)
 
 
-def _bound(dtype: np.dtype[np.generic], of_maximum: bool) -> float | int | bool:
+def _extreme_value(dtype: np.dtype[np.generic], of_maximum: bool) -> float | int | bool:
     """Lowest or highest value of a type: the result of max or min over no elements."""
     if dtype.kind == "b":
         return not of_maximum
@@ -228,8 +228,8 @@ def _bound(dtype: np.dtype[np.generic], of_maximum: bool) -> float | int | bool:
 
 
 _OF_NOTHING: dict[str, Callable[[np.dtype[np.generic]], float | int | bool]] = {
-    "ReduceMax": lambda dtype: _bound(dtype, True),
-    "ReduceMin": lambda dtype: _bound(dtype, False),
+    "ReduceMax": lambda dtype: _extreme_value(dtype, True),
+    "ReduceMin": lambda dtype: _extreme_value(dtype, False),
 }
 
 

@@ -30,7 +30,7 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 @dataclass(frozen=True)
 class Tap:
-    """One tap: the index along an axis and the weight, where None stands for 1."""
+    """One tap: the index along an axis and the weight; None means 1."""
 
     index: Value
     weight: Value | None

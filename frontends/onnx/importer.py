@@ -25,7 +25,6 @@ from tpuconvert.frontends.onnx.messages import (
     NodeProto,
     ValueInfoProto,
 )
-from tpuconvert.frontends.onnx.name_scope import Scope
 from tpuconvert.frontends.onnx.node import (
     Converted,
     Materializer,
@@ -35,7 +34,7 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
-from tpuconvert.frontends.onnx.output_tensors import Results, roots_of
+from tpuconvert.frontends.onnx.output_tensors import Results, Scope, roots_of
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
@@ -80,7 +79,7 @@ def import_model(
     fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
     """Convert a parsed model. Arguments and errors as ``tpuconvert.frontends.onnx.load``."""
-    return _Importer(model, limits).run(dict(input_shapes or {}), inputs, outputs, fixed or {})
+    return _Importer(model, limits, input_shapes or {}, fixed or {}).run(inputs, outputs)
 
 
 class _ReportedError(CannotConvertError):
@@ -88,9 +87,13 @@ class _ReportedError(CannotConvertError):
 
 
 class _Importer:
-    def __init__(self, model: OnnxModel, limits: Limits) -> None:
+    def __init__(
+        self, model: OnnxModel, limits: Limits, shapes: Mapping[str, Sequence[Dim]], fixed: Mapping[str, Array]
+    ) -> None:
         self._model = model
         self._limits = limits
+        self._shapes = shapes
+        self._fixed = fixed
         self._file = os.path.basename(model.path)
         self._graph = Graph(name=model.graph.name or os.path.splitext(self._file)[0], file=self._file)
         self._graph.notes.extend(model.notes)
@@ -104,13 +107,7 @@ class _Importer:
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
-    def run(
-        self,
-        shapes: Mapping[str, Sequence[Dim]],
-        inputs: Sequence[str] | None,
-        outputs: Sequence[str] | None,
-        fixed: Mapping[str, Array],
-    ) -> Graph:
+    def run(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
         self._check_opsets()
         source = self._model.graph
         scope = Scope(self._model.opsets)
@@ -124,10 +121,10 @@ class _Importer:
         nodes = subgraph_extraction.needed_nodes(source, starts, wanted, self._file)
         if inputs is not None or outputs is not None:
             read = {name for node in nodes for name in reads_of(node)} | set(wanted)
-            kept = {*(inputs or ()), *fixed}
+            kept = {*(inputs or ()), *self._fixed}
             starts = [name for name in starts if name in read or name in kept]
         self._note_unused(source, nodes)
-        self._declare_inputs(starts, shapes, scope, nodes, fixed)
+        self._declare_inputs(starts, scope, nodes)
         with np.errstate(all="ignore"):  # constants are evaluated here
             self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
@@ -158,7 +155,7 @@ class _Importer:
         for name, sparse in sparse_by_name(source).items():
             array = self._model.tensors.read_sparse(sparse)
             element = self._model.tensors.element(sparse.values)
-            scope.tensors[scope.prefix + name] = OnnxTensor(name, element, array.shape, array)
+            scope.tensors[scope.prefix + name] = OnnxTensor.constant(name, element, array)
 
     def _starts(self, source: GraphProto, scope: Scope, inputs: Sequence[str] | None) -> list[str]:
         """Names of the tensors where the graph begins. Before IR version 4 initializers are listed as inputs too."""
@@ -174,17 +171,11 @@ class _Importer:
             some = ", ".join(f"'{name}'" for name in unused[:6]) + (", ..." if len(unused) > 6 else "")
             self._graph.notes.append(f"{len(unused)} nodes were removed because no output depends on them: {some}")
 
-    def _declare_inputs(
-        self,
-        names: Sequence[str],
-        shapes: Mapping[str, Sequence[Dim]],
-        scope: Scope,
-        nodes: Sequence[NodeProto],
-        fixed: Mapping[str, Array],
-    ) -> None:
+    def _declare_inputs(self, names: Sequence[str], scope: Scope, nodes: Sequence[NodeProto]) -> None:
+        shapes, fixed = self._shapes, self._fixed
         if fixed:
             fixed_inputs.check_names(fixed, names, shapes, self._file)
-            shapes = {**shapes, **self._shapes_of_fixed(fixed)}
+            shapes = {**shapes, **self._shapes_of_fixed()}
         self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
         types = finder.find(names, self._problems)
         for name in names:
@@ -194,23 +185,21 @@ class _Importer:
             element, shape = types[name].element, types[name].shape
             if name in fixed:
                 array = fixed_inputs.as_constant(fixed[name], name, shape, element.numpy, self._file)
-                scope.tensors[name] = OnnxTensor(name, element, array.shape, array)
+                scope.tensors[name] = OnnxTensor.constant(name, element, array)
                 continue
             quant = None
             if element.is_integer and element.bits <= 16:
                 quant = quantization_params.find_quant(name, nodes, lambda key: self._peek(key, scope))
-            dtype = (
-                TensorType(element.graph, shape or (1,)) if quant is None else TensorType(DType.FLOAT32, shape or (1,))
-            )
+            dtype = TensorType(element.graph if quant is None else DType.FLOAT32, shape or (1,))
             port = Port(name, element.port, shape, quant)
             value = self._graph.input(name, dtype, port, quant)
             self._results.keep_name(value)
             scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant, frozenset({name}))
 
-    def _shapes_of_fixed(self, fixed: Mapping[str, Array]) -> dict[str, Sequence[Dim]]:
+    def _shapes_of_fixed(self) -> dict[str, Sequence[Dim]]:
         """Shapes of fixed inputs that match the file; a mismatch is reported when the value is checked."""
         found: dict[str, Sequence[Dim]] = {}
-        for name, array in fixed.items():
+        for name, array in self._fixed.items():
             declared = input_types.declared_shape(self._infos[name]) if name in self._infos else None
             pairs = list(zip(array.shape, declared or (), strict=False))
             if declared is None or (

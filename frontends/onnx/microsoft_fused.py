@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from tpuconvert.frontends import emit, functions
@@ -23,10 +24,10 @@ from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid,
 from tpuconvert.schema.types import Scalar
 
 
-def _add_bias(node: OnnxNode, g: Graph, index: int = 1) -> Value:
-    """Add an optional input to the first input."""
-    x = emit.floats(node.input(0))
-    return emit.add(g, x, emit.floats(node.input(index))) if node.has_input(index) else x
+def _sum_inputs(node: OnnxNode, g: Graph, *indices: int, required: int) -> Value:
+    """Sum of inputs; those from index ``required`` on are optional."""
+    values = [emit.floats(node.input(index)) for index in indices if index < required or node.has_input(index)]
+    return functools.reduce(functools.partial(emit.add, g), values)
 
 
 @onnx_op("Gelu", since=1, domain=DOMAIN, kind=Kind.DIRECT)
@@ -38,13 +39,13 @@ def gelu(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("BiasGelu", since=1, domain=DOMAIN)
 def bias_gelu(node: OnnxNode, g: Graph) -> Result:
     """``gelu(x + bias)``."""
-    return node.result(g.add(Gelu(), _add_bias(node, g)))
+    return node.result(g.add(Gelu(), _sum_inputs(node, g, 0, 1, required=1)))
 
 
 @onnx_op("FastGelu", since=1, domain=DOMAIN)
 def fast_gelu(node: OnnxNode, g: Graph) -> Result:
     """``gelu(x + bias)`` with the tanh approximation."""
-    return node.result(g.add(Gelu(GeluForm.TANH), _add_bias(node, g)))
+    return node.result(g.add(Gelu(GeluForm.TANH), _sum_inputs(node, g, 0, 1, required=1)))
 
 
 @onnx_op("QuickGelu", since=1, domain=DOMAIN, kind=Kind.DIRECT)
@@ -118,29 +119,18 @@ def fused_matmul(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.reshape(g, y, shape or (1,)), scalar=shape == ())
 
 
-def _add_skip(node: OnnxNode, g: Graph, bias_at: int) -> Value:
-    """``input + skip + bias``."""
-    x = emit.add(g, emit.floats(node.input(0)), emit.floats(node.input(1)))
-    return emit.add(g, x, emit.floats(node.input(bias_at))) if node.has_input(bias_at) else x
-
-
-def _refuse_statistics(node: OnnxNode) -> None:
-    if any(node.outputs_used[1:3]):
-        raise node.fail(
-            UNSUPPORTED_ATTRIBUTE, "its statistics are used as outputs", "supported: the result and the sum"
-        )
-
-
 def _normalize(node: OnnxNode, g: Graph, y: Value, total: Value) -> list[Result]:
     """Return the result and, as the fourth output, the sum. The outputs between them are not supported."""
-    _refuse_statistics(node)
+    if any(node.outputs_used[1:3]):
+        found = "its statistics are used as outputs"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, found, "supported: the result and the sum")
     return [node.result(x) for x in (y, total, total, total)]
 
 
 @onnx_op("SkipLayerNormalization", since=1, domain=DOMAIN)
 def skip_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
     """Layer normalization of ``input + skip + bias`` over the last axis."""
-    x = _add_skip(node, g, 4)
+    x = _sum_inputs(node, g, 0, 1, 4, required=2)
     op = LayerNorm(x.rank - 1, node.attr("epsilon", 1e-12))
     return _normalize(node, g, normalize_last(g, op, x, node.input(2), node.optional(3)), x)
 
@@ -148,7 +138,7 @@ def skip_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
 @onnx_op("SkipSimplifiedLayerNormalization", since=1, domain=DOMAIN)
 def skip_simplified_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
     """``x / sqrt(mean(x * x) + epsilon) * scale`` of ``x = input + skip + bias``."""
-    x = _add_skip(node, g, 3)
+    x = _sum_inputs(node, g, 0, 1, 3, required=2)
     op = RmsNorm(x.rank - 1, node.attr("epsilon", 1e-12))
     return _normalize(node, g, normalize_last(g, op, x, node.input(2)), x)
 

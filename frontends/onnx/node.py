@@ -62,6 +62,11 @@ class OnnxTensor:
     roots: frozenset[str] = frozenset()
     items: tuple[OnnxTensor, ...] | None = None
 
+    @classmethod
+    def constant(cls, name: str, element: Element, array: Array) -> OnnxTensor:
+        """Return a tensor with known elements."""
+        return cls(name, element, array.shape, array)
+
 
 @dataclass(frozen=True)
 class Result:

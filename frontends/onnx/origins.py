@@ -22,18 +22,18 @@ def find_origin(
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes = {output: node for node in model.graph.node for output in node.output if output}
 
-    def stored(tensor: str) -> Array | None:
+    def read_stored(tensor: str) -> Array | None:
         if tensor in tensors:
             return model.tensors.read(tensors[tensor])
         return _constant(nodes[tensor], model.tensors) if tensor in nodes else None
 
-    def maker(tensor: str) -> Maker | None:
+    def find_maker(tensor: str) -> Maker | None:
         node = nodes.get(tensor)
         if node is None or node.op_type == "Constant":
             return None
         return Maker(f"{node.op_type} '{node.name or tensor}'", tuple(node.input))
 
-    return trace(name, stored, maker)
+    return trace(name, read_stored, find_maker)
 
 
 def _constant(node: NodeProto, reader: TensorReader) -> Array | None:

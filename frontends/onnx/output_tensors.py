@@ -1,19 +1,63 @@
-"""Convert the results of converters to source tensors, and name graph values after them."""
+"""Tensors of a source graph: the names that its nodes see, and the results of converters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx.element_types import INT64, Element, element_of
+from tpuconvert.frontends.onnx.messages import AttributeProto, TensorProto
 from tpuconvert.frontends.onnx.node import Converted, Folded, OnnxNode, OnnxTensor, Result, default_element
+from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array, format_shape
+
+
+@dataclass()
+class Scope:
+    """Names visible in one graph: its own, then those of the enclosing graph.
+
+    ``tensors`` has None for the output of a node that could not be converted.
+    """
+
+    opsets: Mapping[str, int]
+    parent: Scope | None = None
+    prefix: str = ""
+    tensors: dict[str, OnnxTensor | None] = field(default_factory=dict)
+    constants: dict[str, TensorProto] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    depth: int = 0
+
+    def holds(self, name: str) -> bool:
+        """Return True if there is a tensor of this name, converted or not."""
+        if name in self.tensors or name in self.constants:
+            return True
+        return self.parent is not None and self.parent.holds(name)
+
+    def is_constant(self, name: str) -> bool:
+        """Return True if the name is a constant of the file."""
+        return name in self.constants or (self.parent is not None and self.parent.is_constant(name))
+
+    def lookup(self, name: str, reader: TensorReader) -> OnnxTensor | None:
+        """Return a tensor by name; constants of the file are read at their first use."""
+        around: Scope | None = self
+        while around is not None:
+            if name in around.tensors:
+                return around.tensors[name]
+            proto = around.constants.get(name)
+            if proto is not None:
+                element, array = reader.read_typed(proto)
+                found = OnnxTensor(around.prefix + name, element, array.shape, array)
+                around.tensors[name] = found
+                return found
+            around = around.parent
+        return None
 
 
 class Results:

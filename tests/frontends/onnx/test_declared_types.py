@@ -28,7 +28,7 @@ def adder(code: int, op: str = "Add", shape: tuple[int, ...] = (2, 3)) -> onnx.M
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def reopened(proto: onnx.ModelProto, folder: Path) -> tc.Session:
+def save_and_reopen(proto: onnx.ModelProto, folder: Path) -> tc.Session:
     """A session of the converted model after saving and loading."""
     tc.convert(saved(proto, folder)).save(folder / "net.tpum")
     return tc.Session(tc.load(folder / "net.tpum"))
@@ -46,7 +46,7 @@ TYPES: list[tuple[int, Any]] = [
 @pytest.mark.parametrize(("code", "kind"), TYPES, ids=[str(np.dtype(kind)) for _, kind in TYPES])
 @pytest.mark.parametrize("shape", [(2, 3), (6,)])
 def test_numbers(code: int, kind: Any, shape: tuple[int, ...], tmp_path: Path) -> None:
-    with reopened(adder(code, shape=shape), tmp_path) as session:
+    with save_and_reopen(adder(code, shape=shape), tmp_path) as session:
         name = np.dtype(kind).name
         assert [(item.name, item.dtype, item.shape) for item in session.inputs] == [(n, name, shape) for n in "xz"]
         assert [(item.name, item.dtype) for item in session.outputs] == [("y", name)]
@@ -59,13 +59,13 @@ def test_numbers(code: int, kind: Any, shape: tuple[int, ...], tmp_path: Path) -
 @pytest.mark.parametrize("code", [TensorProto.INT64, TensorProto.DOUBLE, TensorProto.BOOL, TensorProto.BFLOAT16])
 def test_rank_0(code: int, tmp_path: Path) -> None:
     kind = helper.tensor_dtype_to_np_dtype(code)
-    with reopened(adder(code, "And" if code == TensorProto.BOOL else "Mul", ()), tmp_path) as session:
+    with save_and_reopen(adder(code, "And" if code == TensorProto.BOOL else "Mul", ()), tmp_path) as session:
         found = session.run({"x": np.array(1, kind), "z": np.array(1, kind)})["y"]
     assert found.dtype == kind and found.shape == () and found == 1
 
 
 def test_truth_values(tmp_path: Path) -> None:
-    with reopened(adder(TensorProto.BOOL, "Xor"), tmp_path) as session:
+    with save_and_reopen(adder(TensorProto.BOOL, "Xor"), tmp_path) as session:
         assert [item.dtype for item in (*session.inputs, *session.outputs)] == ["bool"] * 3
         found = session.run({"x": X > 3, "z": Z > 1})["y"]
         assert found.dtype == bool and np.array_equal(found, (X > 3) ^ (Z > 1))
@@ -75,17 +75,17 @@ def test_truth_values(tmp_path: Path) -> None:
 
 def test_narrow_floating_point_is_rounded_at_the_border_only(tmp_path: Path) -> None:
     """Sums are those of FLOAT32, rounded once: float16 has 2050 and 2052, and 2051 goes to the even one."""
-    with reopened(adder(TensorProto.FLOAT16, shape=(1,)), tmp_path) as session:
+    with save_and_reopen(adder(TensorProto.FLOAT16, shape=(1,)), tmp_path) as session:
         assert session.run({"x": np.array([2050], np.float16), "z": np.array([1], np.float16)})["y"] == 2052
         assert session.run({"x": np.array([65504], np.float16), "z": np.array([65504], np.float16)})["y"] == np.inf
-    with reopened(adder(TensorProto.BFLOAT16, shape=(1,)), tmp_path) as session:
+    with save_and_reopen(adder(TensorProto.BFLOAT16, shape=(1,)), tmp_path) as session:
         found = session.run({"x": np.array([256], BFLOAT16), "z": np.array([1], BFLOAT16)})["y"]
         assert found.dtype == BFLOAT16 and found == 256  # a tie, to even
         assert session.run({"x": np.float32([1.01]), "z": np.float32([0])})["y"] == np.float32(1.01).astype(BFLOAT16)
 
 
 def test_what_a_type_cannot_hold_is_refused(tmp_path: Path) -> None:
-    with reopened(adder(TensorProto.INT64, shape=(1,)), tmp_path) as session:
+    with save_and_reopen(adder(TensorProto.INT64, shape=(1,)), tmp_path) as session:
         with pytest.raises(UsageError, match="values outside int32"):
             session.run({"x": np.array([2**31]), "z": np.array([0])})
         with pytest.raises(UsageError, match="type float64, the model takes int64"):
@@ -100,7 +100,7 @@ def test_types_between_are_those_of_the_operator_set(tmp_path: Path) -> None:
 
 
 def test_without_the_package_for_bfloat16_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with reopened(adder(TensorProto.BFLOAT16), tmp_path) as session:
+    with save_and_reopen(adder(TensorProto.BFLOAT16), tmp_path) as session:
         monkeypatch.setitem(sys.modules, "ml_dtypes", None)
         with pytest.raises(MissingExtraError, match="bfloat16") as caught:
             session.run({"x": X.astype(np.float32), "z": Z.astype(np.float32)})
@@ -108,6 +108,6 @@ def test_without_the_package_for_bfloat16_the_error_names_it(tmp_path: Path, mon
 
 
 def test_doubles_beyond_float32(tmp_path: Path) -> None:
-    with reopened(adder(TensorProto.DOUBLE, shape=(1,)), tmp_path) as session:
+    with save_and_reopen(adder(TensorProto.DOUBLE, shape=(1,)), tmp_path) as session:
         found: Array = session.run({"x": np.array([0.1]), "z": np.array([0.2])})["y"]
     assert found.dtype == np.float64 and found == np.float64(np.float32(0.1) + np.float32(0.2))

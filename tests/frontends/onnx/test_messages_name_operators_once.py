@@ -43,7 +43,7 @@ WRONG = {
 }
 
 
-def repeated(text: str) -> list[str]:
+def find_repeated_names(text: str) -> list[str]:
     """Operators that are named twice in a row: ``Conv 'x'  conv: ...``, ``add: add has ...``."""
     words = re.sub(r"'[^']*'", " ", text).replace("_", "").lower()
     return re.findall(r"\b(\w+)\b[\s:,]+\1\b(?=\s*[: ])", words)
@@ -55,7 +55,7 @@ def test_an_error_names_an_operator_once(name, tmp_path):
     opset = 21 if name.startswith("Group") else 17
     with pytest.raises(TpuConvertError) as caught:
         tc.convert(saved(model([node], {"x": X}, [node.output[0]], constants, opset=opset), tmp_path))
-    assert not repeated(str(caught.value)), str(caught.value)
+    assert not find_repeated_names(str(caught.value)), str(caught.value)
 
 
 def test_notes_name_an_operator_once(tmp_path):
@@ -69,7 +69,7 @@ def test_notes_name_an_operator_once(tmp_path):
     model = tc.convert(path, quantize="int8", calibration=net.samples(4))
     texts = [note.message for note in model.notes] + [model.summary()]
     assert any(note.kind == "float" for note in model.notes)
-    assert not [found for text in texts for found in repeated(text)], texts
+    assert not [found for text in texts for found in find_repeated_names(text)], texts
 
 
 @pytest.mark.parametrize("message", ["conv: 3 channels", "Conv: 3 channels"])
@@ -80,6 +80,6 @@ def test_the_name_at_the_beginning_of_a_message_is_removed(message):
 
 
 def test_repetitions_are_found():
-    assert repeated("Conv  'x'  conv: 3 channels") == ["conv"]
-    assert repeated("index_select: index_select has no form")
-    assert not repeated("conv: 3 channels of a conv")
+    assert find_repeated_names("Conv  'x'  conv: 3 channels") == ["conv"]
+    assert find_repeated_names("index_select: index_select has no form")
+    assert not find_repeated_names("conv: 3 channels of a conv")

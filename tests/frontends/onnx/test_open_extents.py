@@ -29,7 +29,9 @@ def node(op: str, inputs: str, output: str, **attributes: Any) -> NodeProto:
     return helper.make_node(op, inputs.split(), [output], name=output, **attributes)
 
 
-def opened(nodes: Sequence[NodeProto], constants: dict[str, Array], *shape: int | str | None) -> onnx.ModelProto:
+def symbolic_model(
+    nodes: Sequence[NodeProto], constants: dict[str, Array], *shape: int | str | None
+) -> onnx.ModelProto:
     """A model from x to y with an input of this shape."""
     proto = model(nodes, {"x": ramp(1)}, ["y"], constants, opset=17)
     proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, shape))
@@ -51,7 +53,7 @@ def classifier() -> onnx.ModelProto:
         "w1": ramp(4, 3, 3, 3, seed=1), "b1": ramp(4, seed=2), "w2": ramp(4, 2, 3, 3, seed=3), "flat": i64(-1, 8),
         "w3": ramp(5, 8, seed=4), "b3": ramp(5, seed=5),
     }  # fmt: skip
-    return opened(nodes, constants, "N", 3, 8, 8)
+    return symbolic_model(nodes, constants, "N", 3, 8, 8)
 
 
 def exported_view() -> onnx.ModelProto:
@@ -63,7 +65,7 @@ def exported_view() -> onnx.ModelProto:
         node("Concat", "n4 rows", "back", axis=0), node("Reshape", "flat back", "y"),
     ]  # fmt: skip
     constants = {"zero": np.array(0), "front": i64(0), "rest": i64(-1), "two": i64(2), "rows": i64(6, 2)}
-    return opened(nodes, constants, "N", 3, 4)
+    return symbolic_model(nodes, constants, "N", 3, 4)
 
 
 def mixer() -> onnx.ModelProto:
@@ -78,7 +80,7 @@ def mixer() -> onnx.ModelProto:
         "g": ramp(8, seed=1), "b": ramp(8, seed=2), "w1": ramp(8, 6, seed=3), "b1": ramp(6, seed=4), "one": i64(1),
         "w2": ramp(6, 8, seed=5), "w3": ramp(5, 5, seed=6),
     }  # fmt: skip
-    return opened(nodes, constants, "batch", 5, 8)
+    return symbolic_model(nodes, constants, "batch", 5, 8)
 
 
 def attention() -> onnx.ModelProto:
@@ -95,7 +97,9 @@ def attention() -> onnx.ModelProto:
     ]  # fmt: skip
     constants = {"zero": i64(0), "two": i64(2), "split": i64(2, 4), "width": i64(8), "root": np.float32([2])}
     weights = {f"w{k}": ramp(8, 8, seed=index, low=-1, high=1) for index, k in enumerate("qkv")}
-    return opened(nodes, {**constants, **weights, "g": ramp(8, seed=4), "b": ramp(8, seed=5)}, "batch", "tokens", 8)
+    return symbolic_model(
+        nodes, {**constants, **weights, "g": ramp(8, seed=4), "b": ramp(8, seed=5)}, "batch", "tokens", 8
+    )
 
 
 def upscaler() -> onnx.ModelProto:
@@ -109,7 +113,7 @@ def upscaler() -> onnx.ModelProto:
         "low": i64(0, 1, 1), "high": i64(2**31 - 1, 5, -1), "axes": i64(0, 2, 3), "none": np.float32([]),
         "scales": np.float32([1, 1, 2, 2]), "last": i64(-1), "first": i64(-(2**31)), "rows": i64(2), "back": i64(-1),
     }  # fmt: skip
-    return opened(nodes, constants, None, 2, 6, 6)
+    return symbolic_model(nodes, constants, None, 2, 6, 6)
 
 
 def image_model() -> onnx.ModelProto:
@@ -120,7 +124,7 @@ def image_model() -> onnx.ModelProto:
         node("MaxPool", "v", "p", kernel_shape=[2, 2]), node("Sigmoid", "p", "y"),
     ]  # fmt: skip
     constants = {"one": i64(1), "zero": i64(0), "w": ramp(4, 3, 3, 3)}
-    return opened(nodes, constants, "N", 1, 3, "H", "W")
+    return symbolic_model(nodes, constants, "N", 1, 3, "H", "W")
 
 
 def recurrent() -> onnx.ModelProto:
@@ -140,10 +144,10 @@ def recurrent() -> onnx.ModelProto:
         constants[f"{name}w"] = ramp(2, gates * 3, width, seed=1, low=-1, high=1)
         constants[f"{name}r"] = ramp(2, gates * 3, 3, seed=2, low=-1, high=1)
         constants[f"{name}b"] = ramp(2, gates * 6, seed=3, low=-1, high=1)
-    return opened(nodes, constants, 4, "N", 2)
+    return symbolic_model(nodes, constants, 4, "N", 2)
 
 
-def repeated() -> onnx.ModelProto:
+def repeated_constants_model() -> onnx.ModelProto:
     """Forms of exporters for a class token, a mask and a state of zeros: constants repeated for each sample."""
     nodes = [
         node("Shape", "x", "size"), node("Slice", "size zero one", "n"),
@@ -161,7 +165,7 @@ def repeated() -> onnx.ModelProto:
         "token_width": i64(4), "token": ramp(1, 1, 4, seed=5), "bias": ramp(1, 4, seed=6),
         "per_sample": i64(-1, 2, 4), "mask": np.tril(np.ones((1, 3, 4), bool)),
     }  # fmt: skip
-    return opened(nodes, constants, "N", 2, 4)
+    return symbolic_model(nodes, constants, "N", 2, 4)
 
 
 NETWORKS = {
@@ -172,7 +176,7 @@ NETWORKS = {
     "upscaler": (upscaler, [(1, 2, 6, 6), (3, 2, 6, 6)]),
     "attention": (attention, [(1, 5, 8), (3, 7, 8)]),
     "recurrent": (recurrent, [(4, 1, 2), (4, 3, 2)]),
-    "repeated": (repeated, [(1, 2, 4), (3, 2, 4)]),
+    "repeated": (repeated_constants_model, [(1, 2, 4), (3, 2, 4)]),
 }
 
 
@@ -195,7 +199,7 @@ def test_runs_with_several_numbers_after_saving_and_loading(name: str, tmp_path:
 def test_a_constant_as_long_as_an_open_extent_depends_on_no_element(backend: Any, element: int, tmp_path: Path) -> None:
     filler = helper.make_tensor("", element, [1], [7])
     nodes = [node("Shape", "x", "s"), node("ConstantOfShape", "s", "y", value=filler)]
-    proto = opened(nodes, {}, "N", 4)
+    proto = symbolic_model(nodes, {}, "N", 4)
     proto.graph.output[0].type.tensor_type.elem_type = element
     x = np.float32([[np.nan, 1, 2, 3], [np.inf, 1, 2, 3], [-np.inf, 1, 2, 3]])
     with tc.Session(tc.convert(saved(proto, tmp_path)), backend=backend) as session:
@@ -244,7 +248,7 @@ def test_attention_in_int8_with_an_open_batch_is_that_of_single_samples(tmp_path
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    saved(opened([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx")
+    saved(symbolic_model([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx")
     assert main(["check", "net.onnx"]) == 0
     assert "extents of the inputs that stay symbolic: N, H, W" in capsys.readouterr().out
     assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,H,16", "--verify"]) == 2  # H needs samples
@@ -261,7 +265,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 # Operators that need a number
 
 
-def refused(proto: onnx.ModelProto, folder: Path, **options: Any) -> UnsupportedError:
+def conversion_error(proto: onnx.ModelProto, folder: Path, **options: Any) -> UnsupportedError:
     with pytest.raises(UnsupportedError) as caught:
         load(saved(proto, folder), **options)
     return caught.value
@@ -272,10 +276,10 @@ def test_one_error_names_extent_tensor_node_and_what_to_type(tmp_path: Path) -> 
         node("Relu", "x", "r"), node("CumSum", "r last", "sums"), node("Trilu", "sums", "t"),
         node("Relu", "t", "u"), node("Squeeze", "u", "y"),
     ]  # fmt: skip
-    proto = opened(nodes, {"last": np.array(-1)}, "N", 3, "T")
+    proto = symbolic_model(nodes, {"last": np.array(-1)}, "N", 3, "T")
     proto.graph.value_info.append(helper.make_tensor_value_info("sums", TensorProto.FLOAT, ("N", 3, "T")))
     proto.graph.value_info.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, ("N", 3, "T")))
-    error = refused(proto, tmp_path)
+    error = conversion_error(proto, tmp_path)
     assert [(problem.kind.id, problem.op, problem.node) for problem in error.problems] == [
         ("TC3104", "CumSum", "sums"),
         ("TC3104", "Trilu", "t"),
@@ -286,15 +290,15 @@ def test_one_error_names_extent_tensor_node_and_what_to_type(tmp_path: Path) -> 
     assert str(error).count("replace what is in angle brackets by numbers:  --input-shapes x=1,3,<T>") == 3
     graph = graph_of(proto, tmp_path, input_shapes={"x": (2, 3, 4)})
     assert graph.outputs[0].shape == (2, 3, 4)
-    one_left = refused(proto, tmp_path, input_shapes={"x": ("N", 3, 4)})
+    one_left = conversion_error(proto, tmp_path, input_shapes={"x": ("N", 3, 4)})
     assert "state a number, for example:  --input-shapes x=1,3,4" in str(one_left)
 
 
 def test_hint_has_the_inputs_only_and_both_extents_of_an_image(tmp_path: Path) -> None:
     nodes = [node("Slice", "x low high axes", "s"), node("Relu", "s", "y")]
-    proto = opened(nodes, {"low": i64(0, 0), "high": i64(-2, -2), "axes": i64(2, 3)}, "N", 3, "H", "W")
+    proto = symbolic_model(nodes, {"low": i64(0, 0), "high": i64(-2, -2), "axes": i64(2, 3)}, "N", 3, "H", "W")
     proto.graph.value_info.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ("N", 3, "H", "W")))
-    assert str(refused(proto, tmp_path)).splitlines()[-1].endswith("  --input-shapes x=N,3,<H>,<W>")
+    assert str(conversion_error(proto, tmp_path)).splitlines()[-1].endswith("  --input-shapes x=N,3,<H>,<W>")
 
 
 CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7, 2), "depth": np.array(3)}
@@ -315,13 +319,13 @@ CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7
     ],
 )
 def test_nothing_else_than_a_number_will_do(nodes: list[NodeProto], tmp_path: Path) -> None:
-    proto = opened(nodes, {**CONSTANTS, "zero": i64(0), "one": i64(1), "three": i64(3)}, "N", 4)
+    proto = symbolic_model(nodes, {**CONSTANTS, "zero": i64(0), "one": i64(1), "three": i64(3)}, "N", 4)
     for item in proto.graph.node:
         if item.op_type == "Resize":
             item.input[:] = ["x", "", "", "sizes"]
         if item.op_type == "Split":
             item.output[:] = ["y", "z"]
-    error = refused(proto, tmp_path)
+    error = conversion_error(proto, tmp_path)
     assert {problem.kind.id for problem in error.problems} == {"TC3104"}
     assert "N' has to be a number" in str(error)
     assert "--input-shapes x=1,4" in str(error)

@@ -65,14 +65,14 @@ def test_upsample_of_old_opsets(tmp_path: Path) -> None:
 
 
 def test_resize_chooses_the_cheapest_operator_that_is_exact(tmp_path: Path) -> None:
-    def chosen(sizes: Sequence[int], **attributes: Any) -> list[str]:
+    def resize_operators(sizes: Sequence[int], **attributes: Any) -> list[str]:
         node = one("Resize", "x", "", "", "sizes", **attributes)
         return ops(graph_of(model([node], {"x": ramp(1, 2, 4, 6)}, ["y"], {"sizes": i64(*sizes)}), tmp_path))
 
-    assert chosen((1, 2, 8, 12), mode="nearest") == ["upsample"]
-    assert chosen((1, 2, 5, 9), mode="linear") == ["interpolate"]
-    assert chosen((1, 2, 8, 12), mode="cubic").count("matrix_mul") == 2
-    assert chosen((1, 2, 4, 6), mode="linear") == []
+    assert resize_operators((1, 2, 8, 12), mode="nearest") == ["upsample"]
+    assert resize_operators((1, 2, 5, 9), mode="linear") == ["interpolate"]
+    assert resize_operators((1, 2, 8, 12), mode="cubic").count("matrix_mul") == 2
+    assert resize_operators((1, 2, 4, 6), mode="linear") == []
 
 
 def test_padding_never_wins_a_maximum(tmp_path: Path) -> None:

@@ -42,22 +42,22 @@ def qdq_conv() -> onnx.ModelProto:
     return model(nodes, {"x": X}, ["y"], PARAMS, opset=19, ir_version=9)
 
 
-def simulated(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def simulate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Run a graph with every annotated value rounded half to even to its integers, as the standard does."""
 
-    def rounded(array: Array, quant: QuantParams | None) -> Array:
+    def round_to_scale(array: Array, quant: QuantParams | None) -> Array:
         if quant is None:
             return array
         integers = np.rint(array / np.float32(quant.scale[0])) + quant.zero_point[0]
         integers = np.clip(integers, quant.dtype.min, quant.dtype.max) - quant.zero_point[0]
         return (integers.astype(np.float32) * np.float32(quant.scale[0])).astype(np.float32)
 
-    values = {value.name: rounded(feeds[port.name], value.quant)
+    values = {value.name: round_to_scale(feeds[port.name], value.quant)
               for port, value in zip(graph.input_ports, graph.inputs, strict=True)}  # fmt: skip
     for node in graph.nodes:
         operands = [None if v is None else v.data if v.data is not None else values[v.name] for v in node.inputs]
         for value, array in zip(node.outputs, node.op.evaluate(*operands), strict=True):
-            values[value.name] = rounded(array, value.quant)
+            values[value.name] = round_to_scale(array, value.quant)
     return {p.name: values[v.name] for p, v in zip(graph.output_ports, graph.outputs, strict=True)}
 
 
@@ -86,7 +86,7 @@ def test_qdq_convolution_is_one_annotated_node(tmp_path: Path) -> None:
 def test_qdq_numbers(tmp_path: Path) -> None:
     proto = qdq_conv()
     (expected,) = ReferenceEvaluator(proto).run(["y"], {"x": X})
-    found = simulated(graph_of(proto, tmp_path), {"x": X})["y"]
+    found = simulate(graph_of(proto, tmp_path), {"x": X})["y"]
     steps = np.abs(found - expected) / np.float32(0.08)
     assert (steps > 0.5).mean() < 0.01  # ties of a float32 sum
     assert steps.max() < 1.5
@@ -109,7 +109,7 @@ def test_qlinear_convolution_equals_the_qdq_form(tmp_path: Path) -> None:
             assert theirs.stored is not None
             assert np.array_equal(mine.stored, theirs.stored)
     assert graph.outputs[0].quant == other.outputs[0].quant
-    assert np.array_equal(simulated(graph, {"x": X})["y"], simulated(other, {"x": X})["y"])
+    assert np.array_equal(simulate(graph, {"x": X})["y"], simulate(other, {"x": X})["y"])
 
 
 def test_quantized_inputs_and_outputs_keep_their_type(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_data_movement_keeps_the_annotation(tmp_path: Path) -> None:
     graph = graph_of(proto, tmp_path)
     assert {value.quant for value in graph.values if not value.is_constant} == {graph.inputs[0].quant}
     expected = ReferenceEvaluator(proto).run(["y", "z"], {"x": X})
-    found = simulated(graph, {"x": X})
+    found = simulate(graph, {"x": X})
     np.testing.assert_allclose(found["y"], expected[0], atol=1e-6)
     np.testing.assert_allclose(found["z"], expected[1], atol=1e-6)
 
@@ -240,7 +240,7 @@ def test_operators_of_onnx_runtimes_quantizer(tmp_path: Path) -> None:
     assert all(node.output.quant is not None for node in graph.nodes)
     leaky = np.where(X > 0, 2 * X, X)
     expected = np.concatenate([X, leaky / (1 + np.exp(-leaky))], 1).mean((2, 3), keepdims=True)
-    np.testing.assert_allclose(simulated(graph, {"x": X})["y"], expected, atol=0.08)  # one step of the result
+    np.testing.assert_allclose(simulate(graph, {"x": X})["y"], expected, atol=0.08)  # one step of the result
 
 
 @pytest.mark.parametrize(

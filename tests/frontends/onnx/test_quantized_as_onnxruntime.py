@@ -55,7 +55,7 @@ def triple(x: str, name: str) -> list[str]:
     return [x, f"{name}_scale", f"{name}_zero"]
 
 
-def expected(proto: onnx.ModelProto, feeds: Mapping[str, Array], literally: bool) -> list[Array]:
+def reference_outputs(proto: onnx.ModelProto, feeds: Mapping[str, Array], literally: bool) -> list[Array]:
     options = onnxruntime.SessionOptions()
     if literally:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -84,12 +84,12 @@ def compare(
 
     Args:
         needs: an operator that the converted model must have: that it computes on integers.
-        literally: node by node, without the integer kernels that ONNX Runtime puts in the place of several.
+        literally: node by node, without the integer kernels that replace several nodes in ONNX Runtime.
     """
     arrays = {name: np.asarray(array) for name, array in constants.items()}
     ir_version = 8 if opset < 21 else 10
     proto = model(nodes, feeds, outputs, arrays, opset=opset, domains={DOMAIN: 1}, ir_version=ir_version)
-    want = expected(proto, feeds, literally)
+    want = reference_outputs(proto, feeds, literally)
     converted = tc.convert(saved(proto, folder), chip=chip)
     assert not needs or needs in {item.op.name for item in converted.graph.nodes}
     with tc.Session(converted) as session:

@@ -22,7 +22,7 @@ def small() -> onnx.ModelProto:
     return model(nodes, {"x": x}, ["y"], {"w": w})
 
 
-def changed(change: Callable[[onnx.ModelProto], None]) -> onnx.ModelProto:
+def changed_model(change: Callable[[onnx.ModelProto], None]) -> onnx.ModelProto:
     proto = small()
     change(proto)
     return proto
@@ -93,7 +93,7 @@ def test_random_bytes_and_flipped_bits_never_escape(tmp_path: Path) -> None:
 )
 def test_inconsistent_files(change: Callable[[onnx.ModelProto], None], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(CorruptInputError) as caught:
-        load(saved(changed(change), tmp_path))
+        load(saved(changed_model(change), tmp_path))
     assert complaint in str(caught.value)
 
 
@@ -115,15 +115,15 @@ def test_models_older_than_opsets(tmp_path: Path) -> None:
         proto.ClearField("opset_import")
         proto.ir_version = 2
 
-    graph = graph_of(changed(first_version), tmp_path)
+    graph = graph_of(changed_model(first_version), tmp_path)
     assert ops(graph) == ["conv", "active"]
     assert any("files of its IR version use opset 1" in note for note in graph.notes)
 
 
 def test_opset_and_ir_of_the_future(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="the newest known opset is 28"):
-        load(saved(changed(lambda m: setattr(m.opset_import[0], "version", 99)), tmp_path))
-    graph = graph_of(changed(lambda m: setattr(m, "ir_version", 77)), tmp_path)
+        load(saved(changed_model(lambda m: setattr(m.opset_import[0], "version", 99)), tmp_path))
+    graph = graph_of(changed_model(lambda m: setattr(m, "ir_version", 77)), tmp_path)
     assert any("IR version 77" in note for note in graph.notes)
 
 
