@@ -5,6 +5,8 @@ results a case may have is stated with it; where none is stated, every integer i
 numbers, as calibration gives them: between round decimals or powers of two ties would be the rule.
 """
 
+import functools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,17 @@ def triple(x: str, name: str) -> list[str]:
     return [x, f"{name}_scale", f"{name}_zero"]
 
 
+@functools.cache
+def sums_saturate() -> bool:
+    """Return True if ONNX Runtime saturates the sum of two products to 16 bits.
+
+    Its kernels do so for unsigned activations and signed weights on x86-64 processors without VNNI.
+    """
+    arrays = {"x": np.full((1, 64), 255, np.uint8), "w": np.full((64, 64), 127, np.int8)}
+    proto = model([node("MatMulInteger", ["x", "w"])], {"x": arrays["x"]}, ["y"], {"w": arrays["w"]}, opset=17)
+    return bool(reference_outputs(proto, {"x": arrays["x"]}, literally=False)[0][0, 0] != 64 * 255 * 127)
+
+
 def reference_outputs(proto: onnx.ModelProto, feeds: Mapping[str, Array], literally: bool) -> list[Array]:
     options = onnxruntime.SessionOptions()
     if literally:
@@ -88,6 +101,8 @@ def compare(
     """
     arrays = {name: np.asarray(array) for name, array in constants.items()}
     ir_version = 8 if opset < 21 else 10
+    if any(re.search("Conv|MatMul|Gemm|Attention", item.op_type) for item in nodes) and sums_saturate():
+        pytest.skip("ONNX Runtime saturates 16-bit sums on this processor, which has no VNNI")
     proto = model(nodes, feeds, outputs, arrays, opset=opset, domains={DOMAIN: 1}, ir_version=ir_version)
     want = reference_outputs(proto, feeds, literally)
     converted = tc.convert(saved(proto, folder), chip=chip)
