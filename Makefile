@@ -15,13 +15,15 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs test test-nightly sanitize zoo nightly lint format clean
+.PHONY: help demo docs test test-nightly sanitize zoo vendor-env test-vendor nightly lint format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
 	@echo "make test-nightly  all tests"
 	@echo "make sanitize      the tests of the native engine, built with AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make zoo           networks from PyTorch's exporters, converted to INT8; installs PyTorch into build/zoo-venv"
+	@echo "make vendor-env    the vendor's compiler and simulator in build/vendor; needs Python 3.10 on Linux x86-64"
+	@echo "make test-vendor   exports, compiled and compared in the vendor's simulator"
 	@echo "make nightly       test-nightly, sanitize and zoo"
 	@echo "make docs          the documentation as a site, in build/site"
 	@echo "make lint          ruff and mypy --strict"
@@ -45,7 +47,7 @@ demo: $(READY)
 PARALLEL := -n auto --dist loadfile
 
 test: $(READY)
-	$(BIN)/pytest -q $(PARALLEL) -m "not slow"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not vendor"
 
 test-nightly: $(READY)
 	$(BIN)/pytest -q $(PARALLEL) --durations=20
@@ -54,7 +56,7 @@ sanitize: $(READY)
 	$(BIN)/cmake -S runtime/kernels -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DTPUCONVERT_SANITIZE=ON
 	$(BIN)/cmake --build $(SANITIZED)
-	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native -m "not slow"
+	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native -m "not slow and not vendor"
 	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native/test_hostile_*.py -m slow
 
 # PyTorch has an environment for itself; setup.cfg has its version.
@@ -71,6 +73,19 @@ zoo: $(READY) build/zoo-venv/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[oracles]'
 	$(ZOO_BIN)/python tools/zoo.py make $(ZOO)
 	$(BIN)/python tools/zoo.py run $(ZOO) --markdown build/exporters.md
+
+# The vendor's package has wheels for Python 3.10 only.
+PYTHON310 ?= python3.10
+VENDOR := build/vendor
+
+vendor-env: $(VENDOR)/.ready
+
+$(VENDOR)/.ready: tools/vendor_env.sh
+	tools/vendor_env.sh $(VENDOR) $(PYTHON310)
+
+test-vendor: $(READY) $(VENDOR)/.ready
+	TPU_MLIR_HOME=$(abspath $(VENDOR))/lib/python3.10/site-packages/tpu_mlir \
+	  VENDOR_PYTHON=$(abspath $(VENDOR))/bin/python $(BIN)/pytest -q $(PARALLEL) -m vendor tests/vendor
 
 nightly: test-nightly sanitize zoo
 

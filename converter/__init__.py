@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
     from tpuconvert.diagnosis.doctor import doctor as doctor
+    from tpuconvert.exporters.export import export as export
     from tpuconvert.frontends.registry import register_converter as register_converter
     from tpuconvert.model import Model as Model
     from tpuconvert.model import load as load
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
+    "tpuconvert.exporters.export": ("export",),
     "tpuconvert.frontends.registry": ("register_converter",),
     "tpuconvert.model": ("Model", "load"),
     "tpuconvert.optimizer.engine": ("Skip",),

@@ -123,6 +123,7 @@ INVALID_NODE = ProblemKind("TC3105", "invalid node")
 ILLEGAL_ON_CHIP = ProblemKind("TC3106", "not on this chip")
 TOO_LARGE = ProblemKind("TC3107", "too large")
 NOT_FINITE = ProblemKind("TC3108", "not finite")
+NO_EXACT_FORM = ProblemKind("TC3109", "no exact form")
 
 
 @dataclass(frozen=True)

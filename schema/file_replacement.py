@@ -52,9 +52,14 @@ def _new_file(target: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise
 
 
+def is_disk_full(error: OSError) -> bool:
+    """Return True if an error means that there is no space left, or no more for this user."""
+    return error.errno in _FULL
+
+
 def _write_error(error: OSError, path: str | os.PathLike[str]) -> TpuConvertError:
     reason = error.strerror or str(error)
-    if error.errno in _FULL:
+    if is_disk_full(error):
         return ResourceLimitError(f"cannot be written: {reason}", file=str(path), hint="free space, then try again")
     missing = isinstance(error, FileNotFoundError)
     hint = "create its folder first" if missing else "choose a folder that you may write to"

@@ -42,6 +42,7 @@ GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "f
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Convert": ("convert", "load", "Model", "Preprocess", "doctor", "Diagnosis"),
+    "Export": ("export",),
     "Run": ("Session", "TensorInfo"),
     "Extend": (
         "register_op",

@@ -22,6 +22,7 @@ COMMANDS = {
     "calibrate": "Measure the range of every tensor.",
     "quantize": "Convert a source model to INT8, with ranges or samples.",
     "evaluate": "Measure the accuracy of a classifier.",
+    "export": "Write a .tpum file for the vendor's compiler.",
     "doctor": "Check samples and their preprocessing against a model.",
     "reproduce": "Convert again from the recipe and compare the bytes.",
     "ci": "Convert all models of a manifest and check their limits.",

@@ -15,6 +15,11 @@ from onnx import TensorProto, helper
 from tpuconvert.__main__ import main
 from tpuconvert.schema import errors
 from tpuconvert.schema.errors import ProblemKind, TpuConvertError
+from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.file_writer import write_model
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.compare import Eq
+from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
 
 Captured = pytest.CaptureFixture[str]
 Call = list[str]
@@ -135,6 +140,14 @@ def not_finite() -> Call:
     return ["check", "net.onnx"]
 
 
+def no_exact_form() -> Call:
+    graph = Graph("net")
+    x = graph.input("x", TensorType(DType.UINT8, (1, 4)), quant=QuantParams.per_tensor(0.5, 0, DType.UINT8))
+    graph.output(graph.add(Eq(), x, x))
+    write_model("net.tpum", FileModel(graph, Chip.BM1686, "0", "int8"))
+    return ["export", "net.tpum", "exported"]
+
+
 def nan_output() -> Call:
     return ["convert", network("Sqrt", {"x": [1, 4]}), "--verify"]  # random numbers are negative half of the time
 
@@ -179,6 +192,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC3106": illegal_on_chip,
     "TC3107": too_large,
     "TC3108": not_finite,
+    "TC3109": no_exact_form,
     "TC4001": corrupt,
     "TC5001": threshold,
     "TC5002": nan_output,

@@ -1,0 +1,1 @@
+"""Export of quantized models to other toolchains, with the same integers."""

@@ -1,0 +1,50 @@
+"""Chips of the vendor's compiler: names, supported calculation, and their table formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.types import Array, Chip
+
+
+@dataclass(frozen=True)
+class Target:
+    """A chip of the vendor's compiler.
+
+    Args:
+        name: its name there.
+        chip: the chip whose operators a model must use.
+        has_packed_requant: True if a requantization record has two words, shift and zero point in one.
+    """
+
+    name: str
+    chip: Chip
+    has_packed_requant: bool = False
+
+    def requant_table(self, multipliers: Sequence[int], shifts: Sequence[int], zero_points: Sequence[int]) -> Array:
+        """Return the operand of ``RequantIntAxis``: int32 [1, channels, 1, words].
+
+        Args:
+            multipliers: one per channel, below 2^31.
+            shifts: one per channel; negative is to the right.
+            zero_points: of the result, one per channel.
+        """
+        columns = [np.array(multipliers, np.int64), np.array(shifts, np.int64), np.array(zero_points, np.int64)]
+        if self.has_packed_requant:
+            columns[1:] = [(columns[1] & 0xFFFF) | ((columns[2] & 0xFFFF) << 16)]
+        words = np.stack(columns, axis=1).astype(np.uint32).view(np.int32)
+        return words.reshape(1, len(multipliers), 1, len(columns))
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("bm1684x", Chip.BM1686),
+        Target("bm1688", Chip.BM1686, has_packed_requant=True),
+        Target("bm1684", Chip.BM1684),
+    )
+}
+"""Targets by name."""

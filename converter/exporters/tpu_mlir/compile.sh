@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Compiles the exported module to a .bmodel file: ./compile.sh
+#
+# Needs TPU_MLIR_HOME, the folder of the installed package tpu_mlir. Only its program tpuc-opt is used.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+name=@NAME@
+chip=@CHIP@
+log=$name.log
+if [ ! -x "${TPU_MLIR_HOME:-}/bin/tpuc-opt" ]; then
+  echo "compile.sh: TPU_MLIR_HOME is '${TPU_MLIR_HOME:-}', expected the folder of tpu_mlir @COMPILER@;" \
+    "install it and set the variable, see README.md" >&2
+  exit 2
+fi
+if ! sha256sum --quiet --check checksums.txt >&2; then
+  echo "compile.sh: files changed after the export; export the model again" >&2
+  exit 4
+fi
+: >"$log"
+rm -f "$name.bmodel"
+run_pass() {
+  OMP_NUM_THREADS=1 TPUC_ROOT=$TPU_MLIR_HOME "$TPU_MLIR_HOME/bin/tpuc-opt" --mlir-disable-threading "$@" >>"$log" 2>&1 ||
+    { echo "compile.sh: the compiler failed; the end of $log:" >&2
+      grep -aE 'Assert|error:' "$log" >&2 || tail -n 20 "$log" >&2
+      exit 1; }
+}
+# The passes write weight files with fixed names into the working folder.
+work=$(mktemp -d "$PWD/.compile.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+log=$PWD/$log
+cp "$name.mlir" "${name}_weights.npz" "$work"
+cd "$work"
+run_pass "$name.mlir" \
+  --strip-io-quant="quant_input=@INTEGER@ quant_output=@INTEGER@ quant_input_list= quant_output_list= quant_output_bf16=False quant_input_int8=False quant_output_int8=False" \
+  --processor-tpu-optimize -o optimized.mlir
+run_pass optimized.mlir --dev-parallel --weight-reorder --subnet-divide="dynamic=False" --op-reorder --topo-sort \
+  --layer-group="opt=2 group_by_cores=auto compress_mode=none debugger=0 disable_group_overlap=false lgcache=false config_filename= enable_lghash=False lghash_dir=" \
+  --core-parallel --after-layergroup-weight-reorder --address-assign -o final.mlir
+run_pass final.mlir \
+  --codegen="model_file=$name.bmodel embed_debug_info=False model_version=latest bmodel_only=True gdma_check=False rvti=False" \
+  -o /dev/null
+if [ ! -s "$name.bmodel" ]; then
+  echo "compile.sh: the compiler wrote no $name.bmodel; its log is $log" >&2
+  exit 1
+fi
+mv "$name.bmodel" ..
+echo "$name.bmodel for $chip"

@@ -1,0 +1,391 @@
+"""Text of a module in the vendor compiler's ``tpu`` dialect, in MLIR's generic form.
+
+The compiler accepts any attribute name in this form and silently ignores the ones it does not know. ``OPERATIONS`` is
+therefore the only source of attribute names, kinds and defaults. The vendor tests compare it with the definitions of
+the installed compiler.
+
+Source: the operation definitions (``TpuOps.td``) of tpu_mlir 1.30.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tpuconvert.schema.types import Array, DType, QuantParams
+
+COMPILER_VERSION = "1.30.2"
+"""Version of the vendor's package ``tpu_mlir`` that the text form was tested with."""
+
+REQUIRED = object()
+"""Default of an attribute that every use has to give."""
+
+
+class Operation(NamedTuple):
+    """Form of an operation.
+
+    Attributes:
+        operands: number of operands; missing ones at the end are written as ``none``. -1: any number.
+        attributes: name -> kind and default.
+    """
+
+    operands: int
+    attributes: Mapping[str, tuple[str, Any]]
+
+
+_RELU = {"do_relu": ("bool", False), "relu_limit": ("f64", -1.0)}
+_CONST = {"const_val": ("f64", REQUIRED), "multiplier": ("si32", 1), "rshift": ("si32", 0), **_RELU}
+_WINDOW = {"strides": ("ints", REQUIRED), "pads": ("ints", REQUIRED), "kernel_shape": ("ints", REQUIRED)}
+
+OPERATIONS: Mapping[str, Operation] = {
+    "top.None": Operation(0, {}),
+    "top.Input": Operation(1, {}),
+    "top.Weight": Operation(0, {}),
+    "tpu.Active": Operation(1, {"mode": ("active_mode", REQUIRED)}),
+    "tpu.Add": Operation(-1, _RELU),
+    "tpu.AddConst": Operation(1, _CONST),
+    "tpu.BinaryShift": Operation(
+        2,
+        {
+            "mode": ("string", REQUIRED),
+            "shift": ("si32", REQUIRED),
+            "is_reverse": ("bool", False),
+            "saturation": ("bool", True),
+            "round_mode": ("round_mode", "HalfUp"),
+        },
+    ),
+    "tpu.Cast": Operation(1, {"with_scale": ("bool", True), "round_mode": ("round_mode", "HalfAwayFromZero")}),
+    "tpu.Concat": Operation(-1, {"axis": ("si32", REQUIRED), "only_merge": ("bool", False), **_RELU}),
+    "tpu.Conv2D": Operation(
+        3,
+        {
+            **_WINDOW,
+            **_RELU,
+            "dilations": ("ints", REQUIRED),
+            "group": ("i64", 1),
+            "kernel_zp": ("i64", 0),
+            "multiplier": ("ints", None),
+            "rshift": ("ints", None),
+            "quant_mode": ("rq_mode", "MultiplierShift"),
+            "round_mode": ("round_mode", "HalfUp"),
+            "coeff_merged": ("bool", False),
+            "use_3ic_optimize": ("i64", 0),
+            "weight_is_coeff": ("i64", 1),
+            "with_bias": ("bool", True),
+        },
+    ),
+    "tpu.Deconv": Operation(
+        3,
+        {
+            **_WINDOW,
+            **_RELU,
+            "dilations": ("ints", REQUIRED),
+            "output_padding": ("ints", (0, 0)),
+            "group": ("i64", 1),
+            "quant_mode": ("rq_mode", "MultiplierShift"),
+            "with_bias": ("bool", True),
+        },
+    ),
+    "tpu.Lut": Operation(2, {}),
+    "tpu.MatMul": Operation(
+        5,
+        {
+            **_RELU,
+            "left_transpose": ("bool", False),
+            "right_transpose": ("bool", False),
+            "output_transpose": ("bool", False),
+            "hdim_is_batch": ("bool", False),
+            "keep_dims": ("bool", True),
+            "multipliers": ("ints", (1,)),
+            "rshifts": ("ints", (0,)),
+            "right_zp": ("i64", 0),
+            "input_zp": ("i64", 0),
+            "quant_mode": ("rq_mode", "MultiplierShift"),
+            "left_reuse": ("i64", 1),
+            "fuse_rq": ("bool", False),
+            "round_mode": ("round_mode", "HalfUp"),
+        },
+    ),
+    "tpu.MaxConst": Operation(1, _CONST),
+    "tpu.Max": Operation(-1, {**_RELU, "multipliers": ("ints", (1, 1)), "rshifts": ("ints", (0, 0))}),
+    "tpu.Min": Operation(-1, {**_RELU, "multipliers": ("ints", (1, 1)), "rshifts": ("ints", (0, 0))}),
+    "tpu.MinConst": Operation(1, _CONST),
+    "tpu.Mul": Operation(-1, _RELU),
+    "tpu.MulConst": Operation(1, {"const_val": ("f64", REQUIRED), **_RELU}),
+    "tpu.Pad": Operation(5, {"paddings": ("ints", REQUIRED), "val": ("f64", 0.0), "mode": ("Pad_Mode", "constant")}),
+    "tpu.Permute": Operation(2, {"order": ("ints", REQUIRED)}),
+    "tpu.Pool2D": Operation(
+        1,
+        {
+            **_WINDOW,
+            **_RELU,
+            "pool_mode": ("pool_mode", REQUIRED),
+            "pad_value": ("i64", 0),
+            "is_adaptive": ("bool", False),
+            "keepdims": ("bool", True),
+            "count_include_pad": ("bool", False),
+        },
+    ),
+    "tpu.RequantIntAxis": Operation(
+        2,
+        {
+            "quant_mode": ("rq_mode", REQUIRED),
+            "round_mode": ("round_mode", REQUIRED),
+            "rq_axis": ("si32", 1),
+            "fuse_rq_axis": ("bool", False),
+        },
+    ),
+    "tpu.Reshape": Operation(1, {"shape": ("ints", ()), "flatten_start_dim": ("i64", -1)}),
+    "tpu.Slice": Operation(
+        5,
+        {
+            "offset": ("ints", REQUIRED),
+            "ends": ("ints", REQUIRED),
+            "steps": ("ints", REQUIRED),
+            "axes": ("ints", ()),
+            "hasparamConvert_axes": ("ints", ()),
+        },
+    ),
+    "tpu.Softmax": Operation(
+        6,
+        {
+            "axis": ("si32", REQUIRED),
+            "log": ("bool", False),
+            "beta": ("f64", 1.0),
+            "round_mode": ("round_mode", "HalfAwayFromZero"),
+        },
+    ),
+    "tpu.Tile": Operation(2, {"tile": ("ints", REQUIRED)}),
+    "tpu.Upsample": Operation(2, {"scale_h": ("i64", REQUIRED), "scale_w": ("i64", REQUIRED), **_RELU}),
+}
+"""The operations that the export writes."""
+
+KEPT_BY_COMPILER = {"keepdims"}
+"""Attributes that the compiler's own modules have and its definitions lack."""
+
+_STORAGE = {"si8": np.int8, "ui8": np.uint8, "si32": np.int32, "i32": np.int32, "i16": np.int16, "f32": np.float32}
+"""Element type of a weight -> type of its array in the .npz file."""
+
+_QUANTIZED = {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16", DType.INT32: "i32"}
+
+
+def tensor_type(shape: Sequence[int], element: str) -> str:
+    """Return the text of a tensor type, such as ``tensor<1x3x8x8xf32>``."""
+    return f"tensor<{'x'.join(map(str, shape))}x{element}>"
+
+
+def quantized_element(
+    dtype: DType, quant: QuantParams, scale: float | None = None, zero_point: int | None = None
+) -> str:
+    """Return the text of a quantized element type, such as ``!quant.uniform<i8:f32, 0.5:-3>``.
+
+    The type has one scale: of a per-channel tensor the largest is written. Scales matter to ``tpu.Cast`` only.
+
+    Args:
+        dtype: INT8, UINT8, INT16, UINT16 or INT32.
+        quant: parameters of the tensor, with one zero point.
+        scale: the scale to write instead.
+        zero_point: the zero point to write instead.
+    """
+    number = max(quant.scale) if scale is None else scale
+    if zero_point is None:
+        zero_point = quant.zero_point[0]
+    return f"!quant.uniform<{_QUANTIZED[dtype]}:f32, {number!r}{f':{zero_point}' if zero_point else ''}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor of the module.
+
+    Attributes:
+        shape: its extents.
+        element: text of its element type.
+        location: its unique name; it appears in the compiler's messages and in the compiled program.
+        is_exact: False for floating-point results that the device may round differently.
+    """
+
+    shape: tuple[int, ...]
+    element: str
+    location: str
+    is_exact: bool = True
+
+    @property
+    def type(self) -> str:
+        """Text of the tensor type."""
+        return tensor_type(self.shape, self.element)
+
+
+@dataclass(eq=False)
+class _Line:
+    operation: str
+    operands: tuple[Tensor | None, ...]
+    attributes: str
+    result: Tensor
+
+
+@dataclass(eq=False)
+class Module:
+    """A function of operations and its weights.
+
+    Args:
+        name: symbol name of the module.
+        attributes: attributes of the module, as text.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    inputs: list[Tensor] = field(default_factory=list)
+    _lines: list[_Line] = field(default_factory=list)
+    _weights: dict[str, Array] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def unique(self, name: str) -> str:
+        """Return an unused location name that begins with ``name``, and reserve it."""
+        candidate, count = name, 1
+        while candidate in self._names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._names.add(candidate)
+        return candidate
+
+    def add(
+        self,
+        operation: str,
+        operands: Sequence[Tensor | None],
+        shape: Sequence[int],
+        element: str,
+        location: str,
+        /,
+        *,
+        is_exact: bool = True,
+        **attributes: Any,
+    ) -> Tensor:
+        """Append an operation. Return its result.
+
+        Args:
+            operation: name in ``OPERATIONS``.
+            operands: its operands; None for an absent one.
+            shape: shape of the result.
+            element: text of its element type.
+            location: name of the result, made unique.
+            is_exact: see ``Tensor``.
+            **attributes: those that differ from the defaults.
+        """
+        form = OPERATIONS[operation]
+        missing = form.operands - len(operands)
+        assert missing >= 0 or form.operands < 0, f"{operation}: {len(operands)} operands"
+        result = Tensor(tuple(shape), element, self.unique(location), is_exact)
+        all_operands = (*operands, *(None,) * max(missing, 0))
+        self._lines.append(_Line(operation, all_operands, _attribute_text(operation, attributes), result))
+        return result
+
+    def input(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Append a float32 input."""
+        tensor = Tensor(tuple(shape), "f32", self.unique(name))
+        self.inputs.append(tensor)
+        return tensor
+
+    def weight(self, array: Array, element: str, location: str, shape: Sequence[int] | None = None) -> Tensor:
+        """Add a weight. ``element`` is si8, ui8, si32, i32, i16 or f32."""
+        result = self.add("top.Weight", (), array.shape if shape is None else shape, element, location)
+        stored = np.ascontiguousarray(array, _STORAGE[element])
+        assert (stored == array).all(), f"{location}: the weights do not fit {element}"
+        self._weights[result.location] = stored.reshape(result.shape)
+        return result
+
+    def used_lines(self, results: Sequence[Tensor]) -> list[_Line]:
+        """Return the operations that the results need: the compiler aborts on unused ones."""
+        needed = set(results)
+        lines = []
+        for line in reversed(self._lines):
+            if line.result in needed:
+                needed.update(operand for operand in line.operands if operand is not None)
+                lines.append(line)
+        return lines[::-1]
+
+    def weights(self, results: Sequence[Tensor]) -> dict[str, Array]:
+        """Return the weights that the results need, by location."""
+        used = (line.result.location for line in self.used_lines(results) if line.operation == "top.Weight")
+        return {location: self._weights[location] for location in used}
+
+    def text(self, results: Sequence[Tensor]) -> str:
+        """Return the module that computes and returns the given tensors."""
+        lines = self.used_lines(results)
+        names: dict[Tensor | None, str] = {None: "%0"}
+        locations: list[str] = []
+        body = ['    %0 = "top.None"() : () -> none loc(#loc)']
+
+        def write(operation: str, operands: str, types: str, attributes: str, result: Tensor) -> None:
+            names[result] = f"%{len(names)}"
+            locations.append(result.location)
+            body.append(
+                f'    {names[result]} = "{operation}"({operands}){attributes} : ({types}) -> {result.type} '
+                f"loc(#loc{len(locations)})"
+            )
+
+        for index, tensor in enumerate(self.inputs):
+            write("top.Input", f"%arg{index}", tensor.type, "", tensor)
+        for line in lines:
+            operands = ", ".join(names[operand] for operand in line.operands)
+            types = ", ".join("none" if operand is None else operand.type for operand in line.operands)
+            write(line.operation, operands, types, line.attributes, line.result)
+        arguments = ", ".join(f"%arg{index}: {tensor.type} loc(unknown)" for index, tensor in enumerate(self.inputs))
+        types = ", ".join(tensor.type for tensor in results)
+        attributes = ", ".join(f"{key} = {value}" for key, value in sorted(self.attributes.items()))
+        return "\n".join(
+            [
+                "#loc = loc(unknown)",
+                f"module @{self.name} attributes {{{attributes}}} {{",
+                f"  func.func @main({arguments}) -> {types if len(results) == 1 else f'({types})'} {{",
+                *body,
+                f"    return {', '.join(names[tensor] for tensor in results)} : {types} loc(#loc)",
+                "  } loc(#loc)",
+                "} loc(#loc)",
+                *(f"#loc{number} = loc({_string(name)})" for number, name in enumerate(locations, 1)),
+                "",
+            ]
+        )
+
+
+def _string(text: str) -> str:
+    """Return an MLIR string literal. Bytes outside printable ASCII are escaped as two hexadecimal digits."""
+    escaped = (
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in text.encode("utf-8")
+    )
+    return f'"{"".join(escaped)}"'
+
+
+def _attribute_text(operation: str, given: Mapping[str, Any]) -> str:
+    """Return the attribute dictionary of an operation: what is given, and defaults for the rest."""
+    known = OPERATIONS[operation].attributes
+    unknown = given.keys() - known.keys()
+    assert not unknown, f"{operation} has no attribute {sorted(unknown)}"
+    texts = []
+    for name, (kind, default) in sorted(known.items()):
+        value = given.get(name, default)
+        assert value is not REQUIRED, f"{operation}: attribute {name} is missing"
+        if value is not None:
+            texts.append(f"{name} = {_value_text(kind, value)}")
+    return f" {{{', '.join(texts)}}}" if texts else ""
+
+
+def _value_text(kind: str, value: Any) -> str:
+    """Return the text of an attribute value of this kind; other kinds than the basic ones are enumerations."""
+    match kind:
+        case "bool":
+            return "true" if value else "false"
+        case "i64" | "si32":
+            return f"{int(value)} : {kind}"
+        case "f64":
+            return f"{float(value):.17e} : f64"
+        case "ints":
+            return f"[{', '.join(str(int(item)) for item in value)}]"
+        case "string":
+            return _string(value)
+        case "mode":
+            return f"#tpu<mode {value}>"
+        case _:
+            return f"#tpu<{kind} {value}>"

@@ -1,0 +1,117 @@
+"""Element-wise integer operators: exact sums and products, limits, tables and shifts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.exporters.lowerings import NoExactForm
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor
+from tpuconvert.exporters.tpu_mlir.forms.requantization import binary, rescale_of
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, static_shape
+from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.types import DType
+
+_WIDTH = {DType.INT8: "si8", DType.UINT8: "ui8", DType.INT32: "si32"}
+
+
+def operand(d: Lowering, value: Value | None, name: str) -> Tensor:
+    """Return the tensor of an operand, which may be a constant."""
+    assert value is not None
+    if not value.is_constant:
+        return d.tensor(value)
+    if value.dtype not in _WIDTH:
+        raise NoExactForm(f"constant '{value.name}' has type {value.dtype.name}, expected 8 or 32 bits")
+    return d.module.weight(value.array, _WIDTH[value.dtype], f"{name}_constant")
+
+
+def _exact(node: Node, d: Lowering, mode: str) -> None:
+    """Append an integer sum or product. A single shift that follows is fused with a sum."""
+    y = node.output
+    if y.dtype is DType.FLOAT32:
+        raise NoExactForm("it computes in floating point")
+    a, b = (operand(d, value, y.name) for value in node.inputs)
+    user = d.sole_user(y, "requant_int32") if y.dtype is DType.INT32 and mode == "Add" else None
+    if user is not None:
+        rescale = rescale_of(user.op, channel_count(y))  # type: ignore[arg-type]
+        is_shift = rescale.mode == "MultiplierShift" and set(rescale.multipliers) == {1}
+        if is_shift and len(set(rescale.shifts)) == 1 and not any(rescale.zero_points) and rescale.shifts[0] <= 0:
+            d.mark_fused(user)
+            z = user.output
+            d.define(z, binary(d, mode, a, b, static_shape(z), d.element(z), z.name, rescale.shifts[0]))
+            return
+    d.define(y, binary(d, mode, a, b, static_shape(y), d.element(y), y.name))
+
+
+@lowers(Add)
+def add(op: Add, node: Node, d: Lowering) -> None:
+    """Saturating sum."""
+    _exact(node, d, "Add")
+
+
+@lowers(Sub)
+def sub(op: Sub, node: Node, d: Lowering) -> None:
+    """Saturating difference."""
+    _exact(node, d, "Sub")
+
+
+@lowers(Mul)
+def mul(op: Mul, node: Node, d: Lowering) -> None:
+    """Saturating product."""
+    _exact(node, d, "Mul")
+
+
+@lowers(Lut)
+def lut(op: Lut, node: Node, d: Lowering) -> None:
+    """Table of 256 elements, indexed by the unsigned byte."""
+    x, table, y = node.inputs[0], node.inputs[1], node.output
+    assert table is not None
+    if not table.is_constant:
+        raise NoExactForm("its table is computed, expected a constant")
+    weight = d.module.weight(table.array.reshape(-1), _WIDTH[table.dtype], f"{y.name}_table", (1, 1, 1, 256))
+    d.add("tpu.Lut", [d.tensor(x), weight], y)
+
+
+@lowers(Clamp)
+def clamp(op: Clamp, node: Node, d: Lowering) -> None:
+    """Limits of an integer tensor."""
+    x, y = node.inputs[0], node.output
+    if not y.dtype.is_integer:
+        raise NoExactForm("it computes in floating point")
+    tensor = d.tensor(x)
+    if op.max.value < y.dtype.max:
+        raise NoExactForm(f"max is {op.max.value}, expected {y.dtype.max}")
+    if op.min.value > y.dtype.min:
+        tensor = d.module.add(
+            "tpu.MaxConst", [tensor], static_shape(y), d.element(y), y.name, const_val=float(op.min.value)
+        )
+    d.define(y, tensor)
+
+
+@lowers(Max, Min)
+def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
+    """Element-wise maximum or minimum."""
+    y = node.output
+    if y.dtype is DType.FLOAT32:
+        raise NoExactForm("it computes in floating point")
+    operands = [d.tensor(value) for value in node.inputs]
+    d.add(f"tpu.{op.name.capitalize()}", operands, y)
+
+
+@lowers(ArithmeticShift)
+def arithmetic_shift(op: ArithmeticShift, node: Node, d: Lowering) -> None:
+    """Shift by one amount, rounded and saturated."""
+    x, y = node.inputs[0], node.output
+    modes = {RoundingMode.HALF_UP: "HalfUp", RoundingMode.HALF_AWAY_FROM_ZERO: "HalfAwayFromZero"}
+    if op.rounding_mode not in modes:
+        raise NoExactForm(
+            f"rounding_mode is {op.rounding_mode.name}, expected one of {', '.join(m.name for m in modes)}"
+        )
+    assert x is not None
+    one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
+    d.add("tpu.BinaryShift", [d.tensor(x), one], y, mode="Mul", shift=op.shift, round_mode=modes[op.rounding_mode])

@@ -1,0 +1,40 @@
+"""Floating-point operators at the end of a network. The device may round their results differently."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.exporters.lowerings import NoExactForm
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering
+from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.ops.activation import Active
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.softmax_int import SoftmaxInt
+from tpuconvert.schema.types import DType
+
+_ACTIVATIONS = {"ACTIVE_SIGMOID": "SIGMOID", "ACTIVE_TANH": "TANH", "ACTIVE_EXP": "EXP"}
+
+
+@lowers(Softmax)
+def softmax(op: Softmax, node: Node, d: Lowering) -> None:
+    """Softmax of float32."""
+    y = node.output
+    d.add("tpu.Softmax", [d.tensor(node.inputs[0])], y, axis=op.axis % y.rank, is_exact=False)
+
+
+@lowers(Active)
+def activation(op: Active, node: Node, d: Lowering) -> None:
+    """Activation function of float32."""
+    mode = _ACTIVATIONS.get(op.active_type.name)
+    if mode is None or node.output.dtype is not DType.FLOAT32:
+        raise NoExactForm(f"{op.active_type.name} of {node.output.dtype.name} has no exact form")
+    d.add("tpu.Active", [d.tensor(node.inputs[0])], node.output, mode=mode, is_exact=False)
+
+
+@lowers(SoftmaxInt)
+def softmax_int(op: SoftmaxInt, node: Node, d: Lowering) -> None:
+    """Softmax of 8-bit integers through a table of exponentials."""
+    x, y = node.inputs[0], node.output
+    table = d.module.weight(np.array(op.table, np.float32), "f32", f"{y.name}_table", (1, 1, 1, 256))
+    d.add("tpu.Softmax", [d.tensor(x), table], y, axis=1)

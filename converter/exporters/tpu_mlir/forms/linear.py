@@ -1,0 +1,218 @@
+"""Convolutions and matrix multiplications with constant weights, with their requantization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tpuconvert.exporters.lowerings import NoExactForm
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
+from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, binary, rescale_of
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
+from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.types import Array, DType
+
+ZERO_POINTS = "one zero point per tensor"
+
+
+class Window(NamedTuple):
+    """Geometry of a convolution: extents along H and W; pads are top, left, bottom, right."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    groups: int = 1
+
+
+def fold_zero_point(bias: Array, weights: Array, zero_point: int) -> Array:
+    """Return the bias minus the zero point of the operand times the sum of the weights, INT64 [output channels]."""
+    sums = weights.reshape(weights.shape[0], -1).astype(np.int64).sum(axis=1)
+    folded: Array = bias.reshape(-1).astype(np.int64) - zero_point * sums
+    return folded
+
+
+def convolve(
+    d: Lowering,
+    operation: str,
+    x: Tensor,
+    weights: Array,
+    bias: Array,
+    window: Window,
+    result: tuple[Sequence[int], str, str],
+    rescale: Rescale | None = None,
+) -> Tensor:
+    """Append a convolution.
+
+    Args:
+        d: the lowering.
+        operation: ``tpu.Conv2D`` or ``tpu.Deconv``.
+        x: its operand; padding has the zero point of its type.
+        weights: INT8 [output channels, input channels / groups, kernel]
+        bias: INT64 [output channels].
+        window: geometry.
+        result: shape, element type and name of the result.
+        rescale: fused requantization of the accumulator to 8 bits, in mode MultiplierShift without zero point.
+    """
+    shape, element, name = result
+    if np.abs(bias).max(initial=0) >= 2**31:
+        raise NoExactForm("bias and zero point together exceed 32 bits")
+    operands = [
+        x,
+        d.module.weight(weights, "si8", f"{name}_filter_i8"),
+        d.module.weight(bias, "i32", f"{name}_bias_int32", (1, weights.shape[0], 1, 1)),
+    ]
+    fused: dict[str, Any] = {}
+    if rescale is not None:
+        fused = {"multiplier": rescale.multipliers, "rshift": [-shift for shift in rescale.shifts]}
+    return d.module.add(
+        operation,
+        operands,
+        shape,
+        element,
+        name,
+        kernel_shape=window.kernel,
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=window.pads,
+        group=window.groups,
+        **fused,
+    )
+
+
+def can_fuse(rescale: Rescale, value: Value) -> bool:
+    """Return True if the convolution itself can requantize: one rounding to 8 bits without zero point.
+
+    The compiler's own programs have 16-bit results and zero points in a separate requantization.
+    """
+    return (
+        rescale.mode == "MultiplierShift"
+        and value.dtype in (DType.INT8, DType.UINT8)
+        and not any(rescale.zero_points)
+        and all(shift <= 0 for shift in rescale.shifts)
+        and all(multiplier >= 0 for multiplier in rescale.multipliers)
+    )
+
+
+def split_weights(weights: Array, zero_point: int) -> list[Array]:
+    """Return INT8 arrays whose sum is ``weights - zero_point``: one where that fits, else two."""
+    centered = weights.astype(np.int64) - zero_point
+    first = np.clip(centered, -128, 127)
+    return [first] if (first == centered).all() else [first, centered - first]
+
+
+def linear(
+    d: Lowering,
+    node: Node,
+    operation: str,
+    x: Tensor,
+    weights: list[Array],
+    bias: Array,
+    window: Window,
+    shape: Sequence[int],
+) -> None:
+    """Append a convolution for a node, fused with the requantization that follows if the chip can do that.
+
+    Args:
+        d: the lowering.
+        node: conv, deconv or matmul.
+        operation: ``tpu.Conv2D`` or ``tpu.Deconv``.
+        x: its operand, of rank 4.
+        weights: filters whose sum is the filter.
+        bias: with the zero points folded in.
+        window: geometry.
+        shape: of the result, of rank 4.
+    """
+    y = node.output
+    user = d.sole_user(y, "requant_int32")
+    if user is not None and len(weights) == 1 and operation == "tpu.Conv2D":
+        z = user.output
+        rescale = rescale_of(user.op, shape[1])  # type: ignore[arg-type]
+        if can_fuse(rescale, z):
+            d.mark_fused(user)
+            name = z.name if tuple(shape) == z.shape else f"{z.name}_4d"
+            result = convolve(d, operation, x, weights[0], bias, window, (shape, d.element(z), name), rescale)
+            d.define(z, d.reshape(result, static_shape(z), z.name))
+            return
+    last = y.name if tuple(shape) == y.shape else f"{y.name}_4d"
+    name = last if len(weights) == 1 else f"{y.name}_part"
+    total = convolve(d, operation, x, weights[0], bias, window, (shape, "si32", name))
+    for part in weights[1:]:
+        zero = np.zeros(part.shape[0], np.int64)
+        more = convolve(d, operation, x, part, zero, window, (shape, "si32", f"{y.name}_part"))
+        total = binary(d, "Add", total, more, shape, "si32", last)
+    d.define(y, d.reshape(total, static_shape(y), y.name))
+
+
+@lowers(ConvV2)
+def conv(op: ConvV2, node: Node, d: Lowering) -> None:
+    """Convolution with constant weights."""
+    x, w = node.inputs[0], node.inputs[1]
+    assert x is not None and w is not None
+    if not w.is_constant:
+        raise NoExactForm("its weights are computed, expected constants")
+    if op.izp_vec or op.kzp_vec or not (op.is_izp_const and op.is_kzp_const):
+        raise NoExactForm(f"zero points per channel or computed, expected {ZERO_POINTS}")
+    operand = d.tensor(x)
+    if x.quant is None and op.izp_val:
+        raise NoExactForm(f"'{x.name}' has no scale, expected one with zero point {op.izp_val}")
+    if x.quant is not None:  # padding has the zero point of the operand's type
+        operand = d.retype(operand, quantized_element(x.dtype, x.quant, zero_point=op.izp_val), f"{node.name}_in")
+    window = Window(
+        kernel=(w.array.shape[2], w.array.shape[3]),
+        strides=(op.stride_h, op.stride_w),
+        dilations=(op.dh, op.dw),
+        pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
+        groups=op.groups,
+    )
+    parts = split_weights(w.array, op.kzp_val)
+    bias = node.inputs[2].array if op.has_bias else np.zeros(w.array.shape[0])  # type: ignore[union-attr]
+    folded = fold_zero_point(bias, w.array.astype(np.int64) - op.kzp_val, op.izp_val)
+    linear(d, node, "tpu.Conv2D", operand, parts, folded, window, static_shape(node.output))
+
+
+@lowers(DeconvV2)
+def deconv(op: DeconvV2, node: Node, d: Lowering) -> None:
+    """Transposed convolution with constant weights."""
+    x, w = node.inputs[0], node.inputs[1]
+    assert x is not None and w is not None
+    if not w.is_constant:
+        raise NoExactForm("its weights are computed, expected constants")
+    if op.kzp_val or op.kzp_vec or op.izp_vec or op.izp_val:
+        raise NoExactForm("zero points, expected none")
+    if op.groups > 1:
+        raise NoExactForm(f"groups is {op.groups}, expected 1")
+    window = Window(
+        kernel=(w.array.shape[2], w.array.shape[3]),
+        strides=(op.stride_h, op.stride_w),
+        dilations=(op.dh, op.dw),
+        pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
+    )
+    weights = w.array.transpose(1, 0, 2, 3)  # ours are IOHW, those of the dialect OIHW
+    bias = node.inputs[2].array if op.has_bias else np.zeros(weights.shape[0])  # type: ignore[union-attr]
+    folded = fold_zero_point(bias, weights, 0)
+    linear(d, node, "tpu.Deconv", d.tensor(x), [weights], folded, window, static_shape(node.output))
+
+
+@lowers(MatrixMulV2)
+def matmul(op: MatrixMulV2, node: Node, d: Lowering) -> None:
+    """Fully connected layer, as a 1x1 convolution: ``tpu.MatMul`` has one multiplier for all columns."""
+    x, w = node.inputs[0], node.inputs[1]
+    assert x is not None and w is not None
+    if not w.is_constant or x.rank != 2 or w.rank != 2:
+        raise NoExactForm("both operands are computed or have more than two axes, expected constant weights of rank 2")
+    if op.is_left_trans or op.is_right_trans or op.lzp_vec or op.rzp_vec:
+        raise NoExactForm("transposed operands or zero points per channel, expected none")
+    rows, columns = static_shape(x)[0], w.array.shape[1]
+    weights = w.array.T.reshape(columns, -1, 1, 1)
+    bias = node.inputs[2].array if op.has_bias else np.zeros(columns)  # type: ignore[union-attr]
+    folded = fold_zero_point(bias, weights.astype(np.int64) - op.rzp_val, op.lzp_val)
+    x4 = d.reshape(d.tensor(x), (rows, weights.shape[1], 1, 1), f"{node.name}_in")
+    parts = split_weights(weights, op.rzp_val)
+    linear(d, node, "tpu.Conv2D", x4, parts, folded, Window((1, 1)), (rows, columns, 1, 1))

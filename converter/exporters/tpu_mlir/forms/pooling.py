@@ -1,0 +1,123 @@
+"""Pooling. An average is a depthwise convolution with weights of 1, whose accumulator is divided by requantization."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.exporters.lowerings import NoExactForm
+from tpuconvert.exporters.tpu_mlir.forms.linear import Window, can_fuse, convolve
+from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, remove_twos, requantize
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
+from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.types import DType
+
+
+def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mode: str = "HalfUp") -> None:
+    """Append an average: ``round(sum * multiplier / 2^shift)``."""
+    x, y = node.inputs[0], node.output
+    assert x is not None
+    channels = static_shape(x)[1]
+    weights = np.ones((channels, 1, *window.kernel), np.int8)
+    zero = np.zeros(channels, np.int64)
+    grouped = window._replace(groups=channels)
+    shape = static_shape(y)
+    if round_mode == "HalfUp" and can_fuse(rescale, y) and not (x.quant is not None and any(x.quant.zero_point)):
+        d.define(
+            y, convolve(d, "tpu.Conv2D", d.tensor(x), weights, zero, grouped, (shape, d.element(y), y.name), rescale)
+        )
+        return
+    total = convolve(d, "tpu.Conv2D", d.tensor(x), weights, zero, grouped, (shape, "si32", f"{y.name}_sum"))
+    d.define(y, requantize(d, total, rescale, y, shape, round_mode=round_mode))
+
+
+def exact_quotient(count: int, channels: int) -> Rescale:
+    """Return the requantization that divides a sum of ``count`` 8-bit numbers by their number.
+
+    With ``m = ceil(2^s / count)``, ``sum * m / 2^s`` exceeds the quotient in magnitude by less than
+    ``255 * count / 2^s``. The distance of a quotient to the next tie is 0 or at least ``1 / (2 * count)``. The rounded
+    results are therefore equal if ``510 * count^2 < 2^s``; ties of negative sums have to be rounded away from zero.
+    """
+    shift = 30 if 510 * count**2 < 2**30 else 30 + count.bit_length() - 1
+    if 510 * count**2 >= 2**shift:
+        raise NoExactForm(f"an average of {count} elements, expected fewer than {2**30 // 510}")
+    multiplier, remaining = remove_twos(-(-(1 << shift) // count), -shift)
+    return Rescale("MultiplierShift", (multiplier,) * channels, (remaining,) * channels, (0,) * channels)
+
+
+@lowers(PoolInt)
+def pool_int(op: PoolInt, node: Node, d: Lowering) -> None:
+    """Integer pooling: the maximum, or a rounded average of whole windows."""
+    x = node.inputs[0]
+    assert x is not None
+    if len(node.outputs) > 1:
+        raise NoExactForm("it returns indices, expected one result")
+    raise_if_padded = [
+        name for name in ("pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r", "pad_h", "pad_w") if getattr(op, name, 0)
+    ]
+    if not op.is_avg_pooling:
+        raise NoExactForm("maximum in integer form, expected an average")
+    if raise_if_padded or op.out_ceil_mode.name != "floor":
+        raise NoExactForm("an average with padding, expected whole windows")
+    channels = static_shape(x)[1]
+    window = Window((op.kernel_h, op.kernel_w), (op.stride_h, op.stride_w))
+    if op.quant_mode.name == "MULTIPLIER_SHIFT":
+        multiplier, shift = remove_twos(op.scale, -op.rshift)
+        average(
+            node, d, window, Rescale("MultiplierShift", (multiplier,) * channels, (shift,) * channels, (0,) * channels)
+        )
+    else:
+        average(
+            node,
+            d,
+            window,
+            exact_quotient(op.kernel_h * op.kernel_w, channels),
+            "HalfAwayFromZero" if x.dtype.is_signed else "HalfUp",
+        )
+
+
+@lowers(Pool)
+def pool(op: Pool, node: Node, d: Lowering) -> None:
+    """Maximum, or average of windows of equal size."""
+    x, y = node.inputs[0], node.output
+    assert x is not None
+    height, width = static_shape(x)[2:]
+    kernel = (height, width) if op.is_global_pooling else (op.kernel_h, op.kernel_w)
+    strides = (1, 1) if op.is_global_pooling else (op.stride_h, op.stride_w)
+    leading = (0, 0) if op.is_global_pooling else (op.pad_h, op.pad_w)
+    out = static_shape(y)[2:]
+    # Rows and columns that windows read beyond the end; in ceil mode more than the padding.
+    trailing = tuple(
+        max(0, (out[axis] - 1) * strides[axis] + kernel[axis] - (height, width)[axis] - leading[axis])
+        for axis in (0, 1)
+    )
+    if op.pooling_type.name == "MAX":
+        if y.dtype is DType.FLOAT32:
+            raise NoExactForm("a maximum of floating-point values")
+        d.add(
+            "tpu.Pool2D",
+            [d.tensor(x)],
+            y,
+            kernel_shape=kernel,
+            strides=strides,
+            pads=(*leading, trailing[0], trailing[1]),
+            pool_mode="Max",
+        )
+        return
+    if y.dtype is DType.FLOAT32:
+        raise NoExactForm("an average of floating-point values")
+    padding = (0, 0) if op.is_global_pooling else (op.pad_h + op.pad_h_offset, op.pad_w + op.pad_w_offset)
+    if any(needed > given for needed, given in zip(trailing, padding, strict=True)):
+        raise NoExactForm("windows that extend beyond the padding have other divisors")
+    if (any(leading) or any(trailing)) and not op.is_ave_count_zero_pad:
+        raise NoExactForm("an average that does not count padding has other divisors at the edges")
+    window = Window(kernel, strides, pads=(*leading, trailing[0], trailing[1]))
+    average(
+        node,
+        d,
+        window,
+        exact_quotient(kernel[0] * kernel[1], static_shape(x)[1]),
+        "HalfAwayFromZero" if x.dtype.is_signed else "HalfUp",
+    )

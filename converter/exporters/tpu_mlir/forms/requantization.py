@@ -1,0 +1,241 @@
+"""Requantization and conversions between element types.
+
+Multipliers and shifts keep their exact value. A common power of two is removed first, which changes no result of a
+single rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tpuconvert.exporters.lowerings import NoExactForm
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, reciprocal_scale, static_shape
+from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import DType
+
+_MODES = {
+    RequantMode.MULTIPLIER_SHIFT: "MultiplierShift",
+    RequantMode.TFLITE_LSHIFT: "TFLite_LShift",
+    RequantMode.TFLITE: "TFLite",
+}
+
+
+class Rescale(NamedTuple):
+    """Parameters of a requantization, one per channel.
+
+    Attributes:
+        mode: ``rq_mode`` of the dialect.
+        multipliers: below 2^31 in magnitude.
+        shifts: negative is to the right.
+        zero_points: added after the last rounding.
+    """
+
+    mode: str
+    multipliers: tuple[int, ...]
+    shifts: tuple[int, ...]
+    zero_points: tuple[int, ...]
+
+    @property
+    def round_mode(self) -> str:
+        """Rounding of the right shift."""
+        return "HalfUp" if self.mode == "MultiplierShift" else "HalfAwayFromZero"
+
+
+def remove_twos(multiplier: int, shift: int) -> tuple[int, int]:
+    """Return an equal ``multiplier * 2^shift`` with an odd multiplier, or with a shift of 0."""
+    while multiplier and multiplier % 2 == 0 and shift < 0:
+        multiplier //= 2
+        shift += 1
+    return multiplier, shift
+
+
+def rescale_of(op: RequantInt32, channels: int) -> Rescale:
+    """Return the parameters of a ``requant_int32``.
+
+    Raises:
+        NoExactForm: a rounding mode that the chip's requantization does not have.
+    """
+    multipliers = op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,) * channels
+    shifts = op.shift_vec if op.is_mul_shift_pc else (op.shift_val,) * channels
+    offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,) * channels
+    if op.mode is RequantMode.MULTIPLIER_SHIFT:
+        if op.round_mode is not RoundingMode.HALF_UP:
+            raise NoExactForm(f"round_mode is {op.round_mode.name}, expected HALF_UP")
+        pairs = [remove_twos(*pair) for pair in zip(multipliers, shifts, strict=True)]
+        multipliers, shifts = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+    return Rescale(_MODES[op.mode], tuple(multipliers), tuple(shifts), tuple(offsets))
+
+
+def requantize(
+    d: Lowering,
+    accumulator: Tensor,
+    rescale: Rescale,
+    value: Value,
+    shape: Sequence[int],
+    *,
+    round_mode: str | None = None,
+) -> Tensor:
+    """Append the requantization of an int32 tensor along axis 1.
+
+    Args:
+        d: the lowering.
+        accumulator: its operand, of rank 4.
+        rescale: one entry per channel.
+        value: the value of the result.
+        shape: shape of the result, which may be that of ``value`` with further unit axes.
+        round_mode: rounding of the right shift, by default that of the mode.
+    """
+    table = d.target.requant_table(rescale.multipliers, rescale.shifts, rescale.zero_points)
+    weight = d.module.weight(table, "si32", f"{value.name}_requant")
+    element = d.element(value)
+    if value.quant is not None and value.dtype is not DType.INT32:
+        # The compiler adds the zero point of the result's type: it has to be the one of the table.
+        zero_points = set(rescale.zero_points)
+        element = quantized_element(
+            value.dtype, value.quant, zero_point=min(zero_points) if len(zero_points) == 1 else 0
+        )
+    return d.module.add(
+        "tpu.RequantIntAxis",
+        [accumulator, weight],
+        shape,
+        element,
+        value.name if tuple(shape) == value.shape else f"{value.name}_4d",
+        quant_mode=rescale.mode,
+        round_mode=round_mode or rescale.round_mode,
+    )
+
+
+def shape_4d(value: Value) -> tuple[int, ...]:
+    """Return the shape of a value with axis 1 kept and unit axes up to rank 4."""
+    shape = static_shape(value)
+    match len(shape):
+        case 0 | 1:
+            return (1, 1, 1, shape[0] if shape else 1)
+        case 2 | 3 | 4:
+            return (*shape, *(1,) * (4 - len(shape)))
+        case _:
+            return (*shape[:3], int(np.prod(shape[3:])))
+
+
+@lowers(RequantInt32)
+def requant_int32(op: RequantInt32, node: Node, d: Lowering) -> None:
+    """Requantize int32 to a narrower type, or scale a tensor to int32 as operand of an exact sum."""
+    x, y = node.inputs[0], node.output
+    assert x is not None
+    channels = channel_count(x)
+    if x.dtype is not DType.INT32:
+        if y.dtype is DType.INT32 and op.mode is RequantMode.TFLITE_LSHIFT:
+            multiply_to_int32(op, node, d)
+            return
+        source = widen(d, d.tensor(x), y.name)
+    else:
+        source = d.tensor(x)
+    rescale = rescale_of(op, channels)
+    result = requantize(d, d.reshape(source, shape_4d(x), f"{y.name}_in"), rescale, y, shape_4d(y))
+    d.define(y, d.reshape(result, static_shape(y), y.name))
+
+
+def widen(d: Lowering, x: Tensor, name: str) -> Tensor:
+    """Append the conversion of a narrower integer tensor to int32: a multiplication by 1."""
+    one = d.module.weight(np.ones((1,) * len(x.shape), np.int32), "si32", f"{name}_one")
+    return binary(d, "Mul", x, one, x.shape, "si32", f"{name}_int32")
+
+
+def binary(
+    d: Lowering, mode: str, a: Tensor, b: Tensor, shape: Sequence[int], element: str, name: str, shift: int = 0
+) -> Tensor:
+    """Append a saturating ``(a op b) * 2^shift`` on integers, rounded half up."""
+    return d.module.add("tpu.BinaryShift", [a, b], shape, element, name, mode=mode, shift=shift)
+
+
+def multiply_to_int32(op: RequantInt32, node: Node, d: Lowering) -> None:
+    """``x * m * 2^(s - 31) + offset`` to int32, without rounding: an operand of an exact sum."""
+    x, y = node.inputs[0], node.output
+    assert x is not None
+    channels = channel_count(x)
+    rescale = rescale_of(op, channels)
+    multipliers: list[int] = []
+    for multiplier, shift in zip(rescale.multipliers, rescale.shifts, strict=True):
+        exact = multiplier * 2**shift if shift >= 0 else multiplier
+        if shift < 0 or exact % 2**31:
+            multipliers = []
+            break
+        multipliers.append(exact >> 31)
+    common_shift = 0
+    if not multipliers:  # a right shift: the product is rounded, which the sum's operands are not
+        common_shift = -31 + rescale.shifts[0]
+        if len(set(rescale.shifts)) > 1:
+            raise NoExactForm("requant_int32 to INT32 has one shift per channel, expected one for all")
+        multipliers = list(rescale.multipliers)
+        while common_shift < 0 and not any(item % 2 for item in multipliers):
+            multipliers = [item // 2 for item in multipliers]
+            common_shift += 1
+    largest = max(map(abs, multipliers)) * max(abs(x.dtype.min), x.dtype.max)
+    if largest >= 2**31:
+        raise NoExactForm(f"its product reaches {largest}, expected below 2^31")
+    if common_shift < 0:
+        raise NoExactForm("requant_int32 to INT32 rounds, expected an exact multiple")
+    shape = (1, channels, *(1,) * (x.rank - 2)) if len(set(multipliers)) > 1 else (1,) * x.rank
+    array = np.array(multipliers if len(set(multipliers)) > 1 else multipliers[:1], np.int32).reshape(shape)
+    has_offset = any(rescale.zero_points)
+    name = f"{y.name}_product" if has_offset else y.name
+    factor = d.module.weight(array, "si32", f"{y.name}_factor")
+    result = binary(d, "Mul", d.tensor(x), factor, static_shape(y), "si32", name)
+    if has_offset:
+        offset = np.full((1,) * x.rank, rescale.zero_points[0], np.int32)
+        weight = d.module.weight(offset, "si32", f"{y.name}_offset")
+        result = binary(d, "Add", result, weight, static_shape(y), "si32", y.name)
+    d.define(y, result)
+
+
+@lowers(RequantFp32ToInt)
+def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
+    """``round(x * scale) + zero_point``: ``tpu.Cast`` divides by the scale of the result's type."""
+    x, y = node.inputs[0], node.output
+    tensor = d.tensor(x)
+    if not tensor.is_exact:
+        raise NoExactForm(
+            "its operand is a floating-point result that the device may round differently",
+            "keep the operators before it in INT8, or move them to the end of the network",
+        )
+    if op.is_scale_pc or op.is_offset_pc or op.mode != 0:
+        raise NoExactForm("scale or offset per channel, expected one per tensor")
+    if y.quant is None or op.offset_val != y.quant.zero_point[0]:
+        raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{y.name}'")
+    element = quantized_element(y.dtype, y.quant, reciprocal_scale(op.scale_val))
+    d.define(y, d.module.add("tpu.Cast", [tensor], static_shape(y), element, y.name))
+
+
+@lowers(DequantIntToFp32)
+def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
+    """``(x - zero_point) * scale``."""
+    x = node.inputs[0]
+    assert x is not None
+    if op.is_scale_pc or op.is_offset_pc:
+        raise NoExactForm("scale or offset per channel, expected one per tensor")
+    if x.quant is None or op.offset_val != x.quant.zero_point[0]:
+        raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{x.name}'")
+    if np.float32(max(x.quant.scale)) != np.float32(op.scale_val):
+        raise NoExactForm(f"its scale {op.scale_val} is not that of '{x.name}'")
+    d.add("tpu.Cast", [d.tensor(x)], node.output)
+
+
+@lowers(Cast)
+def cast(op: Cast, node: Node, d: Lowering) -> None:
+    """Saturating conversion between integer types."""
+    x, y = node.inputs[0], node.output
+    assert x is not None
+    if not (x.dtype.is_integer and y.dtype.is_integer):
+        raise NoExactForm(f"cast of {x.dtype.name} to {y.dtype.name}, expected integers")
+    one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
+    d.define(y, binary(d, "Mul", d.tensor(x), one, static_shape(y), d.element(y), y.name))

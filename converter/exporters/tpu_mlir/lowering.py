@@ -1,0 +1,247 @@
+"""Lowering of a graph of TPU operators to the vendor compiler's ``tpu`` dialect.
+
+Every integer tensor of the result has the integers of the graph. A node without an exact form is a problem that is
+reported. Floating-point operators at the end of a graph are exported where the dialect has them; where it does not, the
+program ends at the integers that enter them, and the host computes the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.exporters.lowerings import Lowerings, NoExactForm
+from tpuconvert.exporters.tpu_mlir.chips import Target
+from tpuconvert.exporters.tpu_mlir.dialect import Module, Tensor, quantized_element
+from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, without_operator
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.types import DType
+
+OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"
+
+
+class Lowering:
+    """State of one lowering.
+
+    Args:
+        graph: quantized for the chip of the target.
+        target: chip of the vendor's compiler.
+        name: symbol name of the module; the weights are in ``NAME_weights.npz``.
+
+    Attributes:
+        module: the result.
+        problems: nodes that have no exact form.
+        host_nodes: floating-point nodes at the end that the host has to compute.
+    """
+
+    def __init__(self, graph: Graph, target: Target, name: str) -> None:
+        self.graph = graph
+        self.target = target
+        self.module = Module(name, _module_attributes(target, name))
+        self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
+        self.host_nodes: list[Node] = []
+        self._tensors: dict[Value, Tensor] = {}
+        self._fused: set[Node] = set()
+        self._unavailable: set[Value] = set()
+
+    # Values and tensors
+
+    def is_available(self, value: Value) -> bool:
+        """Return True if a computed value has a tensor of the module."""
+        return value in self._tensors
+
+    def tensor(self, value: Value | None) -> Tensor:
+        """Return the tensor of a computed value."""
+        assert value is not None
+        if value.is_constant:
+            raise NoExactForm(f"operand '{value.name}' is a constant, expected a computed tensor")
+        return self._tensors[value]
+
+    def define(self, value: Value, tensor: Tensor) -> None:
+        """Record the tensor that has the integers of a value."""
+        self._tensors[value] = tensor
+
+    def element(self, value: Value) -> str:
+        """Return the element type of a value in the dialect.
+
+        Raises:
+            NoExactForm: the value has no representation there.
+        """
+        if value.dtype is DType.FLOAT32:
+            return "f32"
+        if value.dtype is DType.INT32:
+            return "si32"
+        if value.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
+            raise NoExactForm(f"'{value.name}' has type {value.dtype.name}, expected 8, 16 or 32 bits")
+        if value.quant is None:
+            return {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16"}[value.dtype]
+        if len(set(value.quant.zero_point)) > 1:
+            raise NoExactForm(f"'{value.name}' has one zero point per channel, expected one per tensor")
+        return quantized_element(value.dtype, value.quant)
+
+    def add(
+        self,
+        operation: str,
+        operands: Sequence[Tensor | None],
+        value: Value,
+        *,
+        is_exact: bool | None = None,
+        **attributes: object,
+    ) -> Tensor:
+        """Append an operation whose result is a value of the graph."""
+        exact = all(operand.is_exact for operand in operands if operand) if is_exact is None else is_exact
+        tensor = self.module.add(
+            operation, operands, static_shape(value), self.element(value), value.name, is_exact=exact, **attributes
+        )
+        self.define(value, tensor)
+        return tensor
+
+    def reshape(self, x: Tensor, shape: Sequence[int], location: str) -> Tensor:
+        """Append a reshape of a tensor; the same tensor if it has the shape."""
+        if x.shape == tuple(shape):
+            return x
+        return self.module.add("tpu.Reshape", [x], shape, x.element, location, is_exact=x.is_exact, shape=shape)
+
+    def retype(self, x: Tensor, element: str, location: str) -> Tensor:
+        """Append a reshape that only changes the element type; the same tensor if the zero points are equal."""
+        if zero_point_text(x.element) == zero_point_text(element):
+            return x
+        return self.module.add("tpu.Reshape", [x], x.shape, element, location, is_exact=x.is_exact)
+
+    # Nodes
+
+    def sole_user(self, value: Value, operator: str) -> Node | None:
+        """Return the only user of a value if it is a node of this operator and the value is no graph output."""
+        users = value.users
+        if len(users) != 1 or users[0].op.name != operator or self.graph.is_output(value):
+            return None
+        return users[0]
+
+    def mark_fused(self, node: Node) -> None:
+        """Skip a node that has been lowered with an earlier one."""
+        self._fused.add(node)
+
+    def run(self, lowerings: Lowerings[Lowering]) -> None:
+        """Lower all nodes. Problems are collected."""
+        for value in self.graph.inputs:
+            try:
+                self._lower_input(value)
+            except NoExactForm as error:
+                self._unavailable.add(value)
+                self.problems.add(NO_EXACT_FORM, "input", value.name, error.reason, error.hint)
+        for node in self.graph.nodes:
+            if node in self._fused:
+                continue
+            if any(value in self._unavailable for value in node.inputs if value is not None):
+                self._unavailable.update(node.outputs)  # its problem is that of its operand
+                continue
+            is_host = any(v is not None and not v.is_constant and v not in self._tensors for v in node.inputs)
+            function = lowerings.find(node.op.name)
+            is_float = all(value.dtype is DType.FLOAT32 for value in node.outputs)
+            if is_float and (is_host or function is None):
+                self.host_nodes.append(node)
+            elif is_host:
+                self._refuse(node, "its operand is a floating-point result that the device does not compute", _ISLAND)
+            elif function is None:
+                self._refuse(node, "the tpu dialect has no operation with its integers", "")
+            else:
+                try:
+                    function(node.op, node, self)
+                except NoExactForm as error:
+                    if is_float:
+                        self.host_nodes.append(node)
+                    else:
+                        self._refuse(node, error.reason, error.hint)
+
+    def _refuse(self, node: Node, reason: str, hint: str) -> None:
+        self._unavailable.update(node.outputs)
+        text = without_operator(reason, node.op.name)
+        self.problems.add(NO_EXACT_FORM, node.op.name, node.name, text, hint)
+
+    def _lower_input(self, value: Value) -> None:
+        """Add an input: float32 as it is, integers through a cast of their dequantized values."""
+        if value.dtype is DType.FLOAT32:
+            self.define(value, self.module.input(value.name, static_shape(value)))
+            return
+        if value.quant is None:
+            raise NoExactForm(f"input '{value.name}' has type {value.dtype.name} and no scale, expected a scale")
+        source = self.module.input(f"{value.name}_float", static_shape(value))
+        self.add("tpu.Cast", [source], value)
+
+    # Results
+
+    def results(self) -> list[Value]:
+        """Return the values that the program returns.
+
+        These are the outputs of the graph. In place of an output that the host has to compute, the values that enter
+        the host's nodes are returned.
+        """
+        values = [value for value in self.graph.outputs if value in self._tensors]
+        for node in self.host_nodes:
+            values += [value for value in node.inputs if value is not None and value in self._tensors]
+        return list(dict.fromkeys(values))
+
+    def integer_values(self) -> list[Value]:
+        """Return every integer value that the program computes, in execution order."""
+        values = [*self.graph.inputs, *(value for node in self.graph.nodes for value in node.outputs)]
+        return [value for value in values if value in self._tensors and value.dtype.is_integer]
+
+
+_ISLAND = "keep these operators in INT8, or move them to the end of the network"
+
+
+def static_shape(value: Value) -> tuple[int, ...]:
+    """Return the extents of a value.
+
+    Raises:
+        NoExactForm: an extent is symbolic.
+    """
+    if not value.type.is_static:
+        raise NoExactForm(f"'{value.name}' has shape {value.type}, expected numbers", OPEN_EXTENT)
+    return value.type.static_shape
+
+
+def zero_point_text(element: str) -> str:
+    """Return the zero point of a quantized element type as text; empty for 0."""
+    return element.rpartition(":")[2] if element.count(":") > 1 else ""
+
+
+def channel_count(value: Value) -> int:
+    """Extent of axis 1, or 1 for a value of rank 1."""
+    shape = static_shape(value)
+    return shape[1] if len(shape) > 1 else 1
+
+
+def reciprocal_scale(multiplier: float) -> float:
+    """Return a scale whose float32 reciprocal is a float32 multiplier.
+
+    Raises:
+        NoExactForm: no float64 number has this reciprocal.
+    """
+    wanted = np.float32(multiplier)
+    scale = 1.0 / float(wanted)
+    for candidate in (scale, math.nextafter(scale, math.inf), math.nextafter(scale, 0)):
+        if np.float32(1.0 / candidate) == wanted:
+            return candidate
+    raise NoExactForm(f"no scale has the float32 reciprocal {wanted!r}")
+
+
+def _module_attributes(target: Target, name: str) -> dict[str, str]:
+    return {
+        "module.FLOPs": "0 : i64",
+        "module.addr_mode": '"basic"',
+        "module.asymmetric": "false",
+        "module.chip": f'"{target.name}"',
+        "module.cores": "1 : i64",
+        "module.devices": "1 : i64",
+        "module.high_precision": "false",
+        "module.mode": '"INT8"',
+        "module.platform": '"ONNX"',
+        "module.q_group_size": "0 : i64",
+        "module.q_symmetric": "false",
+        "module.state": '"TPU_LOWERED"',
+        "module.top_run_mode": '"STATIC"',
+        "module.weight_file": f'"{name}_weights.npz"',
+    }

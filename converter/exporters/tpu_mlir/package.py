@@ -1,0 +1,184 @@
+"""The folder of an export to the vendor's compiler: module, weights, scripts, samples and expected results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.exporters.folder import MANIFEST
+from tpuconvert.exporters.program_digest import program_digest
+from tpuconvert.exporters.tpu_mlir.chips import Target
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering
+from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.discovery import import_modules
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.types import Array
+
+Feed = Mapping[str, Array]
+
+SCRIPTS = Path(__file__).parent
+"""Folder of ``compile.sh`` and ``run_bmodel.py``, which are copied into every export."""
+
+FORMAT = 1
+"""Version of the manifest ``export.json``."""
+
+
+def lower_graph(graph: Graph, target: Target, name: str) -> Lowering:
+    """Lower a graph to the dialect.
+
+    Raises:
+        UnsupportedError: nodes without an exact form; all of them are in the message.
+    """
+    import_modules("tpuconvert.exporters.tpu_mlir.forms")
+    lowering = Lowering(graph, target, name)
+    lowering.run(lowers)
+    lowering.problems.raise_if_any()
+    return lowering
+
+
+def write_package(
+    folder: Path, lowering: Lowering, samples: Sequence[Feed], *, with_checks: bool, has_integer_io: bool
+) -> dict[str, Any]:
+    """Write all files of an export.
+
+    Args:
+        folder: an empty folder.
+        lowering: the lowered graph.
+        samples: inputs of the model; their results are computed here and stored.
+        with_checks: return every integer tensor from the program, instead of the outputs alone.
+        has_integer_io: the program takes and returns integers where the outputs are quantized.
+
+    Returns:
+        The manifest.
+    """
+    module, name = lowering.module, lowering.module.name
+    values = list(dict.fromkeys([*lowering.results(), *(lowering.integer_values() if with_checks else [])]))
+    tensors = [lowering.tensor(value) for value in values]
+    (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
+    np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **module.weights(tensors))
+    expected = _expected(lowering.graph, values, samples)
+    np.savez(folder / "expected.npz", allow_pickle=False, **expected)
+    np.savez(folder / "inputs.npz", allow_pickle=False, **_device_inputs(lowering, samples))
+    manifest = {
+        "format": FORMAT,
+        "to": "tpu-mlir",
+        "name": name,
+        "chip": lowering.target.name,
+        "compiler": f"tpu_mlir {COMPILER_VERSION}",
+        "program_digest": program_digest(lowering.graph),
+        "samples": len(samples),
+        "inputs": [
+            {**_describe(value), "device_name": tensor.location}
+            for value, tensor in zip(lowering.graph.inputs, module.inputs, strict=True)
+        ],
+        "outputs": [
+            {**_describe(value), "device_name": tensor.location} for value, tensor in zip(values, tensors, strict=True)
+        ],
+        "host_nodes": [{"operator": node.op.name, "name": node.name} for node in lowering.host_nodes],
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    replacements = {
+        "@NAME@": name,
+        "@CHIP@": lowering.target.name,
+        "@COMPILER@": COMPILER_VERSION,
+        "@INTEGER@": str(has_integer_io),
+    }
+    for script in ("compile.sh", "run_bmodel.py"):
+        text = (SCRIPTS / script).read_text(encoding="utf-8")
+        for key, replacement in replacements.items():
+            text = text.replace(key, replacement)
+        (folder / script).write_text(text, encoding="utf-8")
+    (folder / "compile.sh").chmod(0o755)
+    (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
+    checked = (f"{name}.mlir", f"{name}_weights.npz", "inputs.npz", "expected.npz", MANIFEST)
+    lines = [f"{hashlib.sha256((folder / file).read_bytes()).hexdigest()}  {file}\n" for file in checked]
+    (folder / "checksums.txt").write_text("".join(lines), encoding="utf-8")
+    return manifest
+
+
+def _expected(graph: Graph, values: Sequence[Value], samples: Sequence[Feed]) -> dict[str, Array]:
+    """Compute the returned values for all samples: one array per name, samples along a new first axis."""
+    wanted = {value.name for value in values}
+    arrays: dict[str, list[Array]] = {name: [] for name in wanted}
+
+    def keep(value: Value, array: Array) -> None:
+        if value.name in wanted:
+            arrays[value.name].append(np.array(array))
+
+    with Session(graph) as session:
+        for feed in samples:
+            session.run(feed, observe=keep)
+    return {value.name: np.stack(arrays[value.name]) for value in values}
+
+
+def _device_inputs(lowering: Lowering, samples: Sequence[Feed]) -> dict[str, Array]:
+    """Return the inputs of the compiled program: float32, dequantized where the model takes integers."""
+    inputs = {}
+    for value, tensor, port in zip(
+        lowering.graph.inputs, lowering.module.inputs, lowering.graph.input_ports, strict=True
+    ):
+        array = np.stack([np.asarray(feed[port.name]) for feed in samples])
+        if value.dtype.is_integer:
+            assert value.quant is not None
+            array = (array.astype(np.float64) - value.quant.zero_point[0]) * value.quant.scale[0]
+        inputs[tensor.location] = array.astype(np.float32)
+    return inputs
+
+
+def _describe(value: Value) -> dict[str, Any]:
+    quant = value.quant if value.dtype.is_integer else None
+    return {
+        "name": value.name,
+        "dtype": value.dtype.numpy.name,
+        "shape": list(value.shape),
+        "scale": list(quant.scale) if quant else None,
+        "zero_point": list(quant.zero_point) if quant else None,
+    }
+
+
+def _output_row(output: Mapping[str, Any]) -> str:
+    """Return the row of an output in the table of README.md."""
+    scale, zero_point = ("" if output[key] is None else output[key][0] for key in ("scale", "zero_point"))
+    return f"| `{output['name']}` | {output['dtype']} | {output['shape']} | {scale} | {zero_point} |"
+
+
+def readme(manifest: Mapping[str, Any]) -> str:
+    """Return the text of README.md."""
+    name, chip = manifest["name"], manifest["chip"]
+    rows = "\n".join(map(_output_row, manifest["outputs"]))
+    host = "".join(f"- {node['operator']} `{node['name']}`\n" for node in manifest["host_nodes"])
+    remaining = (
+        f"\n## Operators that the host computes\n\nThe program ends before these operators:\n\n{host}" if host else ""
+    )
+    return f"""# {name} for {chip}
+
+Exported by tpuconvert for {manifest["compiler"]}. **Not compiled or run yet**: the steps below do that.
+
+```bash
+export TPU_MLIR_HOME=...      # folder of the installed package tpu_mlir
+./compile.sh                  # writes {name}.bmodel
+PYTHON run_bmodel.py          # the vendor's simulator against expected.npz; PYTHON has tpu_mlir installed
+```
+
+The package has wheels for Python 3.10 on Linux x86-64: `pip install {manifest["compiler"].replace(" ", "==")}`.
+
+| file | contents |
+|---|---|
+| `{name}.mlir`, `{name}_weights.npz` | the program, with the integers of the quantized model |
+| `inputs.npz`, `expected.npz` | samples, and the results of tpuconvert's runtime |
+| `export.json` | names, types, scales, and the digest of the model |
+| `checksums.txt` | SHA-256 of these files, checked by `compile.sh` |
+
+Integers are equal in the simulator. Floating-point results may differ in the last bits.
+
+| output | type | shape | scale | zero point |
+|---|---|---|---|---|
+{rows}
+{remaining}"""

@@ -1,0 +1,9 @@
+"""The lowerings to the ``tpu`` dialect."""
+
+from __future__ import annotations
+
+from tpuconvert.exporters.lowerings import Lowerings
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering
+
+lowers = Lowerings[Lowering]()
+"""Decorator that registers a lowering, for the names of TPU operators."""

@@ -1,0 +1,111 @@
+"""Run the compiled program in the vendor's chip simulator and compare it with the expected integers.
+
+A copy of this file is part of every export. It needs no package of tpuconvert.
+
+    PYTHON run_bmodel.py [OUTPUTS.npz]
+
+PYTHON is the interpreter that has tpu_mlir installed; TPU_MLIR_HOME is the folder of that package. Exit code 0: every
+integer is equal. 1: a tensor differs. 2: something is missing.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+FOLDER = Path(__file__).resolve().parent
+TOLERANCE = 1e-6
+"""Largest accepted difference of floating-point outputs, relative to the largest magnitude."""
+
+
+def fail(message: str) -> NoReturn:
+    """Print a message and exit with code 2."""
+    print(f"run_bmodel.py: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def start_with_simulator(home: str, chip: str) -> int:
+    """Start this program again with the chip's simulator in the loader's path.
+
+    The runtime loads a library named libcmodel.so. The package's file of that name belongs to one chip, and its tools
+    replace it; a folder with a link of that name selects the right one.
+    """
+    library = Path(home) / "lib" / f"libcmodel_{chip}.so"
+    if not library.exists():
+        fail(f"TPU_MLIR_HOME is '{home}', which has no {library.name}; install tpu_mlir and set the variable")
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(library, f"{folder}/libcmodel.so")
+        environment = {**os.environ, "SIMULATOR_FOLDER": folder, "LD_LIBRARY_PATH": folder}
+        return os.spawnve(os.P_WAIT, sys.executable, [sys.executable, *sys.argv], environment)
+
+
+def find_output(results: dict[str, Any], name: str) -> Any:
+    """Return the output of a name; the compiler may append a type to it."""
+    if name in results:
+        return results[name]
+    found = [key for key in results if key.startswith(f"{name}_") and key[len(name) + 1 :] in SUFFIXES]
+    return results[found[0]] if len(found) == 1 else None
+
+
+SUFFIXES = ("f32", "i16", "u16", "i8", "u8", "i32", "si8", "ui8", "si16", "ui16", "si32")
+
+
+def main() -> None:
+    """Run the program on all samples and compare."""
+    manifest = json.loads((FOLDER / "export.json").read_text())
+    program = FOLDER / f"{manifest['name']}.bmodel"
+    if not program.is_file():
+        fail(f"there is no {program.name}; run compile.sh first")
+    home = os.environ.get("TPU_MLIR_HOME", "")
+    if "SIMULATOR_FOLDER" not in os.environ:
+        sys.exit(start_with_simulator(home, manifest["chip"]))
+    sys.path.insert(0, f"{home}/python")
+    import pyruntime_bm  # type: ignore[import-not-found]  # the vendor's
+
+    model = pyruntime_bm.Model(str(program), 0, "")
+    network = model.Net(model.networks[0])
+    inputs, expected = np.load(FOLDER / "inputs.npz"), np.load(FOLDER / "expected.npz")
+    results: dict[str, Any] = {}
+    for index in range(manifest["samples"]):
+        for tensor in network.inputs:
+            tensor.data.reshape(-1)[:] = inputs[tensor.name][index].reshape(-1)
+        network.forward()
+        for tensor in network.outputs:
+            results.setdefault(tensor.name, []).append(np.array(tensor.data))
+    results = {name: np.stack(arrays) for name, arrays in results.items()}
+    differing = compare(manifest, expected, results)
+    if len(sys.argv) > 1:
+        named = {out["name"]: find_output(results, out["device_name"]) for out in manifest["outputs"]}
+        np.savez(sys.argv[1], program_digest=manifest["program_digest"], **named)
+    sys.stdout.flush()
+    os._exit(1 if differing else 0)  # the runtime may crash when it is unloaded
+
+
+def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) -> int:
+    """Print one line per returned tensor. Return the number of tensors that differ."""
+    differing = 0
+    for output in manifest["outputs"]:
+        ours, theirs = expected[output["name"]], find_output(results, output["device_name"])
+        if theirs is None or theirs.size != ours.size:
+            state, is_equal = "missing" if theirs is None else f"{theirs.size} values, expected {ours.size}", False
+        else:
+            a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
+            largest = float(np.abs(a - b).max(initial=0))
+            if ours.dtype.kind == "f":
+                is_equal = largest <= TOLERANCE * max(float(np.abs(a).max(initial=0)), 1.0)
+                state = f"floating point, largest difference {largest:.2g}"
+            else:
+                count = int(np.count_nonzero(a != b))
+                is_equal = count == 0
+                state = "equal" if is_equal else f"{count} of {a.size} values differ, by at most {largest:g}"
+        differing += not is_equal
+        print(f"{'ok  ' if is_equal else 'DIFF'}  {output['name']:<40} {ours.dtype!s:<8} {state}")
+    return differing
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Export folders and their errors, without the vendor's compiler."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+import tpuconvert as tc
+from tpuconvert.schema.errors import UnsupportedError, UsageError
+from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.compare import Eq
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
+
+FILES = {
+    "README.md",
+    "checksums.txt",
+    "compile.sh",
+    "expected.npz",
+    "export.json",
+    "inputs.npz",
+    "net.mlir",
+    "net_weights.npz",
+    "run_bmodel.py",
+}
+
+
+def quantized_input(graph, shape=(1, 4), name="x", zero_point=3):
+    return graph.input(name, TensorType(DType.UINT8, shape), quant=QuantParams.per_tensor(0.5, zero_point, DType.UINT8))
+
+
+@pytest.fixture
+def graph():
+    """A table look-up of an 8-bit input."""
+    graph = Graph("net")
+    x = quantized_input(graph)
+    table = graph.constant(np.arange(256, dtype=np.uint8)[::-1].copy(), "table")
+    graph.output(graph.add(Lut(), x, table, name="y"))
+    return graph
+
+
+def model_of(graph, chip=Chip.BM1686):
+    return tc.Model(FileModel(graph, chip, "0", "int8"))
+
+
+def test_files_and_manifest(graph, tmp_path):
+    samples = {"x": np.array([[0, 1, 2, 255]], np.uint8)}
+    result = tc.export(model_of(graph), tmp_path / "out", samples=samples)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    manifest = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert manifest == result.manifest
+    assert manifest["chip"] == "bm1684x" and manifest["samples"] == 1
+    assert [item["device_name"] for item in manifest["inputs"]] == ["x_float"]
+    assert manifest["outputs"][0] | {"scale": None} == {
+        "name": "y",
+        "dtype": "uint8",
+        "shape": [1, 4],
+        "scale": None,
+        "zero_point": manifest["outputs"][0]["zero_point"],
+        "device_name": "y",
+    }
+    assert np.load(tmp_path / "out" / "expected.npz")["y"].tolist() == [[[255, 254, 253, 0]]]
+    # A model that takes integers gets their dequantized values.
+    assert np.load(tmp_path / "out" / "inputs.npz")["x_float"].tolist() == [[[-1.5, -1.0, -0.5, 126.0]]]
+
+
+def test_same_model_gives_same_program(graph, tmp_path):
+    for name in ("a", "b"):
+        tc.export(model_of(graph), tmp_path / name)
+    for file in ("net.mlir", "export.json", "compile.sh", "README.md"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_all_nodes_without_exact_form_are_reported(tmp_path):
+    graph = Graph("net", file="net.onnx")
+    x = quantized_input(graph, zero_point=0)
+    for name in ("first", "second"):
+        graph.output(graph.add(Eq(), x, x, name=name))
+    with pytest.raises(UnsupportedError) as error:
+        tc.export(model_of(graph), tmp_path / "out")
+    assert error.value.exit_code == 3
+    assert [problem.node for problem in error.value.problems] == ["first", "second"]
+    assert {problem.kind.id for problem in error.value.problems} == {"TC3109"}
+    assert not (tmp_path / "out").exists()
+
+
+def test_nodes_after_a_reported_one_are_not_reported(tmp_path):
+    graph = Graph("net")
+    x = quantized_input(graph, zero_point=0)
+    y = graph.add(Eq(), x, x, name="equal")
+    graph.output(graph.add(Reshape((4, 1)), y, name="after"))
+    with pytest.raises(UnsupportedError) as error:
+        tc.export(model_of(graph), tmp_path / "out")
+    assert [problem.node for problem in error.value.problems] == ["equal"]
+
+
+def test_open_extents_are_refused(tmp_path):
+    graph = Graph("net")
+    x = quantized_input(graph, ("batch", 4))
+    graph.output(graph.add(Lut(), x, graph.constant(np.zeros(256, np.uint8), "table")))
+    with pytest.raises(UnsupportedError, match="--input-shapes"):
+        tc.export(model_of(graph), tmp_path / "out")
+
+
+def test_wrong_chip(graph, tmp_path):
+    with pytest.raises(UsageError, match="needs one for BM1684"):
+        tc.export(model_of(graph), tmp_path / "out", chip="bm1684")
+    with pytest.raises(UsageError, match="no export for chip 'bm1682'"):
+        tc.export(model_of(graph), tmp_path / "out", chip="bm1682")
+    with pytest.raises(UsageError, match="unknown form 'coreml'"):
+        tc.export(model_of(graph), tmp_path / "out", to="coreml")
+
+
+def test_an_earlier_export_is_replaced(graph, tmp_path):
+    tc.export(model_of(graph), tmp_path / "out")
+    (tmp_path / "out" / "net.bmodel").write_text("old")
+    tc.export(model_of(graph), tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_other_folders_are_kept(graph, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    (folder / "cat.jpg").write_bytes(b"1")
+    with pytest.raises(UsageError, match="other files"):
+        tc.export(model_of(graph), folder)
+    assert (folder / "cat.jpg").read_bytes() == b"1"
+    with pytest.raises(UsageError, match="it is a file"):
+        tc.export(model_of(graph), folder / "cat.jpg")
+
+
+def test_compile_script_without_compiler(graph, tmp_path):
+    tc.export(model_of(graph), tmp_path / "out")
+    done = subprocess.run(
+        [tmp_path / "out" / "compile.sh"], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert done.returncode == 2
+    assert "TPU_MLIR_HOME is ''" in done.stderr and "README.md" in done.stderr
+
+
+def test_changed_files_are_detected(graph, tmp_path):
+    tc.export(model_of(graph), tmp_path / "out")
+    compiler = tmp_path / "home" / "bin" / "tpuc-opt"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text("#!/bin/sh\nexit 0\n")
+    compiler.chmod(0o755)
+    (tmp_path / "out" / "net.mlir").write_text("changed")
+    environment = {"PATH": "/usr/bin:/bin", "TPU_MLIR_HOME": str(tmp_path / "home")}
+    done = subprocess.run([tmp_path / "out" / "compile.sh"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 4
+    assert "export the model again" in done.stderr

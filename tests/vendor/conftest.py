@@ -1,0 +1,18 @@
+"""The vendor's compiler and simulator, where they are installed: ``make vendor-env`` does that."""
+
+import os
+from pathlib import Path
+
+import pytest
+from vendor_tools import Vendor
+
+VARIABLES = "TPU_MLIR_HOME and VENDOR_PYTHON are not set: see make vendor-env"
+
+
+@pytest.fixture(scope="session")
+def vendor() -> Vendor:
+    home, python = os.environ.get("TPU_MLIR_HOME"), os.environ.get("VENDOR_PYTHON")
+    if not home or not python:
+        pytest.skip(VARIABLES)
+    assert Path(home, "bin", "tpuc-opt").is_file(), f"TPU_MLIR_HOME is {home}, which has no bin/tpuc-opt"
+    return Vendor(Path(home), python)

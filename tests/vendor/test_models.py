@@ -1,0 +1,27 @@
+"""Trained models in the vendor's simulator: every integer tensor has the integers of our runtime."""
+
+import pytest
+from data_models import converted, is_quantized, names
+from datasets import entries
+
+REFUSED = {
+    "cifar10_quick_caffe": "averages of windows at the edge have other divisors",
+    "deeplabv3_257_tflite": "bilinear resizing in floating point between integers",
+    "imagenet_mobilenet_v2_qlinear_onnx": "the source multiplies floats before its first integers",
+    "kws_dscnn_tflite": "floating-point operators before the first integers",
+    "mnist_lstm_int8_tflite": "activation functions of the LSTM in floating point",
+    "qr_super_resolution_caffe": "grouped transposed convolution",
+    "silero_vad_16k_onnx": "an integer input without a scale",
+    "text_det_en_ppocrv3_onnx": "the compiler aborts on a fused convolution of this size",
+    "vttrack_onnx": "floating-point operators between integers",
+}
+"""Models without an exact export, and the reason."""
+
+
+@pytest.mark.vendor
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
+@pytest.mark.parametrize("name", [name for name in names() if name not in REFUSED])
+def test_every_integer_is_equal(name, chip, data_root, vendor, tmp_path):
+    how = "source" if is_quantized(entries(data_root)[name]) else "int8"
+    model, feeds = converted(data_root, name, chip, how)
+    assert vendor.differences(model, feeds, chip, tmp_path / "export") == []
