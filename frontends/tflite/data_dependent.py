@@ -32,7 +32,7 @@ def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     return pad_items(g, taken, node.one_int(2)), count_items(g, taken)
 
 
-@tflite_op("NON_MAX_SUPPRESSION_V5", kind=Kind.DIRECT, limits="constant limits and thresholds; no soft suppression")
+@tflite_op("NON_MAX_SUPPRESSION_V5", limits="constant limits and thresholds; no soft suppression")
 def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """As version 4, with the scores of the selected boxes; soft suppression has no operator."""
     if node.has_input(5) and node.scalar(5) != 0.0:
