@@ -1,4 +1,4 @@
-"""What the tests of the commands share."""
+"""Fixtures for the tests of the commands."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from tpuconvert.cli import progress_bar
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in an empty folder of its own, so that a file written by mistake is seen."""
+    """Run every test in an empty folder, so that files written by mistake are detected."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(autouse=True)
 def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Print no line every few seconds, so that stderr is the same on slow machines."""
+    """Turn off periodic progress lines, so that stderr is the same on slow machines."""
     monkeypatch.setattr(progress_bar, "SECONDS", 3600.0)
 
 

@@ -1,4 +1,4 @@
-"""Models that cannot be converted: everything is told at once, and a damaged file gets one clear error."""
+"""Models that cannot be converted: all problems are reported together, and a damaged file gets one clear error."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def three_kinds_of_problems() -> onnx.ModelProto:
-    """Two operators that nobody has, an attribute that is not supported, and a type that does not exist on a TPU."""
+    """A model with two unknown operators, one unsupported attribute and one type that TPUs do not have."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
     nodes = [
         helper.make_node("Foo", ["x"], ["a"], name="foo_0", domain="com.nobody"),
@@ -51,7 +51,7 @@ def test_operator_that_the_chip_does_not_have(capsys: Captured) -> None:
 
 
 def damaged(digits: Path) -> dict[str, bytes]:
-    """Files that are not what their names say, or not all of it."""
+    """Files that are truncated, or whose contents do not match their suffix."""
     files = {
         "empty.onnx": b"",
         "page.onnx": b"<!DOCTYPE html><html><body>404</body></html>",

@@ -1,4 +1,4 @@
-"""``tpuconvert bench`` on the bundled example; what it measures is not asserted, only that it adds up."""
+"""``tpuconvert bench`` on the bundled example. The measured times are not asserted, only that they are consistent."""
 
 import json
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_percentiles_are_measured_times() -> None:
 
 
 class Ticking:
-    """A session and a clock: every run takes one second."""
+    """A session with a simulated clock: every run takes one second."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -160,7 +160,7 @@ def test_fused_steps_and_medians() -> None:
 
     steps = step_costs([profiled(3.0, 1.0), profiled(1.0, 1.0), profiled(9.0, 1.0)], graph)
     assert steps == [
-        # x, the weights and the result; what the product hands to the activation stays inside
+        # input, weights and result; the matmul result is internal to the fused step
         StepCost("matmul_f32", ("product", "relu"), 24, 4 * (6 + 12 + 8), 3.0, 0.75, False),
         StepCost("active", ("abs",), 0, 4 * (6 + 6), 1.0, 0.25, True),
     ]

@@ -1,4 +1,4 @@
-"""``tpuconvert ci``: a manifest is brought up to date, held to limits, and told to machines."""
+"""``tpuconvert ci``: rebuilds the models of a manifest, checks their limits and writes machine-readable reports."""
 
 import json
 from pathlib import Path
@@ -100,11 +100,11 @@ SARIF = {
         "message": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
     },
 }
-"""What the standard (OASIS, 2.1.0) asks of the parts that are used here."""
+"""Requirements of SARIF 2.1.0 (OASIS) on the parts that the report uses."""
 
 
 def check_junit(text: str) -> ElementTree.Element:
-    """Elements, attributes and order as the readers of continuous integration systems take them."""
+    """Check that a JUnit report has the elements, attributes and order that CI systems expect."""
     root = ElementTree.fromstring(text)
     assert root.tag == "testsuites"
     for suite in root:
@@ -127,7 +127,7 @@ def write(models: dict[str, object], **top: object) -> None:
 
 @pytest.fixture
 def models(digits: Path) -> dict[str, dict[str, object]]:
-    """Two models of the bundled example."""
+    """A manifest with two models of the bundled example."""
     return {
         "float": {"source": str(digits / "digits.onnx"), "output": "build/float.tpum"},
         "int8": {

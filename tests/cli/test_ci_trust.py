@@ -1,4 +1,4 @@
-"""``tpuconvert ci`` keeps its inputs, verifies its cache, reads no foreign files, and goes on after an error."""
+"""``tpuconvert ci`` keeps its inputs, verifies its cache, confines file access, and continues after an error."""
 
 import json
 import os
@@ -19,7 +19,7 @@ CACHE = Path(".tpuconvert-cache")
 
 
 def network(path: str, value: float = 0.5, external: str = "") -> None:
-    """One matrix product; its weights are in another file if that is named."""
+    """A model with one matmul. The weights are in an external file if one is given."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
     weights = numpy_helper.from_array(np.eye(4, dtype=np.float32) + np.float32(value), "w")
@@ -33,7 +33,7 @@ def manifest(models: dict[str, dict[str, object]], **top: object) -> None:
 
 
 def statuses(capsys: Captured, *words: str) -> tuple[int, dict[str, str]]:
-    """Exit code, and status and error or note of every model."""
+    """Exit code, and the status with the error or note of every model."""
     code = main(["ci", "--jobs", "1", "--json", *words])
     shown = capsys.readouterr()
     models = json.loads(shown.out)["models"]
@@ -59,7 +59,7 @@ def test_output_that_is_a_source_is_refused(link: object, capsys: Captured) -> N
         assert main(["ci"]) == 2
         assert "what is written is not a .onnx file" in capsys.readouterr().err
     else:
-        for _ in range(2):  # made, and from the cache
+        for _ in range(2):  # built, and then taken from the cache
             code, found = statuses(capsys)
             assert code == 2
             assert all("this file is read, and would be replaced by the result" in text for text in found.values())
@@ -215,7 +215,7 @@ def test_damaged_entry_of_the_cache_is_made_again(damage: object, capsys: Captur
 
 
 def test_entry_with_the_recipe_of_another_source_is_made_again(capsys: Captured) -> None:
-    """Digests that fit each other are not enough: here both files of an entry were exchanged and signed again."""
+    """Matching digests are not sufficient: the files of this cache entry were replaced and its digests recomputed."""
     for name, value in (("a", 0.5), ("b", 0.25)):
         network(f"{name}.onnx", value)
         manifest({name: {"source": f"{name}.onnx", "output": f"{name}.tpum"}})
@@ -327,7 +327,7 @@ def test_changed_preprocessing_file_is_noticed_and_is_relative_to_the_manifest(c
 
 
 def test_files_beside_images_do_not_make_models_again(digits: Path, capsys: Captured) -> None:
-    """A manifest in the folder of its images: neither the cache nor outputs nor reports are samples."""
+    """A manifest in the image folder: the cache, outputs and reports are not taken for samples."""
     from PIL import Image
 
     shutil.copy2(digits / "digits.onnx", "digits.onnx")

@@ -48,7 +48,7 @@ def test_convert_in_float(digits: Path, name: str, chip: str, capsys: Captured) 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_chip_without_softmax(digits: Path, name: str) -> None:
-    """BM1682 has no operator of that name; it is put together from others."""
+    """BM1682 has no softmax operator; it is decomposed into other operators."""
     assert main(["convert", *source(digits, name), "-o", "net.tpum", "--chip", "bm1682", "--verify"]) == 0
     model = tc.load("net.tpum")
     assert "softmax" not in {node.op.name for node in model.graph.nodes}
@@ -147,7 +147,7 @@ def test_run_on_images_in_an_archive(digits: Path, name: str, capsys: Captured) 
     assert "    sample 4  " in shown
     assert "    and 11 more\n" in shown
     with np.load("out.npz") as out:
-        np.testing.assert_allclose(out["probability"], wanted, rtol=0, atol=1e-5)  # float32 sums in another order
+        np.testing.assert_allclose(out["probability"], wanted, rtol=0, atol=1e-5)  # float32 sums in a different order
     assert main(["run", "net.tpum", "image=images.npy", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["samples"] == 16
@@ -239,7 +239,7 @@ def test_demo(capsys: Captured) -> None:
     for name in SOURCES:
         [line] = [line for line in shown.splitlines() if line.startswith(name)]
         in_float, in_int8 = (float(word.rstrip("%")) for word in line.split()[1:3])
-        assert in_float == pytest.approx(98.8, abs=0.21)  # what training reached, one image more or less
+        assert in_float == pytest.approx(98.8, abs=0.21)  # the accuracy reached in training, plus or minus one image
         assert in_float - in_int8 <= 1.5
     page = Path("out/report.html").read_text()
     assert page.count("<h2>Compared with the source</h2>") == 3
@@ -258,4 +258,4 @@ def test_progress_is_drawn_on_a_terminal(digits: Path, monkeypatch: pytest.Monke
     assert main(int8(digits, "onnx", "net.tpum")) == 0
     shown = capsys.readouterr()
     assert "calibrate" in shown.err or "write" in shown.err
-    assert shown.out.startswith("digits.onnx for BM1686, INT8")  # data only: nothing of the drawing
+    assert shown.out.startswith("digits.onnx for BM1686, INT8")  # only data: no terminal control sequences

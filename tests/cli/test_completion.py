@@ -1,4 +1,4 @@
-"""``tpuconvert completion``: the scripts, and that of bash at work."""
+"""``tpuconvert completion``: the generated scripts, and the bash script when it is executed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""``convert --config`` and ``--set``: options from YAML, over which the command line wins."""
+"""``convert --config`` and ``--set``: options from YAML. The command line takes precedence."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def configuration(digits: Path) -> dict[str, object]:
-    """A folder ``models`` with the network, its samples, and tpuconvert.yaml; returns what the latter says."""
+    """Write the network, its samples and tpuconvert.yaml to ``models``; return the options in the YAML file."""
     Path("models").mkdir()
     for name in ("digits.onnx", "calibration.npz"):
         shutil.copy(digits / name, "models")
@@ -50,7 +50,7 @@ def test_everything_from_a_file(configuration: dict[str, object]) -> None:
 @pytest.mark.usefixtures("configuration")
 @pytest.mark.parametrize("config_first", [True, False])
 def test_what_wins(config_first: bool) -> None:
-    """The command line over --set over the file, in any order."""
+    """The command line overrides --set, and --set overrides the file, in any order."""
     config, settings = ["--config", "models/tpuconvert.yaml"], ["--set", "chip=bm1682", "--set", "preprocess.scale=0.5"]
     both = [*config, *settings] if config_first else [*settings, *config]
     only = ["--set", "disable-rule=[]", "--chip", "bm1686", "-o", "net.tpum"]
@@ -107,7 +107,7 @@ def test_wrong_calls(capsys: Captured) -> None:
 
 @pytest.mark.usefixtures("configuration")
 def test_other_commands_take_the_same_file(capsys: Captured) -> None:
-    """Options that only convert has do not concern them; output is that of convert, so it is typed."""
+    """Options that only ``convert`` has are ignored by the other commands. ``output`` belongs to ``convert``."""
     config = ["--config", "models/tpuconvert.yaml", "--set", "disable-rule=[]"]
     assert main(["check", *config]) == 0
     assert "can be converted for BM1684" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Every id of an error: a call that ends with it, and a page that explains it."""
+"""Every error ID has a command that raises it and a documentation page."""
 
 import json
 import re
@@ -35,7 +35,7 @@ EXCEPTIONS = {
 def network(
     op: str, inputs: dict[str, list[int | str]], opset: int = 17, element: int = TensorProto.FLOAT, **attributes: object
 ) -> str:
-    """One ONNX node in a file."""
+    """Write a file with one ONNX node."""
     ports = [helper.make_tensor_value_info(name, element, shape) for name, shape in inputs.items()]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     node = helper.make_node(op, list(inputs), ["y"], name="node_0", **attributes)
@@ -86,7 +86,7 @@ def error_of_a_plugin() -> Call:
 
 
 def rule(does: str) -> Call:
-    """A network, and a plugin with a rule of the optimizer that fires on it."""
+    """Write a network, and a plugin with an optimizer rule that fires on it."""
     Path("wrong.py").write_text(
         "import numpy as np\nimport tpuconvert as tc\nfrom tpuconvert.schema.ops.activation import Active\n"
         "from tpuconvert.schema.ops.arithmetic import Add\n\n\n"
@@ -149,7 +149,7 @@ def no_exact_form() -> Call:
 
 
 def nan_output() -> Call:
-    return ["convert", network("Sqrt", {"x": [1, 4]}), "--verify"]  # random numbers are negative half of the time
+    return ["convert", network("Sqrt", {"x": [1, 4]}), "--verify"]  # half of the random samples are negative
 
 
 def resource_limit() -> Call:
@@ -163,7 +163,7 @@ def missing_extra() -> Call:
 
 
 def _converted(op: str = "Relu", plugin: Call | None = None) -> None:
-    """Makes net.onnx and net.tpum."""
+    """Convert net.onnx to net.tpum."""
     network(op, {"x": [1, 1, 2, 2]})
     done = subprocess.run(
         [sys.executable, "-m", "tpuconvert", "convert", "net.onnx", "-o", "net.tpum", *(plugin or [])],
@@ -200,7 +200,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC7001": missing_extra,
 }
 CIRCUMSTANCES = {
-    "TC6001": "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",  # files of 100 bytes at most
+    "TC6001": "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",  # limit file sizes to 100 bytes
     "TC7001": "sys.modules['PIL'] = None",
 }
 START = "from tpuconvert.__main__ import main; sys.exit(main())"
@@ -208,7 +208,7 @@ START = "from tpuconvert.__main__ import main; sys.exit(main())"
 
 @pytest.mark.parametrize("number", CALLS)
 def test_id_is_told(number: str) -> None:
-    """In a process of its own: plugins stay loaded, and one of these is a broken rule."""
+    """Run in a separate process: plugins stay loaded, and one of these contains a broken rule."""
     call = [*CALLS[number](), "--json"]
     code = f"import sys; {CIRCUMSTANCES.get(number, '')}; {START}".replace("; ;", ";")
     done = subprocess.run([sys.executable, "-c", code, *call], capture_output=True, text=True, check=False)
@@ -219,7 +219,7 @@ def test_id_is_told(number: str) -> None:
     assert number in done.stderr
     assert re.search(
         rf"^error\[{error['id']}\]: ", done.stderr, re.MULTILINE
-    )  # progress lines of a slow machine precede
+    )  # skip the progress lines of a slow machine
     assert done.returncode == error["exit_code"] == EXCEPTIONS[error["id"]].exit_code
     if number in KINDS:
         [problem] = error["problems"]

@@ -1,4 +1,4 @@
-"""``tpuconvert evaluate`` on the bundled example, and ranks by hand."""
+"""``tpuconvert evaluate`` on the bundled example, and top-k ranks computed by hand."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def right(digits: Path, capsys: Captured) -> int:
-    """Writes net.tpum and test.npz: the first 100 test images; returns how many of them another engine gets right."""
+    """Write net.tpum and test.npz (100 test images); return how many images the oracle classifies correctly."""
     pixels = ["--preprocess", "color=GRAY,scale=0.0625"]
     assert main(["convert", str(digits / "digits.onnx"), "-o", "net.tpum", *pixels]) == 0
     with np.load(digits / "digits.npz") as archive, np.load(digits / "expected.npz") as expected:

@@ -1,4 +1,4 @@
-"""What commands leave behind: the same bytes every time, and the old file or the new one."""
+"""Files that commands write: reproducible bytes, and atomic replacement."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The command group: help, versions, exit codes, one clear text per error."""
+"""The command group: help, version, exit codes, and one clear message per error."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     listed = [line.split()[0] for line in shown[shown.index("Commands:") :].splitlines()[1:]]
     assert listed == list(COMMANDS)
-    assert "..." not in shown[shown.index("Commands:") :]  # a summary that does not fit would be cut
+    assert "..." not in shown[shown.index("Commands:") :]  # a summary that is too long would be truncated
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -37,7 +37,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"Usage: tpuconvert {command}" in shown
-    assert "\\b" not in shown  # examples keep their lines
+    assert "\\b" not in shown  # examples keep their line breaks
 
 
 def test_commands_are_the_modules_of_the_folder(repository: Path) -> None:
@@ -127,7 +127,7 @@ def test_traceback_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_reader_that_goes_away() -> None:
-    """`tpuconvert ops | head -1` ends without a complaint."""
+    """`tpuconvert ops | head -1` exits without an error message."""
     command = [sys.executable, "-m", "tpuconvert", "ops"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=os.sep) as process:
         assert process.stdout is not None

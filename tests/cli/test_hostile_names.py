@@ -1,4 +1,4 @@
-"""Names in models, files and manifests cannot control a terminal, a build service or a reader of reports."""
+"""Names in models, files and manifests cannot inject terminal sequences, CI commands or markup."""
 
 import ast
 import html.parser
@@ -25,16 +25,16 @@ REORDERED = "\u202egnp\u2066\x9b31m\u2028<script>alert(1)</script>|`"
 NAMES = (ESCAPE, COMMANDS, REORDERED)
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
-"""Characters that a terminal acts upon, from the tables of Unicode (Cc, Bidi_Control, Zl, Zp)."""
+"""Characters that terminals interpret, from the Unicode tables (Cc, Bidi_Control, Zl, Zp)."""
 
 GITHUB = re.compile(r"^\s*::|##\[", re.MULTILINE)
-"""Commands that the runner of GitHub Actions executes, in both of their forms."""
+"""Workflow commands of GitHub Actions, in both syntaxes."""
 
 AZURE = "##vso["
 
 
 def network(path: str = "net.onnx", operator: str = "Relu", names: tuple[str, str, str] = NAMES) -> str:
-    """Two matrix products with hostile names of nodes, constants, inputs and outputs."""
+    """A model with two matmuls and hostile names of nodes, constants, inputs and outputs."""
     first, second, third = names
     x = helper.make_tensor_value_info(f"x{first}", TensorProto.FLOAT, [1, 4])
     y = helper.make_tensor_value_info(f"y{second}", TensorProto.FLOAT, [1, 4])
@@ -136,7 +136,7 @@ def test_reports_have_no_control_characters(suffix: str, hostile_files: None) ->
 
 @pytest.fixture
 def manifest(hostile_files: None) -> None:
-    """Models with hostile names, sources and nodes: one is made, one misses a limit, one is refused."""
+    """Models with hostile names, sources and nodes: one is built, one misses a limit, one is rejected."""
     models = {
         f"made {COMMANDS}": {"source": "net.onnx"},
         f"large {ESCAPE}": {"source": "net.onnx", "limits": {"size": 1}},
@@ -150,7 +150,7 @@ def test_reports_of_ci_are_well_formed(manifest: None, capsys: Captured) -> None
     shown = capsys.readouterr()
     check_safe(shown.out)
     check_safe(shown.err)
-    cases = ElementTree.parse("j.xml").getroot().findall("testsuite/testcase")  # refuses what XML 1.0 forbids
+    cases = ElementTree.parse("j.xml").getroot().findall("testsuite/testcase")  # fails for characters that XML 1.0 forbids
     assert [len(case.findall("error") + case.findall("failure")) for case in cases] == [0, 1, 1]
     markdown = Path("m.md").read_text()
     for text in (Path("j.xml").read_text(), Path("s.sarif").read_text(), markdown):
@@ -184,7 +184,7 @@ def test_annotations_are_one_command_per_error(
     assert len(lines) == 2
     for line in lines:
         assert UNSAFE.search(line) is None
-        # The grammar of a workflow command: properties end at the first "::", and commas separate them.
+        # Grammar of a workflow command: properties end at the first "::" and are separated by commas.
         found = re.fullmatch(r"::error file=([^,:]*),title=([^,:]*)::(.*)", line)
         assert found is not None, line
     assert "a%3A 5%25" in lines[1] and "%0A" in lines[1]
@@ -234,7 +234,7 @@ WRITERS = {
     "json_output.py": {"write_document"},
     "completion.py": {"command"},
 }
-"""The functions through which text leaves: those of a terminal, of documents, and the script for a shell."""
+"""Text is written only by these modules: terminal output, documents and the shell script."""
 
 
 PRINTING = ("print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write", "traceback.print_exc")

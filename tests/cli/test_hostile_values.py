@@ -1,4 +1,4 @@
-"""Weights and inputs that are NaN, infinite, huge, tiny or subnormal: no command warns or fails internally."""
+"""Weights and inputs that are NaN, infinite, huge, tiny or subnormal cause no warnings and no internal errors."""
 
 import os
 import warnings
@@ -14,7 +14,7 @@ from tpuconvert.__main__ import main
 Captured = pytest.CaptureFixture[str]
 
 ORDINARY = (0, 2, 3, 5)
-"""Done, a wrong call, a model that is refused, a limit that is not kept; 1 and 4 are neither."""
+"""Success, usage error, rejected model, missed limit. Codes 1 and 4 would be defects."""
 
 HOSTILE = {"nan": np.nan, "inf": np.inf, "huge": 3e38, "subnormal": 1e-44}
 NETWORKS = {
@@ -33,7 +33,7 @@ FAST = ("spike", "tiny", "nan", "without variance")
 
 
 def write_network(path: Path, scale: float = 1.0, spike: float | None = None, variance: float = 1.0) -> None:
-    """Conv, batch norm, ReLU, pooling, sigmoid, dense and softmax; one weight and one bias are ``spike``."""
+    """Conv, batch norm, ReLU, pooling, sigmoid, dense and softmax. One weight and one bias are ``spike``."""
     rng = np.random.default_rng(0)
     w0, b0, w1 = (rng.normal(size=shape) * scale for shape in ((4, 1, 3, 3), (4,), (3, 64)))
     if spike is not None:
@@ -58,7 +58,7 @@ def write_network(path: Path, scale: float = 1.0, spike: float | None = None, va
 
 
 def write_samples() -> None:
-    """Twelve ordinary samples, and for every hostile value twelve with it, the first one of nothing else."""
+    """Twelve ordinary samples, and twelve per hostile value that contain it; the first consists only of it."""
     ordinary = np.random.default_rng(1).normal(size=(12, 1, 8, 8)).astype(np.float32)
     for name, value in {"ordinary": None, **HOSTILE}.items():
         x = ordinary.copy()
@@ -69,7 +69,7 @@ def write_samples() -> None:
 
 
 def call(capsys: Captured, *words: str) -> int:
-    """Run a command; a warning of NumPy is an error, which ends it with code 1."""
+    """Run a command. NumPy warnings are errors, which end it with code 1."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         code = main(list(words))
@@ -106,7 +106,7 @@ def test_no_command_warns_about_numbers(name: str, capsys: Captured) -> None:
 
 
 def test_nan_of_folded_constants_does_not_become_zero_in_int8(capsys: Captured) -> None:
-    """A variance of 0 without epsilon: 0 / 0 appears when the normalization is prepared for integers."""
+    """A variance of 0 without epsilon: quantization computes 0 / 0 in the batch norm."""
     write_network(Path("net.onnx"), variance=0.0)
     write_samples()
     words = ["convert", "net.onnx", "-o", "net.tpum", "--quantize", "int8", "--calibration", "ordinary.npz"]

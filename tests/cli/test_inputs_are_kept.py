@@ -1,4 +1,4 @@
-"""No command writes over a file that it reads: not by another path, through a link, or as a hard link."""
+"""No command overwrites a file that it reads, whether through another path, a symbolic link or a hard link."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from tpuconvert.schema.errors import UsageError
 Captured = pytest.CaptureFixture[str]
 
 TEXTS = {
-    "--allow-root",  # a folder: what is read from it is noted when it is read
+    "--allow-root",  # a folder: its files are registered when they are read
     "--calibration-method",
     "--chip",
     "--disable-rule",
@@ -38,9 +38,9 @@ TEXTS = {
     "--signature",
     "--threshold",
     "name",
-    "--config",  # read before all other parameters, which notes it
+    "--config",  # read before all other parameters, and registers its file then
 }
-"""Parameters with a text that names no file, in all commands."""
+"""Text parameters of any command that do not name a file."""
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -82,15 +82,15 @@ CALLS: dict[str, list[str]] = {
     "reproduce": ["net.onnx", "int8.tpum", *SAMPLES, "--plugin", "plugin.py"],
     "ci": ["manifest.yaml", "--jobs", "1"],
 }
-"""A call of every command that writes a file, with all the files that it can read."""
+"""One call of every command that writes a file, with all the files that it can read."""
 
 SUFFIXES = {"--output": ".tpum", "--html": ".html", "--report": ".txt", "--dump-after": ".txt"}
 READ_BESIDES = {"ci": ["net.onnx", "samples.npz", "check.npz", "plugin.py", "net.tpum"]}
-"""Files that a manifest names."""
+"""Files named in a manifest."""
 
 
 def writing() -> list[tuple[str, str]]:
-    """Command and option, for everything that a command writes to a file."""
+    """Command and option of every output file."""
     return [
         (name, word(parameter))
         for name, command in commands()
@@ -105,7 +105,7 @@ def test_calls_cover_every_command_that_writes_a_file() -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
-    """A folder with files of every kind that commands read."""
+    """A folder with every kind of file that commands read."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -127,7 +127,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
 
 
 def network(path: str, external: str = "") -> None:
-    """One matrix product; its weights are in another file if that is named."""
+    """A model with one matmul. The weights are in an external file if one is given."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
     weights = numpy_helper.from_array(np.eye(4, dtype=np.float32) + np.float32(0.5), "w")
@@ -138,8 +138,8 @@ def network(path: str, external: str = "") -> None:
 
 @pytest.fixture
 def files(made: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """Those files in the test's folder, and their contents."""
-    monkeypatch.delitem(sys.modules, "tpuconvert_plugin_plugin", raising=False)  # that of an earlier test's folder
+    """Copies of these files in the test's folder, with their contents."""
+    monkeypatch.delitem(sys.modules, "tpuconvert_plugin_plugin", raising=False)  # remove the copy of an earlier test
     for file in made.iterdir():
         if file.is_file():
             shutil.copy2(file, own_folder / file.name)
@@ -155,7 +155,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def folder_link(source: Path, target: Path) -> None:
-    """The folder under another name, and a link in it."""
+    """The same folder under another name, and a symbolic link in it."""
     target.symlink_to(source.absolute())
 
 
@@ -221,7 +221,7 @@ def test_other_files_beside_calibration_images_may_be_replaced(digits: Path) -> 
 def test_saving_in_python_keeps_what_the_model_was_converted_from(
     make: Callable[[Path, Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "tpuconvert_plugin_plugin", raising=False)  # that of an earlier test's folder
+    monkeypatch.delitem(sys.modules, "tpuconvert_plugin_plugin", raising=False)  # remove the copy of an earlier test
     network("net.onnx", "weights.bin")
     samples = np.random.default_rng(0).normal(size=(4, 1, 4)).astype(np.float32)
     np.save("samples.npy", samples)
@@ -236,7 +236,7 @@ def test_saving_in_python_keeps_what_the_model_was_converted_from(
             assert Path(name).read_bytes() == before
         Path("out.tpum").unlink()
     model.save("out.tpum")
-    tc.load("out.tpum").save("out.tpum")  # a model that was loaded may be saved where it was
+    tc.load("out.tpum").save("out.tpum")  # a loaded model may be saved to the file that it was loaded from
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``--json``: what every command prints is as its published schema says, and nothing else is on stdout."""
+"""``--json``: the output of every command matches its published schema, and stdout contains nothing else."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from tpuconvert.cli.json_output import to_json
 
 Captured = pytest.CaptureFixture[str]
 WITHOUT_JSON = {"completion"}
-"""What is printed is a script."""
+"""Commands without a schema: their output is a shell script."""
 
 
 def schema(repository: Path, name: str) -> Any:
@@ -26,7 +26,7 @@ def schema(repository: Path, name: str) -> Any:
 
 
 def strict(part: Any) -> Any:
-    """The schema without room for keys that it does not name: the published one leaves that to later versions."""
+    """The schema with additional properties forbidden. The published schema allows them for later versions."""
     if isinstance(part, list):
         return [strict(each) for each in part]
     if not isinstance(part, dict):
@@ -51,7 +51,7 @@ def test_every_command_has_json_and_a_schema(repository: Path) -> None:
 
 
 def test_outputs_are_as_their_schemas_say(repository: Path, digits: Path) -> None:
-    """In processes of their own: a plugin stays loaded."""
+    """Run in separate processes, because a plugin stays loaded."""
     prepare(digits)
     for name, calls in CALLS.items():
         checker = jsonschema.Draft202012Validator(strict(schema(repository, name)))

@@ -1,4 +1,4 @@
-"""Mistakes of newcomers: one error with what was found, what was expected, and the next step."""
+"""Common usage errors: one error with what was found, what was expected, and the next step."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_a_converted_model_is_no_source(model: str, capsys: Captured) -> None:
 def test_preprocessing_with_other_channels_than_the_input_is_refused_before_it_is_stored(
     digits: Path, capsys: Captured
 ) -> None:
-    """The digits are gray: a model that stores colour images could not be given any."""
+    """The input is grayscale: a model with color preprocessing could never be run on an image."""
     call = ["convert", str(digits / "digits.onnx"), "-o", "n.tpum", "--preprocess"]
     assert main([*call, "color=RGB"]) == 2
     assert "has 1 channels in NCHW, RGB has 3" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``tpuconvert ops``: lists, and the explanation of one operator."""
+"""``tpuconvert ops``: lists of operators, and the explanation of one operator."""
 
 import json
 from pathlib import Path

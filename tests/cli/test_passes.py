@@ -1,4 +1,4 @@
-"""``tpuconvert passes``, and the options of ``convert`` that look at the optimizer or leave parts of it out."""
+"""``tpuconvert passes``, and the options of ``convert`` that trace the optimizer or disable rules."""
 
 import json
 from pathlib import Path

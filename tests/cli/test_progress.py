@@ -1,4 +1,4 @@
-"""Progress on stderr: bars for people, lines for logs, colours only where they are wanted."""
+"""Progress on stderr: bars on a terminal, lines in logs, colors only if enabled."""
 
 import os
 import pty
@@ -49,7 +49,7 @@ def test_unknown_mode(digits: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_colours_respect_no_color(digits: Path, wanted: bool) -> None:
-    """On a terminal of its own."""
+    """Run a command on a pseudoterminal."""
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     environment |= {"TERM": "xterm-256color"} | ({} if wanted else {"NO_COLOR": "1"})
     ours, theirs = pty.openpty()
@@ -69,5 +69,5 @@ def test_colours_respect_no_color(digits: Path, wanted: bool) -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # the other side was closed
+    except OSError:  # the other end was closed
         return b""

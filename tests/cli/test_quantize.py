@@ -15,13 +15,13 @@ PIXELS = ["--preprocess", "color=GRAY,scale=0.0625"]
 
 @pytest.fixture
 def source(digits: Path, capsys: Captured) -> list[str]:
-    """The Caffe network; its ranges are in ranges.json."""
+    """Convert the Caffe network with the measured ranges, which are in ranges.json."""
     files = [str(digits / "digits.prototxt"), str(digits / "digits.caffemodel")]
     call = ["calibrate", *files, "--calibration", str(digits / "calibration.npz"), *PIXELS, "-o", "ranges.json"]
     assert main(call) == 0
     shown = capsys.readouterr()
     assert "by mse\nwrote ranges.json\n" in shown.out
-    assert "calibration: 100 samples of calibration.npz\n" in shown.err  # progress is shown after 5 s
+    assert "calibration: 100 samples of calibration.npz\n" in shown.err  # progress lines appear after 5 s
     return files
 
 
@@ -39,7 +39,7 @@ def test_ranges_and_samples_are_what_convert_does(digits: Path, source: list[str
 
 
 def test_bias_correction_takes_the_means_of_its_own_samples(digits: Path, source: list[str]) -> None:
-    """Ranges may have been measured on others."""
+    """Bias correction uses its samples, even if the ranges were measured on different ones."""
     call = ["quantize", *source, "--calibration", str(digits / "calibration.npz"), *PIXELS]
     assert main([*call, "--ranges", "ranges.json", "-o", "a.tpum"]) == 0
     content = json.loads(Path("ranges.json").read_text("utf-8"))

@@ -13,7 +13,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def files(digits: Path, capsys: Captured) -> list[str]:
-    """The source of a model, and the model, quantized and planned for another memory."""
+    """A source and its quantized model, planned for a non-default local memory size."""
     source, samples = [str(digits / "digits.prototxt"), str(digits / "digits.caffemodel")], digits / "calibration.npz"
     how = ["--quantize", "int8", "--calibration", str(samples), "--preprocess", "color=GRAY,scale=0.0625"]
     assert main(["convert", *source, "-o", "net.tpum", *how, "--local-memory", "64x128K"]) == 0
@@ -33,7 +33,7 @@ def test_the_same_bytes(digits: Path, files: list[str], capsys: Captured) -> Non
 
 
 def test_other_bytes(digits: Path, files: list[str], capsys: Captured) -> None:
-    """A file that says it was made for another memory than it was."""
+    """A file whose recipe states another local memory size than it was planned for."""
     model = tc.load("net.tpum")
     model.metadata["recipe"]["options"]["local_memory"] = "64x256K"
     model.save("changed.tpum")

@@ -1,4 +1,4 @@
-"""What a terminal shows: lines broken at words, and whole lines where a program reads."""
+"""Line breaks in terminal output: between words on a terminal, none if the output is redirected."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""``--tflite-rounding``."""
+"""The option ``--tflite-rounding``."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tpuconvert.__main__ import main
 
 
 def quantized(folder: Path) -> str:
-    """One pixel convolved: 1 * 1 + bias in units of 0.25, in a result with steps of 0.7."""
+    """Write a 1x1 convolution of one pixel: 1 * 1 + bias in units of 0.25, with output scale 0.7."""
     w = T("w", data=np.ones((1, 1, 1, 1), np.int8), scale=(0.5,), zero_point=(0,))
     x, y = T("", (1, 1, 1, 1), "INT8", None, (0.5,), (0,)), T("", (1, 1, 1, 1), "INT8", None, (0.7,), (0,))
     file = folder / "model.tflite"

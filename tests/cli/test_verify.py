@@ -1,4 +1,4 @@
-"""``tpuconvert verify``: limits by name, and the opinion of another engine."""
+"""``tpuconvert verify``: limits by tensor name, and comparison with another inference engine."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def files(digits: Path, capsys: Captured) -> list[str]:
-    """A source and the float model made from it."""
+    """A source model and the float model converted from it."""
     source = str(digits / "digits.onnx")
     assert main(["convert", source, "-o", "net.tpum"]) == 0
     capsys.readouterr()

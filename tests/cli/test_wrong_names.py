@@ -1,4 +1,4 @@
-"""Names that would destroy something, or that cannot be written: said before the work, with nothing written."""
+"""Output names that would overwrite an input or cannot be written: reported before conversion, nothing is written."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def model(digits: Path) -> Path:
-    """The bundled network in the test's own folder."""
+    """The bundled network, copied to the folder of the test."""
     return Path(shutil.copy(digits / "digits.onnx", "net.onnx"))
 
 

@@ -14,7 +14,7 @@ SHAPE = (1, 4)
 
 
 def scaled_and_shifted(scale: float = 2.0, shift: float = 1.0, name: str = "small") -> Graph:
-    """y = x * scale + shift, with the product called ``product``."""
+    """``y = x * scale + shift``; the intermediate value is called ``product``."""
     g = Graph(name, file=f"{name}.onnx")
     x = g.input("x", TensorType(DType.FLOAT32, SHAPE))
     with g.source(Source(g.file, "mul_0", "Mul")):
@@ -26,12 +26,12 @@ def scaled_and_shifted(scale: float = 2.0, shift: float = 1.0, name: str = "smal
 
 
 def model_of(graph: Graph, **fields: object) -> Model:
-    """A float model for BM1686 around a graph."""
+    """Build a float model for BM1686 from a graph."""
     return Model(FileModel(graph, Chip.BM1686, "0.0.0", **fields))  # type: ignore[arg-type]  # fields by name
 
 
 def two_inputs() -> Model:
-    """y = a + b."""
+    """Graph of ``y = a + b``."""
     g = Graph("two", file="two.onnx")
     a, b = (g.input(name, TensorType(DType.FLOAT32, SHAPE)) for name in "ab")
     g.output(g.add(Add(), a, b, name="y"))

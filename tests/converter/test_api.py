@@ -1,4 +1,4 @@
-"""The names that other people's scripts rely on, and what is said about calls that cannot work."""
+"""Names of the public API, and errors of invalid calls."""
 
 import ast
 import inspect
@@ -112,7 +112,7 @@ def test_samples_without_quantization(repository: Path) -> None:
 
 
 def test_source_may_be_written_anew_while_its_model_is_in_use(tmp_path: Path) -> None:
-    """A file of this size is mapped while it is converted, and one that gets shorter ends whoever reads beyond."""
+    """Files of this size are memory-mapped. Access past the end of a truncated mapping would kill the process."""
     weights = ramp(600, 512)
     path = saved(model([one("MatMul", "x", "w")], {"x": ramp(1, 600)}, ["y"], {"w": weights}), tmp_path)
     assert path.stat().st_size > MAPPED_BYTES
@@ -128,13 +128,13 @@ def test_weights_that_belong_to_nothing(repository: Path) -> None:
 
 
 def test_calibration_methods_have_the_same_names_everywhere() -> None:
-    """The quantizer takes long to import, so that the declaration of the option repeats the names."""
+    """The declaration of the option repeats the names, because the quantizer takes long to import."""
     assert set(typing.get_args(Method)) == set(CALIBRATION_METHODS) == set(OWN)
     assert all(f"``{name}``" in declaration("calibration_method").help for name in OWN)
 
 
 EXTRA_ARGUMENTS = {"source", "weights", "calibration", "plugins", "watch"}
-"""Arguments of ``convert`` that are no options."""
+"""Arguments of ``convert`` that are not options."""
 
 
 def test_arguments_of_convert_equal_the_declared_options() -> None:

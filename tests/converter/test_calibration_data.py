@@ -1,4 +1,4 @@
-"""Feeds from folders, files and iterables."""
+"""Calibration feeds from folders, files and iterables."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_iterables_of_arrays_and_mappings() -> None:
 
     for source in (data, generate(), [{"x": item} for item in data]):
         feeds = load_feeds(source, [X])
-        for _ in range(2):  # calibration may go through them more than once
+        for _ in range(2):  # calibration may iterate over the feeds several times
             assert [np.array_equal(feed["x"], item) for feed, item in zip(feeds, data, strict=True)] == [True] * 3
 
 
@@ -116,7 +116,7 @@ def test_folder_of_images(tmp_path: Path) -> None:
         Image.new("RGB", (8, 8), (level, level, level)).save(tmp_path / name)
     (tmp_path / "labels.json").write_text("{}")
     feeds = load_feeds(tmp_path, [X], Preprocess())
-    assert [round(float(feed["x"].mean())) for feed in feeds] == [10, 20, 30]  # in the order of their names
+    assert [round(float(feed["x"].mean())) for feed in feeds] == [10, 20, 30]  # sorted by name
     assert feeds.description == f"3 images of {tmp_path.name} (1 other file left out)"
 
 

@@ -1,4 +1,4 @@
-"""The summary of a conversion: what it says, and what it leaves to inspect."""
+"""The summary of a conversion, and the details that ``inspect`` shows instead."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Groups and cost as ``inspect`` shows them."""
+"""Layer groups and cost in ``inspect``."""
 
 import dataclasses
 import json
@@ -82,7 +82,7 @@ def test_options_are_in_the_recipe(model: str, repository: Path) -> None:
 
 @pytest.mark.parametrize("group", [Group(0, 2, Tiles(1, 1, 128)), Group(0, 3, Tiles(64, 1, 1))])
 def test_groups_that_cannot_be(repository: Path, tmp_path: Path, group: Group, capsys: Captured) -> None:
-    """A file may say what it wants: what its nodes cannot do is told as damage."""
+    """A file can contain any group plan. One that its nodes cannot execute is reported as damage."""
     model = tc.convert(repository / "examples" / "digits" / "digits.onnx")
     grouping = Grouping(LocalMemory.parse("bm1686"), (group,))
     target = tmp_path / "net.tpum"

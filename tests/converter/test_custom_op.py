@@ -1,4 +1,4 @@
-"""The example of a plugin: an operator with converter, integer form and native kernel, and what else it brings."""
+"""The example plugin: an operator with converter, integer form and native kernel, a rule, a calibrator and a metric."""
 
 import dataclasses
 import os
@@ -19,14 +19,14 @@ SAMPLES = 12
 
 
 def compiler() -> list[str] | None:
-    """The C compiler that Python was built with, or another that is there."""
+    """The C compiler that Python was built with, or another one that is installed."""
     named = (sysconfig.get_config_var("CC") or "cc").split()
     return next(([path] for path in (shutil.which(named[0]), shutil.which("cc")) if path), None)
 
 
 @pytest.fixture(scope="module")
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example as an installed package, its kernel compiled where there is a compiler."""
+    """The example as an installed package. Its kernel is compiled if there is a compiler."""
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(repository / "examples" / "custom_op" / "acme_tpu", folder / "acme_tpu")
     info = folder / "acme_tpu-1.0.dist-info"
@@ -45,7 +45,7 @@ def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Convolution, a gate that the second input opens, and a convolution behind it."""
+    """A convolution, a gate whose opening depends on the second input, and another convolution."""
     rng = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp("network")
     nodes = [
@@ -73,7 +73,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(site: Path | None, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One command in a process of its own, where the plugin is installed, or is not."""
+    """Run one command in a separate process, with or without the plugin installed."""
     environment = {**os.environ, "PYTHONPATH": str(site) if site else ""}
     command = [sys.executable, "-m", "tpuconvert", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
@@ -86,7 +86,7 @@ def python(site: Path, folder: Path, code: str) -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def float_model(site: Path, network: Path) -> subprocess.CompletedProcess[str]:
-    """The conversion that makes float.tpum in the folder of the network."""
+    """Convert the network to float.tpum in its folder."""
     done = run(site, network, "convert", "net.onnx", "-o", "float.tpum")
     assert done.returncode == 0, done.stderr
     return done
@@ -121,7 +121,7 @@ def test_the_operators_pass_their_tests(site: Path) -> None:
 
 
 def test_from_source_to_result(site: Path, network: Path, float_model: subprocess.CompletedProcess[str]) -> None:
-    assert "acme_channel_gate " in float_model.stdout + " "  # two gates became one, by the plugin's rule
+    assert "acme_channel_gate " in float_model.stdout + " "  # the rule of the plugin merged two gates
     assert "acme_channel_gate x2" not in float_model.stdout
     done = run(site, network, "verify", "net.onnx", "float.tpum", "--metric", "acme_worst_channel<=1e-4")
     assert done.returncode == 0, done.stderr
@@ -144,7 +144,7 @@ def test_quantized(site: Path, network: Path) -> None:
 
 @pytest.mark.usefixtures("float_model")
 def test_native_kernel_in_a_session(site: Path, network: Path) -> None:
-    """Bytes of the kernel are those of the reference; a kernel that is called counts itself."""
+    """The kernel gives the bytes of the reference. It counts its calls."""
     if compiler() is None:
         pytest.skip("no C compiler")
     code = """

@@ -1,4 +1,4 @@
-"""The doctor: wrong preprocessing and useless samples are found, right ones are not called wrong."""
+"""The doctor: detects wrong preprocessing and useless samples, without false alarms on correct ones."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import DType, QuantParams
 
 RIGHT = "color=GRAY,scale=0.0625"
-"""Pixels of the bundled digits are 0 to 16, as its README says."""
+"""Pixels of the bundled digits are 0 to 16, as its README states."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def labelled(digits: Path, tmp_path: Path) -> Path:
 
 
 def examine(*given, **options):
-    """One thread: the network is small, and the machine may be busy."""
+    """Use one thread: the network is small, and the machine may be busy."""
     return tc.doctor(*given, threads=1, **options)
 
 
@@ -102,7 +102,7 @@ def test_a_conversion_with_right_preprocessing_has_no_warning(digits):
 
 
 def test_folded_batch_norm_is_judged_by_biases(digits):
-    """The TFLite file has no batch norm left: its statistics are in the biases."""
+    """The TFLite file contains no batch norm; its statistics were folded into the biases."""
     with np.load(digits / "calibration.npz") as archive:
         tiny = archive["images"][..., np.newaxis].astype(np.float32) / 16 / 65536
     found = examine(digits / "digits.tflite", tiny)
@@ -160,7 +160,7 @@ def test_an_input_that_never_changes_is_dead():
 
 @pytest.mark.parametrize(("shape", "wrong"), [((1, 3, 8, 8), "last"), ((1, 8, 8, 3), "first")])
 def test_reshaped_images_are_among_the_variants(shape, wrong):
-    """The memory of an image in one layout, taken as the other: one variant restores it."""
+    """Pixels in one layout, interpreted as the other. Exactly one variant restores them."""
     port = Port("x", "float32", shape)
     images = np.random.default_rng(2).normal(size=(4, 8, 8, 3)).astype(np.float32)
     right = images.transpose(0, 3, 1, 2) if wrong == "last" else images
@@ -172,7 +172,7 @@ def test_reshaped_images_are_among_the_variants(shape, wrong):
 
 @pytest.mark.parametrize("color", ["RGB", "BGR"])
 def test_reshaped_pixels_are_restored_before_mean_and_color_order(color):
-    """Pixels [C, H, W] read as [H, W, C]: the mean and the exchange of R and B were applied to mixed-up channels."""
+    """Pixels [C, H, W] read as [H, W, C]: the mean and the exchange of R and B were applied to wrong channels."""
     port = Port("x", "float32", (1, 3, 8, 8))
     images = np.random.default_rng(3).integers(0, 256, (4, 8, 8, 3), np.uint8)
     rule = Preprocess(color=color, mean=(104.0, 117.0, 123.0), scale=(0.5,))
@@ -184,7 +184,7 @@ def test_reshaped_pixels_are_restored_before_mean_and_color_order(color):
 
 
 def test_saturated_integers_are_found():
-    """Pixels 0..255 for integers that hold 0..1: both ends of the range, nothing between."""
+    """Pixels 0..255 for an integer input that represents 0..1: only the two limits of the type occur."""
     port = Port("x", "int8", (1, 3, 4, 4), QuantParams.per_tensor(1 / 255, -128, DType.INT8))
     pixels = [128 * feed for feed in noise(10)]
     (warning,) = statistics([port.quant.quantize(feed) for feed in pixels], port)
@@ -210,7 +210,7 @@ def test_a_sample_that_sets_ranges_alone_is_named(digits):
 
 
 def test_thresholds_of_repeated_samples_settle_at_once(digits):
-    """Eight samples over and over: the ninth changes nothing."""
+    """Eight samples that repeat: further samples do not change the thresholds."""
     with np.load(digits / "calibration.npz") as archive:
         images = np.tile(archive["images"][:8].astype(np.float32)[:, np.newaxis] / 16, (8, 1, 1, 1))
     found = examine(digits / "digits.onnx", images, calibration_method="minmax")
@@ -223,7 +223,7 @@ def test_thresholds_of_repeated_samples_settle_at_once(digits):
 
 
 def test_of_many_samples_some_are_compared_with_their_labels(digits, labelled):
-    """1200 samples sorted by class: every third one is tried, and its label goes with it."""
+    """1200 samples sorted by class: every third sample is evaluated, together with its label."""
     with np.load(labelled) as archive:
         images, labels = archive["images"], archive["labels"]
     order = np.argsort(labels, kind="stable").repeat(10)
@@ -272,7 +272,7 @@ def test_calibrate_warns(digits, tmp_path, capsys):
 
 
 def test_statistics_against_published_values():
-    """McNemar: 10 against 2 is 79 / 4096; the normal distribution has 2.5 % beyond 1.96."""
+    """McNemar's test: 10 against 2 gives 79 / 4096; the normal distribution has 2.5 % beyond 1.96."""
     assert sign_test(10, 2) == pytest.approx(79 / 4096)
     assert binomial_tail(3, 2, 0.5) == pytest.approx(0.5)
     assert binomial_tail(2, 1, 0.1) == pytest.approx(0.19)

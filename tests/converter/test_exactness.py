@@ -38,13 +38,13 @@ LARGE = (
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands write into the working folder."""
+    """Run in an empty folder, because commands write to the working folder."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def quantized(tmp_path: Path) -> Path:
-    """Two convolutions of UINT8 with scales and zero points, in an ONNX file; the input and the output are UINT8."""
+    """Write an ONNX file with two convolutions of UINT8, with scales and zero points; input and output are UINT8."""
     rng = np.random.default_rng(0)
     constants: dict[str, np.ndarray] = {}
     nodes = []
@@ -80,14 +80,14 @@ def codes(numbers: list[int], scale: float, zero_point: int, dtype: DType) -> Co
 
 
 def test_codes_are_mapped_by_their_zero_points() -> None:
-    """UINT8 with a zero point 128 larger holds the same values: 128 - 131 = 0 - 3."""
+    """UINT8 with a zero point larger by 128 represents the same values: 128 - 131 = 0 - 3."""
     signed = codes([-128, 0, 127, 5], 0.5, 3, DType.INT8)
     unsigned = codes([0, 128, 255, 135], 0.5, 131, DType.UINT8)
     assert steps_between(signed, unsigned).tolist() == [0, 0, 0, 2]
 
 
 def test_other_scales_are_compared_by_value() -> None:
-    """2 * 0.5 = 4 * 0.25; 1.25 is half a step from 1.0, which counts as one."""
+    """2 * 0.5 = 4 * 0.25. 1.25 differs from 1.0 by half a step, which counts as one step."""
     assert steps_between(codes([2, 2], 0.5, 0, DType.INT8), codes([4, 5], 0.25, 0, DType.INT8)).tolist() == [0, 1]
 
 
@@ -119,7 +119,7 @@ def test_quantized_source_is_bit_exact(quantized: Path) -> None:
 
 
 def test_one_wrong_rescale_is_named(quantized: Path) -> None:
-    """An offset that is one too large: all later tensors differ, and the first one is the one."""
+    """An offset that is too large by one: all later tensors differ, and the first one is reported."""
     model = tc.convert(quantized)
     node = next(node for node in model.graph.nodes if isinstance(node.op, RequantInt32))
     assert isinstance(node.op, RequantInt32)
@@ -176,7 +176,7 @@ def test_ci_limits_integers_that_differ(quantized: Path, capsys: Captured) -> No
 
 @pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
 def test_quantized_models_of_the_data_set_are_exact(name: str, data_root: Path) -> None:
-    """The engine's integers come from kernels that share no code with ours."""
+    """The engine's integers come from kernels that are independent of this package."""
     source, _ = model_files(data_root, entries(data_root)[name])
     pytest.importorskip("onnxruntime" if source.suffix == ".onnx" else "ai_edge_litert")
     result = verified(source, oracle="auto")

@@ -1,4 +1,4 @@
-"""Inputs that a conversion fixes to a value: constants from the start, so that they decide ``If`` and shapes."""
+"""Inputs that a conversion fixes to a value: they become constants, so that ``If`` and shapes can depend on them."""
 
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ def info(name: str) -> onnx.ValueInfoProto:
 
 
 def rated(folder: Path) -> Path:
-    """y = relu(x) where the input ``sr`` is 16000, else -x: the decision of silero VAD."""
+    """y = relu(x) if the input ``sr`` is 16000, else -x, as in silero VAD."""
     then = helper.make_graph([helper.make_node("Relu", ["x"], ["a"])], "then", [], [info("a")])
     other = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "else", [], [info("b")])
     nodes = [one("Equal", "sr", "k", outputs=["c"]), one("If", "c", then_branch=then, else_branch=other)]
     proto = model(nodes, {"x": ramp(1, 8), "sr": np.array(0)}, ["y"], {"k": np.array(16000)})
-    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT  # ONNX Runtime demands it
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT  # required by ONNX Runtime
     return saved(proto, folder)
 
 
@@ -117,7 +117,7 @@ def test_values_are_written_as_in_json(text: str, value: object) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(fixed: dict[str, Any], message: str, tmp_path: Path) -> None:
-    if not message:  # pixels are numbers here: they are written out, not given as an array to a session
+    if not message:  # the pixel values are in the command, because a session takes no array for a fixed input
         assert [item.name for item in tc.convert(rated(tmp_path), fix_inputs={**fixed, "sr": 1}).inputs] == []
         return
     with pytest.raises(tc.UsageError, match=f"(?s){message}"):

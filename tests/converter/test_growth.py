@@ -1,6 +1,6 @@
-"""Work grows with the size of a model, and no faster. What is counted is work, not time.
+"""Conversion work grows linearly with the size of a model. Calls are counted, not time.
 
-The slow tests convert what the benchmark converts: many nodes, a large file, weights beyond it.
+The slow tests use the models of the conversion benchmark: many nodes, large weights in one file, external data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def converted(path: Path, target: Path) -> tc.Model:
 
 def test_four_times_the_nodes_take_four_times_the_calls(tmp_path: Path) -> None:
     counts = []
-    for nodes in (120, 120, 480):  # the first loads what is loaded once
+    for nodes in (120, 120, 480):  # the first conversion imports modules and fills caches
         conversion_bench.chain(nodes)(tmp_path / "m.onnx")
         counts.append(calls_of(lambda: converted(tmp_path / "m.onnx", tmp_path / "m.tpum")))
     assert counts[2] / counts[1] < 4.1, counts
@@ -65,7 +65,7 @@ print(status, line.split()[1])
 
 
 def peak_of(*words: str, folder: Path) -> int:
-    """The peak of memory of a command in bytes, told by itself: what the system counts begins with its parent's."""
+    """Peak memory of a command in bytes, measured in its process, because the system's value includes the parent."""
     command = [sys.executable, "-c", MEASURED, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     status, kibibytes = done.stdout.split()[-2:]

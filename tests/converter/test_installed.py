@@ -1,4 +1,4 @@
-"""What is read from the folders of installed packages is what ``importlib.metadata`` says."""
+"""Discovery of installed packages gives the same as ``importlib.metadata``."""
 
 from __future__ import annotations
 

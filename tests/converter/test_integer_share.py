@@ -1,4 +1,4 @@
-"""Models of which little is quantized: what the summary states first, and the gate."""
+"""Models in which few nodes are quantized: the first line of the summary, and the condition ``min_int8_share``."""
 
 import json
 
@@ -12,7 +12,7 @@ from tpuconvert.schema.errors import ThresholdError, UsageError
 
 
 def network(tmp_path, *, is_volume=True):
-    """A conv with 1728 multiply-accumulates per position; volumes have no integer form on BM1684, images have one."""
+    """A conv with 1728 MACs per position. On BM1684 the 3-D conv has no integer form, the 2-D conv has one."""
     net = OnnxNet(0)
     x = net.input("x", 1, 8, *(4, 8, 8)[: 3 if is_volume else 2])
     output = net.conv(net.add("Relu", net.conv(x, 8)), 8)

@@ -1,4 +1,4 @@
-"""``tpuconvert.convert`` takes an ``onnx.ModelProto`` in place of a file."""
+"""``tpuconvert.convert`` accepts an ``onnx.ModelProto`` instead of a file."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def small_model() -> onnx.ModelProto:
 
 def test_gives_the_model_of_the_same_file(tmp_path: Path) -> None:
     proto = small_model()
-    path = tmp_path / "<ModelProto>"  # the name of the source is in the file
+    path = tmp_path / "<ModelProto>"  # the model file contains the name of the source
     path.write_bytes(proto.SerializeToString())
     models = [tc.convert(path), tc.convert(proto)]
     for name, converted in zip(("file", "message"), models, strict=True):
@@ -35,7 +35,7 @@ def test_leaves_the_message_as_it_is() -> None:
     converted = tc.convert(proto)
     expected = tc.Session(converted).run({"x": X})["y"]
     assert proto.SerializeToString(deterministic=True) == before
-    proto.graph.initializer[0].raw_data = b""  # the converted model does not depend on the message
+    proto.graph.initializer[0].raw_data = b""  # the converted model is independent of the message
     assert np.array_equal(tc.Session(converted).run({"x": X})["y"], expected)
 
 

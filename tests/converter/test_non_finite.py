@@ -1,4 +1,4 @@
-"""Constants that are NaN or infinite: refused with tensor, node and index, unless the infinity has a meaning."""
+"""Constants that are NaN or infinite: rejected with tensor, node and index, unless the infinity has a meaning."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ CAUSAL = np.where(np.tri(8) > 0, 0.0, -INF).astype(np.float32)
 
 
 def with_(array: np.ndarray, **changes: float) -> np.ndarray:
-    """A copy with elements set: ``i1_2=NAN`` sets [1, 2]."""
+    """Return a copy with elements set: ``i1_2=NAN`` sets [1, 2]."""
     changed = array.copy()
     for place, value in changes.items():
         changed[tuple(map(int, place[1:].split("_")))] = value
@@ -36,7 +36,7 @@ def with_(array: np.ndarray, **changes: float) -> np.ndarray:
 def network(
     folder: Path, nodes: Sequence[NodeProto], constants: Mapping[str, object], shape: Sequence[int] = (1, 3, 8, 8)
 ) -> Path:
-    """An ONNX file with the input x and the output y."""
+    """Write an ONNX file with input x and output y."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
@@ -146,7 +146,7 @@ def test_option_accepts_them_in_float_only(tmp_path: Path) -> None:
 
 
 def test_infinity_of_folded_constants_is_refused(tmp_path: Path) -> None:
-    """sinh(100) is beyond FLOAT32. The frontend has no evaluator for it: the optimizer computes it."""
+    """sinh(100) overflows FLOAT32. The frontend does not evaluate sinh, the optimizer folds it."""
     nodes = [node("Sinh", "k", "s"), node("Mul", "x s")]
     path = network(tmp_path, nodes, {"k": np.float32([1, 2, 3, 4, 5, 6, 100, 8])})
     with pytest.raises(UnsupportedError, match=r"has infinity at .*computed by") as caught:
@@ -190,7 +190,7 @@ def test_caffe_constants_have_the_name_of_their_layer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_quick_test_sees_every_place(dtype: type) -> None:
-    """Sums of huge numbers overflow, infinities of both signs cancel to NaN, and views have strides."""
+    """Sums of huge numbers overflow, infinities of both signs sum to NaN, and views have strides."""
     largest = np.finfo(dtype).max
     for size in (1, 7, (1 << 18) + 5):
         array = np.full(size, largest, dtype)

@@ -88,9 +88,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx-conformance.md"
 
 @pytest.mark.slow
 def test_conformance() -> None:
-    """Every case of the standard's suite passes, is refused with a reason, or is known to expect something else.
+    """Every case of the ONNX test suite passes, is rejected with a reason, or has a documented deviation.
 
-    The counts are those of docs/onnx-conformance.md, with the native engine too.
+    The counts are those of docs/onnx-conformance.md, also with the native engine.
     """
     cases = onnx_conformance.load_cases(("node", *onnx_conformance.FILE_KINDS))
     outcomes = [onnx_conformance.run_case(case, 60, {"backend": "reference"}) for case in cases]
@@ -106,7 +106,7 @@ def test_conformance() -> None:
 
 
 def test_examples_of_the_conformance_page() -> None:
-    """The case that stands for a reason ends with it: a page that is stale fails without running the whole suite."""
+    """The example case of each reason is rejected with it: detects an outdated page without the whole suite."""
     before_native = PAGE.read_text(encoding="utf-8").partition("## Native engine")[0]
     rows = re.findall(r"^\| \d+ \| (refused|mismatch) \| (.*) \| (.*) \| `(\w+)` \|$", before_native, re.MULTILINE)
     assert len(rows) > 40
@@ -119,7 +119,7 @@ def test_examples_of_the_conformance_page() -> None:
 
 
 def test_outcomes_of_conformance_cases(tmp_path: Path) -> None:
-    """Passed, refused, other numbers, too slow: each is told apart."""
+    """Outcomes are distinguished: passed, rejected, different values, too slow."""
     x = ramp(2, 3)
     shape = np.array([3, 2])
 

@@ -1,4 +1,4 @@
-"""Other engines run the source in a process of their own, and what they say is compared with the source graph."""
+"""Other inference engines run the source in a separate process; their results are compared with the source graph."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ PORT = Port("image", "float32", (1, 1, 8, 8))
 
 @pytest.mark.parametrize(("engine", "module", "file"), [(n, m, f"digits.{f}") for n, (f, m, _) in ENGINES.items()])
 def test_the_example_in_another_engine(engine: str, module: str, file: str) -> None:
-    """Expected probabilities are those that the example was trained to give."""
+    """The expected probabilities are those of the trained network."""
     pytest.importorskip(module)
     source = examples() / file
     result = verify_source(tc.convert(source), source, None, Options(), samples=2, oracle="auto")
@@ -27,7 +27,7 @@ def test_the_example_in_another_engine(engine: str, module: str, file: str) -> N
     assert opinion.problem == ""
     assert opinion.is_exact
     assert len(opinion.tensors) > 10
-    assert max(item.relative for item in opinion.tensors) < 1e-5  # binary32 sums in another order
+    assert max(item.relative for item in opinion.tensors) < 1e-5  # float32 sums in a different order
     assert [item.name for item in opinion.outputs] == ["probability"]
     assert {item.stage for item in opinion.tensors} <= {"import"}
 
@@ -55,7 +55,7 @@ def test_which_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cut_source_has_no_other_opinion() -> None:
-    """An engine runs the whole file, which has other inputs."""
+    """Engines run the complete file, whose inputs differ from those of a partial model."""
     source = examples() / "digits.onnx"
     options = Options.of(inputs=["conv1/relu"], input_shapes={"conv1/relu": (1, 16, 8, 8)})
     model = tc.convert(source, inputs=["conv1/relu"], input_shapes={"conv1/relu": (1, 16, 8, 8)})

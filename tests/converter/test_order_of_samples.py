@@ -1,4 +1,4 @@
-"""The same samples in another order, or under other names, give the same file."""
+"""The order and the names of the samples do not change the converted file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREPROCESS = "color=GRAY,scale=0.0625"
 
 
 def images() -> np.ndarray:
-    """100 samples: more than refinement uses."""
+    """100 samples, more than the refinement uses."""
     found: np.ndarray = np.load(examples() / "calibration.npz")["images"]
     return found
 
@@ -35,7 +35,7 @@ def test_the_file_does_not_depend_on_the_order_of_samples(tmp_path: Path, method
 
 
 def test_the_file_does_not_depend_on_the_names_of_images(tmp_path: Path) -> None:
-    """70 images: refinement uses 64 of them, chosen by content."""
+    """70 images: the refinement uses 64 of them, selected by content."""
     files = []
     for name, step in (("forward", 1), ("backward", -1)):
         folder = tmp_path / name
@@ -47,7 +47,7 @@ def test_the_file_does_not_depend_on_the_names_of_images(tmp_path: Path) -> None
 
 
 def test_images_that_fill_no_batch_are_the_same_in_any_order(tmp_path: Path) -> None:
-    """10 images in batches of 4: the two that are left out are chosen by content."""
+    """10 images in batches of 4: the two that are left over are selected by content."""
     folders = [tmp_path / "forward", tmp_path / "backward"]
     for folder, step in zip(folders, (1, -1), strict=True):
         folder.mkdir()
@@ -58,7 +58,7 @@ def test_images_that_fill_no_batch_are_the_same_in_any_order(tmp_path: Path) -> 
 
 
 def test_weights_do_not_depend_on_the_batch_size() -> None:
-    """Weights, biases and scales of a model with batch 1 are those of one with batch 4."""
+    """A model with batch 1 has the weights, biases and scales of one with batch 4."""
     given = images()[:60]
     assert constants(given, batch=4) == constants(given, batch=1)
 

@@ -1,4 +1,4 @@
-"""NaN outputs and dead outputs, and outputs that are constant for a good reason."""
+"""Outputs that are NaN or dead (constant), and outputs that are constant for a valid reason."""
 
 import json
 from pathlib import Path
@@ -30,12 +30,12 @@ FEEDS = [{"x": np.array([[-1, 0, 1, 2]], np.float32)}, {"x": np.array([[5, 6, 7,
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands write into the working folder."""
+    """Run in an empty folder, because commands write to the working folder."""
     monkeypatch.chdir(tmp_path)
 
 
 def test_dead_output_fails() -> None:
-    """A factor of 0 and a shift: source and model agree, and both are useless."""
+    """A scale of 0 and a bias: source and model agree, but their output does not depend on the input."""
     graph = scaled_and_shifted(0.0, 3.0)
     result = verify(graph, graph, model_of(scaled_and_shifted(0.0, 3.0)), FEEDS)
     with pytest.raises(OutputError, match="output 'y' is dead: all of 8 elements in 2 samples are 3, in the model and"):
@@ -67,7 +67,7 @@ def test_nan_output_fails_and_is_not_exact() -> None:
 
 
 def constant_outputs(shape: tuple[int, ...] = (1, 4)) -> Graph:
-    """Outputs that are always 7: computed from the input, from integers, from nothing."""
+    """Outputs that are always 7: computed from the float input, from integers, or from no input."""
     g = Graph("g")
     x = g.input("x", TensorType(F32, shape))
     zeros = g.add(Muls(Scalar.f32(0.0)), x)
@@ -105,14 +105,14 @@ def test_ci_fails_on_a_dead_output(capsys: Captured) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_no_false_alarm_on_trained_models(name: str, data_root: Path) -> None:
-    """With their reference inputs, also with the first one alone."""
+    """Run with all reference inputs, and with only the first one."""
     entry = entries(data_root)[name]
     source, weights = model_files(data_root, entry)
     graph = load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
     ports = [port.name for port in graph.input_ports]
     feeds = [dict(zip(ports, sample.values(), strict=True)) for sample, _ in reference_samples(data_root, entry)]
     assert feeds
-    graph = legalize(graph, Chip.BM1686).graph  # the integers of a quantized source, others as they are
+    graph = legalize(graph, Chip.BM1686).graph  # integers for a quantized source, other types unchanged
     with Session(graph) as session:
         results = [session.run(feed) for feed in feeds]
     for count in (1, len(results)):

@@ -1,4 +1,4 @@
-"""Operators and converters from outside."""
+"""Operators and converters of plugins."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_operator_of_a_plugin(tmp_path: Path) -> None:
     path = tmp_path / "acme_one.py"
     path.write_text(PLUGIN.format(name="acme_one"))
     load_plugins([path])
-    load_plugins([path])  # once more does nothing
+    load_plugins([path])  # loading it again has no effect
     definition = find_op("acme_one")
     assert definition is not None
     assert definition.kind is OpKind.CUSTOM
@@ -60,7 +60,7 @@ def test_two_operators_of_one_name(tmp_path: Path) -> None:
 
 def test_operator_that_hides_one_of_ours(tmp_path: Path) -> None:
     (tmp_path / "acme_conv.py").write_text(PLUGIN.format(name="conv"))
-    done = subprocess.run(  # in a process of its own, in which nothing has asked for the operators before
+    done = subprocess.run(  # in a separate process, in which the operators have not been loaded yet
         [
             sys.executable,
             "-c",
@@ -100,7 +100,7 @@ def test_plugin_that_fails(tmp_path: Path, content: str, complaint: str) -> None
         load_plugins([path])
     assert complaint in str(caught.value)
     assert caught.value.__cause__ is not None
-    path.write_text("")  # mended: nothing of the failure is left behind
+    path.write_text("")  # after the repair, no effect of the failure remains
     load_plugins([path])
     del sys.modules["tpuconvert_plugin_broken"]
 
@@ -114,7 +114,7 @@ def test_missing_file_and_other_suffix(tmp_path: Path) -> None:
 
 
 def installed_plugin(folder: Path, content: str) -> dict[str, str]:
-    """An environment in which a package with a plugin is installed."""
+    """An environment with an installed package that contains a plugin."""
     (folder / "acme_package.py").write_text(content)
     info = folder / "acme-1.0.dist-info"
     info.mkdir()

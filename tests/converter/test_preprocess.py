@@ -1,4 +1,4 @@
-"""Images become inputs: the numbers are those of the data set's reference inputs, or worked out by hand."""
+"""Conversion of images to inputs: equal to the reference inputs of the data set, or to values computed by hand."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def test_images_without_channel_axis_are_grey() -> None:
 
 def test_crop_takes_the_middle_seven_eighths() -> None:
     image = np.zeros((1, 16, 24, 3), np.uint8)
-    image[:, 1:15, 5:19] = 255  # the centre square of 14 pixels: 7/8 of 16
+    image[:, 1:15, 5:19] = 255  # the central square of 14 pixels: 7/8 of 16
     x = Preprocess(fit="crop", size=(7, 7)).apply(image)
     assert x.shape == (1, 3, 7, 7)
     assert x.min() == 255
@@ -59,7 +59,7 @@ def test_equals_the_reference_inputs_of_the_data_set(data_root: Path, model: str
     keys = ("size", "fit", "color", "mean", "scale", "layout")
     rule = Preprocess.from_mapping({key: entry["preprocessing"][key] for key in keys})
     wanted = np.load(data_root / entry["reference"]["file"])["in0"]
-    assert np.array_equal(rule.load(data_root / image), wanted)  # the same arithmetic: no tolerance
+    assert np.array_equal(rule.load(data_root / image), wanted)  # identical arithmetic, therefore no tolerance
 
 
 WRITTEN = "size=224x192,fit=crop,color=BGR,mean=104,117,123,scale=0.5,layout=NHWC"
@@ -152,9 +152,9 @@ def test_files_that_are_not_images(tmp_path: Path) -> None:
 
 
 def test_images_without_an_imaging_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)  # what an import finds where Pillow is not installed
+    monkeypatch.setitem(sys.modules, "PIL", None)  # imports fail in this way if Pillow is not installed
     with pytest.raises(MissingExtraError, match=r"pip install 'tpuconvert\[images\]'"):
         Preprocess().load(tmp_path / "cat.jpg")
     with pytest.raises(MissingExtraError, match=r"pip install 'tpuconvert\[images\]'"):
         Preprocess(size=(5, 5)).apply(IMAGE)
-    assert Preprocess().apply(IMAGE).shape == (1, 3, 1, 2)  # nothing to resize: works without
+    assert Preprocess().apply(IMAGE).shape == (1, 3, 1, 2)  # does not need Pillow, because nothing is resized

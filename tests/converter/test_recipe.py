@@ -1,4 +1,4 @@
-"""A model file stores its recipe, from which a second conversion gives the same bytes."""
+"""A model file stores its recipe, from which another conversion gives the same bytes."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ EVERY_OPTION = {
 
 
 def digits_in_int8(folder: Path, **options: object) -> tc.Model:
-    """A model of the ONNX example; its source is in the folder too."""
+    """A model of the ONNX example, with its source in the same folder."""
     shutil.copy(examples() / "digits.onnx", folder / "a.onnx")
     return tc.convert(
         folder / "a.onnx",
@@ -104,7 +104,7 @@ def test_the_file_names_nothing_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_made_again(tmp_path: Path) -> None:
-    """From files of other names in another folder."""
+    """Reproduce from files with different names in another folder."""
     digits_in_int8(tmp_path, local_memory="64x128K", strict_set=True).save(tmp_path / "m.tpum")
     other = tmp_path / "other"
     other.mkdir()
@@ -147,7 +147,7 @@ def test_an_option_of_another_version(tmp_path: Path) -> None:
 
 
 def test_another_result_is_told(tmp_path: Path) -> None:
-    """Here the file was changed after it was made."""
+    """The file was modified after the conversion."""
     model = digits_in_int8(tmp_path)
     weight = next(value for value in model.graph.values if value.is_constant and value.array.size > 8)
     content = np.array(weight.array)
@@ -173,7 +173,7 @@ def test_first_differences() -> None:
 
 
 def test_samples_have_one_digest(tmp_path: Path) -> None:
-    """It depends on their content and order, not on where they are."""
+    """The digest depends on contents and order, not on file names."""
     port = Port("x", "float32", (1, 4))
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.save(tmp_path / "a.npy", x)
@@ -185,7 +185,7 @@ def test_samples_have_one_digest(tmp_path: Path) -> None:
 
 
 def with_external_data(folder: Path) -> tuple[Path, Path]:
-    """The ONNX example with its weights in two files beside it."""
+    """The ONNX example with its weights in two external files."""
     model = onnx.load(str(examples() / "digits.onnx"))
     source = folder / "outside.onnx"
     onnx.save_model(model, str(source), save_as_external_data=True, location="first.bin", size_threshold=0)
@@ -260,7 +260,7 @@ def test_every_byte_of_a_file_counts(tmp_path: Path, size: int) -> None:
 def test_large_sources_are_digested_while_their_constants_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, external: bool
 ) -> None:
-    """The same file as of a small source, also where the source is gone by then."""
+    """The file equals that of a source read at once, even if the source file is deleted before it is complete."""
     w = np.random.default_rng(3).standard_normal((600, 600)).astype(np.float32)  # 1.4 MB
     made = model([one("MatMul", "x", "w")], {"x": np.ones((1, 600), np.float32)}, ["y"], {"w": w})
     source = tmp_path / "m.onnx"
@@ -272,7 +272,7 @@ def test_large_sources_are_digested_while_their_constants_are_written(
     digested = []
     monkeypatch.setattr("tpuconvert.recipe.file_digest", lambda path: digested.append(path) or file_digest(path))
     large = convert_source(source, None, Options())
-    assert digested == ([source] if external else [])  # which is small then
+    assert digested == ([source] if external else [])  # now above the limit, so the file is mapped
     for file in [source, *tmp_path.glob("w.bin")]:
         file.rename(file.with_suffix(".moved"))
     large.save(tmp_path / "large.tpum")

@@ -1,4 +1,4 @@
-"""Reports: text, JSON and page say the same, and nothing of a hostile model gets out of its quotes."""
+"""Reports: text, JSON and HTML agree, and hostile names in a model are escaped."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def test_table_is_aligned() -> None:
 
 
 class Tags(HTMLParser):
-    """Checks that tags are balanced and collects them with their attributes."""
+    """Check that tags are balanced, and collect them with their attributes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Images through a session: preprocessing as the model file states it, and what is refused instead of guessed."""
+"""Images as inputs of a session: the stored preprocessing is applied, and ambiguous inputs are rejected."""
 
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ def pixels(count: int, height: int = 4, width: int = 6, seed: int = 0) -> Any:
 
 
 def prepared(images: Any) -> Any:
-    """The preprocessing, computed by hand."""
+    """Preprocess with NumPy, as an independent reference."""
     x = (images.astype(np.float64) - [10, 20, 30]) * 0.5
     return x.transpose(0, 3, 1, 2).astype(np.float32)
 
 
 def doubling(folder: Path, batch: int = 1, **options: Any) -> tc.Model:
-    """y = x + x on [batch, 3, 4, 6]."""
+    """Model of ``y = x + x`` on [batch, 3, 4, 6]."""
     proto = model([one("Add", "x", "x")], {"x": ramp(batch, 3, 4, 6)}, ["y"])
     return tc.convert(saved(proto, folder), **{"preprocess": RULE, **options})
 
@@ -43,7 +43,7 @@ def test_arrays_of_images_are_preprocessed_and_split_into_batches(tmp_path: Path
     with tc.Session(doubling(tmp_path, batch)) as session:
         found = session.run_images(images)
         assert list(found) == ["y"]
-        np.testing.assert_allclose(found["y"], 2 * prepared(images), rtol=1e-6)  # binary32 of one product
+        np.testing.assert_allclose(found["y"], 2 * prepared(images), rtol=1e-6)  # one float32 multiplication
         np.testing.assert_allclose(session.preprocess(images)["x"], prepared(images), rtol=1e-6)
 
 
@@ -73,7 +73,7 @@ def test_paths_folders_pil_images_and_lists_of_them(tmp_path: Path) -> None:
 
 
 def test_a_quantized_input_gets_codes(tmp_path: Path) -> None:
-    """Codes of scale 2 and zero point 3; ties go away from zero, as in all inputs that a session quantizes."""
+    """Quantized with scale 2 and zero point 3. Ties round away from zero, as for every quantized input."""
     proto = model(
         [one("DequantizeLinear", "x", "s", "z", outputs=["r"]), one("Add", "r", "r")],
         {"x": np.zeros((1, 3, 4, 6), np.uint8)},

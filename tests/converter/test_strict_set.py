@@ -1,4 +1,4 @@
-"""Composite operators stay whole in a model, and are expanded by ``strict_set`` or where the chip needs it."""
+"""Composite operators are kept in a model, and are expanded by ``strict_set`` or if the chip requires it."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_whole_or_strict(tmp_path: Path, plugin: str) -> None:
     strict.save(tmp_path / "m.tpum")
     for one in (strict, tc.load(tmp_path / "m.tpum")):
         with tc.Session(whole) as a, tc.Session(one) as b:
-            # some twenty operators in binary32 instead of three roundings
+            # about twenty float32 operators instead of three roundings
             np.testing.assert_allclose(b.run({"x": x})["y"], a.run({"x": x})["y"], rtol=1e-5, atol=1e-5)
 
 

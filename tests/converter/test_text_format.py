@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Numbers in messages."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_a_unit_follows_both_numbers() -> None:
 
 
 def test_evaluate_and_ci_write_enough_digits() -> None:
-    """With four or six digits both sides would be the same, or even the other way round."""
+    """With four or six digits both numbers would look equal, or even be in the wrong order."""
     with pytest.raises(ThresholdError, match=r"top1 0.99996 is below 0.99999 on 50000 samples"):
         Accuracy(50000, "y", "native", {"top1": 49998}).check({"top1": 0.99999})
     limit = next(limit for limit in LIMITS if limit.key == "cosine")

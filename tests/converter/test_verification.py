@@ -1,4 +1,4 @@
-"""The comparison with the source: numbers by hand, and faults that are put in on purpose."""
+"""The comparison with the source: metrics computed by hand, and injected faults."""
 
 import math
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def test_clipped_values_are_counted() -> None:
 
 
 def test_noise_is_counted_where_it_comes_in() -> None:
-    """Two steps: the first one puts a tenth of the power in, the second repeats it and adds none of its own."""
+    """Two steps: the first one adds noise of a tenth of the power. The second one repeats it and adds none."""
     source, wrong = scaled_and_shifted(2.0, 0.0), scaled_and_shifted(2.5, 0.0)
     result = verify(source, source, model_of(wrong, quantize="int8"), FEEDS)
     added = {layer.name: (layer.reads, layer.added) for layer in result.layers}
@@ -193,7 +193,7 @@ def test_random_feeds_take_one_sample_and_need_other_extents() -> None:
 
 
 def said(scale: float = 2.0, shift: float = 1.0, rounds: bool = False) -> list[Statement]:
-    """What another engine would say about ``scaled_and_shifted``."""
+    """Statements of another engine about ``scaled_and_shifted``."""
     tensors = [{"y": feed["x"] * scale + shift, "product": feed["x"] * scale} for feed in FEEDS]
     return [Statement(found, ("y",), rounds) for found in tensors]
 
@@ -218,7 +218,7 @@ def test_another_engine_agrees() -> None:
 
 @pytest.mark.parametrize(("scale", "shift", "first"), [(2.5, 1.0, "product"), (2.0, 1.5, "y")])
 def test_fault_of_the_import_is_called_so(scale: float, shift: float, first: str) -> None:
-    """The model is what the source graph is, and both are wrong."""
+    """The model equals the source graph, and both are wrong."""
     graph = scaled_and_shifted()
     result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(said(scale, shift))))
     assert result.first is not None

@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic and its page, on numbers made up here; nothing is timed."""
+"""The benchmark's arithmetic and report page, computed from synthetic times."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ def test_a_ratio_is_taken_round_by_round() -> None:
     }
     first, second = _summaries([ours, theirs], turns, {})
     assert first == Measured("tpuconvert", 2000.0, 7000.0, 5)
-    # medians on the processor of the rounds: ours 2, 4, 2, theirs 3, 4, 4
+    # medians of the rounds: ours 2, 4, 2; theirs 3, 4, 4
     assert second == Measured("other", 4000.0, 6000.0, 3, Ratio(1.5, 1.0, 2.0))
 
 
@@ -116,7 +116,7 @@ def test_inputs_are_the_same_for_a_seed_and_look_like_images() -> None:
     assert first.dtype == np.float32 and first.shape == (2, 3, 64, 64)
     assert np.array_equal(first, again) and not np.array_equal(first, other)
     assert first.min() >= 0 and first.max() <= 1
-    # neighbours are alike: far from white noise, where they are not correlated at all
+    # neighboring pixels are correlated, unlike those of white noise
     assert np.corrcoef(first[..., 1:].ravel(), first[..., :-1].ravel())[0, 1] > 0.5
     assert hidden_states(1, 4, 8, 0).shape == (1, 4, 8)
 

@@ -1,6 +1,6 @@
 """A quantized ONNX network and the TFLite file that the benchmark writes from it give the same integers.
 
-Both are read by the frontends of tpuconvert, which neither side of the comparison uses.
+Both are read by the frontends of tpuconvert, which the benchmark's writer does not use.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from tpuconvert.schema.types import Array
 
 
 class Quantized:
-    """Writes a network in QDQ form: UINT8 activations, INT8 weights per channel, INT32 biases."""
+    """Builder of QDQ networks: UINT8 activations, INT8 weights per channel, INT32 biases."""
 
     def __init__(self, shape: tuple[int, ...], scale: float, zero_point: int) -> None:
         self.random = np.random.default_rng(5)
@@ -33,7 +33,7 @@ class Quantized:
         return name
 
     def quantized(self, name: str, scale: float, zero_point: int) -> str:
-        """Quantize and dequantize a value; the name of what comes out."""
+        """Quantize and dequantize a value; return the name of the result."""
         parts = [self.constant(f"{name}_scale", np.float32(scale)), self.constant(f"{name}_zp", np.uint8(zero_point))]
         self.nodes.append(helper.make_node("QuantizeLinear", [name, *parts], [f"{name}_q"]))
         self.nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", *parts], [f"{name}_dq"]))
@@ -41,7 +41,7 @@ class Quantized:
         return f"{name}_dq"
 
     def weight(self, name: str, shape: tuple[int, ...], x: str) -> list[str]:
-        """Weights and bias for an operator that reads ``x``; the names of what it reads."""
+        """Add weights and a bias for an operator on ``x``; return the names of its operands."""
         scales = self.random.uniform(0.002, 0.02, shape[0]).astype(np.float32)
         parts = {
             "w": (self.random.integers(-127, 128, shape).astype(np.int8), scales),
@@ -78,7 +78,7 @@ class Quantized:
 
 
 def both(g: Quantized, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Outputs of the ONNX network and of the TFLite file, as floats in the axes of the ONNX network."""
+    """Outputs of the ONNX network and of the TFLite file, as floats in the layout of the ONNX network."""
     g.save(Path("net.onnx"), shape)
     write_tflite(Path("net.onnx"), Path("net.tflite"))
     x = g.random.uniform(-2, 2, g.shape).astype(np.float32)
@@ -105,14 +105,14 @@ def steps_apart(want: Array, found: Array, scale: float) -> float:
 
 @pytest.mark.parametrize(("stride", "pad"), [(1, 1), (2, 1), (1, 0), (2, 0)])
 def test_convolutions(stride: int, pad: int) -> None:
-    """Padding that TFLite has itself, and padding that needs a node in front; dense and depthwise."""
+    """Padding that TFLite expresses as an attribute, and padding that needs a PAD node; dense and depthwise."""
     g = Quantized((1, 3, 9, 8), 0.016, 128)
     y = g.conv("dense", g.last, 8, 3, 3, strides=[stride, stride], pads=[pad] * 4)
     g.conv("depthwise", y, 8, 1, 3, group=8, strides=[stride, stride], pads=[1] * 4)
     height, width = ((extent + 2 * pad - 3) // stride + 1 for extent in (9, 8))
     height, width = ((extent - 1) // stride + 1 for extent in (height, width))
     want, found = both(g, (1, 8, height, width))
-    # TFLite's rescaling rounds a fixed-point factor: a result in the middle may fall to the other side.
+    # TFLite requantizes with a fixed-point multiplier: a near tie may round to the other side.
     assert steps_apart(want, found, 0.05) < 1.01
     assert np.mean(np.isclose(want, found)) > 0.95
 
@@ -126,7 +126,7 @@ def test_a_whole_classifier() -> None:
     g.add("Flatten", [g.last], "flat", 0.05, 120, axis=1)
     g.add("Gemm", [g.last, *g.weight("product", (5, 8), g.last)], "scores", 0.02, 128, transB=1)
     want, found = both(g, (1, 5))
-    assert steps_apart(want, found, 0.02) < 3.01  # a step in the average is multiplied by the weights
+    assert steps_apart(want, found, 0.02) < 3.01  # a difference of one step in the average is multiplied by the weights
 
 
 def test_activations_joins_and_moves_of_axes() -> None:
@@ -143,7 +143,7 @@ def test_activations_joins_and_moves_of_axes() -> None:
     g.add("Transpose", [g.last], "moved", 0.05, 110, perm=[0, 1, 3, 4, 2])
     g.add("Reshape", [g.last, g.constant("rows", np.array([1, 288, 8]))], "rows_out", 0.05, 110)
     want, found = both(g, (1, 288, 8))
-    assert steps_apart(want, found, 0.05) < 3.01  # sigmoid, product and join round once each
+    assert steps_apart(want, found, 0.05) < 3.01  # sigmoid, mul and concat round once each
 
 
 def test_pooling_of_values_that_are_not_negative() -> None:

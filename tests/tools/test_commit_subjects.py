@@ -1,4 +1,4 @@
-"""The rule for commit subjects, and which commits the program checks."""
+"""The rule for commit subjects, and the selection of commits that the program checks."""
 
 import subprocess
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_hook_checks_first_paragraph_of_message(tmp_path: Path, capsys: pytest.C
 
 
 class History:
-    """A scratch repository that the program checks in place of this one."""
+    """A scratch repository that the program checks instead of this one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -79,7 +79,7 @@ class History:
 
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    """A history with one commit from before the rule."""
+    """Create a history with one commit that is older than the rule."""
     created = History(tmp_path / "repository")
     monkeypatch.setattr(commit_subjects, "ROOT", created.root)
     monkeypatch.setattr(commit_subjects, "START", created.commit("Words from before the rule"))

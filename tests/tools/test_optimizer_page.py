@@ -1,4 +1,4 @@
-"""The page about the optimizer lists the rules that there are."""
+"""The page about the optimizer lists all rules."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The table of preprocessing mistakes: its counts, its claims, and one model measured again."""
+"""The table of preprocessing mistakes: its counts, the statements of the page, and a repeated measurement."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_costly_mistakes_are_counted() -> None:
         RIGHT: item(0, True, False),
         names[0]: item(30, True, True),
         names[1]: item(2.5, False, False),
-        names[2]: item(2.0, False, False),  # 2 points are not more than 2
+        names[2]: item(2.0, False, False),  # 2 points do not exceed the limit of 2
     }
     text = table({"net": {"images": row}})
     assert "| images and `--preprocess` | 2 | 1 (50.0%) | 1 (50.0%) | 1 of 2 |" in text
@@ -28,7 +28,7 @@ def test_costly_mistakes_are_counted() -> None:
 
 
 def test_the_page_keeps_what_it_promises(repository: Path) -> None:
-    """At least 95 % of the costly mistakes of at least 12 kinds are found with labels, and there is no false alarm."""
+    """At least 95 % of the costly mistakes of at least 12 kinds are detected with labels, without false alarms."""
     text = (repository / "docs" / "preprocessing.md").read_text(encoding="utf-8")
     pattern = r"^\| every model once \| (\d+) \| (\d+) \([^|]+\| [^|]+\| 0 of \d+ \|$"
     found = re.search(pattern, text, re.MULTILINE)
@@ -55,7 +55,7 @@ def test_images_for_evaluation_and_development_differ(data_root: Path) -> None:
 
 
 def test_a_mistake_that_changes_nothing_is_left_out(data_root: Path) -> None:
-    """A mean of 0 cannot be forgotten, and gray images have no R and B."""
+    """Mistakes that do not apply are left out: a mean of 0 cannot be forgotten, gray images have no R and B."""
     images = images_of(data_root, entries(data_root)["mnist_conv_tflite"], "test")
     given = dict(cases(images))
     assert given["mean forgotten"] is None

@@ -1,4 +1,4 @@
-"""The samples of docstrings, comments and sentences that reviews of the prose use."""
+"""Samples of docstrings, comments and sentences for reviews of the prose."""
 
 from pathlib import Path
 

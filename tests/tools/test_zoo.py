@@ -1,4 +1,4 @@
-"""The runs of exported models, on models made here; no exporter is needed."""
+"""Conversion runs of exported models, on models built here; no exporter is needed."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from zoo_running import (
 
 @pytest.fixture(autouse=True)
 def converters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the converters of plugins after each test: they replace that of a standard operator."""
+    """Unregister the converters of plugins after each test: they replace that of a standard operator."""
     known = registry("onnx")
     known.discover()
     monkeypatch.setattr(known, "_versions", {key: dict(found) for key, found in known._versions.items()})
@@ -37,7 +37,7 @@ def converters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def softsign_plugin(folder: Path, since: int, body: str) -> list[Path]:
-    """Write a converter of Softsign, which has one since version 1."""
+    """Write a plugin with a converter for Softsign, a standard operator since opset 1."""
     lines = [
         "from tpuconvert import register_converter",
         "from tpuconvert.schema.ops.copy import Copy",
@@ -73,7 +73,7 @@ def write(folder: Path, batch: str, operator: str) -> Export:
 def test_a_model_that_converts_has_figures(tmp_path: Path, batch: str) -> None:
     found = run_export(write(tmp_path, batch, "Tanh"), tmp_path, "bm1686", 60.0)
     assert (found.outcome, found.reason) == (OK, "")
-    assert found.cosine is not None and 0.99 < found.cosine < 1.0  # INT8 of one product: less than a percent, not exact
+    assert found.cosine is not None and 0.99 < found.cosine < 1.0  # INT8 of one matmul: an error below 1 %, not exact
     assert found.share == (1.0 if batch == "fixed" else None)
 
 
