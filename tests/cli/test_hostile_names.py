@@ -150,7 +150,7 @@ def test_reports_of_ci_are_well_formed(manifest: None, capsys: Captured) -> None
     shown = capsys.readouterr()
     check_safe(shown.out)
     check_safe(shown.err)
-    cases = ElementTree.parse("j.xml").getroot().findall("testsuite/testcase")  # fails for characters that XML 1.0 forbids
+    cases = ElementTree.parse("j.xml").getroot().findall("testsuite/testcase")  # fails if not XML 1.0
     assert [len(case.findall("error") + case.findall("failure")) for case in cases] == [0, 1, 1]
     markdown = Path("m.md").read_text()
     for text in (Path("j.xml").read_text(), Path("s.sarif").read_text(), markdown):
