@@ -1,4 +1,4 @@
-"""Caffe files written by tests, and a plain loop that runs what becomes of them."""
+"""Caffe files written by tests, and an interpreter of the imported graph."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ INPUT = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {dim
 
 
 def with_input(shape: tuple[int, ...], text: str) -> str:
-    """A network whose input ``x`` has that shape, followed by ``text``."""
+    """A network with the input ``x`` of a shape, followed by ``text``."""
     return INPUT.format(dims=" ".join(f"dim: {extent}" for extent in shape)) + text
 
 
@@ -56,7 +56,7 @@ def load_text(folder: Path, text: str, blobs: dict[str, list[Array]] | None = No
 
 
 def run(graph: Graph, *feeds: Array) -> dict[str, Array]:
-    """The outputs by port name, from each operator's reference, one after the other."""
+    """Execute the references of all nodes; return the outputs by port name."""
     assert len(feeds) == len(graph.inputs)
     known = {id(value): value.array for value in graph.values if value.is_constant}
     known.update((id(value), np.asarray(feed, np.float32)) for value, feed in zip(graph.inputs, feeds, strict=True))
@@ -72,7 +72,7 @@ def run(graph: Graph, *feeds: Array) -> dict[str, Array]:
 def run_layer(
     folder: Path, type_: str, parameters: str, *feeds: Array, blobs: list[Array] | None = None, tops: str = "y"
 ) -> list[Array]:
-    """Results of one layer; its bottoms are the feeds."""
+    """Results of one layer. Its bottoms are the feeds."""
     names = [f"x{index}" for index in range(len(feeds))]
     text = "".join(
         with_input(feed.shape, "").replace('"x"', f'"{name}"') for name, feed in zip(names, feeds, strict=True)

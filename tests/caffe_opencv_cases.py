@@ -1,4 +1,4 @@
-"""Small networks whose results OpenCV's dnn module computed too; ``make_opencv_expected.py`` wrote them down."""
+"""Small networks with expected results from OpenCV's dnn module, recorded by ``make_opencv_expected.py``."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ IMAGE = (1, 4, 7, 6)
 
 @dataclass(frozen=True)
 class OpenCVCase:
-    """Layers after the inputs ``x0``, ``x1`` ...; blobs and inputs are random, the seed is the index in the list."""
+    """Layers after the inputs ``x0``, ``x1`` ... Blobs and inputs are random; the seed is the index in the list."""
 
     id: str
     layers: str
@@ -26,7 +26,7 @@ class OpenCVCase:
         return "".join(heads) + self.layers
 
     def arrays(self):
-        """The inputs, and the blobs by layer; variances, which come as third blobs or so, must be positive."""
+        """Inputs, and blobs by layer. Variances (the third blob or later) must be positive."""
         generator = np.random.default_rng([len(self.layers), *map(ord, self.id)])
         inputs = [(4 * generator.random(shape) - 2).astype(np.float32) for shape in self.inputs]
         blobs = {
@@ -75,7 +75,7 @@ CASES = [
             "pool: AVE global_pooling: true",
         ],
     ),
-    _one("lrn across", "LRN", "lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 }"),  # OpenCV does not read k
+    _one("lrn across", "LRN", "lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 }"),  # OpenCV ignores k
     _one("lrn within", "LRN", "lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }"),
     _one("inner product", "InnerProduct", "inner_product_param { num_output: 5 }", blobs=((5, 168), (5,))),
     _one("softmax", "Softmax"),

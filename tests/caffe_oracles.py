@@ -1,6 +1,6 @@
-"""Test oracles of Caffe layers: plain loops over elements in float64, from the published definitions.
+"""Test oracles of Caffe layers: scalar loops in float64, from the published definitions.
 
-Nothing here is shared with the converters: these are the expected values of their tests.
+They share no code with the converters.
 """
 
 import itertools
@@ -16,7 +16,7 @@ def places(*extents):
 
 
 def convolution(x, w, b, stride, pad, dilation, group):
-    """Any number of spatial axes; ``stride`` and the like have one number per axis."""
+    """Convolution with any number of spatial axes. ``stride`` and similar arguments have one number per axis."""
     kernel, spatial = w.shape[2:], x.shape[2:]
     out = [
         (n + 2 * p - (d * (k - 1) + 1)) // s + 1
@@ -35,7 +35,7 @@ def convolution(x, w, b, stride, pad, dilation, group):
 
 
 def deconvolution(x, w, b, stride, pad, dilation, group):
-    """Every input element adds its multiple of the kernel; ``w`` is [ic, oc / group, ...]."""
+    """Transposed convolution: every input element adds a multiple of the kernel; ``w`` is [ic, oc / group, ...]."""
     kernel, spatial = w.shape[2:], x.shape[2:]
     out = [
         s * (n - 1) + d * (k - 1) + 1 - 2 * p
@@ -69,7 +69,7 @@ def im2col(x, kernel, stride, pad, dilation):
 
 
 def pooling(x, method, kernel, stride, pad, is_ceil=True):
-    """The values, and for MAX the positions of the first maxima in their planes."""
+    """Pooling; for MAX also the index of the first maximum in its plane."""
     extents = []
     for n, k, s, p in zip(x.shape[2:], kernel, stride, pad, strict=True):
         steps = (n + 2 * p - k) / s
@@ -118,14 +118,14 @@ def lrn_across(x, size, alpha, beta, k):
 
 
 def lrn_within(x, size, alpha, beta):
-    """The mean of squares over the window, padding counted, as Caffe's inner average pooling has it."""
+    """Mean of squares over the window, padding counted, as in Caffe's within-channel LRN."""
     half = (size - 1) // 2
     mean, _ = pooling(x.astype(np.float64) ** 2, "AVE", (size, size), (1, 1), (half, half))
     return x / (1 + alpha * mean) ** beta
 
 
 def interp(x, size):
-    """Bilinear, corners on corners."""
+    """Bilinear resize with aligned corners."""
     height, width = x.shape[2:]
     y = np.zeros((*x.shape[:2], *size))
     for i, j in places(*size):
@@ -145,7 +145,7 @@ def sigmoid(x):
 
 
 def lstm(x, cont, w_x, b, w_h, static=None, w_static=None, hidden=None, memory=None):
-    """Gates in the order input, forget, output, candidate."""
+    """LSTM with gates in the order input, forget, output, candidate."""
     steps, batch = x.shape[:2]
     units = w_h.shape[1]
     h = np.zeros((batch, units)) if hidden is None else hidden.astype(np.float64).copy()
@@ -222,7 +222,7 @@ def psroi_pooling(x, rois, outputs, group, scale):
 
 
 def proposals(scores, deltas, info, stride, base, min_size, ratios, scales, before, after, threshold):
-    """Lists of boxes and scores, as Faster R-CNN's port to C++ walks over them."""
+    """Loops over lists of boxes and scores, as in the C++ implementation of Faster R-CNN."""
     anchors = []
     for ratio in ratios:
         w = round_away(math.sqrt(base * base / ratio))
@@ -289,7 +289,7 @@ def mvn(x, across_channels, normalize_variance, eps):
 
 
 def reorg(x, stride):
-    """Darknet reads its memory as [C / s^2, H * s, W * s] and writes [C, H, W], whatever the shapes say."""
+    """Darknet reads its memory as [C / s^2, H * s, W * s] and writes [C, H, W], whatever the declared shapes are."""
     batch, c, h, w = x.shape
     s = stride
     out = np.zeros((batch, c * h * w))

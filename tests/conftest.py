@@ -10,13 +10,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
-    """The folder of the checkout."""
+    """Root folder of the checkout."""
     return REPOSITORY
 
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    """The folder of public test models and images; a test that needs it is skipped where it is absent."""
+    """Folder of public test models and images. Tests that need it are skipped if it is missing."""
     named = os.environ.get("TPUCONVERT_TEST_DATA")
     root = Path(named) if named else REPOSITORY.parent / "shared" / "data"
     if not (root / "manifest.json").is_file():

@@ -1,4 +1,4 @@
-"""The operator set's contract (``tests/spec/*.yaml``) in terms of our definitions, for tests that compare the two."""
+"""The specification of the operator set (``tests/spec/*.yaml``) in terms of the package's definitions."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ def every_entry() -> list[Entry]:
 
 
 def dtype_rules() -> Entry:
-    """The named conditions of all files; the same name means the same everywhere."""
+    """The named conditions of all files. A name has the same meaning in all of them."""
     rules: Entry = {}
     for file in FILES:
         for name, rule in document(file)["dtype_rules"].items():
@@ -58,34 +58,34 @@ def table(entry: Entry, chip: Chip) -> Entry:
 
 
 def storage(dtype: str) -> DType:
-    """The data type that holds elements of a type of the contract."""
+    """The dtype that stores elements of a type of the contract."""
     return DType.UINT16 if dtype == "BFLOAT16" else DType(dtype)
 
 
-def defined() -> list[Entry]:
+def defined_entries() -> list[Entry]:
     """The entries that have a definition."""
     known = all_ops()
     return [entry for entry in every_entry() if entry["name"] in known]
 
 
-def undefined() -> list[str]:
+def undefined_names() -> list[str]:
     """Names of the entries that have none."""
     known = all_ops()
     return [entry["name"] for entry in every_entry() if entry["name"] not in known]
 
 
 def array(tensor: Entry) -> Array:
-    """A tensor of an example as an array."""
+    """A tensor of an example as a NumPy array."""
     if tensor["dtype"] == "BFLOAT16":
         words = np.array(tensor["data"], np.float32).view(np.uint32)
-        # Contract data are exact, or rounded to eight digits: the nearest word is what is meant.
+        # Contract data are exact or rounded to eight digits: take the nearest float.
         return ((words + 0x8000) >> 16).astype(np.uint16).reshape(tensor["shape"])
     dtype = DType(tensor["dtype"])
     return np.array(tensor["data"], dtype=dtype.numpy).reshape(tensor["shape"])
 
 
 def arguments(entry: Entry, example: Entry) -> list[Array | None]:
-    """The operands of an example in declaration order, None for absent ones that others follow."""
+    """Operands of an example in declaration order. Absent ones before the last are None."""
     values: list[Array | None] = []
     for operand in entry["inputs"]:
         given = example["inputs"].get(operand["name"])
@@ -115,7 +115,7 @@ def results(entry: Entry, example: Entry) -> dict[str, Array]:
 
 
 def build(entry: Entry, given: dict[str, Any], out_dtype: DType | None = None) -> Op:
-    """The definition with the parameters of an example; ``out_dtype`` is used where the result type is free."""
+    """The definition with the parameters of an example. ``out_dtype`` is used where the result dtype is a parameter."""
     definition = all_ops()[entry["name"]]
     values = {}
     for parameter in entry["params"]:
@@ -132,7 +132,7 @@ def names_of(definition: type[Op]) -> list[str]:
 
 
 def field_value(definition: type[Op], parameter: Entry, value: Any) -> Any:
-    """A parameter value of the contract as the definition takes it."""
+    """Convert a parameter value of the contract to the type of the definition's field."""
     if isinstance(value, dict) and "value" in value:
         return Scalar(DType(value["dtype"]), value["value"])
     if parameter["type"] == "Scalar":
@@ -144,7 +144,7 @@ def field_value(definition: type[Op], parameter: Entry, value: Any) -> Any:
 
 
 def enum_of(definition: type[Op], field: str) -> Any:
-    """The enumeration that a field is declared with."""
+    """The enumeration in the declaration of a field."""
     hint = typing.get_type_hints(definition)[field]
     return next((part for part in typing.get_args(hint) if part is not type(None)), hint)
 

@@ -1,4 +1,4 @@
-"""Models of the data set in the forms that the native engine runs, for tests that go through all of them."""
+"""Converted models of the data set in the variants that the native engine supports."""
 
 import json
 import os
@@ -16,7 +16,7 @@ FEEDS = 2
 
 
 def names() -> list[str]:
-    """Models of the manifest, if it is there when tests are collected."""
+    """Names of the models in the manifest, or none if the data set is missing at test collection."""
     named = os.environ.get("TPUCONVERT_TEST_DATA")
     root = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
     manifest = root / "manifest.json"
@@ -28,12 +28,12 @@ def is_quantized(entry) -> bool:
     return any("quantization" in item for item in (*entry["inputs"], *entry["outputs"])) or "qlinear" in entry["id"]
 
 
-def converted(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model, list[dict[str, Array]]]:
-    """The model as its source is (``source``, ``float``) or quantized (``int8``), and samples."""
+def convert_model(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model, list[dict[str, Array]]]:
+    """The model as in its source (``source``, ``float``) or quantized (``int8``), with samples."""
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     shapes = input_shapes(entry)
-    # The data set has the names of the tensors, which may differ from those of a TFLite signature; the order is equal.
+    # The data set has tensor names, which may differ from those of a TFLite signature; the order is equal.
     ports = load_source(source, weights, Options(input_shapes=dict(shapes or {}))).input_ports
     inputs = [port.name for port in ports]
     feeds = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(root, entry)]

@@ -1,4 +1,4 @@
-"""Float graphs on the native engine: the same bytes on every instruction set and for every number of threads."""
+"""Float graphs on the native engine: equal bytes on every instruction set and for every number of threads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 THREADS = (1, 2, 4)
 ROUNDING = 2.0**-24
-"""Largest relative error of one rounding to binary32."""
+"""Relative error bound of one rounding to float32."""
 
 
 def evaluate(node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
-    """A node by its reference."""
+    """Result of a node from its reference."""
     return node.op.evaluate(*arrays, chip=Chip.BM1686)
 
 
@@ -70,7 +70,7 @@ def run(graph: Graph, feeds: Sequence[Array], *, steps: int | None = None) -> li
 
 
 def check_exact(graph: Graph, feeds: Sequence[Array], *, steps: int | None = None) -> None:
-    """Results have the bytes of the references; NaN is NaN."""
+    """Results are bit-equal to those of the references; NaN equals NaN."""
     for found, wanted in zip(run(graph, feeds, steps=steps), references(graph, feeds), strict=True):
         assert found.shape == wanted.shape
         is_nan = np.isnan(wanted)
@@ -79,7 +79,7 @@ def check_exact(graph: Graph, feeds: Sequence[Array], *, steps: int | None = Non
 
 
 def check_close(graph: Graph, feeds: Sequence[Array], bound: Array | float, *, steps: int | None = None) -> None:
-    """The first result is as near to that of the references as ``bound`` says, element by element."""
+    """The first result differs from that of the references by at most ``bound``, element by element."""
     (found, *_), (wanted, *_) = run(graph, feeds, steps=steps), references(graph, feeds)
     assert found.shape == wanted.shape
     error = np.abs(found.astype(np.float64) - wanted)

@@ -22,11 +22,11 @@ from tpuconvert.schema.ops.selection import SelectType
 from tpuconvert.schema.types import F16, F32, I32, Array, Scalar
 
 EXACT = 0.0
-"""One IEEE operation, or none."""
+"""No tolerance: at most one IEEE operation, which rounds correctly."""
 TWO_ULP = 2.4e-7
-"""Functions that are evaluated in binary64 here and in binary32 there."""
+"""Functions evaluated in float64 here and in float32 by the reference."""
 SUMS = 1e-5
-"""Sums in binary64 here and in binary32 there; part of the largest result."""
+"""Sums in float64 here and in float32 by the reference; relative to the largest result."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ def checks(*names: str) -> Callable[[Checks], Checks]:
 
 
 def onnx(op_type: str, *inputs: Array | None, count: int = 1, opset: int = 19, **attributes: Any) -> Any:
-    """One ONNX node; the only result, or a list of ``count`` results."""
+    """Evaluate one ONNX node; return its only result, or a list of ``count`` results."""
     names = ["" if array is None else f"x{index}" for index, array in enumerate(inputs)]
     feeds = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
     outputs = [f"y{index}" for index in range(count)]
@@ -78,7 +78,7 @@ def real(rng: np.random.Generator, *shape: int) -> Array:
 
 
 def few(rng: np.random.Generator, *shape: int) -> Array:
-    """Numbers of which many are equal."""
+    """Numbers with many duplicates."""
     return rng.integers(-2, 3, shape).astype(np.float32)
 
 
@@ -113,12 +113,12 @@ def binary_with_number(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 
 @checks(*(f"stride_{name}" for name in BINARY), *(f"stride_{name}_offset" for name in BINARY))
-def sampled(name: str, rng: np.random.Generator) -> Iterator[Check]:
+def sampling_checks(name: str, rng: np.random.Generator) -> Iterator[Check]:
     a, b = real(rng, 4, 5, 7), real(rng, 1, 5, 7)
     stride, offset = (2, 3, 1), (1, 2, 4) if name.endswith("offset") else (0, 0, 0)
     given = {"offset": offset} if name.endswith("offset") else {}
-    first = cut(a, offset, a.shape, stride)
-    second = cut(b, (0, *offset[1:]), b.shape, (1, *stride[1:]))
+    first = slice_axes(a, offset, a.shape, stride)
+    second = slice_axes(b, (0, *offset[1:]), b.shape, (1, *stride[1:]))
     expected = onnx(BINARY[name.split("_")[1]], first, second)
     yield Check(make(name, stride=stride, **given), [a, b], [expected])
 
@@ -127,10 +127,10 @@ def sampled(name: str, rng: np.random.Generator) -> Iterator[Check]:
 def sampled_copy(name: str, rng: np.random.Generator) -> Iterator[Check]:
     x, stride, offset = real(rng, 4, 5, 7), (3, 2, 1), (1, 0, 4) if name.endswith("offset") else (0, 0, 0)
     given = {"offset": offset} if name.endswith("offset") else {}
-    yield Check(make(name, stride=stride, **given), [x], [cut(x, offset, x.shape, stride)])
+    yield Check(make(name, stride=stride, **given), [x], [slice_axes(x, offset, x.shape, stride)])
 
 
-def cut(x: Array, start: Any, end: Any, step: Any) -> Array:
+def slice_axes(x: Array, start: Any, end: Any, step: Any) -> Array:
     axes = int64(*range(x.ndim))
     result: Array = onnx("Slice", x, int64(*start), int64(*end), axes, int64(*step))
     return result
@@ -214,7 +214,7 @@ def activation(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 
 def half_away(x: Array) -> Array:
-    """Floor of the magnitude plus 1/2, because ONNX rounds ties to even."""
+    """Floor of the magnitude plus 1/2; ONNX Round cannot be used, because it rounds ties to even."""
     magnitude = onnx("Floor", onnx("Add", onnx("Abs", x), number(0.5)))
     result: Array = onnx("Add", onnx("Mul", onnx("Sign", x), magnitude), number(0))
     return result
@@ -241,7 +241,7 @@ def cast(name: str, rng: np.random.Generator) -> Iterator[Check]:
     yield Check(make(name, out_dtype=F32), [half], [onnx("Cast", half, to=TensorProto.FLOAT)])
     y = real(rng, 50)
     yield Check(make(name, out_dtype=F16), [y], [onnx("Cast", y, to=TensorProto.FLOAT16)])
-    # ONNX cuts the fraction off: whole numbers only.
+    # ONNX truncates the fraction: test integers only.
     whole = np.rint(y)
     yield Check(make(name, out_dtype=I32), [whole], [onnx("Cast", whole, to=TensorProto.INT32)])
 
@@ -279,7 +279,7 @@ def deconv(name: str, rng: np.random.Generator) -> Iterator[Check]:
             "groups": groups, "stride_h": stride, "stride_w": stride,
             "pad_h_t": pads[0], "pad_w_l": pads[1], "pad_h_b": pads[2], "pad_w_r": pads[3],
         }  # fmt: skip
-        # The grouped form of the reference implementation fails for more than one output per group.
+        # The reference implementation fails for grouped deconv with more than one output per group.
         parts = zip(*(np.split(array, groups, axis) for array, axis in ((x, 1), (w, 0), (b, 0))), strict=True)
         results = [onnx("ConvTranspose", *part, strides=[stride] * 2, pads=pads) for part in parts]
         expected = np.concatenate(results, axis=1)
@@ -396,7 +396,7 @@ def tile(name: str, rng: np.random.Generator) -> Iterator[Check]:
 @checks("extract", "extract_v2")
 def extract(name: str, rng: np.random.Generator) -> Iterator[Check]:
     x, limits = real(rng, 5, 6, 7), ((1, 0, 2), (5, 6, 7), (2, 1, 3))
-    expected = cut(x, *limits)
+    expected = slice_axes(x, *limits)
     if name == "extract_v2":
         yield Check(make(name), [x, *(np.array(values, np.int32) for values in limits)], [expected])
     else:
@@ -450,7 +450,7 @@ def index_select(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 
 @checks("number_like", "sequence_gen", "shape_fetch")
-def generated(name: str, rng: np.random.Generator) -> Iterator[Check]:
+def generation_checks(name: str, rng: np.random.Generator) -> Iterator[Check]:
     x = real(rng, 3, 2, 4)
     if name == "shape_fetch":
         expected = onnx("Shape", x, start=1, end=3).astype(np.int32)
@@ -478,7 +478,7 @@ def arg(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 
 @checks("topk", "sort", "argsort")
-def ordered(name: str, rng: np.random.Generator) -> Iterator[Check]:
+def ordering_checks(name: str, rng: np.random.Generator) -> Iterator[Check]:
     for axis in (0, 1, -1):
         for descending in (True, False):
             x = real(rng, 4, 5, 6)
@@ -509,7 +509,7 @@ def suppression(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 
 @checks("dequant_int_to_fp32")
-def dequantized(name: str, rng: np.random.Generator) -> Iterator[Check]:
+def dequantization_checks(name: str, rng: np.random.Generator) -> Iterator[Check]:
     x = rng.integers(0, 256, (3, 50)).astype(np.uint8)
     expected = onnx("DequantizeLinear", x, number(0.1), np.array(131, np.uint8))
     yield Check(make(name, scale_val=0.1, offset_val=131), [x], [expected])
@@ -531,7 +531,7 @@ def moved_slices(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 @checks("space_to_batch", "space_to_batch_v2", "batch_to_space", "batch_to_space_v2")
 def blocks(name: str, rng: np.random.Generator) -> Iterator[Check]:
-    """The blocks of ONNX go to the channels: the batch takes their place for the time being."""
+    """ONNX moves blocks to channels, and this operator to the batch: exchange the two axes before and after."""
     plane, offsets = real(rng, 3, 1, 4, 6), np.zeros(4, np.int32)
     deep = onnx("SpaceToDepth", onnx("Transpose", plane, perm=[1, 0, 2, 3]), blocksize=2)
     batched = onnx("Transpose", deep, perm=[1, 0, 2, 3])
@@ -544,4 +544,4 @@ def blocks(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 
 BY_PYTHON = ("requant_fp32_to_int", "softmax_int", "hw_avg", "hw_mul")
-"""ONNX has nothing like these; every float step of theirs is part of the integer contract, which the oracles have."""
+"""ONNX has no equivalent. Each float step is part of the integer specification, which the integer oracles test."""

@@ -1,4 +1,4 @@
-"""One command line or more for every command that prints JSON, on the bundled example."""
+"""Command lines for every command that prints JSON, on the bundled example."""
 
 import shutil
 from pathlib import Path
@@ -52,7 +52,7 @@ CALLS: dict[str, list[list[str]]] = {
     "passes": [["passes"]],
     "demo": [["demo", "-o", "demo"]],
 }
-"""In an order in which later calls find the files of earlier ones."""
+"""Later calls read files that earlier ones write, so the order matters."""
 
 MANIFEST = """
 models:
@@ -89,7 +89,7 @@ class Swish(tc.Op):
 
 
 def prepare(digits: Path) -> None:
-    """Put what the calls read into the working folder."""
+    """Write the files that the calls read to the working folder."""
     from PIL import Image
 
     for name in ("digits.onnx", "digits.tflite", "digits.prototxt", "calibration.npz"):

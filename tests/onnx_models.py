@@ -1,4 +1,4 @@
-"""Small ONNX models for tests, and the two ways to run them: ours and the reference evaluator of the onnx package."""
+"""Small ONNX models for tests, run by tpuconvert and by the reference evaluator of the onnx package."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,12 +47,12 @@ def model(
 
 
 def one(op: str, *inputs: str, outputs: Sequence[str] = ("y",), **attributes: Any) -> NodeProto:
-    """A node named like its operator."""
+    """A node with the name of its operator."""
     return helper.make_node(op, list(inputs), list(outputs), name=f"the_{op}", **attributes)
 
 
-def saved(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
-    """Write a model."""
+def save_model(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
+    """Write a model to a file."""
     path = folder / name
     path.write_bytes(proto.SerializeToString())
     return path
@@ -60,7 +60,7 @@ def saved(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Pat
 
 def graph_of(proto: onnx.ModelProto, folder: Path, **options: Any) -> Graph:
     """Import a model."""
-    graph = load(saved(proto, folder), **options)
+    graph = load(save_model(proto, folder), **options)
     graph.validate()
     return graph
 
@@ -72,16 +72,18 @@ def ops(graph: Graph) -> list[str]:
 
 def ours(proto: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path, **options: Any) -> dict[str, Array]:
     """Import and run a model."""
-    with Session(graph_of(proto, folder, **options), threads=1) as session:  # thousands of them: no threads to start
+    with Session(
+        graph_of(proto, folder, **options), threads=1
+    ) as session:  # no threads: there are thousands of small models
         return session.run(feeds)
 
 
 def assert_converts(
     proto: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path, atol: float = 2e-6, rtol: float = 2e-5
 ) -> None:
-    """Results, types and shapes as those of the reference evaluator.
+    """Check that results, types and shapes equal those of the reference evaluator.
 
-    The tolerance is that of FLOAT32 sums taken in another order.
+    The tolerance covers float32 sums in a different order.
     """
     names = [value.name for value in proto.graph.output]
     expected = ReferenceEvaluator(proto).run(names, dict(feeds))

@@ -1,4 +1,4 @@
-"""Expected results of an ONNX model: by onnxruntime, or by the reference evaluator where onnxruntime has no kernel."""
+"""Expected results of an ONNX model from onnxruntime, or from the reference evaluator if onnxruntime has no kernel."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ from onnx_models import ours
 from tpuconvert.schema.types import Array
 
 NEWEST_OPSET = 26
-"""The newest that the oldest onnxruntime wanted here reads without a warning."""
+"""The newest opset that the oldest supported onnxruntime reads without a warning."""
 
 
-def expected(proto: onnx.ModelProto, feeds: Mapping[str, Array], *, differs: str = "") -> list[Array]:
-    """Results in the order of the model's outputs; with a reason not to ask onnxruntime those of the evaluator."""
+def expected_results(proto: onnx.ModelProto, feeds: Mapping[str, Array], *, differs: str = "") -> list[Array]:
+    """Results in the order of the model's outputs. With a reason in ``differs``, the evaluator is used."""
     names = [value.name for value in proto.graph.output]
     results = None if differs else _by_onnxruntime(proto, feeds, names)
     if results is None:
@@ -24,7 +24,7 @@ def expected(proto: onnx.ModelProto, feeds: Mapping[str, Array], *, differs: str
 
 
 def _by_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array] | None:
-    """None where the engine does not take the model, for which its errors have no common class."""
+    """Results of onnxruntime, or None if it rejects the model. Its exceptions have no common base class."""
     import onnxruntime as engine
 
     settings = engine.SessionOptions()
@@ -34,7 +34,7 @@ def _by_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, Array], names: S
     untyped = onnx.ModelProto()
     untyped.CopyFrom(proto)
     for value in untyped.graph.output:
-        value.ClearField("type")  # it infers them
+        value.ClearField("type")  # onnxruntime infers them
     try:
         session = engine.InferenceSession(untyped.SerializeToString(), settings, providers=["CPUExecutionProvider"])
         found: list[Array] = session.run(list(names), dict(feeds))
@@ -54,7 +54,7 @@ def assert_same(
 ) -> None:
     """Our results, their types and shapes, as those of the other engine; the tolerance is that of other sums."""
     found = ours(proto, feeds, folder)
-    for value, want in zip(proto.graph.output, expected(proto, feeds, differs=differs), strict=True):
+    for value, want in zip(proto.graph.output, expected_results(proto, feeds, differs=differs), strict=True):
         got = found[value.name]
         assert (got.shape, got.dtype) == (want.shape, want.dtype), value.name
         np.testing.assert_allclose(got.astype(float), want.astype(float), atol=atol, rtol=rtol, err_msg=value.name)

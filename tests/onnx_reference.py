@@ -1,4 +1,4 @@
-"""One ONNX operator as the reference implementation of the onnx package computes it."""
+"""Evaluate one ONNX operator with the reference implementation of the onnx package."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tpuconvert.schema.types import Array
 
 
 def run_node(op_type: str, inputs: list[Array | None], opset: int = 19, **attributes: Any) -> Array:
-    """The first result; None is an absent input."""
+    """The first result. None is an absent input."""
     names = ["" if array is None else f"x{index}" for index, array in enumerate(inputs)]
     feeds = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
     graph = helper.make_graph(

@@ -52,7 +52,7 @@ def type_of(array: Array) -> TensorType:
 
 @dataclass
 class Case:
-    """Operands of an operator and its expected results, which come from the note, never from the operator."""
+    """Operands of an operator and its expected results. The note states their origin, which is never the operator."""
 
     op: Op
     inputs: list[Array | None]
@@ -78,7 +78,7 @@ class Case:
                 assert equal_bits(result, expected), f"{self} on {chip.value}: {result} instead of {expected}"
 
     def check_in_model(self, folder: Path) -> None:
-        """Write a graph with the operator to a file, read it, and run it: the attributes and the result stay."""
+        """Write a graph with the operator to a file, read it, and run it: attributes and results are preserved."""
         graph = Graph(self.op.name)
         arrays = {f"x{number}": array for number, array in enumerate(self.inputs) if array is not None}
         values = {name: graph.input(name, type_of(array)) for name, array in arrays.items()}
@@ -96,7 +96,7 @@ class Case:
 
 @dataclass
 class Use:
-    """An operator with operands that it takes."""
+    """An operator with valid operands."""
 
     op: Op
     inputs: list[Array | None]
@@ -107,7 +107,7 @@ class Use:
 
 
 def equal_bits(first: Array, second: Array) -> bool:
-    """Same bytes, except that every NaN is as good as another."""
+    """Compare bytes; all NaN payloads are equal."""
     if first.dtype.kind == "f":
         nan = np.isnan(first)
         if not np.array_equal(nan, np.isnan(second)):
@@ -136,9 +136,9 @@ def all_cases() -> list[Case]:
 
 @functools.cache
 def all_uses() -> list[Use]:
-    """The operands of every case and of every example of the contract, each operator at least once."""
+    """Operands of every case and every example of the contract. Each operator occurs at least once."""
     uses = [Use(case.op, case.inputs, str(case)) for case in all_cases()]
-    for entry in contract.defined():
+    for entry in contract.defined_entries():
         for example in entry["examples"]:
             first = next(iter(contract.results(entry, example).values()))
             op = contract.build(entry, example["params"], DType.of(first.dtype))

@@ -1,4 +1,4 @@
-"""Plain Python integers, one element at a time: what the vectorised integer operators are compared with."""
+"""Scalar implementations with Python integers, with which the vectorized integer operators are compared."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.schema.types import Array, DType
 
 
-def saturated(value: int, dtype: DType) -> int:
+def saturate(value: int, dtype: DType) -> int:
     return min(max(value, dtype.min), dtype.max)
 
 
@@ -28,7 +28,7 @@ def nearest_int32(value: float) -> int:
         return 0
     if math.isinf(value):
         return DType.INT32.max if value > 0 else DType.INT32.min
-    return saturated(half_away(Fraction(value)), DType.INT32)
+    return saturate(half_away(Fraction(value)), DType.INT32)
 
 
 def rrs(value: int, shift: int) -> int:
@@ -47,7 +47,7 @@ def convolution(
     w_zero: Callable[[int], int] = lambda channel: 0,
     pad_value: Callable[[int], int] | None = None,
 ) -> list[tuple[tuple[int, int, int, int], int]]:
-    """Position and exact value of every element; zero points by input and output channel; pads as top, left, ..."""
+    """Index and exact value of every element. Zero points are per input and output channel; pads are top, left, ..."""
     images, _, height, width = x.shape
     outputs, inputs, kh, kw = w.shape
     rows = (height + pads[0] + pads[2] - dilations[0] * (kh - 1) - 1) // strides[0] + 1
@@ -77,7 +77,7 @@ def transposed_convolution(
     x_zero: Callable[[int], int] = lambda channel: 0,
     w_zero: Callable[[int], int] = lambda channel: 0,
 ) -> dict[tuple[int, int, int, int], int]:
-    """Exact value by position; pads as top, left, bottom, right."""
+    """Exact value by index; pads are top, left, bottom, right."""
     images, channels, height, width = x.shape
     _, outputs, kh, kw = w.shape
     rows = (height - 1) * strides[0] + dilations[0] * (kh - 1) + 1 - pads[0] - pads[2]
@@ -92,7 +92,7 @@ def transposed_convolution(
 
 
 def random_integers(rng: np.random.Generator, dtype: DType, shape: Sequence[int], extreme: bool = False) -> Array:
-    """Data over the whole range of a type, or only its two ends."""
+    """Random data over the whole range of a dtype, or only its two limits."""
     if extreme:
         return rng.choice(np.array([dtype.min, dtype.max], dtype.numpy), shape)
     return rng.integers(dtype.min, dtype.max, shape, endpoint=True).astype(dtype.numpy)
@@ -111,22 +111,22 @@ def quantized_mode(
     if mode != 2:
         n = 1 - e if s <= 1 else 0
     if mode == 0:
-        r = saturated(rrs(saturated(total + (bias or 0), i32), n), out)
+        r = saturate(rrs(saturate(total + (bias or 0), i32), n), out)
         remainder = f32(float(s) * 2.0**n)
         if remainder != 1:
-            # Where the product leaves binary32, any large multiplier saturates as well.
-            r = saturated(rrs(r * min(int(float(remainder) * 128), 1 << 100), 7), out)
+            # If the product overflows float32, any large multiplier saturates as well.
+            r = saturate(rrs(r * min(int(float(remainder) * 128), 1 << 100), 7), out)
         return r
     if mode == 1:
         late = isinstance(bias, (np.float32, np.int32))
-        r = saturated(rrs(saturated(total + (0 if late or bias is None else bias), i32), n), i16)
+        r = saturate(rrs(saturate(total + (0 if late or bias is None else bias), i32), n), i16)
         t = f32(math.ldexp(float(f32(r) * s), n))
         if late:
             t = f32(t + f32(f32(bias) * s))
-        return saturated(nearest_int32(float(t)), out)
-    part1 = saturated(rrs(saturated(total, i32), n), i16)
-    part2 = saturated(rrs(saturated(zero_total, i32), n), i16)
-    r = saturated(part1 - part2, i16)
+        return saturate(nearest_int32(float(t)), out)
+    part1 = saturate(rrs(saturate(total, i32), n), i16)
+    part2 = saturate(rrs(saturate(zero_total, i32), n), i16)
+    r = saturate(part1 - part2, i16)
     t = f32(math.ldexp(float(f32(r) * s), n))
     t = f32(t + f32(f32(bias) * s))
-    return saturated(nearest_int32(float(t)) + offset, out)
+    return saturate(nearest_int32(float(t)) + offset, out)

@@ -1,4 +1,4 @@
-"""The pages of docs/contributing, followed in a copy of the repository.
+"""The pages of docs/contributing, executed in a copy of the repository.
 
 A block of Python or C++ that begins with a comment ``# path/of/file.py`` is that file. Blocks in ``bash`` are commands.
 No other file is edited.
@@ -20,11 +20,11 @@ PAGES = ROOT / "docs" / "contributing"
 FOLDERS = ("converter", "examples", "frontends", "optimizer", "runtime", "schema", "tests", "tools", "docs")
 FILES = ("setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 LOOP_SECONDS = 10
-"""CPU time of one test command: what a developer waits for on an idle machine."""
+"""Limit of the CPU time of one test command: the waiting time of a developer on an idle machine."""
 
 
 class Page:
-    """Files and commands of a page, by the heading that they are under."""
+    """Files and commands of a page, by their heading."""
 
     def __init__(self, name: str) -> None:
         self.text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ class Page:
 
 
 class Copy:
-    """A copy of the repository that is imported instead of the repository."""
+    """A copy of the repository that is imported instead of the original."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -63,14 +63,14 @@ class Copy:
             (self.root / name).write_text(text, encoding="utf-8")
 
     def restore(self) -> None:
-        """Undo every change since the copy."""
+        """Undo every change to the copy."""
         for name, data in self.content().items():
             if name not in self.original:
                 (self.root / name).unlink()
             elif self.original[name] != data:
                 (self.root / name).write_bytes(self.original[name])
 
-    def changed(self) -> set[str]:
+    def changed_files(self) -> set[str]:
         content = self.content()
         return {name for name in {*content, *self.original} if content.get(name) != self.original.get(name)}
 
@@ -82,7 +82,7 @@ class Copy:
         }
 
     def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the page with the programs of the environment that runs the tests."""
+        """Run a command of the page in the environment that runs the tests."""
         view = [sys.executable, "tools/package_view.py", "build/view"]  # as an editable install
         subprocess.run(view, cwd=self.root, check=True, capture_output=True)
         words = command.split()
@@ -117,17 +117,17 @@ def follow(copy: Copy, page: Page) -> list[str]:
         seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
         assert seconds < LOOP_SECONDS, f"{command} takes {seconds:.1f} s"
         outputs.append(done.stdout)
-    assert copy.changed() == set(page.files)
+    assert copy.changed_files() == set(page.files)
     return outputs
 
 
-def passed(output: str) -> int:
+def passed_count(output: str) -> int:
     found = re.search(r"(\d+) passed", output)
     return int(found[1]) if found else 0
 
 
 def stale_pages(copy: Copy, page: Page) -> dict[str, str]:
-    """Messages of the generators of a page, by command."""
+    """Messages of the generator commands of a page, by command."""
     checks = {command: copy.run(f"{command} --check") for command in page.generators()}
     return {command: done.stderr for command, done in checks.items() if done.returncode}
 
@@ -143,7 +143,7 @@ def test_operator_page(copy: Copy) -> None:
     page = Page("operator")
     definition, tests = page.files
     [output] = follow(copy, page)
-    assert passed(output) == 3 * 2 + 1  # three cases by the definition and in a model, and the test of the file
+    assert passed_count(output) == 3 * 2 + 1  # three cases by the definition and in a model, and the test of the file
 
     copy.root.joinpath(tests).unlink()  # the forgotten step
     forgotten = copy.run(".venv/bin/pytest tests/test_all_ops.py -k soft_shrink")
@@ -151,7 +151,7 @@ def test_operator_page(copy: Copy) -> None:
 
     for command in page.generators():  # they also cure pages that were stale before
         assert copy.run(command).returncode == 0, command
-    generated = copy.changed() - {definition}
+    generated = copy.changed_files() - {definition}
     assert generated >= {"docs/operators/soft_shrink.md", "docs/operators/index.md", "README.md"}
     explained = copy.run(".venv/bin/python -m tpuconvert ops soft_shrink --chip bm1686")
     assert explained.returncode == 0, explained.stderr
@@ -229,20 +229,20 @@ assert "lut" in integers and not {"soft_shrink", "permute"} & set(integers), int
 
 
 def test_an_operator_and_its_converter_are_all_that_a_quantized_network_needs(copy: Copy) -> None:
-    """From its definition alone a new operator gets its INT8 form, its tiling, its optimizations and its execution."""
+    """The definition alone is sufficient for the INT8 form, tiling, optimization and execution of a new operator."""
     definition = next(iter(Page("operator").files.items()))
     files = dict([definition, ("frontends/onnx/soft_shrink.py", CONVERTER)])
     copy.write(files)
     copy.root.joinpath("build", "end_to_end.py").write_text(END_TO_END, encoding="utf-8")
     done = copy.run(".venv/bin/python build/end_to_end.py")
     assert done.returncode == 0, done.stderr
-    assert copy.changed() == set(files)
+    assert copy.changed_files() == set(files)
 
 
 def test_converter_page(copy: Copy) -> None:
     page = Page("converter")
     outputs = follow(copy, page)
-    assert [passed(output) for output in outputs] == [1, 1, 1]
+    assert [passed_count(output) for output in outputs] == [1, 1, 1]
     stale = stale_pages(copy, page)
     assert set(stale) == set(page.generators())
     assert all(f"run {command.removeprefix('.venv/bin/')}" in message for command, message in stale.items())
@@ -252,7 +252,7 @@ def test_rule_page(copy: Copy) -> None:
     page = Page("rule")
     _, pattern = page.files
     [output] = follow(copy, page)
-    assert passed(output) >= 2
+    assert passed_count(output) >= 2
     copy.root.joinpath(pattern).unlink()  # the forgotten step
     forgotten = copy.run(".venv/bin/pytest tests/optimizer/test_every_rule.py -k has_a_pattern")
     assert "remove_negation_before_cos" in forgotten.stdout
@@ -275,7 +275,7 @@ def test_kernel_page(copy: Copy) -> None:
     [library] = copy.root.glob("build/native/_native*.so")
     done = copy.run(test, TPUCONVERT_NATIVE_LIBRARY=str(library))
     assert done.returncode == 0, done.stdout
-    assert passed(done.stdout) == 3
+    assert passed_count(done.stdout) == 3
 
     copy.root.joinpath("runtime/native/plan_soft_shrink.py").unlink()  # the forgotten step
     command = ".venv/bin/pytest tests/runtime/native/test_kernel_table.py -k named_by_a_matcher"

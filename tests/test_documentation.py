@@ -1,4 +1,4 @@
-"""Every example of README.md and docs/ runs, tables are up to date, and the first commands are the promised ones."""
+"""Every example of README.md and docs/ runs, tables are up to date, and the README begins with its make targets."""
 
 import os
 import re
@@ -32,7 +32,7 @@ EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(page
 
 @pytest.fixture(scope="module")
 def folders(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """A folder per page with what its examples expect to find: examples/, and for the README a network."""
+    """A folder per page with the files that its examples read: examples/, and for the README a network."""
     made = {page: tmp_path_factory.mktemp(page.stem) for page in PAGES}
     for folder in made.values():
         (folder / "examples").symlink_to(repository / "examples", target_is_directory=True)
@@ -58,7 +58,7 @@ def folder(folders: dict[Path, Path]) -> Path:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("page", "number"), EXAMPLES, ids=[f"{page.stem}-{number}" for page, number in EXAMPLES])
 def test_example_runs(page: Path, number: int, folders: dict[Path, Path]) -> None:
-    """In the order of the page: later examples use the files of earlier ones."""
+    """Run in the order of the page: later examples use the files of earlier ones."""
     folder = folders[page]
     language, text = blocks(page)[number]
     named = re.match(r"# (\w+\.py)\n", text)
@@ -72,7 +72,7 @@ def test_example_runs(page: Path, number: int, folders: dict[Path, Path]) -> Non
 
 
 def test_the_custom_operator_computes_what_it_says(folder: Path) -> None:
-    """After the examples above: the model with the plugin's operator, against the formula."""
+    """Runs after the examples above: the model with the plugin's operator, compared with the formula."""
     code = """
 import numpy as np, tpuconvert as tc
 from tpuconvert.plugins import load_plugins

@@ -1,4 +1,4 @@
-"""Imports: absolute, in one direction, and light until something is used."""
+"""Imports: absolute, acyclic between folders, and deferred for slow libraries."""
 
 import ast
 import graphlib

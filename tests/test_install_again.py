@@ -1,4 +1,4 @@
-"""Installing from a checkout in which something was built before."""
+"""Repeated installation from a checkout that contains the files of an earlier build."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ project(small LANGUAGES CXX)
 add_library(_native MODULE small.cpp)
 set_target_properties(_native PROPERTIES PREFIX "" SUFFIX ".so")
 """
-"""Placeholder for the engine, whose compilation takes minutes; the handling of its folder does not depend on it."""
+"""Placeholder for the native engine, whose compilation takes minutes. Its folder is handled in the same way."""
 
 GONE = "/nonexistent/pip-build-env/overlay/bin"
 
@@ -30,7 +30,7 @@ CMAKE_CACHE_MAJOR_VERSION:INTERNAL=3
 
 @pytest.fixture
 def checkout(repository: Path, tmp_path: Path) -> Path:
-    """The files of the repository that decide what is installed, with a small engine."""
+    """The files of the repository that determine the installation, with a small engine."""
     if os.name == "nt" or not shutil.which("c++"):
         pytest.skip("needs a C++ compiler, and names of shared libraries as on Linux")
     copy = tmp_path / "checkout"
@@ -48,7 +48,7 @@ def checkout(repository: Path, tmp_path: Path) -> Path:
 
 
 def wheel(checkout: Path, target: Path, *options: str) -> list[str]:
-    """Names of the files in a wheel that pip makes of the checkout."""
+    """File names in the wheel that pip builds from the checkout."""
     target.mkdir()
     command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", *options, "-w", str(target), str(checkout)]
     done = subprocess.run(command, cwd=target, capture_output=True, text=True)
@@ -61,7 +61,7 @@ def wheel(checkout: Path, target: Path, *options: str) -> list[str]:
 
 
 TAG = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
-"""Part of the names of the folders that setuptools makes in ``build``."""
+"""Common part of the folder names that setuptools creates in ``build``."""
 
 
 def test_install_where_the_cmake_cache_names_deleted_tools(checkout: Path, tmp_path: Path) -> None:

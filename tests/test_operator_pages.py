@@ -1,4 +1,4 @@
-"""The pages of the operators are what the definitions say, and readable."""
+"""The operator pages match the definitions and are valid Markdown."""
 
 import inspect
 import re
@@ -59,7 +59,7 @@ def test_page_is_sound(page: Path) -> None:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
             slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
             assert anchor in [*slugs, *explicit]
-    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):  # every row of a table has as many cells
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):  # every row of a table has the same number of cells
         assert len({len(re.split(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1, block
     assert not re.search(r"\bD-[A-Z]+-\d", text), "a decision number says nothing here"
     assert "  \n" not in text
@@ -67,7 +67,7 @@ def test_page_is_sound(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page_renders_as_it_is_meant(page: Path) -> None:
-    """No formula becomes emphasis or a tag, no name loses a character, every table is one."""
+    """Formulas contain no accidental emphasis or tags, names are complete, and every table is rendered."""
     text = page.read_text(encoding="utf-8")
     rendered = MarkdownIt("commonmark").enable("table").render(text)
     words = re.sub(r"<[^>]+>", "", rendered)
@@ -92,7 +92,7 @@ def test_description_is_complete(definition: type[Op]) -> None:
     "entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined() if entry["examples"]]
 )
 def test_example_has_the_results_of_the_contract(entry: contract.Entry) -> None:
-    """The numbers that the notes show are those of one of the contract's examples, as far as they are shown."""
+    """The numbers in the notes are those of one of the contract's examples, apart from truncation."""
     lines = operator_notes()[entry["name"]]["example"]
     begin = next(number for number, line in enumerate(lines) if line.startswith("gives"))
     end = next((n for n, line in enumerate(lines) if n > begin and line.startswith(("gives", "note:"))), len(lines))
@@ -206,4 +206,4 @@ def test_values(value: object, text: str) -> None:
     ],
 )
 def test_markdown(text: str, markdown: str) -> None:
-    assert operator_pages._marked(text) == markdown
+    assert operator_pages._mark_code(text) == markdown

@@ -1,6 +1,6 @@
-"""No module outside ``schema/ops`` keeps a list of operators: facts about operators are declared in their definitions.
+"""No module outside ``schema/ops`` contains a list of operators: facts about operators are in their definitions.
 
-A list that a new operator has to be added to is forgotten. The traits that replace such lists are members of
+A separate list is easily forgotten when an operator is added. The traits that replace such lists are members of
 ``tpuconvert.schema.op.Trait``; facts that depend on parameters are methods of ``Op``.
 """
 
@@ -19,11 +19,11 @@ FEWEST = 3
 ALLOWED: dict[str, str] = {
     "frontends/onnx/scatter.py: _NEUTRAL": "values of an ONNX attribute",
 }
-"""Tables that are no lists of operators, as ``path: name``, each with the reason."""
+"""Tables that are not lists of operators, as ``path: name``, each with the reason."""
 
 
 def operator_classes() -> set[str]:
-    """Class names of all definitions and of their abstract bases."""
+    """Class names of all definitions and of their abstract base classes."""
     return {
         base.__name__ for op in all_ops().values() for base in op.__mro__ if issubclass(base, Op) and base is not Op
     }
@@ -63,7 +63,7 @@ def assignments(body: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]
 
 
 def elements(node: ast.AST) -> list[ast.expr | None]:
-    """The members of a literal collection; of a dict, its keys and values."""
+    """Members of a literal collection. For a dict, its keys and values."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         return list(node.elts)
     if isinstance(node, ast.Dict):
@@ -97,7 +97,7 @@ def test_no_module_lists_operators():
         if DEFINITIONS in path.parents:
             continue
         place = path.relative_to(ROOT)
-        quoted = names if place.parts[0] == "frontends" else names | classes  # sources have operators called Conv too
+        quoted = names if place.parts[0] == "frontends" else names | classes  # source formats have an operator Conv too
         for line, target, operators in tables(path.read_text(encoding="utf-8"), quoted, classes):
             if f"{place}: {target}" in ALLOWED:
                 unused.discard(f"{place}: {target}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAMS = "examples/digits"  # the programs that made the example's data; only the data are installed
+PROGRAMS = "examples/digits"  # the scripts that generated the example's data; only the data are installed
 PACKAGE = "examples/custom_op/"  # a separate package
 SOURCES = "runtime/kernels/"  # of the native engine: in the source distribution, compiled in the wheel
 
@@ -23,13 +23,13 @@ def setup_cfg(repository: Path) -> configparser.ConfigParser:
 
 
 def mapped_folders(repository: Path) -> dict[str, str]:
-    """Import name -> folder, of the mapping in setup.cfg."""
+    """Import name -> folder, from the mapping in setup.cfg."""
     lines = setup_cfg(repository)["options"]["package_dir"].strip().splitlines()
     return {name.strip(): folder.strip() for name, folder in (line.split("=") for line in lines)}
 
 
 def import_name(path: str, mapping: dict[str, str]) -> str:
-    """Import name of the package a file of the repository belongs to, "" for a file of no package."""
+    """Import name of the package to which a file belongs, or ""."""
     folder = path.rpartition("/")[0]
     for name, root in sorted(mapping.items(), key=lambda item: -len(item[1])):
         if folder == root or folder.startswith(f"{root}/"):
@@ -123,7 +123,7 @@ def test_wheel_has_data_file(distributions: Path, wanted: str) -> None:
 
 
 def test_wheel_runs_the_demo(distributions: Path, tmp_path: Path) -> None:
-    """The example is found in an installed package, which an unpacked wheel is."""
+    """The example is found in an installed package, here an unpacked wheel."""
     [wheel] = distributions.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = "import tpuconvert, tpuconvert.__main__; print(tpuconvert.__file__); tpuconvert.__main__.main(['demo'])"

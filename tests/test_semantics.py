@@ -1,4 +1,4 @@
-"""docs/semantics.md has every section and decision that code and tests cite."""
+"""docs/semantics.md contains every section and decision that code and tests cite."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def page(repository: Path) -> str:
 
 @pytest.fixture(scope="module")
 def sources(repository: Path) -> dict[str, str]:
-    """Text of the Python and C++ files by path."""
+    """Source text of the Python and C++ files by path."""
     folders = ("converter", "frontends", "optimizer", "runtime", "schema", "tests", "tools")
     paths = [
         path for folder in folders for path in (repository / folder).rglob("*") if path.suffix in (".py", ".h", ".cpp")
@@ -49,7 +49,7 @@ def test_cited_sections_exist(page: str, sources: dict[str, str]) -> None:
 
 
 def test_citations_have_the_form_that_is_checked(sources: dict[str, str]) -> None:
-    """Each names the page and a section."""
+    """Every citation names the page and a section."""
     own = f"tests/{Path(__file__).name}"
     wrong = {
         name

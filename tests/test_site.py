@@ -1,4 +1,4 @@
-"""The pages build as a site, without a warning."""
+"""The documentation site builds without warnings."""
 
 import os
 import subprocess

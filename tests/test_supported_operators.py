@@ -1,4 +1,4 @@
-"""The page of source operators, and what it says about ONNX."""
+"""The page of supported source operators, and its statements about ONNX."""
 
 import re
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_ranges_of_versions() -> None:
     assert rows["Resize"] == ["10", "11+"]
 
 
-# The registry's statements about an operator, against the graphs that its converter creates.
+# The registry's statements about an operator, compared with the graphs that its converter creates.
 
 
 def kind_of(graph: Graph) -> Kind:
@@ -54,7 +54,9 @@ def test_kinds_are_what_the_converters_do(tmp_path: Path) -> None:
             *_, newest = case.in_all_versions(NEWEST_OPSET)
             if len(made.get(case.op, ())) < 6:
                 made.setdefault(case.op, []).append(kind_of(graph_of(newest.model(), tmp_path)))
-    by_definition = {entry.name for entry in registry("onnx").others()}  # what they become, their bodies decide
+    by_definition = {
+        entry.name for entry in registry("onnx").others()
+    }  # control flow: the result depends on the bodies
     wrong = []
     for row in source_operators("onnx"):
         kinds = made.get(row["operator"], []) if not row["domain"] and row["operator"] not in by_definition else []

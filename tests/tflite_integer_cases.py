@@ -64,14 +64,14 @@ def case(*types: str) -> Callable[[Case], Case]:
 
 
 def scale(g: np.random.Generator, around: float = 0.05) -> float:
-    """A scale: usually anything near ``around``, sometimes a power of two, where results lie on ties."""
+    """A random scale: usually near ``around``, sometimes a power of two, for which results are ties."""
     if g.random() < 0.3:
         return float(2.0 ** np.round(np.log2(around) + g.integers(-1, 2)))
     return float(np.float32(around * np.exp(g.uniform(-1.2, 1.2))))
 
 
 def zero(g: np.random.Generator, dtype: str) -> int:
-    """A zero point; 16-bit tensors are symmetric."""
+    """A random zero point. 16-bit tensors are symmetric."""
     if dtype == "INT16":
         return 0
     limits = np.iinfo(NUMPY[dtype])
@@ -81,12 +81,12 @@ def zero(g: np.random.Generator, dtype: str) -> int:
 
 
 def q(g: np.random.Generator, dtype: str, shape: tuple[int, ...], around: float = 0.05, name: str = "") -> T:
-    """A quantized tensor of the model."""
+    """A random quantized tensor."""
     return T(name, shape, dtype, None, (scale(g, around),), (zero(g, dtype),))
 
 
 def like(tensor: T, shape: tuple[int, ...]) -> T:
-    """A tensor with the same quantization."""
+    """A tensor with the same quantization as another."""
     return T("", shape, tensor.type, None, tensor.scale, tensor.zero_point)
 
 
@@ -96,7 +96,7 @@ def extents(g: np.random.Generator, *limits: int) -> tuple[int, ...]:
 
 
 def activation(g: np.random.Generator) -> int:
-    """NONE, RELU, RELU_N1_TO_1 or RELU6."""
+    """Random activation: NONE, RELU, RELU_N1_TO_1 or RELU6."""
     return int(g.choice([0, 0, 1, 2, 3]))
 
 
@@ -123,7 +123,7 @@ def _bias(g: np.random.Generator, x: T, w: T, count: int) -> T:
 
 
 def _product_scale(g: np.random.Generator, x: T, w: T, terms: int) -> float:
-    """A scale at which results fill the range, or a factor that is far from one."""
+    """A scale for which results fill the range, or a multiple far from it."""
     spread = 12000.0 if x.type == "INT16" else 80.0
     largest = 127.0 if x.type != "UINT8" else 100.0
     around = float(np.mean(w.scale)) * x.scale[0] * largest * spread * np.sqrt(terms) / spread
@@ -186,7 +186,7 @@ def fully_connected(g: np.random.Generator, dtype: str) -> S:
 
 @case("INT16")
 def conv_with_32_bit_sums(g: np.random.Generator, dtype: str) -> S:
-    """The option that makes bias and sum of 16-bit layers 32 bits wide."""
+    """Random value of the option that makes bias and sum of 16-bit layers 32 bits wide."""
     c, oc = extents(g, 8, 8)
     x = q(g, dtype, (1, 5, 5, c), 3e-4)
     w = _weights(g, dtype, (oc, 1, 1, c), 0, True)
@@ -261,7 +261,7 @@ def sub(g: np.random.Generator, dtype: str) -> S:
 
 @case("INT16")
 def add_powers_of_two(g: np.random.Generator, dtype: str) -> S:
-    """The older form of 16-bit sums: scales are powers of two, operands are shifted."""
+    """The older form of 16-bit addition: scales are powers of two, operands are shifted."""
     name = str(g.choice(["ADD", "SUB"]))
     n, h, w, c = extents(g, 2, 4, 4, 8)
     shift = [0, 0]
@@ -395,7 +395,7 @@ def abs_(g: np.random.Generator, dtype: str) -> S:
 
 @case("INT8")
 def rsqrt(g: np.random.Generator, dtype: str) -> S:
-    """Scale and zero point without negative values, for which there is no result."""
+    """Scale and zero point of a range without negative values, for which the operator is undefined."""
     x = T("", (1, 16, 16, 1), dtype, None, (scale(g),), (-128,))
     return _unary("RSQRT", g, x, scale(g), zero(g, dtype))
 

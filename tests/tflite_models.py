@@ -1,4 +1,4 @@
-"""Small TFLite files for tests, written with the functions of the public ``tflite`` package, and a runner of graphs."""
+"""Small TFLite files for tests, written with the public ``tflite`` package, and an interpreter of graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Storage of a sparse constant: order of its axes, blocks, and per axis None or (segments, indices)."""
+    """Storage of a sparse constant: axis order, blocks, and per axis None (dense) or (segments, indices)."""
 
     order: Sequence[int]
     blocks: Sequence[int]
@@ -33,7 +33,7 @@ class Sparsity:
 
 @dataclass(frozen=True)
 class Signature:
-    """Names of tensors of a subgraph: (name, index)."""
+    """Signature: (name, tensor index) of inputs and outputs."""
 
     key: str
     inputs: Sequence[tuple[str, int]]
@@ -43,7 +43,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class T:
-    """One tensor; ``data`` makes it a constant and gives type and shape."""
+    """A tensor. ``data`` makes it a constant and determines type and shape."""
 
     name: str = ""
     shape: Sequence[int] = ()
@@ -54,7 +54,7 @@ class T:
     axis: int = 0
     signature: Sequence[int] | None = None
     variable: bool = False
-    raw: bytes | None = None  # contents of the buffer, for types that NumPy does not have
+    raw: bytes | None = None  # contents of the buffer, for types that NumPy lacks
     sparsity: Sparsity | None = None
 
     @property
@@ -64,7 +64,7 @@ class T:
 
 @dataclass(frozen=True)
 class O:  # noqa: E742 - short on purpose: a model is a table of these
-    """One operator: name, indices of inputs and outputs, name and fields of its options."""
+    """An operator: name, indices of inputs and outputs, name and fields of its options."""
 
     name: str
     inputs: Sequence[int]
@@ -87,7 +87,7 @@ class S:
 
 
 def options(builder: flatbuffers.Builder, table: str, fields: Mapping[str, Any]) -> int:
-    """An options table; a tuple is a vector of int32, a list one of int64, an array as it is."""
+    """An options table. A tuple is a vector of int32, a list one of int64; an array is stored unchanged."""
     stored: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, np.ndarray):
@@ -247,16 +247,16 @@ def _code(builder: flatbuffers.Builder, name: str, version: int) -> int:
     return int(tflite.OperatorCodeEnd(builder))
 
 
-def serialized(
+def serialize(
     *subgraphs: S,
     external: bool = False,
     signatures: Sequence[Signature] = (),
     metadata: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """The file; ``external`` puts the data of the buffers after the FlatBuffers part."""
+    """The file. ``external`` stores the buffers after the FlatBuffers data."""
     if signatures or metadata:
-        return _serialized(subgraphs, None, signatures, metadata or {})
-    blank = _serialized(subgraphs, [] if external else None)
+        return _serialize_model(subgraphs, None, signatures, metadata or {})
+    blank = _serialize_model(subgraphs, [] if external else None)
     if not external:
         return blank
     places, end = [], len(blank)
@@ -264,7 +264,7 @@ def serialized(
         end = -(-end // 16) * 16
         places.append((end, len(data)))
         end += len(data)
-    file = bytearray(_serialized(subgraphs, places))
+    file = bytearray(_serialize_model(subgraphs, places))
     assert len(file) == len(blank), "offsets are stored even when they are 0"
     for (start, _), data in zip(places, _buffers(subgraphs), strict=True):
         file += b"\0" * (start - len(file)) + data
@@ -272,7 +272,7 @@ def serialized(
 
 
 def _aligned_bytes(builder: flatbuffers.Builder, data: bytes) -> int:
-    """A vector of bytes aligned to 16, as the kernels want constants."""
+    """A vector of bytes aligned to 16, as the kernels require for constants."""
     builder.StartVector(1, len(data), 16)
     builder.head -= len(data)
     builder.Bytes[builder.head : builder.head + len(data)] = data
@@ -297,7 +297,7 @@ def _metadata(builder: flatbuffers.Builder, name: str, data: bytes, buffers: lis
     return int(tflite.MetadataEnd(builder))
 
 
-def _serialized(
+def _serialize_model(
     subgraphs: Sequence[S],
     places: list[tuple[int, int]] | None,
     signatures: Sequence[Signature] = (),
@@ -336,7 +336,7 @@ def _serialized(
 
 
 def single(operator: str, inputs: Sequence[T], outputs: Sequence[T], table: str = "", **fields: Any) -> S:
-    """One operator; every input without data is an input of the model."""
+    """A subgraph with one operator. Every input without data is an input of the model."""
     tensors = [*inputs, *outputs]
     named = [
         T(**{**tensor.__dict__, "name": tensor.name or ("xyzwvu"[i] if i < len(inputs) else f"out{i - len(inputs)}")})
@@ -351,14 +351,14 @@ def single(operator: str, inputs: Sequence[T], outputs: Sequence[T], table: str 
 def graph_of(folder: Path, *subgraphs: S, **arguments: Any) -> Graph:
     """Write a model and read it with the frontend."""
     path = folder / "model.tflite"
-    path.write_bytes(serialized(*subgraphs))
+    path.write_bytes(serialize(*subgraphs))
     graph = load(path, **arguments)
     graph.validate()
     return graph
 
 
 def run(graph: Graph, *inputs: Any, simulate: bool = False) -> list[np.ndarray[Any, Any]]:
-    """Evaluate a graph by its operators' references; ``simulate`` rounds annotated values to their integers."""
+    """Execute the references of a graph's operators. ``simulate`` rounds annotated values to their integers."""
     values: dict[str, Any] = {}
     for value, port, data in zip(graph.inputs, graph.input_ports, inputs, strict=True):
         values[value.name] = border.to_value(np.asarray(data, port.dtype), port, value, {})
@@ -376,5 +376,5 @@ def run(graph: Graph, *inputs: Any, simulate: bool = False) -> list[np.ndarray[A
 
 
 def ops(graph: Graph) -> list[str]:
-    """Names of the operators, in the order in which they run."""
+    """Operator names in execution order."""
     return [node.op.name for node in graph.nodes]

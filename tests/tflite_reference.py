@@ -1,4 +1,4 @@
-"""Running a TFLite model with the reference kernels of LiteRT."""
+"""Execution of a TFLite model with the reference kernels of LiteRT."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 from tflite_cases import Case, Given, Variable
-from tflite_models import O, S, T, serialized
+from tflite_models import O, S, T, serialize
 
 _QUANTIZED = ("int8", "uint8", "int16")
 
 
 ONLY_OPTIMIZED = ("CEIL", "ELU", "ROUND", "SEGMENT_SUM")
-"""Operators that the interpreter with reference kernels does not know."""
+"""Operators that the interpreter with reference kernels lacks."""
 
 
 def reference_runner(model: bytes, *, optimized: bool = False) -> Any:
-    """An interpreter with reference kernels (or, without delegates, the optimized ones), its tensors allocated."""
+    """An interpreter with reference kernels (or the optimized ones, without delegates), with allocated tensors."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kind = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if optimized else OpResolverType.BUILTIN_REF
@@ -35,7 +35,7 @@ def run_interpreter(interpreter: Any, inputs: Sequence[Any]) -> list[np.ndarray[
 
 
 def reference_outputs(case: Case) -> list[np.ndarray[Any, Any]]:
-    """Results of the kernels."""
+    """Results of the reference kernels."""
     optimized = case.optimized or case.op in ONLY_OPTIMIZED
     return run_interpreter(reference_runner(model_of(case), optimized=optimized), arrays_of(case))
 
@@ -80,10 +80,10 @@ def _scale(case: Case, dtype: str) -> tuple[Sequence[float], Sequence[int]]:
 
 
 def model_of(case: Case) -> bytes:
-    """The case as a file."""
-    return serialized(subgraph_of(case), *case.subgraphs)
+    """The case as a TFLite file."""
+    return serialize(subgraph_of(case), *case.subgraphs)
 
 
 def arrays_of(case: Case) -> list[Any]:
-    """The model's inputs."""
+    """Input arrays of the model."""
     return [operand.array for operand in case.inputs if isinstance(operand, Given)]

@@ -1,6 +1,6 @@
-"""TFLite models of the data set run one sample after the other, as their published results were made.
+"""TFLite models of the data set, run one sample after the other, as for their published results.
 
-What a model keeps between runs is handed from one sample to the next, for which it becomes inputs and outputs.
+The state of a model becomes additional inputs and outputs, and is passed from one sample to the next.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tpuconvert.schema.types import Array
 
 
 def runs(root: Path, entry: Entry, backend: str = "auto", **options: str) -> Iterator[tuple[Array, Array]]:
-    """Every output of every sample: what was found and what was published."""
+    """Every output of every sample: computed and published values."""
     yield from runs_of(tc.convert(model_files(root, entry)[0], state="ports", **options), root, entry, backend)  # type: ignore[arg-type]  # by name
 
 
 def runs_of(model: tc.Model, root: Path, entry: Entry, backend: str = "auto") -> Iterator[tuple[Array, Array]]:
-    """The same of a model whose state, if it has any, is among its inputs and outputs."""
+    """The same for a model whose state, if any, is among its inputs and outputs."""
     given, published = len(entry["inputs"]), len(entry["outputs"])
     ports = model.graph.input_ports
     state = [

@@ -1,4 +1,4 @@
-"""Models for the tests of the file format, and what makes two of them equal. Also run as a program that writes one."""
+"""Models for the tests of the file format, and their comparison. Run as a program, it writes one of them."""
 
 import enum
 import hashlib
@@ -28,7 +28,7 @@ class Word(enum.Enum):
 
 @tpu_op("format_test_all_kinds", OpKind.CUSTOM)
 class AllKinds(Op):
-    """One field of every kind that the file can hold."""
+    """An operator with one field of every kind that the file format supports."""
 
     flag: bool = False
     number: int = 0
@@ -60,7 +60,7 @@ class AllKinds(Op):
 
 @tpu_op("format_test_bytes", OpKind.CUSTOM)
 class Blocks(Op):
-    """Kinds that the first files did not have: here, so that the bytes of those files stay comparable."""
+    """Kinds of fields added later. They are separate, so that the bytes of the first files stay comparable."""
 
     block: bytes = b""
     maybe_block: bytes | None = None
@@ -76,7 +76,7 @@ class Blocks(Op):
 
 @tpu_op("format_test_split", OpKind.CUSTOM)
 class Halves(Op):
-    """Two results; the parameter has no default; extents may be symbolic."""
+    """An operator with two results, a parameter without default, and symbolic extents."""
 
     axis: int
 
@@ -113,7 +113,7 @@ EVERY_KIND: tuple[Op, ...] = (
 
 
 def kinds_model() -> FileModel:
-    """A chain of nodes, each with other attributes."""
+    """A chain of nodes with different attributes."""
     graph = Graph("kinds", "kinds.onnx")
     value = graph.input("x", TensorType(F32, (2, 3)))
     for index, op in enumerate(EVERY_KIND):
@@ -124,7 +124,7 @@ def kinds_model() -> FileModel:
 
 
 def rich_model(seed: int = 0) -> FileModel:
-    """Symbolic extents, absent operands, shared constants, quantization, several results, ports unlike the values."""
+    """Symbolic extents, absent operands, shared constants, quantization, several results, ports that are no values."""
     random = np.random.default_rng(seed)
     graph = Graph("rich", "rich.tflite")
     graph.rescale = "tflite"
@@ -164,7 +164,7 @@ def rich_model(seed: int = 0) -> FileModel:
 
 
 def tiny_model(seed: int = 0, elements: int = 3) -> FileModel:
-    """The smallest model with a constant."""
+    """The smallest model that has a constant."""
     graph = Graph("tiny")
     x = graph.input("x", TensorType(F32, (1,)))
     w = graph.constant(np.random.default_rng(seed).standard_normal(elements).astype(np.float32), "w")
@@ -188,8 +188,8 @@ def of_version(version: int, content: bytes) -> bytes:
 MODELS = {"kinds": kinds_model, "rich": rich_model, "tiny": tiny_model}
 
 
-def described(model: FileModel) -> dict[str, Any]:
-    """Everything in a model, comparable with ==: floats and arrays by their bits."""
+def describe_model(model: FileModel) -> dict[str, Any]:
+    """All contents of a model in a form comparable with ==. Floats and arrays are compared by their bits."""
     graph = model.graph
     return {
         "model": (model.chip, model.tool_version, model.quantize, model.notes, model.plugins),

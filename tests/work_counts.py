@@ -1,4 +1,4 @@
-"""Number of function calls as a measure of work: the same on every machine."""
+"""Number of function calls as a reproducible measure of work."""
 
 import sys
 from collections.abc import Callable

@@ -122,7 +122,7 @@ def _entry(name: str, item: Any, heading: str) -> Iterator[str]:
         yield from ("", "Members: " + ", ".join(f"`{member.name}`" for member in item) + ".")
         return
     members: dict[str, Any] = {}
-    for base in reversed(item.__mro__):  # a public class may extend one of the same name of a part that it is made of
+    for base in reversed(item.__mro__):  # a public class may extend a class of the same name in a module
         members |= vars(base) if base.__name__ == item.__name__ else {}
     for member, value in sorted(members.items()):
         documented = inspect.getdoc(value)

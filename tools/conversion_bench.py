@@ -170,7 +170,7 @@ def measure(command: Sequence[str], cpu: int, environment: dict[str, str], into:
     into.peak_mib = max(into.peak_mib, usage.ru_maxrss / 1024)
 
 
-def installed(folder: Path) -> Path:
+def install(folder: Path) -> Path:
     """The program of a wheel of this checkout, installed into an environment in a folder."""
     place = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
@@ -296,7 +296,7 @@ def main() -> int:
         return 0
     tools = ("tpuconvert", *filter(None, arguments.peers.split(",")))
     models = arguments.models.split(",")
-    ours = installed(arguments.folder) if arguments.wheel else Path(sys.executable).with_name("tpuconvert")
+    ours = install(arguments.folder) if arguments.wheel else Path(sys.executable).with_name("tpuconvert")
     results = run(arguments.folder, models, tools, arguments.peers_python, ours, arguments.cpu, arguments.rounds)
     intro = (
         "# Benchmarks of conversions\n\nWritten by `tools/conversion_bench.py`: wall time of complete processes on "

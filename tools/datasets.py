@@ -112,7 +112,7 @@ def _person(root: Path, entry: Entry) -> LabelledSet:
 
 def _image(path: Path, entry: Entry) -> Array:
     given = {key: value for key, value in entry["preprocessing"].items() if key not in ("kind", "images")}
-    return _stored(Preprocess.from_mapping(given).load(path), entry)
+    return _to_stored_dtype(Preprocess.from_mapping(given).load(path), entry)
 
 
 def _cifar10(root: Path, entry: Entry) -> LabelledSet:
@@ -123,7 +123,7 @@ def _cifar10(root: Path, entry: Entry) -> LabelledSet:
     def prepare(images: Array) -> list[Array]:
         x = images.astype(np.float32) - mean
         x = x.transpose(0, 3, 1, 2) if how["layout"] == "NCHW" else x
-        return [_stored(np.ascontiguousarray(image[np.newaxis]), entry) for image in x]
+        return [_to_stored_dtype(np.ascontiguousarray(image[np.newaxis]), entry) for image in x]
 
     test = np.load(folder / "test.npz")
     return LabelledSet(
@@ -135,12 +135,12 @@ def _mnist(root: Path, entry: Entry) -> LabelledSet:
     test = np.load(root / "images" / "mnist" / "test.npz")
     how = entry["preprocessing"]
     x = test["images"].astype(np.float32) * np.float32(how["scale"])
-    samples = [_stored(image.reshape(how["shape"]), entry) for image in x]
+    samples = [_to_stored_dtype(image.reshape(how["shape"]), entry) for image in x]
     split = MNIST_CALIBRATION
     return LabelledSet(samples[:split], samples[split:], test["labels"].tolist()[split:])
 
 
-def _stored(x: Array, entry: Entry) -> Array:
+def _to_stored_dtype(x: Array, entry: Entry) -> Array:
     """A sample as the model's input type stores it."""
     declared = entry["inputs"][0]
     if "quantization" not in declared:

@@ -142,7 +142,7 @@ def _compare(case: Any, options: dict[str, Any]) -> str:
     if case.model is not None:
         model, data_sets = case.model, case.data_sets
     else:
-        model, data_sets = _stored(Path(case.model_dir))
+        model, data_sets = _read_case(Path(case.model_dir))
     prepared = onnx_backend.prepare(model, "CPU", **options)
     for inputs, expected in data_sets:
         outputs = prepared.run([_array(item) for item in inputs])
@@ -152,18 +152,18 @@ def _compare(case: Any, options: dict[str, Any]) -> str:
     return "specialised" if prepared.open_inputs else "evaluated"
 
 
-def _stored(folder: Path) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
+def _read_case(folder: Path) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
     """Model and data of a case that is stored as files."""
     model = onnx.load(str(folder / "model.onnx"))
     data_sets = []
     for data in sorted(folder.glob("test_data_set*")):
-        inputs = [_read(path, model.graph.input[k].type) for k, path in enumerate(_numbered(data, "input"))]
-        outputs = [_read(path, model.graph.output[k].type) for k, path in enumerate(_numbered(data, "output"))]
+        inputs = [_read(path, model.graph.input[k].type) for k, path in enumerate(_numbered_files(data, "input"))]
+        outputs = [_read(path, model.graph.output[k].type) for k, path in enumerate(_numbered_files(data, "output"))]
         data_sets.append((inputs, outputs))
     return model, data_sets
 
 
-def _numbered(folder: Path, what: str) -> list[Path]:
+def _numbered_files(folder: Path, what: str) -> list[Path]:
     return sorted(folder.glob(f"{what}_*.pb"), key=lambda path: int(path.stem.rsplit("_", 1)[1]))
 
 

@@ -3,7 +3,7 @@
 ``docs/operators/`` gets one page per operator and an index, made from the definitions.
 ``converter/report/operator_notes.json`` gets what a definition does not hold: the family, the meanings of the
 parameters and a worked example, taken from the operator set's contract in ``tests/spec``. The results of an example
-are computed by the definition. With ``--check`` nothing is written, and the exit code says whether everything is up
+are computed by the definition. With ``--check`` nothing is written, and the exit code reports whether everything is up
 to date.
 """
 
@@ -63,7 +63,7 @@ def _example(contract: Any, entry: Entry) -> list[str]:
     given = {item.name: getattr(op, item.name) for item in dataclasses.fields(op)}
     defaults = {item.name: item.default for item in dataclasses.fields(op)}
     changed = [f"{name}={shown(value)}" for name, value in given.items() if value != defaults[name]]
-    lines = _wrapped(f"{op.name}({', '.join(changed)})")
+    lines = _wrap(f"{op.name}({', '.join(changed)})")
     for name, item in zip(_operand_names(contract, entry, example), arrays, strict=True):
         lines += [f"{name}: absent"] if item is None else _tensor(name, item)
     results: dict[str, list[str]] = {}
@@ -123,11 +123,11 @@ def page(about: OperatorDescription) -> str:
         "",
         f"<!-- made by {COMMAND} from the definition {about.definition} in {about.module} -->",
         "",
-        _marked(about.formula),
+        _mark_code(about.formula),
         "",
-        *(line for paragraph in about.details for line in (_link_sections(_marked(paragraph)), "")),
+        *(line for paragraph in about.details for line in (_link_sections(_mark_code(paragraph)), "")),
         "```text",
-        *_wrapped(about.signature),
+        *_wrap(about.signature),
         "```",
         "",
         f"In Python: `from {about.module} import {about.definition}`. "
@@ -140,7 +140,7 @@ def page(about: OperatorDescription) -> str:
         for item in about.parameters:
             meaning = "; ".join(part for part in (item.meaning, ", ".join(item.values)) if part)
             default = "required" if item.default is None else f"`{item.default}`"
-            lines.append(f"| `{item.name}` | `{_cell(item.type)}` | {default} | {_cell(_marked(meaning))} |")
+            lines.append(f"| `{item.name}` | `{_cell(item.type)}` | {default} | {_cell(_mark_code(meaning))} |")
         lines.append("")
     lines += ["## Data types", "", *_chip_lines(about), "", "## Locality", "", about.locality, ""]
     if about.example:
@@ -163,15 +163,15 @@ def _chip_lines(about: OperatorDescription) -> list[str]:
         groups.setdefault((chip.notes, chip.cases), []).append(chip.chip)
     lines = []
     for (remarks, cases), chips in groups.items():
-        names, said = f"- **{', '.join(chips)}**", _marked("; ".join(remarks))
+        names, said = f"- **{', '.join(chips)}**", _mark_code("; ".join(remarks))
         sentence = f" {said[0].upper()}{said[1:]}." if said else ""
         if not cases:
             lines.append(f"{names}: {said}.")
         elif len(cases) == 1:
-            lines.append(f"{names}: {_marked(cases[0])}.{sentence}")
+            lines.append(f"{names}: {_mark_code(cases[0])}.{sentence}")
         else:
             lines.append(f"{names}{f' ({said})' if said else ''}:")
-            lines += [f"    - {_marked(case)}" for case in cases]  # Python-Markdown requires four
+            lines += [f"    - {_mark_code(case)}" for case in cases]  # Python-Markdown requires four
     return lines
 
 
@@ -192,7 +192,7 @@ def index(descriptions: Iterable[OperatorDescription], families: list[str]) -> s
         lines += [f"## {family}", "", "| operator | chips | what |", "|---|---|---|"]
         for about in every:
             if about.family == family:
-                formula = _cell(_marked(about.formula))
+                formula = _cell(_mark_code(about.formula))
                 lines.append(f"| [{about.name}]({about.name}.md) | {_chip_names(about)} | {formula} |")
         lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -211,10 +211,10 @@ def _chip_names(about: OperatorDescription) -> str:
     return ", ".join(names) or "none"
 
 
-def _marked(text: str) -> str:
+def _mark_code(text: str) -> str:
     """Docstring text as Markdown: double backticks are code, asterisks and underscores are themselves."""
     parts = text.split("``")
-    return "".join(f"`{part}`" if i % 2 else _escaped(part) for i, part in enumerate(parts))
+    return "".join(f"`{part}`" if i % 2 else _escape(part) for i, part in enumerate(parts))
 
 
 def _link_sections(text: str) -> str:
@@ -227,7 +227,7 @@ def _section_link(citation: re.Match[str]) -> str:
     return f"[semantics, section {'.'.join(numbers)}](../semantics.md#section-{'.'.join(numbers)})"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Asterisks beside a word, underscores at its ends and angle brackets would mean something else."""
     return re.sub(r"(?<=\S)\*|\*(?=\S)|(?<!\w)_|_(?!\w)|<(?=[\w/!?])", lambda found: f"\\{found[0]}", text)
 
@@ -236,7 +236,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, 100, subsequent_indent="    ", break_long_words=False)
 
 

@@ -30,7 +30,7 @@ class Images:
         originals: uint8 [1, H, W, C] in RGB or gray, each with its own size.
         pixels: by ``fit``, uint8 [N, H, W, C], resized to the size of the model's input.
         labels: index of the class of each, as the output counts them.
-        rule: the right preprocessing; its ``mean`` is replaced by ``mean_image`` where there is one.
+        rule: the right preprocessing; its ``mean`` is replaced by ``mean_image`` if the file has one.
         mean_image: mean per pixel [H, W, C]; None for one per channel.
 
     """
@@ -112,10 +112,10 @@ def _resize_both_ways(images: Array, size: tuple[int, int]) -> dict[str, Array]:
 
 def right(images: Images) -> Given:
     """The right preprocessing of the original images."""
-    return replace(_given(images, images.rule), originals=images.originals)
+    return replace(_given_images(images, images.rule), originals=images.originals)
 
 
-def _given(images: Images, rule: Preprocess, change: Callable[[Array], Array] | None = None) -> Given:
+def _given_images(images: Images, rule: Preprocess, change: Callable[[Array], Array] | None = None) -> Given:
     """Pixels as decoded, changed if a function is given, and a preprocessing."""
     pixels = images.pixels[rule.fit]
     if change is not None:
@@ -143,7 +143,7 @@ def _family(images: Images, mean: tuple[float, ...], scale: tuple[float, ...]) -
     """Mean and scale of another network, in the order of this one."""
     if not _is_color(images):
         mean, scale = (float(np.mean(mean)),), (float(np.mean(scale)),)
-    return _given(images, replace(images.rule, mean=mean, scale=scale))
+    return _given_images(images, replace(images.rule, mean=mean, scale=scale))
 
 
 def _value_range(images: Images) -> Given:
@@ -165,37 +165,37 @@ def _mean_in_other_units(images: Images) -> Given | None:
         return None
     scale = np.broadcast_to(np.asarray(rule.scale), np.broadcast_shapes((len(rule.mean),), (len(rule.scale),)))
     mean = np.broadcast_to(np.asarray(rule.mean), scale.shape) / scale
-    return _given(images, replace(rule, mean=tuple(map(float, mean))))
+    return _given_images(images, replace(rule, mean=tuple(map(float, mean))))
 
 
-def _swapped(images: Images) -> Given | None:
+def _swap_channels(images: Images) -> Given | None:
     if not _is_color(images):
         return None
-    return _given(images, replace(images.rule, color="BGR" if images.rule.color == "RGB" else "RGB"))
+    return _given_images(images, replace(images.rule, color="BGR" if images.rule.color == "RGB" else "RGB"))
 
 
-def _reshaped(images: Images) -> Given | None:
+def _reshape(images: Images) -> Given | None:
     """Images [C, H, W] that are taken as [H, W, C] without a transposition."""
     if not _is_color(images):
         return None
-    return _given(images, images.rule, lambda x: x.transpose(0, 3, 1, 2).reshape(x.shape))
+    return _given_images(images, images.rule, lambda x: x.transpose(0, 3, 1, 2).reshape(x.shape))
 
 
-def _turned(images: Images) -> Given | None:
-    return _given(images, images.rule, lambda x: x.transpose(0, 2, 1, 3))
+def _transpose(images: Images) -> Given | None:
+    return _given_images(images, images.rule, lambda x: x.transpose(0, 2, 1, 3))
 
 
 def _other_fit(images: Images) -> Given:
     """Original images with the other way of resizing."""
-    given = _given(images, replace(images.rule, fit="crop" if images.rule.fit == "stretch" else "stretch"))
+    given = _given_images(images, replace(images.rule, fit="crop" if images.rule.fit == "stretch" else "stretch"))
     return replace(given, originals=images.originals)
 
 
 def _with(images: Images, **changes: Any) -> Given:
-    return _given(images, replace(images.rule, **changes))
+    return _given_images(images, replace(images.rule, **changes))
 
 
-def _scaled(images: Images, factor: float) -> Given:
+def _scale(images: Images, factor: float) -> Given:
     return _with(images, scale=tuple(value * factor for value in images.rule.scale))
 
 
@@ -203,16 +203,16 @@ MISTAKES: dict[str, Mistake] = {
     "mean and scale forgotten": lambda images: _with(images, mean=(0.0,), scale=(1.0,)),
     "mean forgotten": lambda images: _with(images, mean=(0.0,)) if _has_mean(images.rule) else None,
     "scale forgotten": lambda images: _with(images, scale=(1.0,)) if _has_scale(images.rule) else None,
-    "scale 256 times too large": lambda images: _scaled(images, 256.0),
-    "scale 256 times too small": lambda images: _scaled(images, 1 / 256),
+    "scale 256 times too large": lambda images: _scale(images, 256.0),
+    "scale 256 times too small": lambda images: _scale(images, 1 / 256),
     "another value range": _value_range,
     "another network's mean": _other_network,
     "mean after scale": _mean_in_other_units,
-    "R and B exchanged": _swapped,
-    "reshaped, not transposed": _reshaped,
-    "pixels inverted": lambda images: _given(images, images.rule, lambda x: 255 - x),
-    "H and W exchanged": _turned,
-    "upside down": lambda images: _given(images, images.rule, lambda x: x[:, ::-1]),
+    "R and B exchanged": _swap_channels,
+    "reshaped, not transposed": _reshape,
+    "pixels inverted": lambda images: _given_images(images, images.rule, lambda x: 255 - x),
+    "H and W exchanged": _transpose,
+    "upside down": lambda images: _given_images(images, images.rule, lambda x: x[:, ::-1]),
     "crop and stretch exchanged": _other_fit,
 }
 """Name of a mistake -> what is handed over."""

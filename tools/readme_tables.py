@@ -76,7 +76,7 @@ TABLES: dict[Path, dict[str, Callable[[], list[str]]]] = {
 }
 
 
-def updated(path: Path) -> str:
+def update_tables(path: Path) -> str:
     """The text of a file with recomputed tables."""
     text = path.read_text(encoding="utf-8")
     for name, make_table in TABLES[path].items():
@@ -91,12 +91,12 @@ def updated(path: Path) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the tables; 1 when ``--check`` finds a file out of date."""
-    stale = [path for path in TABLES if path.read_text(encoding="utf-8") != updated(path)]
+    stale = [path for path in TABLES if path.read_text(encoding="utf-8") != update_tables(path)]
     for path in stale:
         if arguments == ["--check"]:
             print(f"{path.name} is out of date: run python tools/readme_tables.py", file=sys.stderr)
         else:
-            path.write_text(updated(path), encoding="utf-8")
+            path.write_text(update_tables(path), encoding="utf-8")
     return int(arguments == ["--check"] and bool(stale))
 
 

@@ -2,9 +2,9 @@
 
     python tools/references.py [MODEL ...]
 
-Every model is converted as it is: a float model in float, a quantized one on its own integers. For float outputs the
-largest difference is given as a share of the output's range, for integer outputs in steps, with the share of equal
-integers.
+Every model is converted as it is: a float model in float, a quantized one with the integers of the file. For float
+outputs, the largest difference is given as a share of the output's range. For integer outputs, it is given in steps,
+with the share of equal integers.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import functools
 import io
 import random
 import re
+import signal
 import subprocess
 import tokenize
 from collections.abc import Iterator
@@ -125,6 +126,7 @@ def main() -> None:
     """Print the samples as Markdown."""
     parser = argparse.ArgumentParser(description="Draw docstrings, comments and documentation sentences for a review.")
     parser.add_argument("--seed", type=int, required=True, help="number that decides which texts are drawn")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end without a traceback if the output is closed, as by `| head`
     for kind, texts in draw_samples(parser.parse_args().seed).items():
         print(f"## {len(texts)} {kind}\n")
         for number, text in enumerate(texts, 1):

@@ -147,7 +147,7 @@ def operators(file: Path) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def named(session: tc.Session, feeds: Arrays) -> dict[str, Array]:
+def outputs_by_name(session: tc.Session, feeds: Arrays) -> dict[str, Array]:
     """Inputs under the names that the converted model has for them."""
     return {port.name: array for port, array in zip(session.inputs, feeds, strict=True)}
 
@@ -174,7 +174,7 @@ def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -
             )
 
     with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]  # the commands give one of the two
-        session.run(named(session, feeds), observe=look)
+        session.run(outputs_by_name(session, feeds), observe=look)
     return found[0] if found else "no tensor inside differs"
 
 
@@ -193,7 +193,7 @@ def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Name
     feeds = samples + [oracle.random_feeds(generator) for _ in range(options.random)]
     with tc.Session(model, backend=options.backend) as session:
         for feed in feeds:
-            found, want = list(session.run(named(session, feed)).values()), oracle.run(feed)
+            found, want = list(session.run(outputs_by_name(session, feed)).values()), oracle.run(feed)
             differs = [line.add(*pair) for pair in zip(found, want, strict=True)]
             if any(differs) and not line.first and options.rounding == "double":
                 line.first = first_difference(model, options.backend, file, feed)
@@ -205,7 +205,7 @@ def is_quantized(entry: Entry) -> bool:
     return any("quantization" in item for item in (*entry["inputs"], *entry["outputs"]))
 
 
-def trained(names: list[str], count: int) -> Iterator[tuple[str, Path, list[Arrays]]]:
+def trained_models(names: list[str], count: int) -> Iterator[tuple[str, Path, list[Arrays]]]:
     """Models of the data set with their reference inputs and ``count`` evaluation samples."""
     root = data_root()
     known = entries(root)
@@ -242,7 +242,7 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true", help="rows of a Markdown table instead of lines")
     parser.add_argument("--layers", action="store_true", help="the data set's single layers instead of its models")
     options = parser.parse_args()
-    cases = layers() if options.layers else trained(options.models, options.samples)
+    cases = layers() if options.layers else trained_models(options.models, options.samples)
     exact = True
     for name, file, samples in cases:
         line = measure(name, file, samples, options)

@@ -46,7 +46,7 @@ class Adam:
             parameter -= rate * unbiased_mean / (np.sqrt(unbiased_square) + 1e-8)
 
 
-def shifted(images: Array, random: np.random.RandomState) -> Array:
+def shift_images(images: Array, random: np.random.RandomState) -> Array:
     """Moves every image by -1, 0 or 1 pixels along both axes; what enters is blank."""
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     size = images.shape[-1]
@@ -59,7 +59,7 @@ def batches(part: Part, random: np.random.RandomState) -> Iterator[Part]:
     order = random.permutation(len(part.images))
     for start in range(0, len(order) - BATCH + 1, BATCH):
         chosen = order[start : start + BATCH]
-        yield Part(shifted(part.images[chosen], random), part.labels[chosen])
+        yield Part(shift_images(part.images[chosen], random), part.labels[chosen])
 
 
 def train(part: Part, epochs: int = EPOCHS, seed: int = SEED) -> dict[str, Array]:

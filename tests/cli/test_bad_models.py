@@ -50,7 +50,7 @@ def test_operator_that_the_chip_does_not_have(capsys: Captured) -> None:
     assert "find" in capsys.readouterr().err
 
 
-def damaged(digits: Path) -> dict[str, bytes]:
+def damaged_files(digits: Path) -> dict[str, bytes]:
     """Files that are truncated, or whose contents do not match their suffix."""
     files = {
         "empty.onnx": b"",
@@ -68,7 +68,7 @@ def damaged(digits: Path) -> dict[str, bytes]:
 
 
 def test_damaged_files_get_one_clear_error(digits: Path, capsys: Captured) -> None:
-    for name, content in damaged(digits).items():
+    for name, content in damaged_files(digits).items():
         Path(name).write_bytes(content)
         assert main(["check", name]) == 4, name
         shown = capsys.readouterr()

@@ -152,13 +152,13 @@ def test_fused_steps_and_medians() -> None:
     graph.output(graph.add(Active(ActiveType.ACTIVE_RELU), y, name="relu"))
     graph.output(graph.add(Active(ActiveType.ACTIVE_ABSVAL), x, name="abs"))
 
-    def profiled(product: float, rest: float) -> list[StepProfile]:
+    def step_profiles(product: float, rest: float) -> list[StepProfile]:
         return [
             StepProfile("relu", "matmul_f32", ("product", "relu"), product, is_reference=False),
             StepProfile("abs", "reference", ("abs",), rest, is_reference=True),
         ]
 
-    steps = step_costs([profiled(3.0, 1.0), profiled(1.0, 1.0), profiled(9.0, 1.0)], graph)
+    steps = step_costs([step_profiles(3.0, 1.0), step_profiles(1.0, 1.0), step_profiles(9.0, 1.0)], graph)
     assert steps == [
         # input, weights and result; the matmul result is internal to the fused step
         StepCost("matmul_f32", ("product", "relu"), 24, 4 * (6 + 12 + 8), 3.0, 0.75, False),

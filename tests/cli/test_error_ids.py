@@ -81,7 +81,7 @@ def error_of_a_plugin() -> Call:
         "import tpuconvert as tc\n\n\n@tc.register_metric('strict')\ndef strict(wanted, found):\n"
         "    raise tc.TpuConvertError('has no opinion about a single number')\n"
     )
-    _converted()
+    _convert_net()
     return ["verify", "net.onnx", "net.tpum", "--oracle", "none", "--metric", "strict", "--plugin", "strict.py"]
 
 
@@ -109,7 +109,7 @@ def failing_operator() -> Call:
         "@tc.register_converter('onnx', 'Fussy')\ndef convert(node, g):\n    return g.add(Fussy(), node.input(0))\n"
     )
     plugin = ["--plugin", "fussy.py"]
-    _converted("Fussy", plugin)
+    _convert_net("Fussy", plugin)
     return ["run", "net.tpum", _samples(), *plugin]
 
 
@@ -158,11 +158,11 @@ def resource_limit() -> Call:
 
 def missing_extra() -> Call:
     Path("cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    _converted()
+    _convert_net()
     return ["run", "net.tpum", "cat.png", "--preprocess", "color=GRAY"]
 
 
-def _converted(op: str = "Relu", plugin: Call | None = None) -> None:
+def _convert_net(op: str = "Relu", plugin: Call | None = None) -> None:
     """Convert net.onnx to net.tpum."""
     network(op, {"x": [1, 1, 2, 2]})
     done = subprocess.run(

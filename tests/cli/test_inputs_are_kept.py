@@ -104,7 +104,7 @@ def test_calls_cover_every_command_that_writes_a_file() -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+def all_files(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     """A folder with every kind of file that commands read."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -137,10 +137,10 @@ def network(path: str, external: str = "") -> None:
 
 
 @pytest.fixture
-def files(made: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+def files(all_files: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Copies of these files in the test's folder, with their contents."""
     monkeypatch.delitem(sys.modules, "tpuconvert_plugin_plugin", raising=False)  # remove the copy of an earlier test
-    for file in made.iterdir():
+    for file in all_files.iterdir():
         if file.is_file():
             shutil.copy2(file, own_folder / file.name)
     return {file.name: file.read_bytes() for file in own_folder.iterdir()}

@@ -98,11 +98,11 @@ def test_graphs_are_dumped_as_text_and_as_files(digits: Path, capsys: Captured) 
     dumped, model = tc.load("c.tpum"), tc.load("net.tpum")
     assert len(dumped.graph) > len(model.graph)
     feed = {"image": np.random.default_rng(0).normal(size=model.inputs[0].shape).astype(model.inputs[0].dtype)}
-    (want,), (found,) = (tuple(tc.Session(item).run(_named(item, feed)).values()) for item in (model, dumped))
+    (want,), (found,) = (tuple(tc.Session(item).run(_outputs_by_name(item, feed)).values()) for item in (model, dumped))
     np.testing.assert_allclose(found, want, atol=1e-5)
 
 
-def _named(model: tc.Model, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _outputs_by_name(model: tc.Model, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return dict(zip((port.name for port in model.inputs), feed.values(), strict=True))
 
 

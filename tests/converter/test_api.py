@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, one, ramp, saved
+from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
 from tpuconvert.cli.convert import command
@@ -114,7 +114,7 @@ def test_samples_without_quantization(repository: Path) -> None:
 def test_source_may_be_written_anew_while_its_model_is_in_use(tmp_path: Path) -> None:
     """Files of this size are memory-mapped. Access past the end of a truncated mapping would kill the process."""
     weights = ramp(600, 512)
-    path = saved(model([one("MatMul", "x", "w")], {"x": ramp(1, 600)}, ["y"], {"w": weights}), tmp_path)
+    path = save_model(model([one("MatMul", "x", "w")], {"x": ramp(1, 600)}, ["y"], {"w": weights}), tmp_path)
     assert path.stat().st_size > MAPPED_BYTES
     made = tc.convert(path)
     path.write_bytes(b"")

@@ -25,7 +25,7 @@ def digits(repository: Path) -> Path:
 
 
 @pytest.fixture
-def labelled(digits: Path, tmp_path: Path) -> Path:
+def labels_path(digits: Path, tmp_path: Path) -> Path:
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:120]
         np.savez(tmp_path / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
@@ -42,9 +42,9 @@ def ids(found) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["digits.onnx", "digits.tflite"])
-def test_right_preprocessing_gives_no_warning(name, digits, labelled):
+def test_right_preprocessing_gives_no_warning(name, digits, labels_path):
     layout = ",layout=NHWC" if name.endswith("tflite") else ""
-    assert examine(digits / name, labelled, preprocess=RIGHT + layout).findings == []
+    assert examine(digits / name, labels_path, preprocess=RIGHT + layout).findings == []
     assert examine(digits / name, digits / "calibration.npz", preprocess=RIGHT + layout).findings == []
 
 
@@ -57,16 +57,16 @@ def test_right_preprocessing_gives_no_warning(name, digits, labelled):
         ("color=GRAY,mean=16,scale=-0.0625", "mean=0,scale=0.0625"),  # 16 - (16 - pixel) = pixel
     ],
 )
-def test_the_variant_that_classifies_best_is_advised(preprocess, advised, digits, labelled):
-    found = examine(digits / "digits.onnx", labelled, preprocess=preprocess)
+def test_the_variant_that_classifies_best_is_advised(preprocess, advised, digits, labels_path):
+    found = examine(digits / "digits.onnx", labels_path, preprocess=preprocess)
     (warning,) = (finding for finding in found.findings if finding.id == "better-variant")
     assert advised in warning.advice
     rule = warning.advice.removeprefix("--preprocess ")
-    assert ids(examine(digits / "digits.onnx", labelled, preprocess=rule)) == []
+    assert ids(examine(digits / "digits.onnx", labels_path, preprocess=rule)) == []
 
 
-def test_transposed_arrays_are_found(digits, labelled):
-    with np.load(labelled) as archive:
+def test_transposed_arrays_are_found(digits, labels_path):
+    with np.load(labels_path) as archive:
         images, labels = archive["images"].astype(np.float32) / 16, archive["labels"]
     turned = images.transpose(0, 2, 1)[:, np.newaxis]
     found = examine(digits / "digits.onnx", turned, labels=labels)
@@ -222,9 +222,9 @@ def test_thresholds_of_repeated_samples_settle_at_once(digits):
     assert found.calibration.enough is None
 
 
-def test_of_many_samples_some_are_compared_with_their_labels(digits, labelled):
+def test_of_many_samples_some_are_compared_with_their_labels(digits, labels_path):
     """1200 samples sorted by class: every third sample is evaluated, together with its label."""
-    with np.load(labelled) as archive:
+    with np.load(labels_path) as archive:
         images, labels = archive["images"], archive["labels"]
     order = np.argsort(labels, kind="stable").repeat(10)
     found = examine(digits / "digits.onnx", images[order], labels=labels[order], preprocess=RIGHT)
@@ -234,8 +234,8 @@ def test_of_many_samples_some_are_compared_with_their_labels(digits, labelled):
     assert found.trial.current.right >= 380
 
 
-def test_labels_in_a_file_of_their_own(digits, labelled, tmp_path):
-    with np.load(labelled) as archive:
+def test_labels_in_a_file_of_their_own(digits, labels_path, tmp_path):
+    with np.load(labels_path) as archive:
         np.save(tmp_path / "images.npy", archive["images"])
         (tmp_path / "labels.txt").write_text("\n".join(map(str, archive["labels"])))
     found = examine(digits / "digits.onnx", tmp_path / "images.npy", labels=tmp_path / "labels.txt", preprocess=RIGHT)
@@ -244,21 +244,21 @@ def test_labels_in_a_file_of_their_own(digits, labelled, tmp_path):
     assert found.trial.current.right >= 114
 
 
-def test_labels_that_are_shifted_by_one_are_found(digits, labelled):
-    with np.load(labelled) as archive:
+def test_labels_that_are_shifted_by_one_are_found(digits, labels_path):
+    with np.load(labels_path) as archive:
         images, labels = archive["images"], archive["labels"].astype(np.int64)
     kept = labels < 9
     found = examine(digits / "digits.onnx", images[kept], labels=labels[kept] + 1, preprocess=RIGHT)
     assert "shifted-labels" in ids(found)
 
 
-def test_the_number_of_labels_is_that_of_the_samples(digits, labelled):
-    with np.load(labelled) as archive, pytest.raises(tc.UsageError, match="5 labels for 120 samples"):
+def test_the_number_of_labels_is_that_of_the_samples(digits, labels_path):
+    with np.load(labels_path) as archive, pytest.raises(tc.UsageError, match="5 labels for 120 samples"):
         examine(digits / "digits.onnx", archive["images"], labels=[1, 2, 3, 4, 5], preprocess=RIGHT)
 
 
-def test_strict_turns_warnings_into_exit_code_5(digits, labelled, capsys):
-    call = ["doctor", str(digits / "digits.onnx"), "--threads", "1", "--data", str(labelled), "--preprocess"]
+def test_strict_turns_warnings_into_exit_code_5(digits, labels_path, capsys):
+    call = ["doctor", str(digits / "digits.onnx"), "--threads", "1", "--data", str(labels_path), "--preprocess"]
     assert main([*call, "color=GRAY,scale=16"]) == 0
     assert "warning[better-variant]" in capsys.readouterr().out
     assert main([*call, "color=GRAY,scale=16", "--strict"]) == 5

@@ -43,7 +43,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def quantized(tmp_path: Path) -> Path:
+def quantized_model(tmp_path: Path) -> Path:
     """Write an ONNX file with two convolutions of UINT8, with scales and zero points; input and output are UINT8."""
     rng = np.random.default_rng(0)
     constants: dict[str, np.ndarray] = {}
@@ -102,14 +102,14 @@ def test_inputs_and_floats_do_not_count() -> None:
     assert not Exactness.of("an oracle", [given, real], []).is_exact, "nothing was compared"
 
 
-def verified(path: Path, chip: str = "bm1686", model: tc.Model | None = None, **arguments: str) -> Verification:
+def verify_model(path: Path, chip: str = "bm1686", model: tc.Model | None = None, **arguments: str) -> Verification:
     options = Options.of(chip=chip)
     model = model or tc.convert(path, chip=chip)
     return verify_source(model, path, None, options, samples=2, **arguments)
 
 
-def test_quantized_source_is_bit_exact(quantized: Path) -> None:
-    result = verified(quantized)
+def test_quantized_source_is_bit_exact(quantized_model: Path) -> None:
+    result = verify_model(quantized_model)
     assert result.exactness is not None
     assert result.exactness.is_exact
     assert result.exactness.output_integers == 2 * 4 * 8 * 8
@@ -118,13 +118,13 @@ def test_quantized_source_is_bit_exact(quantized: Path) -> None:
     assert all(item.sqnr == float("inf") for item in result.outputs)
 
 
-def test_one_wrong_rescale_is_named(quantized: Path) -> None:
+def test_one_wrong_rescale_is_named(quantized_model: Path) -> None:
     """An offset that is too large by one: all later tensors differ, and the first one is reported."""
-    model = tc.convert(quantized)
+    model = tc.convert(quantized_model)
     node = next(node for node in model.graph.nodes if isinstance(node.op, RequantInt32))
     assert isinstance(node.op, RequantInt32)
     node.op = replace(node.op, offset_val=node.op.offset_val + 1)
-    result = verified(quantized, model=model)
+    result = verify_model(quantized_model, model=model)
     assert result.exactness is not None
     assert result.exactness.first == node.name
     assert result.exactness.different > 0
@@ -133,29 +133,29 @@ def test_one_wrong_rescale_is_named(quantized: Path) -> None:
     result.check(Thresholds(max_different=result.exactness.integers))
 
 
-def test_chip_without_the_rounding_is_not_held_to_it(quantized: Path) -> None:
-    model = tc.convert(quantized, chip="bm1684")
-    result = verified(quantized, "bm1684", model)
+def test_chip_without_the_rounding_is_not_held_to_it(quantized_model: Path) -> None:
+    model = tc.convert(quantized_model, chip="bm1684")
+    result = verify_model(quantized_model, "bm1684", model)
     assert result.exactness is not None
     assert result.exactness.output_integers == 2 * 4 * 8 * 8
     assert "integers in outputs" in result.exactness.verdict
     result.check(Thresholds.default(model, result.exactness))
 
 
-def test_float_models_have_no_verdict(quantized: Path) -> None:
-    result = verified(quantized, "bm1682")
+def test_float_models_have_no_verdict(quantized_model: Path) -> None:
+    result = verify_model(quantized_model, "bm1682")
     assert result.exactness is None
     with pytest.raises(UsageError, match="compute in float"):
         result.check(Thresholds(max_different=0))
 
 
-def test_commands_tell_the_verdict(quantized: Path, capsys: Captured) -> None:
-    assert main(["convert", str(quantized), "-o", "net.tpum", "--verify", "--report", "net.html"]) == 0
+def test_commands_tell_the_verdict(quantized_model: Path, capsys: Captured) -> None:
+    assert main(["convert", str(quantized_model), "-o", "net.tpum", "--verify", "--report", "net.html"]) == 0
     assert "bit-exact: " in Path("net.html").read_text(encoding="utf-8")
     shown = capsys.readouterr().out
     assert "  bit-exact: " in shown
     assert "SQNR exact" in shown
-    call = ["verify", str(quantized), "net.tpum", "--oracle", "none", "--max-different", "0"]
+    call = ["verify", str(quantized_model), "net.tpum", "--oracle", "none", "--max-different", "0"]
     assert main(call) == 0
     assert "bit-exact: " in capsys.readouterr().out
     assert main([*call, "--json"]) == 0
@@ -163,8 +163,8 @@ def test_commands_tell_the_verdict(quantized: Path, capsys: Captured) -> None:
     assert (verdict["is_exact"], verdict["different"], verdict["oracle"]) == (True, 0, "the source")
 
 
-def test_ci_limits_integers_that_differ(quantized: Path, capsys: Captured) -> None:
-    model = {"source": str(quantized), "limits": {"different_integers": 0}}
+def test_ci_limits_integers_that_differ(quantized_model: Path, capsys: Captured) -> None:
+    model = {"source": str(quantized_model), "limits": {"different_integers": 0}}
     Path("ci.yaml").write_text(json.dumps({"models": {"net": model}}))
     assert main(["ci", "ci.yaml"]) == 0
     assert "bit-exact: " in capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_quantized_models_of_the_data_set_are_exact(name: str, data_root: Path) 
     """The engine's integers come from kernels that are independent of this package."""
     source, _ = model_files(data_root, entries(data_root)[name])
     pytest.importorskip("onnxruntime" if source.suffix == ".onnx" else "ai_edge_litert")
-    result = verified(source, oracle="auto")
+    result = verify_model(source, oracle="auto")
     assert result.exactness is not None
     assert result.exactness.is_exact, result.exactness.verdict
     assert result.first is None

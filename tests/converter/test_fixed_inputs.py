@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import model, one, ramp, saved
-from tflite_models import O, S, T, serialized
+from onnx_models import model, one, ramp, save_model
+from tflite_models import O, S, T, serialize
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
@@ -19,20 +19,20 @@ def info(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 
 
-def rated(folder: Path) -> Path:
+def write_model_with_rate(folder: Path) -> Path:
     """y = relu(x) if the input ``sr`` is 16000, else -x, as in silero VAD."""
     then = helper.make_graph([helper.make_node("Relu", ["x"], ["a"])], "then", [], [info("a")])
     other = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "else", [], [info("b")])
     nodes = [one("Equal", "sr", "k", outputs=["c"]), one("If", "c", then_branch=then, else_branch=other)]
     proto = model(nodes, {"x": ramp(1, 8), "sr": np.array(0)}, ["y"], {"k": np.array(16000)})
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT  # required by ONNX Runtime
-    return saved(proto, folder)
+    return save_model(proto, folder)
 
 
 def test_a_fixed_input_decides_the_branch_and_is_gone(tmp_path: Path) -> None:
     x = ramp(1, 8)
     for rate, expected in ((16000, np.maximum(x, 0)), (8000, -x)):
-        made = tc.convert(rated(tmp_path), fix_inputs={"sr": rate})
+        made = tc.convert(write_model_with_rate(tmp_path), fix_inputs={"sr": rate})
         assert [item.name for item in made.inputs] == ["x"]
         with tc.Session(made) as session:
             np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
@@ -40,7 +40,7 @@ def test_a_fixed_input_decides_the_branch_and_is_gone(tmp_path: Path) -> None:
 
 def test_the_message_names_the_input_and_the_option(tmp_path: Path) -> None:
     with pytest.raises(tc.UnsupportedError) as told:
-        tc.convert(rated(tmp_path))
+        tc.convert(write_model_with_rate(tmp_path))
     (problem,) = told.value.problems
     assert problem.op == "If"
     assert problem.needs == ("sr",)
@@ -55,7 +55,7 @@ def test_an_image_is_no_input_to_fix(tmp_path: Path) -> None:
         one("Greater", "m", "k", outputs=["c"]),
         one("If", "c", then_branch=then, else_branch=other),
     ]
-    path = saved(model(nodes, {"x": ramp(3, 32, 32)}, ["y"], {"k": np.array(0, np.float32)}), tmp_path)
+    path = save_model(model(nodes, {"x": ramp(3, 32, 32)}, ["y"], {"k": np.array(0, np.float32)}), tmp_path)
     with pytest.raises(tc.UnsupportedError) as told:
         tc.convert(path)
     assert "--fix-input" not in str(told.value)
@@ -65,7 +65,7 @@ def test_on_the_command_line_verified_by_another_engine_and_reproduced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rated(tmp_path)
+    write_model_with_rate(tmp_path)
     words = ["--fix-input", "sr=16000"]
     assert main(["convert", "model.onnx", "-o", "a.tpum", "--verify", *words]) == 0
     capsys.readouterr()
@@ -77,7 +77,7 @@ def test_on_the_command_line_verified_by_another_engine_and_reproduced(
 
 def test_in_a_configuration_and_a_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rated(tmp_path)
+    write_model_with_rate(tmp_path)
     np.save(tmp_path / "rate.npy", np.array(16000))
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / "options.yaml").write_text("model: ../model.onnx\nfix_inputs: {sr: ../rate.npy}\n")
@@ -118,22 +118,24 @@ def test_values_are_written_as_in_json(text: str, value: object) -> None:
 )
 def test_what_does_not_fit_is_refused(fixed: dict[str, Any], message: str, tmp_path: Path) -> None:
     if not message:  # the pixel values are in the command, because a session takes no array for a fixed input
-        assert [item.name for item in tc.convert(rated(tmp_path), fix_inputs={**fixed, "sr": 1}).inputs] == []
+        assert [
+            item.name for item in tc.convert(write_model_with_rate(tmp_path), fix_inputs={**fixed, "sr": 1}).inputs
+        ] == []
         return
     with pytest.raises(tc.UsageError, match=f"(?s){message}"):
-        tc.convert(rated(tmp_path), fix_inputs=fixed)
+        tc.convert(write_model_with_rate(tmp_path), fix_inputs=fixed)
 
 
 def test_a_value_and_a_shape_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(tc.UsageError, match="input 'x' has a fixed value and a shape"):
-        tc.convert(rated(tmp_path), fix_inputs={"x": np.zeros((1, 8))}, input_shapes={"x": (1, 8)})
+        tc.convert(write_model_with_rate(tmp_path), fix_inputs={"x": np.zeros((1, 8))}, input_shapes={"x": (1, 8)})
 
 
 def test_a_value_gives_open_extents_their_numbers(tmp_path: Path) -> None:
     proto = model([one("Add", "x", "z")], {"x": ramp(1, 3), "z": ramp(1, 3)}, ["y"])
     for value in proto.graph.input:
         value.type.tensor_type.shape.dim[0].dim_param = "N"
-    made = tc.convert(saved(proto, tmp_path), fix_inputs={"z": [[1, 2, 3], [4, 5, 6]]})
+    made = tc.convert(save_model(proto, tmp_path), fix_inputs={"z": [[1, 2, 3], [4, 5, 6]]})
     assert made.inputs[0].shape == (2, 3)
 
 
@@ -142,7 +144,7 @@ def test_the_input_of_a_tflite_model(tmp_path: Path) -> None:
     tensors += [T("sum", (1, 3)), T("y", (1, 3))]
     operators = [O("DEQUANTIZE", [2], [3]), O("ADD", [0, 1], [4], "AddOptions"), O("ADD", [4, 3], [5], "AddOptions")]
     path = tmp_path / "net.tflite"
-    path.write_bytes(serialized(S(tensors, operators, [0, 1, 2], [5])))
+    path.write_bytes(serialize(S(tensors, operators, [0, 1, 2], [5])))
     made = tc.convert(path, fix_inputs={"shift": [1, 2, 3], "codes": [1, 3, -1]})
     assert [item.name for item in made.inputs] == ["x"]
     with tc.Session(made) as session:

@@ -21,7 +21,7 @@ from tpuconvert.pipeline import convert
 LARGEST_TENSOR = 4096 * 4096 * 4
 
 
-def converted(path: Path, target: Path) -> tc.Model:
+def convert_to(path: Path, target: Path) -> tc.Model:
     model = convert(path)
     model.save(target)
     return tc.load(target)
@@ -31,7 +31,7 @@ def test_four_times_the_nodes_take_four_times_the_calls(tmp_path: Path) -> None:
     counts = []
     for nodes in (120, 120, 480):  # the first conversion imports modules and fills caches
         conversion_bench.chain(nodes)(tmp_path / "m.onnx")
-        counts.append(calls_of(lambda: converted(tmp_path / "m.onnx", tmp_path / "m.tpum")))
+        counts.append(calls_of(lambda: convert_to(tmp_path / "m.onnx", tmp_path / "m.tpum")))
     assert counts[2] / counts[1] < 4.1, counts
 
 
@@ -39,12 +39,12 @@ def test_rules_are_tried_a_constant_number_of_times_per_node(tmp_path: Path, mon
     tries = 0
     match = engine.match
 
-    def counted(*arguments: Any) -> Any:
+    def count_and_call(*arguments: Any) -> Any:
         nonlocal tries
         tries += 1
         return match(*arguments)
 
-    monkeypatch.setattr(engine, "match", counted)
+    monkeypatch.setattr(engine, "match", count_and_call)
     counts = []
     for nodes in (120, 480):
         conversion_bench.chain(nodes)(tmp_path / "m.onnx")
@@ -76,7 +76,7 @@ def peak_of(*words: str, folder: Path) -> int:
 @pytest.mark.slow
 def test_sixteen_thousand_nodes(tmp_path: Path) -> None:
     conversion_bench.MODELS["chain_16k"](tmp_path / "m.onnx")
-    model = converted(tmp_path / "m.onnx", tmp_path / "m.tpum")
+    model = convert_to(tmp_path / "m.onnx", tmp_path / "m.tpum")
     assert len(model.graph) == 2 * 5333, "a conv and an activation of every three nodes"
 
 

@@ -11,7 +11,7 @@ from caffe_networks import layer, with_input, write_text, write_weights
 from data_models import names
 from datasets import entries, input_shapes, model_files
 from onnx import NodeProto, TensorProto, helper, numpy_helper
-from tflite_models import T, serialized, single
+from tflite_models import T, serialize, single
 
 import tpuconvert as tc
 from tpuconvert.final_checks import check_finite
@@ -169,7 +169,7 @@ def test_tflite_constants_have_the_index_of_the_file(tmp_path: Path) -> None:
         dilationWFactor=1,
     )
     path = tmp_path / "net.tflite"
-    path.write_bytes(serialized(subgraph))
+    path.write_bytes(serialize(subgraph))
     with pytest.raises(UnsupportedError, match="not finite") as caught:
         tc.convert(path)
     (problem,) = caught.value.problems

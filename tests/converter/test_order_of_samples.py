@@ -20,7 +20,7 @@ def images() -> np.ndarray:
     return found
 
 
-def saved(path: Path, calibration: object, method: str, **options: object) -> bytes:
+def converted_bytes(path: Path, calibration: object, method: str, **options: object) -> bytes:
     given = {"quantize": "int8", "calibration_method": method, "preprocess": PREPROCESS, **options}
     tc.convert(examples() / "digits.onnx", calibration=calibration, **given).save(path)
     return path.read_bytes()
@@ -29,9 +29,9 @@ def saved(path: Path, calibration: object, method: str, **options: object) -> by
 @pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
 def test_the_file_does_not_depend_on_the_order_of_samples(tmp_path: Path, method: str) -> None:
     given = images()
-    first = saved(tmp_path / "first.tpum", given, method)
+    first = converted_bytes(tmp_path / "first.tpum", given, method)
     shuffled = given[np.random.default_rng(0).permutation(len(given))]
-    assert saved(tmp_path / "other.tpum", shuffled, method) == first
+    assert converted_bytes(tmp_path / "other.tpum", shuffled, method) == first
 
 
 def test_the_file_does_not_depend_on_the_names_of_images(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_the_file_does_not_depend_on_the_names_of_images(tmp_path: Path) -> None
         folder.mkdir()
         for index, image in enumerate(images()[:70][::step]):
             Image.fromarray(image).save(folder / f"{index:03}.png")
-        files.append(saved(tmp_path / f"{name}.tpum", folder, "mse"))
+        files.append(converted_bytes(tmp_path / f"{name}.tpum", folder, "mse"))
     assert files[0] == files[1]
 
 

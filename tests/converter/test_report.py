@@ -114,7 +114,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def parsed(page: str) -> Tags:
+def parse_page(page: str) -> Tags:
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
@@ -125,7 +125,7 @@ def test_page_is_well_formed_and_needs_nothing_from_elsewhere(model: Model) -> N
     feeds = [{"x": np.zeros((1, 4), np.float32)}]
     verification = verify(scaled_and_shifted(), scaled_and_shifted(), model, feeds)
     page = to_html(describe_model(model, verification))
-    tags = parsed(page)
+    tags = parse_page(page)
     assert not {"script", "link", "img", "iframe"} & set(tags.seen)
     assert not re.search(r"(https?:)?//", page)
     assert {name for name, _ in tags.attributes} <= {"class", "style", "charset", "lang", "name", "content", "title"}
@@ -138,7 +138,7 @@ def test_names_from_a_file_stay_text() -> None:
     graph = scaled_and_shifted(name=hostile)
     graph.rename(graph.nodes[0].outputs[0], hostile)
     page = to_html(describe_model(model_of(graph, notes=(Note("float", hostile, hostile),))))
-    tags = parsed(page)
+    tags = parse_page(page)
     assert "script" not in tags.seen
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
@@ -150,7 +150,7 @@ def test_page_shortens_and_counts() -> None:
     notes = [Note("float", f"n{i}", "mul: no integer form") for i in range(20)]
     notes += [Note("chip", graph.nodes[0].name, "the vendor marks mul as unfinished")]
     page = to_html(describe_model(model_of(graph, notes=tuple(notes), quantize="int8")))
-    parsed(page)
+    parse_page(page)
     assert page.count("no integer form") == 1
     assert "mul x20" in page
     assert "and 12 more" in page
@@ -183,7 +183,7 @@ def test_page_of_a_quantized_model_says_where_the_accuracy_went() -> None:
     )
     description = describe_model(model_of(final, quantize="int8"), verification)
     page = to_html(description)
-    parsed(page)
+    parse_page(page)
     for words in (
         "Where the accuracy went",
         "25.00%",

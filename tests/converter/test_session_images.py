@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, one, ramp, saved
+from onnx_models import model, one, ramp, save_model
 from PIL import Image
 
 import tpuconvert as tc
@@ -17,7 +17,7 @@ def pixels(count: int, height: int = 4, width: int = 6, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), np.uint8)
 
 
-def prepared(images: Any) -> Any:
+def preprocess(images: Any) -> Any:
     """Preprocess with NumPy, as an independent reference."""
     x = (images.astype(np.float64) - [10, 20, 30]) * 0.5
     return x.transpose(0, 3, 1, 2).astype(np.float32)
@@ -26,7 +26,7 @@ def prepared(images: Any) -> Any:
 def doubling(folder: Path, batch: int = 1, **options: Any) -> tc.Model:
     """Model of ``y = x + x`` on [batch, 3, 4, 6]."""
     proto = model([one("Add", "x", "x")], {"x": ramp(batch, 3, 4, 6)}, ["y"])
-    return tc.convert(saved(proto, folder), **{"preprocess": RULE, **options})
+    return tc.convert(save_model(proto, folder), **{"preprocess": RULE, **options})
 
 
 def test_raw_pixels_for_a_float_input_are_refused_with_the_way_to_give_them(tmp_path: Path) -> None:
@@ -43,14 +43,14 @@ def test_arrays_of_images_are_preprocessed_and_split_into_batches(tmp_path: Path
     with tc.Session(doubling(tmp_path, batch)) as session:
         found = session.run_images(images)
         assert list(found) == ["y"]
-        np.testing.assert_allclose(found["y"], 2 * prepared(images), rtol=1e-6)  # one float32 multiplication
-        np.testing.assert_allclose(session.preprocess(images)["x"], prepared(images), rtol=1e-6)
+        np.testing.assert_allclose(found["y"], 2 * preprocess(images), rtol=1e-6)  # one float32 multiplication
+        np.testing.assert_allclose(session.preprocess(images)["x"], preprocess(images), rtol=1e-6)
 
 
 def test_the_file_itself_has_the_preprocessing(tmp_path: Path) -> None:
     doubling(tmp_path).save(tmp_path / "net.tpum")
     with tc.Session(tmp_path / "net.tpum") as session:
-        np.testing.assert_allclose(session.run_images(pixels(1))["y"], 2 * prepared(pixels(1)), rtol=1e-6)
+        np.testing.assert_allclose(session.run_images(pixels(1))["y"], 2 * preprocess(pixels(1)), rtol=1e-6)
 
 
 def test_paths_folders_pil_images_and_lists_of_them(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_quantized_input_gets_codes(tmp_path: Path) -> None:
         ["y"],
         {"s": np.array(2, np.float32), "z": np.array(3, np.uint8)},
     )
-    made = tc.convert(saved(proto, tmp_path), preprocess="color=RGB,scale=1")
+    made = tc.convert(save_model(proto, tmp_path), preprocess="color=RGB,scale=1")
     image = pixels(1)
     with tc.Session(made) as session:
         codes = session.preprocess(image)["x"]
@@ -94,7 +94,7 @@ def test_another_preprocessing_may_be_given(tmp_path: Path) -> None:
             session.run_images(pixels(1))
         assert "--preprocess" in told.value.hint
         for rule in (RULE, tc.Preprocess.parse(RULE), tc.Preprocess.parse(RULE).to_mapping()):
-            np.testing.assert_allclose(session.run_images(pixels(1), preprocess=rule)["y"], 2 * prepared(pixels(1)))
+            np.testing.assert_allclose(session.run_images(pixels(1), preprocess=rule)["y"], 2 * preprocess(pixels(1)))
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_what_is_no_image_is_refused(tmp_path: Path, images: Any, message: str) 
 
 def test_a_model_with_several_inputs_names_the_one_for_images(tmp_path: Path) -> None:
     proto = model([one("Add", "x", "z")], {"x": ramp(1, 3, 4, 6), "z": ramp(1, 3, 4, 6)}, ["y"])
-    with tc.Session(tc.convert(saved(proto, tmp_path), preprocess=RULE)) as session:
+    with tc.Session(tc.convert(save_model(proto, tmp_path), preprocess=RULE)) as session:
         with pytest.raises(tc.UsageError, match="the model has 2 inputs: x, z; expected one"):
             session.run_images(pixels(1))
         with pytest.raises(tc.UsageError, match=r"no input 'X'\n.*did you mean 'x'"):
             session.preprocess(pixels(1), input="X")
         z = np.ones((1, 3, 4, 6), np.float32)
         found = session.run({**session.preprocess(pixels(1), input="x"), "z": z})["y"]
-        np.testing.assert_allclose(found, prepared(pixels(1)) + 1)
+        np.testing.assert_allclose(found, preprocess(pixels(1)) + 1)
 
 
 def test_images_that_fill_no_batch_are_refused(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_random_feeds_take_one_sample_and_need_other_extents() -> None:
             random_feeds([Port("x", "float32", shape)], 1)
 
 
-def said(scale: float = 2.0, shift: float = 1.0, rounds: bool = False) -> list[Statement]:
+def statements(scale: float = 2.0, shift: float = 1.0, rounds: bool = False) -> list[Statement]:
     """Statements of another engine about ``scaled_and_shifted``."""
     tensors = [{"y": feed["x"] * scale + shift, "product": feed["x"] * scale} for feed in FEEDS]
     return [Statement(found, ("y",), rounds) for found in tensors]
@@ -200,7 +200,7 @@ def said(scale: float = 2.0, shift: float = 1.0, rounds: bool = False) -> list[S
 
 def test_another_engine_agrees() -> None:
     graph = scaled_and_shifted()
-    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(said())))
+    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(statements())))
     assert result.opinion is not None
     assert [item.name for item in result.opinion.tensors] == ["product", "y"]
     assert result.to_mapping()["opinion"] == {
@@ -220,7 +220,9 @@ def test_another_engine_agrees() -> None:
 def test_fault_of_the_import_is_called_so(scale: float, shift: float, first: str) -> None:
     """The model equals the source graph, and both are wrong."""
     graph = scaled_and_shifted()
-    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(said(scale, shift))))
+    result = verify(
+        graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(statements(scale, shift)))
+    )
     assert result.first is not None
     assert (result.first.name, result.first.stage) == (first, "import")
     with pytest.raises(ThresholdError, match="as engine 1 computes it, output 'y'") as caught:
@@ -244,19 +246,21 @@ def test_an_engine_that_cannot_run_the_source_is_no_failure() -> None:
 
 def test_an_engine_that_rounds_is_asked_about_outputs_alone() -> None:
     graph = scaled_and_shifted()
-    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(said(2.1, rounds=True))))
+    result = verify(
+        graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(statements(2.1, rounds=True)))
+    )
     assert result.opinion is not None
     assert (result.opinion.tensors, result.opinion.is_exact) == ((), False)
     assert result.first is None
     result.check(Thresholds(max_difference=0.0))
-    wrong = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(said(-2, rounds=True))))
+    wrong = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(statements(-2, rounds=True))))
     with pytest.raises(ThresholdError, match="output 'y': cosine"):
         wrong.check(Thresholds(max_difference=0.0))
 
 
 def test_outputs_of_a_signature_are_found_by_their_place() -> None:
     graph = scaled_and_shifted()
-    renamed = [Statement({"serving:0": item.tensors["y"] + 1}, ("serving:0",)) for item in said()]
+    renamed = [Statement({"serving:0": item.tensors["y"] + 1}, ("serving:0",)) for item in statements()]
     result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(renamed)))
     with pytest.raises(ThresholdError, match="as e computes it, output 'y'"):
         result.check(Thresholds(max_difference=0.0))

@@ -1,4 +1,4 @@
-"""Lets the tests import the scripts of the example as they import each other."""
+"""Add the scripts of the example to the import path, so that tests can import them."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The separate file of calibration images equals those in the archive."""
+"""The separate file of calibration images equals the images in the archive."""
 
 import numpy as np
 import prepare_data

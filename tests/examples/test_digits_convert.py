@@ -1,4 +1,4 @@
-"""The three files of the example, converted and run: the outputs are those of the engines the formats come from."""
+"""The three files of the example, converted and run: the outputs equal those of the source frameworks."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ SOURCES = {
     "litert": ("digits.tflite", None, (1, 8, 8, 1)),
     "opencv": ("digits.prototxt", "digits.caffemodel", (1, 1, 8, 8)),
 }
-TOLERANCE = 1e-5  # of a probability: float32 sums in another order
+TOLERANCE = 1e-5  # of a probability: float32 sums in a different order
 
 
 def convert(engine):
@@ -26,7 +26,7 @@ def test_converted_file_gives_the_engines_outputs(engine, tmp_path):
     with np.load(FOLDER / "expected.npz") as archive:
         images, expected = load_part("test").images[archive["chosen"]], archive[engine]
     with tc.Session(tc.load(file)) as session:
-        # one channel: NCHW and NHWC hold the same numbers in the same order
+        # with one channel, NCHW and NHWC have the same element order
         outputs = [session.run({"image": image.reshape(shape)})["probability"] for image in images]
     np.testing.assert_allclose(np.concatenate(outputs), expected, rtol=0, atol=TOLERANCE)
 

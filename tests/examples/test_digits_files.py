@@ -1,4 +1,4 @@
-"""The three files of the example: made by our writers from the committed weights, and read alike by other engines."""
+"""The three files of the example: generated from the committed weights, and read equally by other engines."""
 
 import itertools
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-5  # of a probability: the engines compute in float32 and sum in 
 
 
 @pytest.fixture(scope="module")
-def expected():
+def expected_probabilities():
     with np.load(FOLDER / "expected.npz") as archive:
         return dict(archive)
 
@@ -40,24 +40,26 @@ def test_file_is_small(name):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_engine_agrees_with_the_numpy_network(engine, expected):
-    images = load_part("test").images[expected["chosen"]]
-    assert expected[engine].shape == (16, 10)
-    np.testing.assert_allclose(expected[engine], predict(load_weights(), images), rtol=0, atol=TOLERANCE)
+def test_engine_agrees_with_the_numpy_network(engine, expected_probabilities):
+    images = load_part("test").images[expected_probabilities["chosen"]]
+    assert expected_probabilities[engine].shape == (16, 10)
+    np.testing.assert_allclose(expected_probabilities[engine], predict(load_weights(), images), rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.combinations(ENGINES, 2)))
-def test_engines_agree(one, other, expected):
-    np.testing.assert_allclose(expected[one], expected[other], rtol=0, atol=TOLERANCE)
+def test_engines_agree(one, other, expected_probabilities):
+    np.testing.assert_allclose(expected_probabilities[one], expected_probabilities[other], rtol=0, atol=TOLERANCE)
 
 
-def test_onnx_reference_agrees(expected):
+def test_onnx_reference_agrees(expected_probabilities):
     model = onnx.load(FOLDER / "digits.onnx")
     # onnx's evaluator normalizes with the batch's own statistics from opset 9 to 13, even where one output says
     # inference (onnx/onnx#8442). At opset 15 the nodes of this file mean the same and it takes the stored statistics.
     model.opset_import[0].version = 15
     evaluator = onnx.reference.ReferenceEvaluator(model)
-    for image, y in zip(load_part("test").images[expected["chosen"]], expected["onnxruntime"], strict=True):
+    for image, y in zip(
+        load_part("test").images[expected_probabilities["chosen"]], expected_probabilities["onnxruntime"], strict=True
+    ):
         np.testing.assert_allclose(evaluator.run(None, {"image": image[None]})[0], [y], rtol=0, atol=TOLERANCE)
 
 

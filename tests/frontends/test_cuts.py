@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import model, one, ramp, saved
-from tflite_models import O, S, T, serialized
+from onnx_models import model, one, ramp, save_model
+from tflite_models import O, S, T, serialize
 
 import tpuconvert as tc
 
@@ -64,7 +64,7 @@ def test_cuts_of_random_networks_lead_to_models(tmp_path: Path) -> None:
         proto = random_network(seed)
         if all(node.op_type != "NoSuchOperator" for node in proto.graph.node):
             continue
-        path = saved(proto, tmp_path)
+        path = save_model(proto, tmp_path)
         unsupported += 1
         followed += follow(path, refused(path)) > 0
     assert unsupported >= 50
@@ -72,7 +72,7 @@ def test_cuts_of_random_networks_lead_to_models(tmp_path: Path) -> None:
 
 
 def test_an_input_is_never_a_place_to_end(tmp_path: Path) -> None:
-    path = saved(model([one("NoSuchOperator", "x")], {"x": ramp(2, 3)}, ["y"]), tmp_path)
+    path = save_model(model([one("NoSuchOperator", "x")], {"x": ramp(2, 3)}, ["y"]), tmp_path)
     message = refused(path)
     assert "--outputs" not in message
     assert "no part of the model before it computes anything" in message
@@ -81,7 +81,7 @@ def test_an_input_is_never_a_place_to_end(tmp_path: Path) -> None:
 def test_a_model_may_begin_after_the_operator(tmp_path: Path) -> None:
     proto = model([one("NoSuchOperator", "x", outputs=["h"]), one("Relu", "h")], {"x": ramp(2, 3)}, ["y"])
     proto.graph.value_info.append(helper.make_tensor_value_info("h", onnx.TensorProto.FLOAT, [2, 3]))
-    path = saved(proto, tmp_path)
+    path = save_model(proto, tmp_path)
     message = refused(path)
     assert "begin the model after it:  --inputs h" in message
     assert follow(path, message) == 1
@@ -93,7 +93,7 @@ def test_both_branches_are_kept(tmp_path: Path) -> None:
         helper.make_node("NoSuchOperator", ["h"], ["a"], name="bad"),
         helper.make_node("Neg", ["h"], ["b"], name="good"),
     ]
-    path = saved(model(nodes, {"x": ramp(2, 3)}, ["a", "b"]), tmp_path)
+    path = save_model(model(nodes, {"x": ramp(2, 3)}, ["a", "b"]), tmp_path)
     assert "--outputs h,b" in refused(path)
 
 
@@ -102,13 +102,13 @@ def test_a_cut_that_leaves_no_operator_is_an_error(tmp_path: Path, outputs: list
     """``r`` only has another shape: the optimizer removes what makes it."""
     nodes = [one("Reshape", "x", "k", outputs=["r"]), one("Add", "r", "w", outputs=["s"]), one("Mul", "s", "z")]
     constants = {"k": np.array([2, 3]), "w": ramp(2, 3, seed=1)}
-    path = saved(model(nodes, {"x": ramp(2, 3), "z": ramp(2, 3)}, ["y"], constants), tmp_path)
+    path = save_model(model(nodes, {"x": ramp(2, 3), "z": ramp(2, 3)}, ["y"], constants), tmp_path)
     with pytest.raises(tc.UsageError, match="the model would be empty: no operator is left"):
         tc.convert(path, outputs=outputs)
 
 
 def test_a_source_that_passes_its_input_through_is_converted_with_a_note(tmp_path: Path) -> None:
-    made = tc.convert(saved(model([one("Identity", "x")], {"x": ramp(2, 3)}, ["y"]), tmp_path))
+    made = tc.convert(save_model(model([one("Identity", "x")], {"x": ramp(2, 3)}, ["y"]), tmp_path))
     assert "the model computes nothing: its outputs are its inputs or constants" in [
         note.message for note in made.notes
     ]
@@ -132,19 +132,19 @@ def test_a_source_that_passes_its_input_through_is_converted_with_a_note(tmp_pat
 def test_unknown_operators_of_onnx_get_the_nearest_name(tmp_path: Path, operator: str, domain: str, words: str) -> None:
     nodes = [one("Neg", "x", outputs=["h"]), one(operator, "h", domain=domain)]
     proto = model(nodes, {"x": ramp(2, 3)}, ["y"], domains={domain: 1} if domain else None)
-    assert words in refused(saved(proto, tmp_path))
+    assert words in refused(save_model(proto, tmp_path))
 
 
 def test_cuts_and_names_of_tflite_models(tmp_path: Path) -> None:
     tensors = [T("x", (1, 4)), T("h", (1, 4)), T("c", (1, 4)), T("y", (1, 4))]
     operators = [O("NEG", [0], [1]), O("CUSTOM:TFLite_Detection_PostProces", [1], [2]), O("NEG", [2], [3])]
     path = tmp_path / "net.tflite"
-    path.write_bytes(serialized(S(tensors, operators, [0], [3])))
+    path.write_bytes(serialize(S(tensors, operators, [0], [3])))
     message = refused(path)
     assert "did you mean 'TFLite_Detection_PostProcess'?" in message
     assert "end the model before it:  --outputs h" in message
     assert follow(path, message) == 1
-    path.write_bytes(serialized(S(tensors[:2], [O("CUSTOM:Mine", [0], [1])], [0], [1])))
+    path.write_bytes(serialize(S(tensors[:2], [O("CUSTOM:Mine", [0], [1])], [0], [1])))
     assert "no part of the model before it" in refused(path)
     with pytest.raises(tc.UsageError, match="would be empty"):
         tc.convert(path, outputs=["x"])
@@ -173,10 +173,10 @@ def test_operators_that_the_chip_lacks_are_no_reason_for_an_empty_model(tmp_path
     a = np.ones((1, 4), np.int32)
     proto = model([one("BitwiseAnd", "a", "b")], {"a": a, "b": a}, ["y"], opset=18)
     with pytest.raises(tc.UnsupportedError, match="--chip bm1684 or bm1686") as told:
-        tc.convert(saved(proto, tmp_path), chip="bm1682")
+        tc.convert(save_model(proto, tmp_path), chip="bm1682")
     assert "--outputs" not in str(told.value)
     nodes = [one("Add", "a", "b", outputs=["s"]), one("BitwiseAnd", "s", "b")]
-    path = saved(model(nodes, {"a": a, "b": a}, ["y"], opset=18), tmp_path)
+    path = save_model(model(nodes, {"a": a, "b": a}, ["y"], opset=18), tmp_path)
     with pytest.raises(tc.UnsupportedError, match=r"end the model before it \(--outputs\)"):
         tc.convert(path, chip="bm1682")
     assert tc.convert(path, chip="bm1682", outputs=["s"]).graph.nodes

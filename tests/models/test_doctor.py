@@ -9,11 +9,11 @@ from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 
 QUICK = ("mnist_conv_tflite", "cifar10_resnet8_onnx", "sine_float_tflite", "mtcnn_rnet_caffe")
 IMAGES = 24
-"""Images per model: more than the comparison of variants needs."""
+"""Images per model, more than the comparison of variants needs."""
 
 
 def findings(root, name):
-    """Warnings about calibration images, or about the inputs that the reference results were made with."""
+    """Warnings about calibration images, or about the reference inputs."""
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     given = {"input_shapes": input_shapes(entry), "threads": 1}

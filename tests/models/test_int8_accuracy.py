@@ -17,10 +17,10 @@ POINTS = {
     "mnist_keras_onnx": 1.5,
     "vww_mobilenet_tflite": 1.5,
 }
-"""Most points of top-1 that INT8 on BM1686 may cost. MobileNet 0.25 is a fragile network."""
+"""Largest loss of top-1 accuracy by INT8 on BM1686, in percentage points. MobileNet 0.25 is a fragile network."""
 
 DEPTHWISE = ("imagenet_mobilenet_v1_0.25_onnx", "vww_mobilenet_tflite")
-"""One scale per layer does not serve depthwise convolutions: on BM1684 these are measured, not bounded."""
+"""Per-tensor scales are insufficient for depthwise convolutions: on BM1684 the accuracy is reported without a limit."""
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def test_integers_of_the_source_engine(name, backend, data_root):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_single_rounding(name, data_root):
-    """Engines that round once give results a few steps away from those of the reference kernels."""
+    """Engines that round once differ by a few steps from the reference kernels."""
     entry = entries(data_root)[name]
     model = tc.convert(model_files(data_root, entry)[0], tflite_rounding="single")
     assert "MULTIPLIER_SHIFT" in {node.op.mode.name for node in model.graph.nodes if node.op.name == "requant_int32"}

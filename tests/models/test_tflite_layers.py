@@ -12,10 +12,10 @@ import pytest
 import tpuconvert as tc
 
 SIGNATURES = {"aeq_constant_tensor_and_buffer_only_sharing_weight_fcs": "sig1", "aeq_two_signatures_a8w8": "add"}
-"""Of files with several signatures the one on the first subgraph, which the references were computed with."""
+"""Use the signature of the first subgraph, for which the references were computed."""
 
 NOT_FINITE = {"t2o_relu6-power_float32"}
-"""Files with a constant NaN, here as the exponent of a power."""
+"""Files that contain a constant NaN, as the exponent of a power."""
 
 
 def difference(root: Path, case: dict[str, Any], backend: Literal["native", "reference"]) -> str:

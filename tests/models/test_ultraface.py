@@ -1,4 +1,4 @@
-"""One network from three formats: the same graph, operator for operator, and the same numbers."""
+"""One network in three formats: equal graphs, operator by operator, and equal results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = {
     "caffe": ("ultraface_rfb_320_caffe/deploy.prototxt", "ultraface_rfb_320_caffe/model.caffemodel"),
 }
 OPERATORS = {"active": 37, "add": 1, "concat": 3, "conv": 52, "permute": 8, "reshape": 8, "softmax": 1}
-"""Operators of the network. Each of the 8 heads is flattened in NHWC order, which takes a transpose each."""
+"""Operators of the network. Each of the 8 heads is flattened in NHWC order, which requires one transpose."""
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def cases(folder):
 
 
 def test_every_case_is_exact_or_explained(data_root):
-    """Cases are listed by name, so that a new reason for a difference fails."""
+    """Exceptions are listed by case name, so that an unexpected difference fails."""
     found = cases(data_root / "vendor")
     assert {case["expect"] for case in found} == EXPECTATIONS
     without_program = [case for case in found if case["program"] is None]
@@ -124,7 +124,7 @@ def test_same_integers(chip, kind, data_root):
 
 
 def run(program: list[contract.Entry], values: dict[str, Array], chip: Chip) -> Array:
-    """Execute the steps of a program; the result is that of the last one."""
+    """Execute the steps of a program; return the result of the last one."""
     result = None
     for step in program:
         definition = all_ops()[step["op"]]
@@ -155,7 +155,7 @@ def is_bias(name: str, ranks: tuple[int, ...], array: Array | None) -> bool:
 
 
 def parameters_of(step: contract.Entry, values: dict[str, Array], inputs: list[Array | None]) -> dict[str, object]:
-    """The parameters of a step as the definition takes them."""
+    """Parameters of a step as arguments of the operator's definition."""
     definition = all_ops()[step["op"]]
     entry = {item["name"]: item for item in contract.document()["ops"]}[step["op"]]
     parameters: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""One node with its inputs, as a model of any opset in which the node means something."""
+"""A case: one node with its inputs, built as a model in any opset that supports the node."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from onnx_models import model, one
 from tpuconvert.schema.types import Array
 
 FIRST_OPSET = 7
-"""Of those that other engines promise to read."""
+"""Newest IR version that other engines are guaranteed to read."""
 
 
 def i64(*numbers: int) -> Array:
@@ -44,21 +44,21 @@ class Case:
 
     def __str__(self) -> str:
         settings = ",".join(f"{key}={_short(value)}" for key, value in self.attributes.items())
-        shapes = "x".join("_".join(map(str, np.shape(array))) or "s" for array in self.given if array is not None)
+        shapes = "x".join("_".join(map(str, np.shape(array))) or "s" for array in self.all_inputs if array is not None)
         return f"{self.op}-{self.opset}({settings})[{shapes}]"
 
     @property
-    def given(self) -> list[Any]:
+    def all_inputs(self) -> list[Any]:
         """All inputs in the order of the operator."""
         return [*self.x, *self.constants]
 
     @property
     def feeds(self) -> dict[str, Array]:
-        """The model's inputs by name."""
+        """Graph inputs by name."""
         return {f"x{index}": np.asarray(array) for index, array in enumerate(self.x) if array is not None}
 
     def model(self, opset: int | None = None) -> onnx.ModelProto:
-        """The model."""
+        """The model in one opset."""
         constants = {f"c{k}": np.asarray(c) for k, c in enumerate(self.constants) if c is not None}
         names = ["" if x is None else f"x{k}" for k, x in enumerate(self.x)]
         names += ["" if c is None else f"c{k}" for k, c in enumerate(self.constants)]
@@ -73,7 +73,7 @@ class Case:
         """
         versions = versions_of(self.op)
         newest = min(max(newest, versions[0].since_version) if versions else self.opset, self.until)
-        if not versions:  # a name that is no longer part of the standard
+        if not versions:  # a former operator name that the standard has removed
             yield self
         for index, schema in enumerate(versions):
             first = max(schema.since_version, FIRST_OPSET)
@@ -86,7 +86,7 @@ class Case:
                     yield replace(self, opset=newest)
 
     def _fits(self, schema: defs.OpSchema) -> bool:
-        given = [None if array is None else np.asarray(array) for array in self.given]
+        given = [None if array is None else np.asarray(array) for array in self.all_inputs]
         if not schema.min_input <= len(given) <= schema.max_input or not set(self.attributes) <= set(schema.attributes):
             return False
         if self.outputs > schema.max_output:
@@ -104,7 +104,7 @@ class Case:
 
 
 def versions_of(op: str, domain: str = "") -> list[defs.OpSchema]:
-    """All versions of an operator, the oldest first."""
+    """All schema versions of an operator, oldest first."""
     return _VERSIONS.get((domain, op), [])
 
 

@@ -26,7 +26,7 @@ PLAIN = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Floor", "Ceil", "Sign", "Exp"
 NAN_DIFFERS = ("ThresholdedRelu", "Relu", "Elu", "LeakyRelu", "Selu", "HardSigmoid", "Sign", "Celu", "HardSwish",
 "Softsign",
                "Softplus")  # fmt: skip
-"""With NaN, or with infinities inside a formula, engines differ from each other."""
+"""Engines disagree about NaN, and about infinities inside a formula."""
 
 UNARY = [
     *(Case(op, [ODD[1:6] if op in NAN_DIFFERS else ODD], atol=1e-6) for op in PLAIN),

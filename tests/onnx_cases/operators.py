@@ -1,4 +1,4 @@
-"""Operators of ordinary networks, and attributes that change what they do."""
+"""Operators of common networks, and the attributes that change their results."""
 
 from collections.abc import Sequence
 from typing import Any

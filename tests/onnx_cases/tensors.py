@@ -1,4 +1,4 @@
-"""Moving and selecting data, products, normalizations, recurrent layers, attention, signals."""
+"""Data movement, selection, matmuls, normalizations, recurrent layers, attention, signal processing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Attributes that became inputs and the reverse, and meanings that changed with an opset."""
+"""Attributes that became inputs or inputs that became attributes, and semantics that changed with an opset."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Convolutions, poolings, resizing, sampling: corners of their attributes."""
+"""Convolution, pooling, resizing and sampling: corner cases of their attributes."""
 
 import numpy as np
 from onnx_models import ramp
@@ -71,7 +71,7 @@ POOLINGS = [
 ]  # fmt: skip
 
 
-def resized(mode: str, coordinates: str, target: tuple[int, ...], nearest: str = "", x: np.ndarray = X) -> Case:
+def resize_case(mode: str, coordinates: str, target: tuple[int, ...], nearest: str = "", x: np.ndarray = X) -> Case:
     more = a(nearest_mode=nearest) if nearest else {}
     attributes = a(mode=mode, coordinate_transformation_mode=coordinates, **more)
     return Case("Resize", [x], [None, None, i64(*x.shape[:2], *target)], attributes, 13, atol=1e-5)
@@ -81,11 +81,12 @@ COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 BOX = np.array([0, 0, 0.1, 0.3, 1, 1, 0.8, 1.2], np.float32)
 RESIZES = [
-    *(resized("nearest", coordinates, target, nearest) for coordinates in COORDINATES for nearest in NEAREST
+    *(resize_case("nearest", coordinates, target, nearest) for coordinates in COORDINATES for nearest in NEAREST
       for target in ((14, 12), (5, 9), (3, 1))),
-    *(resized("linear", coordinates, target) for coordinates in COORDINATES for target in ((14, 12), (5, 9), (1, 3))),
-    *(resized("cubic", coordinates, target) for coordinates in COORDINATES for target in ((14, 12), (5, 9))),
-    *(resized(mode, "half_pixel_symmetric", (5, 9)) for mode in ("nearest", "linear", "cubic")),
+    *(resize_case("linear", coordinates, target) for coordinates in COORDINATES
+      for target in ((14, 12), (5, 9), (1, 3))),
+    *(resize_case("cubic", coordinates, target) for coordinates in COORDINATES for target in ((14, 12), (5, 9))),
+    *(resize_case(mode, "half_pixel_symmetric", (5, 9)) for mode in ("nearest", "linear", "cubic")),
     *(Case("Resize", [X], [None, np.array([1, 1, s, t], np.float32)], a(mode=mode, coordinate_transformation_mode=c),
           19,
            atol=1e-5) for mode in ("nearest", "linear") for c in ("half_pixel", "half_pixel_symmetric", "align_corners")
@@ -94,8 +95,8 @@ RESIZES = [
          coordinate_transformation_mode="tf_half_pixel_for_nn"), 11),
     *(Case("Resize", [X], [BOX, None, i64(2, 4, 5, 8)], a(mode=mode, extrapolation_value=9.0,
            coordinate_transformation_mode="tf_crop_and_resize"), 13, atol=1e-5) for mode in ("nearest", "linear")),
-    *(resized("linear", "half_pixel", (9,), x=LINE) for _ in (0,)),
-    *(resized("linear", "align_corners", (3, 8, 4), x=CUBE) for _ in (0,)),
+    *(resize_case("linear", "half_pixel", (9,), x=LINE) for _ in (0,)),
+    *(resize_case("linear", "align_corners", (3, 8, 4), x=CUBE) for _ in (0,)),
     *(Case("Resize", [X], [None, None, i64(2, 4, 3, 4)], a(mode=mode, antialias=1, exclude_outside=e), 18, atol=1e-5)
       for mode, e in (("linear", 0), ("cubic", 0), ("cubic", 1))),
 ]  # fmt: skip

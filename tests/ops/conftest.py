@@ -1,4 +1,4 @@
-"""Run the ``CASES`` of each file in this folder; generated cases are the same on every run and every machine."""
+"""Run the ``CASES`` of each file in this folder. Generated cases are equal in every run and on every machine."""
 
 import tempfile
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class CaseItem(pytest.Item):
 
 
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
-    """Make two tests of each case in ``CASES``: of the definition, and of a model file with the operator."""
+    """Generate two tests for each case in ``CASES``: of the definition, and of a model file with the operator."""
     if name != "CASES" or not isinstance(obj, list):
         return None
     items: list[pytest.Item] = []

@@ -41,13 +41,13 @@ from tpuconvert.schema.types import F32, I8, I16, I32, DType, Scalar
 
 Function = Callable[[int], float]
 Use = tuple[Op, DType, Function]
-"""An operator, the type of its result, and what it does with one number."""
+"""An operator, its result dtype, and its function as a Python integer expression."""
 
 LEAKY = ActiveType.ACTIVE_LEAKY_RELU
 
 
 def numbers(dtype: DType, every: bool) -> list[int]:
-    """Second operands of an 8-bit type."""
+    """Values of the second operand of an 8-bit type."""
     if every:
         return list(range(dtype.min, dtype.max + 1))
     return sorted({dtype.min, dtype.min + 1, dtype.max, 0, 1, 2, 3, 77, *((-1, -5) if dtype.is_signed else ())})
@@ -175,7 +175,7 @@ MORE_THAN_ONE_ELEMENT = {
     *("split", "concat", "tile", "broadcast", "repeat", "reshape", "squeeze", "expand_dims", "copy", "constdata"),
     *("stride_cpy", "stride_cpy_offset"),
 }
-"""Operators of one 8-bit tensor that are no function of single elements, or hand them on."""
+"""8-bit operators that are not element-wise, or that copy elements unchanged."""
 
 
 def compare(name: str, dtype: DType, every: bool) -> None:

@@ -89,7 +89,7 @@ def test_square_root_and_logarithm_against_decimal_arithmetic():
         roots = f32(*(float(v.sqrt()) for v in exact))
         logarithms = f32(*(float(v.ln()) for v in exact))
     assert Active(T.ACTIVE_SQRT).evaluate(x)[0].tobytes() == roots.tobytes()
-    assert np.allclose(Active(T.ACTIVE_LN).evaluate(x)[0], logarithms, rtol=2.4e-7, atol=1e-9)  # 2 ulp
+    assert np.allclose(Active(T.ACTIVE_LN).evaluate(x)[0], logarithms, rtol=2.4e-7, atol=1e-9)  # 2 ULP
 
 
 def test_unknown_function_is_rejected():

@@ -1,4 +1,4 @@
-"""Arithmetic of two tensors, of a tensor and a number, clamp and axpy."""
+"""Arithmetic of two tensors and of a tensor with a scalar, clamp and axpy."""
 
 import numpy as np
 import pytest

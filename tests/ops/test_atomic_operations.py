@@ -122,18 +122,18 @@ NUMBERS = [0, 1, -1, 5, -5, 7, -7, 100, -100, 2**24 + 1, -(2**24) - 3, 2**31 - 1
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_integers_become_binary32_by_mode(mode):
-    """Numbers of 25 to 32 bits: multiples of a power of two next to them, by fractions."""
+    """Integers of 25 to 32 bits: near multiples of a power of two, computed with fractions."""
     numbers = [
         sign * (number + more) for number in (2**24, 2**28 - 16, 2**31 - 200) for more in range(50) for sign in (1, -1)
     ]
     found = to_binary32(np.array(numbers, np.int64).astype(np.int32), mode).astype(np.int64)
     for number, result in zip(numbers, found.tolist(), strict=True):
         step = 2 ** max(abs(number).bit_length() - 24, 0)
-        assert result == rounded(Fraction(number, step), mode) * step, number
+        assert result == round_fraction(Fraction(number, step), mode) * step, number
 
 
-def rounded(value, mode):
-    """A fraction as an integer."""
+def round_fraction(value, mode):
+    """Round a fraction to an integer."""
     below = value.numerator // value.denominator
     rest = value - below
     half = Fraction(1, 2)
@@ -154,7 +154,7 @@ def rounded(value, mode):
 def test_integer_requantization_against_plain_integers(mode, shift):
     for multiplier in (3, -7, 2**31 - 1, -(2**31)):
         op = TpuBdcIntRequant(multiplier=multiplier, shift=shift, offset=-3, rounding_mode=mode, out_dtype=I16)
-        wanted = [rounded(number * multiplier * Fraction(2) ** shift, mode) - 3 for number in NUMBERS]
+        wanted = [round_fraction(number * multiplier * Fraction(2) ** shift, mode) - 3 for number in NUMBERS]
         assert op.evaluate(i32(*NUMBERS))[0].ravel().tolist() == [min(max(w, -32768), 32767) for w in wanted]
 
 
@@ -164,7 +164,7 @@ def test_integer_dequantization_against_plain_integers(mode, shift):
     numbers = [0, 1, 2, 100, 32768, 65535]
     for multiplier in (3, -7, 2**31 - 1, -(2**31)):
         op = TpuBdcIntDequant(offset=100, multiplier=multiplier, shift=shift, rounding_mode=mode)
-        wanted = [rounded((number - 100) * multiplier * Fraction(2) ** shift, mode) for number in numbers]
+        wanted = [round_fraction((number - 100) * multiplier * Fraction(2) ** shift, mode) for number in numbers]
         found = op.evaluate(u16(*numbers))[0].ravel().tolist()
         assert found == [min(max(w, -(2**31)), 2**31 - 1) for w in wanted]
 

@@ -1,4 +1,4 @@
-"""Bit logic, shifts of elements by amounts, movement of slices."""
+"""Bitwise logic, element-wise shifts, and moves of slices."""
 
 import numpy as np
 import pytest
@@ -71,11 +71,13 @@ def test_arithmetic_shifts_against_python_integers(dtype):
     num = amounts.astype(np.int32 if dtype is np.int32 else np.int16)
     span = 1 << info.bits
 
-    def wrapped(value):
+    def wrap_to_type(value):
         value %= span
         return value - span if info.min < 0 and value >= span // 2 else value
 
-    expected = [wrapped(int(v) << int(n)) if n >= 0 else int(v) >> int(-n) for v, n in zip(x, amounts, strict=True)]
+    expected = [
+        wrap_to_type(int(v) << int(n)) if n >= 0 else int(v) >> int(-n) for v, n in zip(x, amounts, strict=True)
+    ]
     assert ArithLshift().evaluate(x, num)[0].tolist() == expected
     assert ArithRshift().evaluate(x, -num)[0].tolist() == expected
 

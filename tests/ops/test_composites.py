@@ -1,4 +1,4 @@
-"""Composite operators: against their expansions, independent formulas, and the ONNX reference evaluator."""
+"""Composite operators, compared with their expansions, independent formulas and the ONNX reference evaluator."""
 
 import math
 
@@ -56,7 +56,7 @@ CASES = [
 ]
 
 ATOL = 4e-6
-"""Binary32 roundings of the ten to twenty operators of an expansion, and below 1e-6 of the erf polynomial."""
+"""Bound for the float32 roundings of an expansion of ten to twenty operators, and for the erf polynomial."""
 
 
 def random(seed, shapes):
@@ -77,7 +77,7 @@ def run(graph, arrays, chip):
     return [value.data if value.is_constant else known[value] for value in graph.outputs]
 
 
-def expanded(op, arrays, coeffs):
+def run_expansion(op, arrays, coeffs):
     g = Graph("expansion")
     values, feeds = [], []
     for index, array in enumerate(arrays):
@@ -99,7 +99,7 @@ def expanded(op, arrays, coeffs):
 def test_a_composite_is_its_expansion(op, shapes, with_constants):
     for seed in range(3):
         arrays = random(seed, shapes)
-        g, feeds = expanded(op, arrays, range(1, len(arrays)) if with_constants else ())
+        g, feeds = run_expansion(op, arrays, range(1, len(arrays)) if with_constants else ())
         assert all(node.op.kind is OpKind.TPU for node in g.nodes)
         found, expected = run(g, feeds, Chip.BM1686), op.reference(*arrays)
         inferred = op.infer(*types(shapes))
@@ -158,9 +158,9 @@ def test_channel_shuffle_deals_out():
 
 
 def test_lrn_agrees_with_the_example_of_the_host_function():
-    """lrn_cross_channels with half = 1 and k = [1, 0.1, -0.75].
+    """``lrn_cross_channels`` with half = 1 and k = [1, 0.1, -0.75].
 
-    The evaluator of onnx is no help: its loop over channels ends at the batch size.
+    The ONNX evaluator cannot be used: its loop over channels stops at the batch size.
     """
     x = np.arange(1, 9, dtype=np.float32).reshape(1, 4, 2)
     expected = [0.59460354, 0.8773827, 0.97098356, 0.9714088, 0.938875, 0.8971671, 1.4186935, 1.3244802]
@@ -183,11 +183,11 @@ def test_a_query_that_may_attend_to_nothing_gets_zeros():
     mask = np.array([[[0, -np.inf, -np.inf], [-np.inf] * 3]], np.float32)
     (y,) = Attention().reference(q, k, v, mask)
     np.testing.assert_array_equal(y, np.stack([v[0, 0], np.zeros(2)])[None].astype(np.float32))
-    g, feeds = expanded(Attention(), [q, k, v, mask], ())
+    g, feeds = run_expansion(Attention(), [q, k, v, mask], ())
     np.testing.assert_array_equal(run(g, feeds, Chip.BM1682)[0], y)
 
 
-# The ONNX reference evaluator computes in binary32: tolerances are a few roundings of it.
+# The ONNX reference evaluator computes in float32: the tolerances cover a few of its roundings.
 
 
 def onnx_results(name, opset, arrays, outputs=1, **attributes):
@@ -297,7 +297,7 @@ def test_integers_are_refused():
 # Legality
 
 NOT_WHOLE_ON_BM1682 = {"attention"}
-"""Its softmax is not there; the form with a mask does without."""
+"""The chip has no softmax for the expansion. The masked form does not need it."""
 
 
 @pytest.mark.parametrize("chip", Chip, ids=lambda chip: chip.value)

@@ -1,4 +1,4 @@
-"""Convolutions against one-element-at-a-time integers, and against the ONNX reference implementation for floats."""
+"""Convolutions, compared with scalar integer loops, and for floats with the ONNX reference implementation."""
 
 import itertools
 
@@ -101,12 +101,12 @@ def test_deconv_v2(use, is_vector):
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("depth", [257, 258, 259, 513, 514, 515, 1023, 1024, 1025, 4608, 33025, 70000])
 def test_extreme_sums_stay_exact(depth, sign):
-    """Every product at its largest: sums pass 2^24 one by one, and in the end 2^31."""
+    """All products have the largest magnitude: partial sums exceed 2^24, and the total exceeds 2^31."""
     x = np.full((1, depth, 1, 2), 255, np.uint8)
-    x[0, 0, 0, 1] = 254  # an odd sum: one lost bit would show
+    x[0, 0, 0, 1] = 254  # the sum is odd, so that the loss of the lowest bit is detected
     w = np.full((2, depth, 1, 1), 127 if sign > 0 else -128, np.int8)
     w[1] = 0
-    factor = 255 if sign > 0 else -256  # w minus its zero point of -128 or 128
+    factor = 255 if sign > 0 else -256  # w minus its zero point is -128 or 128
     sums = integer_convolution(x, w, Window((1, 1)), w_zero=np.array([-128 if sign > 0 else 128, 0]))
     assert sums.astype(object)[0, :, 0].tolist() == [
         [255 * factor * depth, 255 * factor * depth - factor],
@@ -163,7 +163,9 @@ def test_float_convolution(case):
     op = Conv(*dilations, pads[0], pads[2], pads[1], pads[3], *strides, groups)
     (found,) = op.evaluate(x, w, b.reshape(1, -1, 1, 1))
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # binary32 sums there, binary64 here
+    np.testing.assert_allclose(
+        found, expected, rtol=1e-5, atol=1e-5
+    )  # the reference sums in float32, this package in float64
     assert op.infer(TensorType(F32, x.shape), TensorType(F32, w.shape))[0].shape == expected.shape
 
 
@@ -182,13 +184,17 @@ def test_float_transposed_convolution(case):
     expected = expected + b.reshape(1, -1, 1, 1)
     op = Deconv(*dilations, 0, -added[0], 0, -added[1], *strides, groups)
     (found,) = op.evaluate(x, w, b.reshape(1, -1, 1, 1))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # binary32 sums there, binary64 here
+    np.testing.assert_allclose(
+        found, expected, rtol=1e-5, atol=1e-5
+    )  # the reference sums in float32, this package in float64
 
 
 def test_floats_are_summed_in_binary64_and_rounded_once():
     x = np.array([1e8, 1, -1e8], np.float32).reshape(1, 3, 1, 1)
     assert Conv().evaluate(x, np.ones((1, 3, 1, 1), np.float32))[0].item() == 1
-    half = np.array([2048, 0.5, 0.5], np.float16).reshape(1, 3, 1, 1)  # 2049 is no binary16 number: ties go to even
+    half = np.array([2048, 0.5, 0.5], np.float16).reshape(
+        1, 3, 1, 1
+    )  # float16 cannot represent 2049: the tie rounds to even
     assert Conv().evaluate(half, np.ones((1, 3, 1, 1), np.float16))[0].item() == 2048
     assert Conv().evaluate(half, np.full((1, 3, 1, 1), 3, np.float16))[0].item() == 6148
     big = np.full((1, 1, 1, 1), 3e38, np.float32)

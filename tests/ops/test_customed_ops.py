@@ -1,4 +1,4 @@
-"""customed_ops runs what is registered for its number."""
+"""``customed_ops`` runs the function that is registered for its number."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ NUMBER = 4711
 
 
 class Halves:
-    """The first ``param[0]`` elements, and the others."""
+    """The first ``param[0]`` elements, and the remaining ones."""
 
     def infer(self, param, x):
         (extent,) = x.shape

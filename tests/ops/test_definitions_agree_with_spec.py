@@ -25,32 +25,33 @@ from tpuconvert.schema.op import ALL, Op, Operand, all_ops
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
 
-ENTRIES = [pytest.param(entry, id=entry["name"]) for entry in contract.defined()]
+ENTRIES = [pytest.param(entry, id=entry["name"]) for entry in contract.defined_entries()]
 
 OURS = {"out_dtype", "index_dtype"}
-"""Parameters that the contract does not have: result types, where they are free."""
+"""Parameters that are missing in the contract: the result dtype of operators that allow several."""
 
 NO_DEFAULT = {("pool", "kernel_h"): 0, ("pool", "kernel_w"): 0}
-"""Replacement of the specification's empty default of a parameter that is only needed with certain others."""
+"""Replacement for the empty default of parameters that are required only in combination with others."""
 
 STRICTER = {
     "interpolate": "the contract leaves the reserved platforms to the chip check (docs/semantics.md, section 16)",
 }
-"""Definitions whose table refuses more than the contract's, and why."""
+"""Definitions whose dtype table is stricter than the contract, with the reason."""
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_operands(entry):
     definition = all_ops()[entry["name"]]
-    inputs = [declared(operand) for operand in entry["inputs"]]
+    inputs = [operand_declaration(operand) for operand in entry["inputs"]]
     inputs += [(name, (), True, False, False) for name in contract.tensor_parameters(entry)]
     assert [operand_fields(operand) for operand in definition.inputs] == inputs
     assert [(o.name, o.ranks, o.optional, o.variadic) for o in definition.outputs] == [
-        (name, ranks, optional, variadic) for name, ranks, _, optional, variadic in map(declared, entry["outputs"])
+        (name, ranks, optional, variadic)
+        for name, ranks, _, optional, variadic in map(operand_declaration, entry["outputs"])
     ]
 
 
-def declared(operand: Entry) -> tuple[Any, ...]:
+def operand_declaration(operand: Entry) -> tuple[Any, ...]:
     ranks = () if operand["rank"] == "any" else tuple(operand["rank"])
     return (
         operand["name"],
@@ -70,7 +71,7 @@ def test_parameters(entry):
     definition = all_ops()[entry["name"]]
     fields = [item for item in dataclasses.fields(definition) if item.name not in OURS]
     listed = [item for item in entry["params"] if item["name"] not in contract.tensor_parameters(entry)]
-    if not all(item.kw_only for item in fields):  # then Python wants parameters without default first
+    if not all(item.kw_only for item in fields):  # Python requires parameters without default first
         listed.sort(key=lambda item: not item.get("required", False))
     assert [item.name for item in fields] == [item["name"] for item in listed]
     for field, parameter in zip(fields, listed, strict=True):
@@ -99,7 +100,7 @@ def test_locality(entry):
     assert (definition.locality.condition is not None) == ("condition" in entry["locality"])
 
 
-LIMITED = [entry for entry in contract.defined() if "condition" in entry["locality"]]
+LIMITED = [entry for entry in contract.defined_entries() if "condition" in entry["locality"]]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_locality_condition(entry, example):
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_unfinished(entry):
-    """Operators that the vendor marks as a whole; marks of single chips and types are in the tables."""
+    """Operators that the vendor marks as unfinished as a whole. Marks of single chips and types are in the tables."""
     scope = set(entry.get("todo_scope", ())) - {chip.value for chip in Chip}
     assert all_ops()[entry["name"]].unfinished == ("op" in scope)
     assert scope <= {"op", "mode==1"}
@@ -172,7 +173,7 @@ def test_data_types(entry, chip):
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_constants(entry):
-    """A constant is legal where the contract has ``may_be_coeff``, with the number of elements that it states."""
+    """A constant operand is legal exactly if the contract has ``may_be_coeff``, with the stated number of elements."""
     definition = all_ops()[entry["name"]]
     op, assignment, chip = legal_use(entry, definition)
     exclusive = re.search(r"At most one of (\w) and (\w) is constant", entry["semantics"])
@@ -196,7 +197,7 @@ def test_constants(entry):
 
 
 def legal_use(entry: Entry, definition: type[Op]) -> tuple[Op, Any, Chip]:
-    """One use of an operator that is legal on a chip."""
+    """A node with the operator that is legal on a chip."""
     for chip in reversed(Chip):
         for op in variants(entry, definition) if contract.table(entry, chip)["supported"] else ():
             for use in assignments(entry, op, chip):
@@ -207,11 +208,11 @@ def legal_use(entry: Entry, definition: type[Op]) -> tuple[Op, Any, Chip]:
 
 
 LIMITED_TO = re.compile(r"(BM\d+) accepts only (true|false)")
-"""The contract's words for a chip that takes one value of a parameter."""
+"""Text of the contract for a chip that supports only one value of a parameter."""
 
 LIMITED_PARAMETERS = [
     (entry, parameter)
-    for entry in contract.defined()
+    for entry in contract.defined_entries()
     for parameter in entry["params"]
     if LIMITED_TO.search(parameter["meaning"])
 ]
@@ -239,21 +240,21 @@ def test_parameters_that_are_limited_on_a_chip():
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_aliases(entry):
-    """The constructor takes the other names of parameters that the contract lists, and no others."""
+    """The constructor accepts the alternative parameter names that the contract lists, and no others."""
     listed = {alias: p["name"] for p in entry["params"] for alias in p.get("aliases", [])}
     assert dict(all_ops()[entry["name"]].parameter_aliases) == listed
 
 
 ATOMICS = [
     pytest.param(entry, id=entry["name"])
-    for entry in contract.defined()
+    for entry in contract.defined_entries()
     if entry["name"].startswith("bm_atomic") and len(entry["inputs"]) > 1 and not entry["name"].endswith("BM_CPY")
 ]
 
 
 @pytest.mark.parametrize("entry", ATOMICS)
 def test_atomic_operations_take_the_data_types_of_the_contract_together(entry):
-    """One data type or one width where the contract demands it: what a graph is built of, the reference computes."""
+    """One dtype or one bit width where the contract requires it, in graph construction and in the reference."""
     definition = all_ops()[entry["name"]]
     (case,) = contract.table(entry, Chip.BM1684)["cases"]
     required = {p["name"]: 1 for p in entry["params"] if p.get("required")}
@@ -285,7 +286,7 @@ PER_CHANNEL = {
 @pytest.mark.parametrize("name", PER_CHANNEL)
 def test_ranges_of_parameters_per_channel(name, dtype):
     """The ranges in the contract's text hold when the operator runs, and for constants of a graph."""
-    (entry,) = (item for item in contract.defined() if item["name"] == name)
+    (entry,) = (item for item in contract.defined_entries() if item["name"] == name)
     example, text = entry["examples"][0], contract.table(entry, Chip.BM1686)["text"]
     x, quant, *rest = contract.arguments(entry, example)
     assert x is not None
@@ -324,7 +325,7 @@ def test_ranges_of_parameters_per_channel(name, dtype):
 
 
 def variants(entry: Entry, definition: type[Op]) -> Iterator[Op]:
-    """Uses of an operator with the parameters of its examples, each enumeration parameter taking every legal value."""
+    """Instances of an operator with the parameters of its examples, and every legal value of each enumeration parameter."""
     seen = set()
     required = {parameter["name"]: 0 for parameter in entry["params"] if parameter.get("required")}
     for example in entry["examples"] or [{"params": required}]:
@@ -337,20 +338,20 @@ def variants(entry: Entry, definition: type[Op]) -> Iterator[Op]:
             try:
                 op = contract.build(entry, {**example["params"], **changed})
             except ValueError:
-                continue  # a reserved value, or one that the other parameters exclude
+                continue  # a reserved value, or one excluded by the other parameters
             if str(op) not in seen:
                 seen.add(str(op))
                 yield op
 
 
 def assignments(entry: Entry, op: Op, chip: Chip) -> Iterator[Any]:
-    """All assignments of the types that a case of either side mentions, plus one that none mentions."""
+    """All assignments of the dtypes mentioned in a case of either side, plus one dtype that is not mentioned."""
     scalars = [p["name"] for p in entry["params"] if p.get("dtype_operand") and getattr(op, p["name"]) is not None]
     present = [operand for operand in op.inputs if not operand.optional]
     results = [operand for operand in op.outputs if not operand.optional]
     for inputs, outputs in {(tuple(op.inputs), tuple(op.outputs)), (tuple(present), tuple(results))}:
         names = [*(operand.name for operand in inputs), *scalars, *(operand.name for operand in outputs)]
-        candidates = [mentioned(entry, op, chip, name) for name in names]
+        candidates = [mentioned_dtypes(entry, op, chip, name) for name in names]
         if len(set(map(tuple, candidates))) == 1 and len(names) > 4:  # every operand alike: one may differ
             combinations: Any = itertools.chain.from_iterable(
                 [*[(d,) * i + (other,) + (d,) * (len(names) - i - 1) for i in range(len(names))]]
@@ -361,11 +362,11 @@ def assignments(entry: Entry, op: Op, chip: Chip) -> Iterator[Any]:
             combinations = itertools.product(*candidates)
         for constant in (True, False):
             for dtypes in combinations if constant else itertools.product(*(c[:2] for c in candidates)):
-                yield assigned(op, inputs, scalars, outputs, dict(zip(names, dtypes, strict=True)), constant)
+                yield assignment_of(op, inputs, scalars, outputs, dict(zip(names, dtypes, strict=True)), constant)
 
 
-def mentioned(entry: Entry, op: Op, chip: Chip, name: str) -> list[DType]:
-    """Types that some case lists for an operand, and one other."""
+def mentioned_dtypes(entry: Entry, op: Op, chip: Chip, name: str) -> list[DType]:
+    """Dtypes that a case lists for an operand, and one other."""
     listed = {
         DType(dtype)
         for case in contract.table(entry, chip)["cases"]
@@ -377,7 +378,7 @@ def mentioned(entry: Entry, op: Op, chip: Chip, name: str) -> list[DType]:
     return sorted(listed, key=list(DType).index) + other[:1]
 
 
-def assigned(
+def assignment_of(
     op: Op,
     inputs: tuple[Operand, ...],
     scalars: list[str],
@@ -399,13 +400,13 @@ def assigned(
 
 
 def op_with(assignment: Any) -> Op:
-    """The operator with scalars of the assigned types."""
+    """The operator with scalar attributes of the assigned dtypes."""
     changed = {name: Scalar(dtype, 1) for name, dtype in assignment.scalars.items()}
     return dataclasses.replace(assignment.op, **changed) if changed else assignment.op
 
 
 def accepts(entry: Entry, table: Entry, assignment: Any, chip: Chip) -> bool:
-    """Return True if the specification accepts it: some case whose types, condition, rules and constants match."""
+    """Return True if the specification accepts an assignment: a case matches its dtypes, condition, rules and constants."""
     dtypes = {name: dtype.value for name, dtype in assignment.dtypes.items()}
     constants = {operand["name"] for operand in entry["inputs"] if operand["may_be_coeff"] and assignment.constant}
     parameters = plain_parameters(entry, assignment.op)
@@ -433,7 +434,7 @@ def present(expression: str, dtypes: dict[str, str]) -> bool:
 
 
 def plain_parameters(entry: Entry, op: Op) -> dict[str, Any]:
-    """Parameters as the expressions of the contract see them: numbers and lists."""
+    """Parameters as numbers and lists, for evaluation in expressions of the contract."""
     plain = {}
     for parameter in entry["params"]:
         value = getattr(op, parameter["name"], None)

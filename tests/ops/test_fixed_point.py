@@ -16,7 +16,7 @@ MODES = [mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-def rounded(value: Fraction, mode: RoundingMode) -> int:
+def round_fraction(value: Fraction, mode: RoundingMode) -> int:
     """The nearest integer by definition, on exact fractions."""
     floor = math.floor(value)
     rest = value - floor
@@ -60,7 +60,7 @@ def test_the_table_of_the_operator_set():
 def test_every_small_division(mode):
     x = np.arange(-600, 601)
     for shift in range(12):
-        expected = [rounded(Fraction(int(value), 1 << shift), mode) for value in x]
+        expected = [round_fraction(Fraction(int(value), 1 << shift), mode) for value in x]
         assert fp.round_shift(x, shift, mode).tolist() == expected, shift
 
 
@@ -73,7 +73,7 @@ EDGES = [value for value in EDGES if -(2**63) <= value < 2**63]
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_edges_at_every_shift(mode):
     shifts = [*range(70), 100, 1000]
-    expected = [[rounded(Fraction(value, 1 << shift), mode) for value in EDGES] for shift in shifts]
+    expected = [[round_fraction(Fraction(value, 1 << shift), mode) for value in EDGES] for shift in shifts]
     x = np.array(EDGES, dtype=np.int64)
     assert fp.round_shift(x, np.array(shifts)[:, None], mode).tolist() == expected
     assert [fp.round_shift(x, shift, mode).tolist() for shift in shifts] == expected
@@ -81,12 +81,12 @@ def test_edges_at_every_shift(mode):
 
 @given(x=INT64, shift=st.integers(0, 80), mode=st.sampled_from(MODES))
 def test_any_division(x, shift, mode):
-    assert int(fp.round_shift(np.int64(x), shift, mode)) == rounded(Fraction(x, 1 << shift), mode)
+    assert int(fp.round_shift(np.int64(x), shift, mode)) == round_fraction(Fraction(x, 1 << shift), mode)
 
 
 @given(x=INT64, shift=st.integers(-3, 70))
 def test_rrs_is_half_up_and_ignores_negative_shifts(x, shift):
-    expected = rounded(Fraction(x, 1 << shift), RoundingMode.HALF_UP) if shift > 0 else x
+    expected = round_fraction(Fraction(x, 1 << shift), RoundingMode.HALF_UP) if shift > 0 else x
     assert int(fp.rrs(np.int64(x), shift)) == expected
 
 
@@ -126,12 +126,12 @@ def test_saturate_and_wrap(x):
 
 @given(v=st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_rhaz_of_binary32(v):
-    assert float(fp.rhaz(np.float32(v))) == rounded(Fraction(v), RoundingMode.HALF_AWAY_FROM_ZERO)
+    assert float(fp.rhaz(np.float32(v))) == round_fraction(Fraction(v), RoundingMode.HALF_AWAY_FROM_ZERO)
 
 
 @given(v=st.floats(allow_nan=False, allow_infinity=False), mode=st.sampled_from(MODES))
 def test_floats_in_every_mode(v, mode):
-    assert float(fp.round_float(v, mode)) == rounded(Fraction(v), mode)
+    assert float(fp.round_float(v, mode)) == round_fraction(Fraction(v), mode)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -139,7 +139,7 @@ def test_floats_next_to_ties(mode):
     ties = np.array([0.0, 0.5, 1.5, 2.5, 4194303.5, 2.0**51 + 0.5, 2.0**52, 2.0**53])
     near = np.concatenate([ties, np.nextafter(ties, 1e300), np.nextafter(ties, -1e300)])
     near = np.concatenate([near, -near])
-    expected = [float(rounded(Fraction(float(v)), mode)) for v in near]
+    expected = [float(round_fraction(Fraction(float(v)), mode)) for v in near]
     assert fp.round_float(near, mode).tolist() == expected
     if mode is RoundingMode.HALF_AWAY_FROM_ZERO:
         assert fp.rhaz(near).tolist() == expected
@@ -177,9 +177,9 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 @given(x=INT32, multiplier=INT32, shift=st.integers(-64, 31))
 def test_two_roundings(x, multiplier, shift):
     v = x << shift if shift > 0 else x
-    v = rounded(Fraction(v * multiplier, 1 << 31), RoundingMode.HALF_UP)
+    v = round_fraction(Fraction(v * multiplier, 1 << 31), RoundingMode.HALF_UP)
     v = min(max(v, -(2**31)), 2**31 - 1)
-    v = rounded(Fraction(v, 1 << max(-shift, 0)), RoundingMode.HALF_AWAY_FROM_ZERO)
+    v = round_fraction(Fraction(v, 1 << max(-shift, 0)), RoundingMode.HALF_AWAY_FROM_ZERO)
     assert int(fp.rescale_two_roundings(np.array([x], np.int32), multiplier, shift)[0]) == v
 
 
@@ -188,7 +188,7 @@ def test_one_rounding(x, multiplier, shift, mode):
     exact = Fraction(x * multiplier) * Fraction(2) ** shift
     v = fp.rescale_one_rounding(np.array([x], np.int32), multiplier, shift, mode)[0]
     for dtype in (DType.INT16, DType.UINT8):
-        assert int(fp.saturate(v, dtype)) == min(max(rounded(exact, mode), dtype.min), dtype.max)
+        assert int(fp.saturate(v, dtype)) == min(max(round_fraction(exact, mode), dtype.min), dtype.max)
 
 
 def test_shifts_per_channel():

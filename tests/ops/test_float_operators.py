@@ -95,7 +95,7 @@ def test_half_precision_is_single_precision_rounded_once(name: str) -> None:
 
 OF_THE_SET = {entry["name"] for entry in contract.document()["ops"]}
 FLOAT = [name for name, definition in all_ops().items() if name in OF_THE_SET and is_float(definition)]
-"""Operators of plugins are compared by the cases in their test files."""
+"""Operators of plugins are tested by the cases in their own files."""
 
 
 @pytest.mark.parametrize("name", FLOAT)

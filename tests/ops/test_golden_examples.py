@@ -71,7 +71,7 @@ def test_example(entry, example):
 def test_shape_example(entry, example):
     op = contract.build(entry, example.get("params", {}))
     types = [TensorType(F32, tuple(example["in"]))]
-    if "shape_info" in example:  # the shape comes as a tensor: only running tells
+    if "shape_info" in example:  # the shape is a tensor, so only execution can detect the error
         data = np.zeros(example["in"], np.float32)
         assert op.evaluate(data, np.array(example["shape_info"], np.int32))[0].shape == tuple(example["out"])
     else:
@@ -79,7 +79,7 @@ def test_shape_example(entry, example):
 
 
 def legal_chips(op: Op, inputs: list[Array | None], expected: dict[str, Array]) -> list[Chip]:
-    """The chips whose table accepts the data types of an example."""
+    """Chips whose dtype table accepts an example."""
     must_be_constant = {
         name for support in op.dtypes.values() for case in support.cases for name in case.requires_coeff
     }
@@ -90,7 +90,7 @@ def legal_chips(op: Op, inputs: list[Array | None], expected: dict[str, Array]) 
 
 
 def assert_same(found: Array, wanted: Array, tolerance: dict[str, float] | None, where: str) -> None:
-    """Bit for bit, or within the tolerance that the example names."""
+    """Compare the bits, or use the tolerance that the example states."""
     assert found.dtype == wanted.dtype, where
     assert found.shape == wanted.shape, where
     if tolerance is not None:

@@ -25,7 +25,7 @@ from tpuconvert.schema.types import F32, I8, U16, Chip, TensorType
 
 
 def test_words_round_to_the_nearest_even():
-    """Every word survives; half-way numbers go to the even word; NaN stays NaN and infinity is reached by rounding."""
+    """Conversion preserves every BFLOAT16 word. Ties round to even, NaN stays NaN, and overflow gives infinity."""
     words = np.arange(1 << 16, dtype=np.uint16)
     numbers = widen(words)
     is_number = ~np.isnan(numbers)

@@ -1,4 +1,4 @@
-"""proposals and roi_position_pool: by hand."""
+"""``proposals`` and ``roi_position_pool``, with values computed by hand."""
 
 import numpy as np
 import pytest

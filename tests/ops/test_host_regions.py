@@ -1,4 +1,4 @@
-"""roi_align, roi_max_pool and inverse_trigonometry: by hand."""
+"""``roi_align``, ``roi_max_pool`` and ``inverse_trigonometry``, with values computed by hand."""
 
 import math
 

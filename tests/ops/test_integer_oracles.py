@@ -1,4 +1,4 @@
-"""Integer operators against plain Python integers: a few drawn examples of each, and a thousand in the long run."""
+"""Integer operators, compared with scalar Python integers: a few random examples each, a thousand in the slow tests."""
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -12,7 +12,7 @@ KINDS = ("tpu", "atomic")
 
 
 def is_integer(definition: type[Op]) -> bool:
-    """Return True if the operator takes or gives integers on some chip."""
+    """Return True if the operator has integer operands or results on some chip."""
     return definition.kind.value in KINDS and any(
         dtype.is_integer
         for support in definition.dtypes.values()

@@ -1,4 +1,4 @@
-"""Logical shifts, by hand and against plain integers."""
+"""Logical shifts, with values computed by hand and by scalar integers."""
 
 import itertools
 from fractions import Fraction
@@ -46,8 +46,8 @@ def test_by_hand(case):
     case.check()
 
 
-def rounded(value, mode):
-    """A fraction that is not negative, rounded."""
+def round_fraction(value, mode):
+    """Round a nonnegative fraction."""
     below = int(value)
     rest = value - below
     tie_grows = {
@@ -70,7 +70,7 @@ def test_against_plain_integers(dtype):
         if shift > 0:
             wanted = [number * 2**shift % 2**out.bits for number in numbers]
         else:
-            wanted = [min(rounded(Fraction(number, 2**-shift), mode), out.max) for number in numbers]
+            wanted = [min(round_fraction(Fraction(number, 2**-shift), mode), out.max) for number in numbers]
         assert found == wanted, (out, mode, shift)
 
 

@@ -71,7 +71,7 @@ def test_matrix_mul_v2(seed, dtypes, transposed, vectors, batch, extents, has_bi
 
 
 def check_fc_int(op, left, right, bias, expected):
-    """fc_int computes the same on one batch."""
+    """``fc_int`` gives the same results on a single batch."""
     fc = FcInt(
         op.has_bias, False, op.is_lzp_const, op.lzp_val, op.lzp_vec, op.is_rzp_const, op.rzp_val, op.rzp_vec,
         op.out_dtype,

@@ -1,4 +1,4 @@
-"""Arg, topk, sort, argsort."""
+"""Arg, topk, sort and argsort."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""hw_avg and hw_mul, by hand and against exact fractions."""
+"""``hw_avg`` and ``hw_mul``, with values computed by hand and by exact fractions."""
 
 from fractions import Fraction
 
@@ -47,7 +47,7 @@ def test_by_hand(case):
 
 
 def nearest_binary32(value: int) -> float:
-    """The nearest binary32 number, ties to even, by fractions."""
+    """Nearest float32 value, ties to even, computed with fractions."""
     if abs(value) < 1 << 24:
         return float(value)
     step = 1 << (abs(value).bit_length() - 24)
@@ -59,7 +59,7 @@ def nearest_binary32(value: int) -> float:
     [(2**32 - 1, 2**32 - 1), (2**32 - 1, 16777217), (4294967291, 2147483659), (16777217, 1), (2**31 - 1, 2**31 + 1)],
 )
 def test_the_exact_product_is_rounded_once(pair):
-    """Also where a product beyond 2^53 would be rounded twice on its way through binary64."""
+    """Includes products beyond 2^53, which float64 would round a second time."""
     assert HwMul(Scalar.f32(1)).evaluate(u32(*pair))[0].item() == nearest_binary32(pair[0] * pair[1])
 
 

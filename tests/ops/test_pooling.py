@@ -1,4 +1,4 @@
-"""Pooling against one window at a time, against ONNX, and by hand."""
+"""Pooling, compared with a loop over windows, with ONNX, and with values computed by hand."""
 
 from fractions import Fraction
 
@@ -206,7 +206,7 @@ def test_agrees_with_onnx(ceil, include):
     np.testing.assert_array_equal(Pool(**parameters).evaluate(x)[0], run_node("MaxPool", [x], **attributes))
     ours = Pool(**parameters, pooling_type=AVE, is_ave_count_zero_pad=bool(include)).evaluate(x)[0]
     theirs = run_node("AveragePool", [x], **attributes, count_include_pad=include)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)  # theirs sums in binary32
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)  # the reference sums in float32
 
 
 def test_nan_wins_and_infinity_stays():

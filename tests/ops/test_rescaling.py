@@ -1,4 +1,4 @@
-"""Operators that rescale integers, and the fixed-point shift operators, by hand and by definition."""
+"""Requantization operators and fixed-point shift operators, with values computed by hand and by definition."""
 
 import dataclasses
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""interpolate and upsample, by hand and against ONNX Resize; batch_norm against ONNX and by hand."""
+"""``interpolate``, ``upsample`` and ``batch_norm``, with values computed by hand and by ONNX."""
 
 import itertools
 
@@ -85,7 +85,7 @@ def test_bilinear_agrees_with_onnx(mode, size):
     sizes = np.array([1, 2, *size], np.int64)
     expected = run_node("Resize", [x, None, None, sizes], mode="linear", coordinate_transformation_mode=mode)
     (found,) = tensorflow(size, BILINEAR, **COORDINATES[mode]).evaluate(x)
-    # Coordinates are binary32 here and binary64 there.
+    # Coordinates are float32 here and float64 in the reference.
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -105,7 +105,7 @@ def test_batch_norm_agrees_with_onnx():
     variance = rng.uniform(0.1, 2, 3).astype(np.float32)
     expected = run_node("BatchNormalization", [x, gamma, beta, mean, variance], epsilon=1e-3)
     found = BatchNorm(epsilon=1e-3).evaluate(x, mean, variance, gamma, beta)[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # binary32 there, binary64 here
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # float32 in the reference, float64 here
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Extract, pad, tile and their names, index_select, space_to_batch, and the forms with run-time values."""
+"""Extract, pad, tile and their aliases, index_select, space_to_batch, and the variants with run-time attributes."""
 
 import numpy as np
 import pytest

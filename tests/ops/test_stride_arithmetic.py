@@ -1,4 +1,4 @@
-"""Arithmetic of sampled tensors."""
+"""Arithmetic of strided tensors."""
 
 import numpy as np
 import pytest

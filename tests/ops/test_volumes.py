@@ -1,4 +1,4 @@
-"""Three-dimensional convolutions and poolings against one element at a time, and against the ONNX reference."""
+"""3-D convolution and pooling, compared with scalar loops and with the ONNX reference."""
 
 import itertools
 from fractions import Fraction
@@ -21,7 +21,7 @@ SMALL = st.integers(1, 2)
 
 @st.composite
 def convolutions(draw, transposed):
-    """A small exact convolution: operator, arrays."""
+    """A small convolution with exact results: operator and arrays."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     groups, inputs, outputs = draw(SMALL), draw(SMALL), draw(SMALL)
     kernel, strides, dilations = ([draw(SMALL) for _ in range(3)] for _ in range(3))
@@ -49,8 +49,8 @@ def convolutions(draw, transposed):
     return op, x, w, oracles.random_integers(rng, I32, shape)
 
 
-def expected(op, x, w, b, *, transposed):
-    """Plain Python integers, one product at a time."""
+def expected_sums(op, x, w, b, *, transposed):
+    """Sum of products in plain Python integers."""
     strides, dilations = (op.stride_t, op.stride_h, op.stride_w), (op.dt, op.dh, op.dw)
     pads = (op.pad_t_0, op.pad_h_0, op.pad_w_0)
     shape = op.infer(*(TensorType(DType.of(a.dtype), a.shape) for a in (x, w, b)))[0].static_shape
@@ -87,14 +87,14 @@ def expected(op, x, w, b, *, transposed):
 @given(convolutions(transposed=False))
 def test_exact_convolution(use):
     op, x, w, b = use
-    np.testing.assert_array_equal(op.evaluate(x, w, b)[0], expected(op, x, w, b, transposed=False))
+    np.testing.assert_array_equal(op.evaluate(x, w, b)[0], expected_sums(op, x, w, b, transposed=False))
 
 
 @settings(max_examples=30)
 @given(convolutions(transposed=True))
 def test_exact_transposed_convolution(use):
     op, x, w, b = use
-    np.testing.assert_array_equal(op.evaluate(x, w, b)[0], expected(op, x, w, b, transposed=True))
+    np.testing.assert_array_equal(op.evaluate(x, w, b)[0], expected_sums(op, x, w, b, transposed=True))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -114,7 +114,9 @@ def test_half_precision_is_rounded_once():
     x, w = np.full((1, 1, 1, 1, 3), 2048, np.float16), np.ones((1, 1, 1, 1, 3), np.float16)
     (found,) = Conv3d().evaluate(x, w, np.array([3], np.float16))
     assert found.dtype == np.float16
-    assert found.item() == 6148  # 3 * 2048 + 3 = 6147 is between 6144 and 6148; a sum in halves would lose the 3
+    assert (
+        found.item() == 6148
+    )  # 3 * 2048 + 3 = 6147 is between 6144 and 6148; accumulation in float16 would lose the 3
 
 
 def test_symbolic_batch():
@@ -157,7 +159,7 @@ def test_parameters_out_of_range(make):
 
 @st.composite
 def poolings(draw):
-    """A small pooling: operator, array."""
+    """A small pooling: operator and array."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     kernel, strides = ([draw(st.integers(1, 3)) for _ in range(3)] for _ in range(2))
     pads = [(draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1))) for size in kernel]
@@ -181,7 +183,7 @@ def test_pooling(use):
     try:
         shapes = [item.static_shape for item in op.infer(TensorType(DType.of(x.dtype), x.shape))]
     except ShapeError:
-        return  # a window that only ceil mode makes
+        return  # a window that exists only in ceil mode
     found = op.evaluate(x)
     dtype = DType.of(x.dtype)
     kernel = (op.kernel_t, op.kernel_h, op.kernel_w)

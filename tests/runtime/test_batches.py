@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, one, ramp, saved
-from tflite_models import O, S, T, serialized
+from onnx_models import model, one, ramp, save_model
+from tflite_models import O, S, T, serialize
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
@@ -19,7 +19,7 @@ def product(folder: Path, batch: int, *, reduced: bool = False) -> tc.Model:
     if reduced:
         nodes.append(one("ReduceSum", "y", outputs=["total"], keepdims=0))
         outputs.append("total")
-    return tc.convert(saved(model(nodes, {"x": ramp(batch, 8)}, outputs, {"w": ramp(8, 3, seed=1)}), folder))
+    return tc.convert(save_model(model(nodes, {"x": ramp(batch, 8)}, outputs, {"w": ramp(8, 3, seed=1)}), folder))
 
 
 @pytest.mark.parametrize(("batch", "count"), [(1, 5), (2, 6), (4, 8)])
@@ -55,7 +55,7 @@ def test_an_output_without_batch_axis_is_refused(tmp_path: Path) -> None:
 
 def test_inputs_need_the_same_number_of_samples(tmp_path: Path) -> None:
     proto = model([one("Add", "x", "z")], {"x": ramp(1, 4), "z": ramp(1, 4)}, ["y"])
-    with tc.Session(tc.convert(saved(proto, tmp_path))) as session:
+    with tc.Session(tc.convert(save_model(proto, tmp_path))) as session:
         np.testing.assert_array_equal(session.run({"x": ramp(3, 4), "z": ramp(3, 4)})["y"], 2 * ramp(3, 4))
         with pytest.raises(tc.UsageError, match="different numbers of samples: 'x' 3, 'z' 1"):
             session.run({"x": ramp(3, 4), "z": ramp(1, 4)})
@@ -70,7 +70,7 @@ def test_inputs_without_a_common_batch_axis_are_refused(tmp_path: Path) -> None:
     ]
     proto = model(nodes, {"x": ramp(1, 4), "h": ramp(2, 1, 4)}, ["y"], {"k": np.array([1, 1])})
     expected = pytest.raises(tc.UsageError, match="the inputs have no common batch axis")
-    with tc.Session(tc.convert(saved(proto, tmp_path))) as session, expected:
+    with tc.Session(tc.convert(save_model(proto, tmp_path))) as session, expected:
         session.run({"x": ramp(3, 4), "h": ramp(6, 1, 4)})
 
 
@@ -79,7 +79,7 @@ def test_a_model_with_state_is_run_one_by_one(tmp_path: Path) -> None:
     tensors += [T("b", data=np.zeros(3, np.float32)), T("h", (1, 3), variable=True), T("y", (1, 3))]
     operators = [O("RNN", [0, 1, 2, 3, 4], [5], "RNNOptions")]
     path = tmp_path / "net.tflite"
-    path.write_bytes(serialized(S(tensors, operators, [0], [5])))
+    path.write_bytes(serialize(S(tensors, operators, [0], [5])))
     made = tc.convert(path, state="ports")
     names = [item.name for item in made.inputs]
     assert len(names) == 2

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tpum_models
 import xxhash
-from tpum_models import EVERY_KIND, MODELS, AllKinds, Blocks, described, of_version, rich_model, tiny_model
+from tpum_models import EVERY_KIND, MODELS, AllKinds, Blocks, describe_model, of_version, rich_model, tiny_model
 
 from tpuconvert.schema import file_writer, op_attributes
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, UsageError
@@ -31,7 +31,7 @@ HEADER = struct.Struct("<8sIIQQQQQ8s16s")  # written down again: the layout is a
 @pytest.mark.parametrize("name", MODELS)
 def test_round_trip(tmp_path: Path, name: str) -> None:
     write_model(tmp_path / "m.tpum", MODELS[name]())
-    assert described(read_model(tmp_path / "m.tpum")) == described(MODELS[name]())
+    assert describe_model(read_model(tmp_path / "m.tpum")) == describe_model(MODELS[name]())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -45,7 +45,7 @@ def test_a_model_can_replace_the_file_it_was_read_from(tmp_path: Path) -> None:
     write_model(tmp_path / "m.tpum", rich_model())
     model = read_model(tmp_path / "m.tpum")
     write_model(tmp_path / "m.tpum", dataclasses.replace(model, quantize="none"))
-    assert described(model) == described(rich_model())
+    assert describe_model(model) == describe_model(rich_model())
     assert read_model(tmp_path / "m.tpum").quantize == "none"
 
 
@@ -83,7 +83,7 @@ def test_files_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
     old = of_version(version, (tmp_path / "m.tpum").read_bytes())
     assert hashlib.sha256(old).hexdigest() == OLDER_SHA256[version]
     (tmp_path / "old.tpum").write_bytes(old)
-    assert described(read_model(tmp_path / "old.tpum")) == described(golden())
+    assert describe_model(read_model(tmp_path / "old.tpum")) == describe_model(golden())
 
 
 def golden() -> FileModel:
@@ -269,7 +269,7 @@ def test_reports_failed_reservation(
     monkeypatch.setattr(os, "posix_fallocate", fail, raising=False)
     if is_written:
         write_model(tmp_path / "m.tpum", rich_model())
-        assert described(read_model(tmp_path / "m.tpum")) == described(rich_model())
+        assert describe_model(read_model(tmp_path / "m.tpum")) == describe_model(rich_model())
     else:
         with pytest.raises(ResourceLimitError, match="free space"):
             write_model(tmp_path / "m.tpum", rich_model())

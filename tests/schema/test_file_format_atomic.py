@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tpum_models
-from tpum_models import described, tiny_model
+from tpum_models import describe_model, tiny_model
 
 from tpuconvert.schema import file_writer
 from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
@@ -107,7 +107,7 @@ while True:
 def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     seed = 7
     chance = random.Random(seed)
-    wanted = [described(tiny_model(number, ELEMENTS)) for number in (1, 2)]
+    wanted = [describe_model(tiny_model(number, ELEMENTS)) for number in (1, 2)]
     write_model(tmp_path / "m.tpum", tiny_model(1, ELEMENTS))
     for _ in range(12):
         with subprocess.Popen([sys.executable, "-c", WRITING], cwd=tmp_path, stdout=subprocess.PIPE) as process:
@@ -115,7 +115,7 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> N
             time.sleep(chance.uniform(0, 0.05))
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-        assert described(read_model(tmp_path / "m.tpum")) in wanted
+        assert describe_model(read_model(tmp_path / "m.tpum")) in wanted
     left = [path.name for path in tmp_path.iterdir() if path.name != "m.tpum"]
     assert all(name.startswith(".m.tpum.") and name.endswith(".tmp") for name in left)
 
@@ -150,4 +150,4 @@ def test_killed_at_each_step(tmp_path: Path, step: str, after: bool, number: int
     tests = str(Path(tpum_models.__file__).parent)
     code = KILLED_AT.format(tests=tests, step=step, after=after, elements=ELEMENTS)
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == -signal.SIGKILL
-    assert described(read_model(tmp_path / "m.tpum")) == described(tiny_model(number, ELEMENTS))
+    assert describe_model(read_model(tmp_path / "m.tpum")) == describe_model(tiny_model(number, ELEMENTS))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from tpum_models import described, tiny_model
+from tpum_models import describe_model, tiny_model
 
 from tpuconvert.schema import file_writer
 from tpuconvert.schema import tpum_tables as tpum
@@ -53,7 +53,7 @@ def test_a_constant_beyond_two_gibibytes(sparse: Path) -> None:
         file.seek(HEADER_SIZE + FAR)
         file.write(rest)
     assert sparse.stat().st_size == size > 1 << 31
-    assert described(read_model(sparse)) == described(model)
+    assert describe_model(read_model(sparse)) == describe_model(model)
 
 
 def test_the_writer_counts_beyond_four_gibibytes() -> None:

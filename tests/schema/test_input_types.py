@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, one, ramp, saved
+from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
 from tpuconvert.samples.calibration_data import load_feeds
@@ -77,7 +77,7 @@ def test_sessions_calibration_and_the_command_line_share_the_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = saved(model([one("Relu", "x")], {"x": ramp(1, 4)}, ["y"]), tmp_path)
+    path = save_model(model([one("Relu", "x")], {"x": ramp(1, 4)}, ["y"]), tmp_path)
     made = tc.convert(path)
     with tc.Session(made) as session:
         np.testing.assert_array_equal(session.run({"x": [[-1, 2, 3, 4]]})["y"], [[0, 2, 3, 4]])  # type: ignore[dict-item]

@@ -143,7 +143,7 @@ def test_conditions_agree_with_the_contract(name: str) -> None:
     assert answers == {True, False}
 
 
-@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined()])
+@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined_entries()])
 def test_unconditional_localities_match_contract(entry: contract.Entry) -> None:
     definition = all_ops()[entry["name"]]
     if "condition" not in entry["locality"]:

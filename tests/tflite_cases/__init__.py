@@ -22,7 +22,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Variable:
-    """An operand that the runtime keeps between runs; it begins with zeros."""
+    """A state tensor that the runtime keeps between runs. It starts with zeros."""
 
     shape: Sequence[int]
     type: str = "FLOAT32"
@@ -67,7 +67,7 @@ class Case:
 
 
 def numbers(name: str, shape: Sequence[int], low: float = -3.0, high: float = 3.0, dtype: str = "float32") -> Any:
-    """Random numbers that depend on a name only."""
+    """Random numbers that depend only on a name."""
     generator = np.random.default_rng(zlib.crc32(name.encode()))
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
@@ -76,8 +76,8 @@ def numbers(name: str, shape: Sequence[int], low: float = -3.0, high: float = 3.
     return generator.uniform(low, high, shape).astype(dtype)
 
 
-def given(name: str, shape: Sequence[int], low: float = -3.0, high: float = 3.0, dtype: str = "float32") -> Given:
-    """Random numbers as an input of the model."""
+def feed(name: str, shape: Sequence[int], low: float = -3.0, high: float = 3.0, dtype: str = "float32") -> Given:
+    """Random numbers as a model input."""
     return Given(numbers(name, shape, low, high, dtype))
 
 

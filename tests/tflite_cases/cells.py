@@ -1,4 +1,4 @@
-"""Recurrent cells, from zeros; types and quantization; spectra; boxes."""
+"""Recurrent cells with zero initial state, casts and quantization, Fourier transforms, boxes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite_cases import Case, Given, Variable, f32, given, i32, numbers
+from tflite_cases import Case, Given, Variable, f32, feed, i32, numbers
 
 _BATCH, _TIME, _SIZE, _UNITS, _PROJECTED = 2, 3, 4, 5, 3
 _TANH = 4
@@ -57,7 +57,7 @@ def _lstm() -> Iterator[Case]:
             version = 3 if normed else 1
             yield Case(
                 "UNIDIRECTIONAL_SEQUENCE_LSTM",
-                [given("x", shape), *tail],
+                [feed("x", shape), *tail],
                 table=table,
                 options=options,
                 note=name,
@@ -65,14 +65,14 @@ def _lstm() -> Iterator[Case]:
                 version=version,
             )
         options = {"fused_activation_function": _TANH, "cell_clip": 0.0, "proj_clip": 0.0}
-        step = [given("x", (_BATCH, _SIZE)), *(tail if normed else tail[:-4])]
+        step = [feed("x", (_BATCH, _SIZE)), *(tail if normed else tail[:-4])]
         yield Case("LSTM", step, table="LSTMOptions", options=options, note=note, atol=4e-6, version=2 if normed else 1)
     operands = [
-        given("x", (1, _SIZE)),
-        given("h", (1, _UNITS)),
+        feed("x", (1, _SIZE)),
+        feed("h", (1, _UNITS)),
         _w("w", 4 * _UNITS, _SIZE + _UNITS),
         _w("b", 4 * _UNITS),
-        given("c", (1, _UNITS)),
+        feed("c", (1, _UNITS)),
     ]
     options = {"fused_activation_function": _TANH, "kernel_type": 1}
     yield Case("LSTM", operands, ["FLOAT32"] * 4, "LSTMOptions", options, note="basic kernel", atol=4e-6, version=2)
@@ -80,7 +80,7 @@ def _lstm() -> Iterator[Case]:
         ways = [*_cell("forward", _SIZE, _UNITS), None, None, *_cell("backward", _SIZE, _UNITS), None, None]
         state = [Variable((_BATCH, _UNITS)) for _ in range(4)]
         options = {"fused_activation_function": _TANH, "merge_outputs": merge, "time_major": True}
-        operands = [given("x", (_TIME, _BATCH, _SIZE)), *ways, *state, *[None] * 9]
+        operands = [feed("x", (_TIME, _BATCH, _SIZE)), *ways, *state, *[None] * 9]
         results = ["FLOAT32"] * (1 if merge else 2)
         yield Case(
             "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -98,7 +98,11 @@ def _simple() -> Iterator[Case]:
     for activation in (0, 1, _TANH):
         options = {"fused_activation_function": activation}
         yield Case(
-            "RNN", [given("x", (_BATCH, _SIZE)), *cell], table="RNNOptions", options=options, note=str(activation)
+            "RNN",
+            [feed("x", (_BATCH, _SIZE)), *cell],
+            table="RNNOptions",
+            options=options,
+            note=str(activation),
         )
         for time_major in (False, True):
             shape = (_TIME, _BATCH, _SIZE) if time_major else (_BATCH, _TIME, _SIZE)
@@ -106,7 +110,7 @@ def _simple() -> Iterator[Case]:
             note = f"{activation} {time_major}"
             yield Case(
                 "UNIDIRECTIONAL_SEQUENCE_RNN",
-                [given("x", shape), *cell],
+                [feed("x", shape), *cell],
                 table="SequenceRNNOptions",
                 options=options,
                 note=note,
@@ -114,7 +118,7 @@ def _simple() -> Iterator[Case]:
             )
     for merge in (False, True):
         options = {"fused_activation_function": 1, "merge_outputs": merge, "time_major": False}
-        operands = [given("x", (_BATCH, _TIME, _SIZE)), *cell, *cell, None, None, None]
+        operands = [feed("x", (_BATCH, _TIME, _SIZE)), *cell, *cell, None, None, None]
         results = ["FLOAT32"] * (1 if merge else 2)
         yield Case(
             "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -127,7 +131,12 @@ def _simple() -> Iterator[Case]:
         )
     for rank in (1, 2):
         filters, memory = 4 * rank, 6
-        operands = [given("x", (_BATCH, _SIZE)), _w("wf", filters, _SIZE), _w("wt", filters, memory), _w("bias", 4)]
+        operands = [
+            feed("x", (_BATCH, _SIZE)),
+            _w("wf", filters, _SIZE),
+            _w("wt", filters, memory),
+            _w("bias", 4),
+        ]
         operands.append(Variable((_BATCH, filters * memory)))
         options = {"rank": rank, "fused_activation_function": rank - 1}
         yield Case("SVDF", operands, table="SVDFOptions", options=options, note=f"rank {rank}")
@@ -139,7 +148,7 @@ def _types() -> Iterator[Case]:
         for target in names:
             if source == target or ("uint32" in (source, target) and "bool" in (source, target)):
                 continue
-            data = given(f"cast{source}", (3, 5), 0 if source[0] == "u" or target[0] == "u" else -9, 9, source)
+            data = feed(f"cast{source}", (3, 5), 0 if source[0] == "u" or target[0] == "u" else -9, 9, source)
             yield Case("CAST", [data], [target.upper()], "CastOptions", note=f"{source} {target}")
     for source, target, values in (
         ("int8", "uint8", (-128, -1, 0, 127)),
@@ -153,11 +162,20 @@ def _types() -> Iterator[Case]:
         yield Case("CAST", [wrapped], [target.upper()], "CastOptions", note=f"{source} {target} wraps")
     for dtype, zero in (("int8", -3), ("uint8", 130), ("int16", 0)):
         yield Case(
-            "QUANTIZE", [given("real", (4, 9), -20, 20)], [dtype.upper()], note=dtype, scale=0.21, zero_point=zero
+            "QUANTIZE",
+            [feed("real", (4, 9), -20, 20)],
+            [dtype.upper()],
+            note=dtype,
+            scale=0.21,
+            zero_point=zero,
         )
         low, high = (0, 255) if dtype == "uint8" else (-128, 127)
         yield Case(
-            "DEQUANTIZE", [given(f"stored{dtype}", (4, 9), low, high, dtype)], note=dtype, scale=0.21, zero_point=zero
+            "DEQUANTIZE",
+            [feed(f"stored{dtype}", (4, 9), low, high, dtype)],
+            note=dtype,
+            scale=0.21,
+            zero_point=zero,
         )
 
 

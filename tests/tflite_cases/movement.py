@@ -1,11 +1,11 @@
-"""Operators that move elements: shapes, slices, joins, padding, indices; in every type."""
+"""Data movement operators in every type: reshape, slice, concat, padding, gather."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tflite_cases import Case, Given, f32, given, i32, numbers
+from tflite_cases import Case, Given, f32, feed, i32, numbers
 
 _PLAIN = ("float32", "int32", "int64", "bool")
 _SMALL = ("int8", "uint8", "int16")
@@ -14,7 +14,7 @@ _TYPES = (*_PLAIN, *_SMALL)
 
 def _data(name: str, shape: tuple[int, ...], dtype: str) -> Given:
     low, high = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-3000, 3000)}.get(dtype, (-9, 9))
-    return given(f"{name}{dtype}", shape, low, high, dtype)
+    return feed(f"{name}{dtype}", shape, low, high, dtype)
 
 
 def _each(
@@ -155,7 +155,7 @@ def _shapes() -> Iterator[Case]:
         )
     yield Case(
         "CONCATENATION",
-        [given("a", (2, 3)), numbers("b", (2, 1))],
+        [feed("a", (2, 3)), numbers("b", (2, 1))],
         table="ConcatenationOptions",
         options={"axis": 1},
         note="with a constant",
@@ -170,16 +170,16 @@ def _shapes() -> Iterator[Case]:
         types=("float32", "int32", "int64", "bool", "int16", "uint8"),
         note="last",
     )
-    yield Case("SHAPE", [given("shape", (2, 3, 4))], ["INT32"], "ShapeOptions", {"out_type": 2})
-    yield Case("SHAPE", [given("shape", (2, 3, 4))], ["INT64"], "ShapeOptions", {"out_type": 4}, note="int64")
-    yield Case("RANK", [given("rank", (2, 3, 4))], ["INT32"])
+    yield Case("SHAPE", [feed("shape", (2, 3, 4))], ["INT32"], "ShapeOptions", {"out_type": 2})
+    yield Case("SHAPE", [feed("shape", (2, 3, 4))], ["INT64"], "ShapeOptions", {"out_type": 4}, note="int64")
+    yield Case("RANK", [feed("rank", (2, 3, 4))], ["INT32"])
 
 
 def _paddings() -> Iterator[Case]:
     margins = i32([[1, 0], [0, 2], [3, 1]])
     yield from _each("PAD", (2, 3, 4), margins, types=("float32", "int32", "int64", *_SMALL))
-    yield Case("PADV2", [given("pad", (2, 3, 4)), margins, f32(-1.5)])
-    yield Case("PADV2", [given("pad", (2, 3, 4), -9, 9, "int32"), margins, i32(7)], ["INT32"], note="int32")
+    yield Case("PADV2", [feed("pad", (2, 3, 4)), margins, f32(-1.5)])
+    yield Case("PADV2", [feed("pad", (2, 3, 4), -9, 9, "int32"), margins, i32(7)], ["INT32"], note="int32")
     yield Case(
         "PADV2",
         [_data("pad", (2, 3, 4), "int8"), margins, numbers("pv", (), 5, 5, "int8")],

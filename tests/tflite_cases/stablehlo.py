@@ -9,7 +9,7 @@ import numpy as np
 from flatbuffers import flexbuffers
 from tflite_models import O, S, T
 
-from tflite_cases import Case, Given, f32, given, i32
+from tflite_cases import Case, Given, f32, feed, i32
 
 WITHOUT_KERNEL = {
     *(
@@ -38,11 +38,11 @@ WITHOUT_KERNEL = {
     *("POWER", "REDUCE", "REMAINDER", "RESHAPE", "RSQRT", "SELECT", "SLICE", "SORT", "SUBTRACT", "TANH", "TRANSPOSE"),
     *("CBRT", "IOTA", "SHIFT_LEFT"),
 }
-"""Operators that no LiteRT runs."""
+"""Operators that LiteRT does not execute."""
 
 
 def body(op: str, dtype: str = "FLOAT32", table: str = "", **options: int) -> S:
-    """A function of two numbers."""
+    """A subgraph with a binary operator."""
     operator = O(op, [0, 1], [2], table, options)
     return S([T("a", (), dtype), T("b", (), dtype), T("c", (), dtype)], [operator], [0, 1], [2], op.lower())
 
@@ -50,7 +50,10 @@ def body(op: str, dtype: str = "FLOAT32", table: str = "", **options: int) -> S:
 def _element_wise() -> Iterator[Case]:
     for op in ("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM"):
         for dtype in ("float32", "int32"):
-            operands = [given(f"{op}{dtype}", (3, 4), -9, 9, dtype), given(f"{op}{dtype}b", (3, 4), -9, 9, dtype)]
+            operands = [
+                feed(f"{op}{dtype}", (3, 4), -9, 9, dtype),
+                feed(f"{op}{dtype}b", (3, 4), -9, 9, dtype),
+            ]
             yield Case(f"STABLEHLO_{op}", operands, [dtype.upper()], note=dtype)
 
 
@@ -65,7 +68,7 @@ def _windows() -> Iterator[Case]:
                 "padding": [margin, 0, 0, margin],
                 "body_subgraph_index": 1,
             }
-            operands = [given("window", (4, 9), -2, 2), f32(first)]
+            operands = [feed("window", (4, 9), -2, 2), f32(first)]
             note = f"{function} {spread} {dilation} {margin}"
             yield Case(
                 "STABLEHLO_REDUCE_WINDOW",
@@ -77,7 +80,7 @@ def _windows() -> Iterator[Case]:
                 atol=4e-6,
             )
     for number, first in ((1, 0.0), (1, 5.0), (2, 1.0), (2, 0.5), (3, 1.0), (3, 3.4e38), (4, -3.4e38), (4, 0.0)):
-        operands = [given("reduced", (5, 6), -2, 2), f32(first), *(_i64(*n) for n in ((2, 3), (1, 2), (2, 1)))]
+        operands = [feed("reduced", (5, 6), -2, 2), f32(first), *(_i64(*n) for n in ((2, 3), (1, 2), (2, 1)))]
         options = {"reduce_function": number}
         note = f"{number} {first}"
         yield Case("REDUCE_WINDOW", operands, table="ReduceWindowOptions", options=options, note=note, atol=4e-6)
@@ -121,14 +124,14 @@ def _indices() -> Iterator[Case]:
     for note, (shape, index, options) in gathers.items():
         yield Case(
             "STABLEHLO_GATHER",
-            [given(f"data{note}", shape), i32(index)],
+            [feed(f"data{note}", shape), i32(index)],
             [("FLOAT32", results[note])],
             "StablehloGatherOptions",
             options=options,
             note=note,
         )
         if note != "boxes":
-            operands = [given(f"data{note}", shape), Given(i32(index))]
+            operands = [feed(f"data{note}", shape), Given(i32(index))]
             yield Case(
                 "STABLEHLO_GATHER",
                 operands,
@@ -145,7 +148,7 @@ def _indices() -> Iterator[Case]:
         "update_computation_subgraph_index": 1,
     }
     for function in ("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM"):
-        operands = [given("operand", (5, 3)), i32([[1], [3], [1]]), given("updates", (3, 3))]
+        operands = [feed("operand", (5, 3)), i32([[1], [3], [1]]), feed("updates", (3, 3))]
         yield Case(
             "STABLEHLO_SCATTER",
             operands,
@@ -155,7 +158,7 @@ def _indices() -> Iterator[Case]:
             subgraphs=[body(f"STABLEHLO_{function}")],
         )
     replacing = S([T("a", ()), T("b", ())], [], [0, 1], [1], "second")
-    operands = [given("operand", (5, 3)), i32([[1], [3], [4]]), given("updates", (3, 3))]
+    operands = [feed("operand", (5, 3)), i32([[1], [3], [4]]), feed("updates", (3, 3))]
     yield Case(
         "STABLEHLO_SCATTER",
         operands,
@@ -173,7 +176,11 @@ def _indices() -> Iterator[Case]:
         options = {"edge_padding_low": list(low), "edge_padding_high": list(high), "interior_padding": list(inner)}
         note = f"{low} {high} {inner}"
         yield Case(
-            "STABLEHLO_PAD", [given("pad", (3, 4)), f32(-7)], table="StablehloPadOptions", options=options, note=note
+            "STABLEHLO_PAD",
+            [feed("pad", (3, 4)), f32(-7)],
+            table="StablehloPadOptions",
+            options=options,
+            note=note,
         )
 
 
@@ -183,7 +190,7 @@ def _composite() -> Iterator[Case]:
     options = {"name": "square", "decomposition_subgraph_index": 1, "composite_attributes": attributes}
     yield Case(
         "STABLEHLO_COMPOSITE",
-        [given("x", (2, 3))],
+        [feed("x", (2, 3))],
         table="StableHLOCompositeOptions",
         options=options,
         subgraphs=[square],
@@ -192,7 +199,7 @@ def _composite() -> Iterator[Case]:
     for condition in (True, False):
         operands = [
             np.asarray(condition),
-            given("x", (2, 3)),
+            feed("x", (2, 3)),
         ]
         yield Case(
             "IF",

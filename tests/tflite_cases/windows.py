@@ -1,4 +1,4 @@
-"""Windows over planes and volumes: convolutions, pooling, resizing; with padding, strides, dilations, activations."""
+"""2-D and 3-D convolution, pooling and resizing, with padding, strides, dilations and activations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from tflite_cases import Case, f32, given, i32, numbers
+from tflite_cases import Case, f32, feed, i32, numbers
 
 _SAME, _VALID = 0, 1
 
@@ -18,18 +18,18 @@ def _weights(name: str, shape: tuple[int, ...]) -> Any:
 def _convolutions() -> Iterator[Case]:
     for padding, stride, dilation, activation in itertools.product((_SAME, _VALID), (1, 2), (1, 2), (0, 1, 2, 3)):
         if stride > 1 and dilation > 1:
-            continue  # no kernel takes both
+            continue  # no kernel supports both
         common = {"padding": padding, "stride_h": stride, "stride_w": stride, "fused_activation_function": activation}
         common |= {"dilation_h_factor": dilation, "dilation_w_factor": dilation}
         note = f"{'SAME' if padding == _SAME else 'VALID'} {stride} {dilation} {activation}"
-        x = given("plane", (2, 7, 8, 4), -1, 1)
+        x = feed("plane", (2, 7, 8, 4), -1, 1)
         full = [x, _weights("full", (6, 3, 3, 4)), numbers("bias", (6,), -1, 1)]
         yield Case("CONV_2D", full, table="Conv2DOptions", options=common, note=note, atol=4e-6)
         deep = [x, _weights("deep", (1, 3, 2, 4)), numbers("bias", (4,), -1, 1)]
         options = {**common, "depth_multiplier": 1}
         yield Case("DEPTHWISE_CONV_2D", deep, table="DepthwiseConv2DOptions", options=options, note=note, atol=4e-6)
     common = {"padding": _SAME, "stride_h": 1, "stride_w": 2}
-    x = given("plane", (1, 7, 8, 4), -1, 1)
+    x = feed("plane", (1, 7, 8, 4), -1, 1)
     yield Case(
         "CONV_2D",
         [x, _weights("grouped", (6, 3, 1, 2)), numbers("bias", (6,))],
@@ -57,7 +57,7 @@ def _transpose_convs() -> Iterator[Case]:
         (_VALID, 1, (6, 7)),
         (_VALID, 2, (9, 11)),
     ):
-        operands = [i32(2, height, width, 3), _weights("tr", (3, 3, 3, 2)), given("small", (2, 4, 5, 2), -1, 1)]
+        operands = [i32(2, height, width, 3), _weights("tr", (3, 3, 3, 2)), feed("small", (2, 4, 5, 2), -1, 1)]
         options = {"padding": padding, "stride_h": stride, "stride_w": stride}
         note = f"{padding} {stride} {height}"
         yield Case("TRANSPOSE_CONV", operands, table="TransposeConvOptions", options=options, note=note, atol=4e-6)
@@ -88,10 +88,14 @@ def _pools() -> Iterator[Case]:
             }
             note = f"{padding} {stride} {height}x{width} {activation}"
             options["fused_activation_function"] = activation
-            yield Case(op, [given("pooled", (2, 7, 8, 3))], table="Pool2DOptions", options=options, note=note)
+            yield Case(op, [feed("pooled", (2, 7, 8, 3))], table="Pool2DOptions", options=options, note=note)
     options = {"padding": _VALID, "stride_h": 1, "stride_w": 1, "filter_height": 7, "filter_width": 8}
     yield Case(
-        "AVERAGE_POOL_2D", [given("pooled", (2, 7, 8, 3))], table="Pool2DOptions", options=options, note="whole plane"
+        "AVERAGE_POOL_2D",
+        [feed("pooled", (2, 7, 8, 3))],
+        table="Pool2DOptions",
+        options=options,
+        note="whole plane",
     )
 
 
@@ -104,13 +108,13 @@ def _resizes() -> Iterator[Case]:
             for flag in ("", "align_corners", "half_pixel_centers"):
                 options = {flag: True} if flag else {}
                 version = 3 if flag == "half_pixel_centers" else 1
-                data = given("resized", (2, 4, 5, 3))
+                data = feed("resized", (2, 4, 5, 3))
                 note = f"{size} {flag}"
                 yield Case(op, [data, i32(*size)], table=table, options=options, note=note, version=version, atol=4e-6)
     for dtype in ("int32", "int8", "uint8"):
         if dtype == "int32":
             continue
-        data = given(f"nearest{dtype}", (1, 3, 4, 2), 0, 100, dtype)
+        data = feed(f"nearest{dtype}", (1, 3, 4, 2), 0, 100, dtype)
         yield Case(
             "RESIZE_NEAREST_NEIGHBOR",
             [data, i32(6, 8)],
@@ -128,7 +132,7 @@ def _volumes() -> Iterator[Case]:
         options = {"padding": padding, "stride_d": stride, "stride_h": 1, "stride_w": stride}
         options |= {f"dilation_{axis}_factor": dilation for axis in "dhw"}
         note = f"{padding} {stride} {dilation}"
-        x = given("volume", (2, 5, 6, 7, 2), -1, 1)
+        x = feed("volume", (2, 5, 6, 7, 2), -1, 1)
         operands = [x, _weights("volume weights", (2, 3, 2, 2, 3)), numbers("bias", (3,))]
         yield Case("CONV_3D", operands, table="Conv3DOptions", options=options, note=note, atol=4e-6)
     for padding, stride, target in (
@@ -139,22 +143,26 @@ def _volumes() -> Iterator[Case]:
     ):
         options = {"padding": padding, "stride_d": stride, "stride_h": 1, "stride_w": stride}
         options |= {f"dilation_{axis}_factor": 1 for axis in "dhw"}
-        operands = [i32(1, *target, 2), _weights("vt", (2, 3, 2, 2, 3)), given("small volume", (1, 3, 4, 4, 3), -1, 1)]
+        operands = [
+            i32(1, *target, 2),
+            _weights("vt", (2, 3, 2, 2, 3)),
+            feed("small volume", (1, 3, 4, 4, 3), -1, 1),
+        ]
         yield Case(
             "CONV_3D_TRANSPOSE", operands, table="Conv3DOptions", options=options, note=f"{padding} {stride}", atol=4e-6
         )
-    yield Case("DILATE", [given("dilate", (2, 3, 4)), i32(2, 1, 3), f32(-7)])
-    yield Case("DILATE", [given("dilate", (3,), -9, 9, "int32"), i32([4]), i32(5)], ["INT32"], note="int32")
+    yield Case("DILATE", [feed("dilate", (2, 3, 4)), i32(2, 1, 3), f32(-7)])
+    yield Case("DILATE", [feed("dilate", (3,), -9, 9, "int32"), i32([4]), i32(5)], ["INT32"], note="int32")
 
 
 def _products() -> Iterator[Case]:
     for activation in (0, 1, 2, 3):
-        operands = [given("fc", (3, 7)), numbers("w", (5, 7), -1, 1), numbers("b", (5,))]
+        operands = [feed("fc", (3, 7)), numbers("w", (5, 7), -1, 1), numbers("b", (5,))]
         options = {"fused_activation_function": activation}
         yield Case(
             "FULLY_CONNECTED", operands, table="FullyConnectedOptions", options=options, note=str(activation), atol=4e-6
         )
-    operands = [given("fc", (2, 3, 7)), numbers("w", (5, 7), -1, 1), None]
+    operands = [feed("fc", (2, 3, 7)), numbers("w", (5, 7), -1, 1), None]
     for keep in (False, True):
         yield Case(
             "FULLY_CONNECTED",
@@ -164,7 +172,7 @@ def _products() -> Iterator[Case]:
             note=f"keep {keep}",
             atol=4e-6,
         )
-    operands = [given("fc", (3, 7)), given("run time weights", (5, 7)), None]
+    operands = [feed("fc", (3, 7)), feed("run time weights", (5, 7)), None]
     yield Case("FULLY_CONNECTED", operands, table="FullyConnectedOptions", note="run time weights", atol=4e-6)
     for left, right in (((2, 3, 4), (2, 4, 5)), ((3, 4), (4, 5)), ((2, 1, 3, 4), (1, 3, 4, 5)), ((2, 3, 4), (1, 4, 5))):
         for adj_x, adj_y in itertools.product((False, True), (False, True)):
@@ -174,7 +182,7 @@ def _products() -> Iterator[Case]:
             note = f"{left} {right} {adj_x} {adj_y}"
             yield Case(
                 "BATCH_MATMUL",
-                [given("a", a), given("b", b)],
+                [feed("a", a), feed("b", b)],
                 table="BatchMatMulOptions",
                 options=options,
                 note=note,
@@ -182,7 +190,7 @@ def _products() -> Iterator[Case]:
             )
     yield Case(
         "BATCH_MATMUL",
-        [given("a", (2, 3, 4)), numbers("b", (4, 5))],
+        [feed("a", (2, 3, 4)), numbers("b", (4, 5))],
         table="BatchMatMulOptions",
         note="constant",
         atol=4e-6,
@@ -190,7 +198,7 @@ def _products() -> Iterator[Case]:
 
 
 def _halves() -> Iterator[Case]:
-    """Weights in binary16 are widened by DEQUANTIZE."""
+    """Float16 weights are converted by DEQUANTIZE."""
     weights = numbers("half", (5, 7), -1, 1, "float16")
     yield Case("DEQUANTIZE", [weights], note="float16 constant")
 

@@ -10,7 +10,7 @@ import pytest
 from bench.engines import Job
 from bench.images import hidden_states, natural_images
 from bench.markdown import page
-from bench.models import Maker, made
+from bench.models import Maker, build
 from bench.parts import ALONE
 from bench.peak import INDEPENDENT, STEPS, ProbeError, build_probe, open_probe, steps_per_run
 from bench.results import Memory, Part, Report, Result
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_made_is_a_reason_and_leaves_nothing(tmp_path: Pat
         Maker("OpenVINO", "openvino", "net.xml", not_installed),
         Maker("LiteRT", "litert", "net.tflite", half_written),
     ]
-    model = made("net", "INT8", tmp_path, tmp_path / "net.npz", makers, "auto")
+    model = build("net", "INT8", tmp_path, tmp_path / "net.npz", makers, "auto")
     assert [each.model.name for each in model.jobs] == ["net.tpum"]
     assert model.missing == (
         ("OpenVINO", "not installed (No module named 'nncf')"),
@@ -159,7 +159,7 @@ def test_without_ours_nothing_is_measured_and_the_reason_stands_below(tmp_path: 
         Maker("tpuconvert", "tpuconvert", "net.tpum", fails),
         Maker("LiteRT", "litert", "net.tflite", lambda path: path.touch()),
     ]
-    model = made("net", "INT8", tmp_path, tmp_path / "net.npz", makers, "auto")
+    model = build("net", "INT8", tmp_path, tmp_path / "net.npz", makers, "auto")
     assert model.jobs == ()
     result = Result("net", "INT8", 0, (), missing=model.missing)
     text = page(Report({}, "", [Part("trained", "Trained", "About it.", (result,))]))

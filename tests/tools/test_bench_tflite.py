@@ -26,13 +26,13 @@ class Quantized:
         self.constants: list[onnx.TensorProto] = []
         self.scales: dict[str, float] = {}
         self.shape = shape
-        self.last = self.quantized("x", scale, zero_point)
+        self.last = self.quantize("x", scale, zero_point)
 
     def constant(self, name: str, array: Array) -> str:
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def quantized(self, name: str, scale: float, zero_point: int) -> str:
+    def quantize(self, name: str, scale: float, zero_point: int) -> str:
         """Quantize and dequantize a value; return the name of the result."""
         parts = [self.constant(f"{name}_scale", np.float32(scale)), self.constant(f"{name}_zp", np.uint8(zero_point))]
         self.nodes.append(helper.make_node("QuantizeLinear", [name, *parts], [f"{name}_q"]))
@@ -63,7 +63,7 @@ class Quantized:
         self, kind: str, operands: list[str], name: str, scale: float, zero_point: int, **attributes: object
     ) -> str:
         self.nodes.append(helper.make_node(kind, operands, [name], **attributes))
-        self.last = self.quantized(name, scale, zero_point)
+        self.last = self.quantize(name, scale, zero_point)
         return self.last
 
     def conv(self, name: str, x: str, channels: int, inputs: int, kernel: int, **attributes: object) -> str:

@@ -81,13 +81,13 @@ class NetworkBuilder:
         graph = helper.make_graph(
             self._nodes,
             self.name,
-            [self._declared(x) for x in self._inputs],
-            [self._declared(x) for x in outputs],
+            [self._declare(x) for x in self._inputs],
+            [self._declare(x) for x in outputs],
             list(self._constants.values()),
         )
         onnx.save(self._model(graph), path)
 
-    def _declared(self, x: Tensor) -> onnx.ValueInfoProto:
+    def _declare(self, x: Tensor) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(x.name, TensorProto.FLOAT, (1, *x.samples.shape[1:]))
 
     def _model(self, graph: onnx.GraphProto) -> onnx.ModelProto:

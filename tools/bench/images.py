@@ -31,7 +31,7 @@ def natural_images(count: int, size: int, seed: int) -> Array:
     return made
 
 
-def normalized(images: Array) -> Array:
+def normalize(images: Array) -> Array:
     """Images in 0..1, normalized as ImageNet classifiers require."""
     mean = np.array(IMAGENET_MEAN, np.float32).reshape(3, 1, 1)
     deviation = np.array(IMAGENET_DEVIATION, np.float32).reshape(3, 1, 1)

@@ -39,7 +39,7 @@ class Maker:
     make: Callable[[Path], None]
 
 
-def made(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[Maker], backend: str) -> Model:
+def build(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[Maker], backend: str) -> Model:
     """Create the files. Record the reason for an engine without a file."""
     jobs, missing = [], []
     for maker in makers:
@@ -74,7 +74,7 @@ def int8_model(name: str, folder: Path, backend: str) -> Model:
         ),
         Maker("LiteRT", "litert", f"{name}.tflite", lambda path: write_tflite(quantized, path)),
     ]
-    return made(name, "INT8", folder, feed, makers, backend)
+    return build(name, "INT8", folder, feed, makers, backend)
 
 
 def float_model(name: str, folder: Path, backend: str) -> Model:
@@ -86,7 +86,7 @@ def float_model(name: str, folder: Path, backend: str) -> Model:
         Maker("ONNX Runtime", "onnxruntime", source.name, lambda path: None),
         Maker("OpenVINO", "openvino", source.name, lambda path: None),
     ]
-    return made(name, "float32", folder, feed, makers, backend)
+    return build(name, "float32", folder, feed, makers, backend)
 
 
 def _source(network: Network, folder: Path) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 from bench.builder import NetworkBuilder, Tensor
 from bench.classifiers import mobilenet_v2, resnet50
 from bench.detector import yolov5n
-from bench.images import hidden_states, natural_images, normalized
+from bench.images import hidden_states, natural_images, normalize
 from bench.transformers import bert_layer, vit_tiny
 from tpuconvert.schema.types import Array
 
@@ -45,17 +45,17 @@ class Network:
     is_image: bool = True
 
 
-def _classified(count: int, seed: int) -> Array:
-    return normalized(natural_images(count, 224, seed))
+def _synthetic_classes(count: int, seed: int) -> Array:
+    return normalize(natural_images(count, 224, seed))
 
 
 NETWORKS = {
     network.name: network
     for network in (
-        Network("resnet50", resnet50, _classified),
-        Network("mobilenetv2", mobilenet_v2, _classified),
+        Network("resnet50", resnet50, _synthetic_classes),
+        Network("mobilenetv2", mobilenet_v2, _synthetic_classes),
         Network("yolov5n", yolov5n, lambda count, seed: natural_images(count, 320, seed), input="images"),
-        Network("vit_tiny", vit_tiny, _classified, opset=17, fitted_on=1, is_transformer=True),
+        Network("vit_tiny", vit_tiny, _synthetic_classes, opset=17, fitted_on=1, is_transformer=True),
         Network(
             "bert_layer",
             bert_layer,

@@ -49,14 +49,14 @@ class Settings:
     backend: str
     tell: Callable[[str], None]
 
-    def chosen(self, possible: Iterable[str]) -> list[str]:
+    def select(self, possible: Iterable[str]) -> list[str]:
         """Selected networks among the possible ones."""
         return [name for name in possible if not self.networks or name in self.networks]
 
 
 def int8_part(settings: Settings) -> Part:
     """INT8, one thread."""
-    results = [_timed(settings, _int8(settings, name)) for name in _all(settings)]
+    results = [_run_rounds(settings, _int8(settings, name)) for name in _all(settings)]
     about = (
         "One thread, batch 1. Median processor time, and for other engines the ratio of their time to that of "
         "tpuconvert."
@@ -80,15 +80,17 @@ def threads_part(settings: Settings) -> Part:
 
 def float_part(settings: Settings) -> Part:
     """float32, one thread."""
-    names = settings.chosen(CLASSIFIERS)
-    results = [_timed(settings, float_model(name, settings.folder, settings.backend), peak=False) for name in names]
+    names = settings.select(CLASSIFIERS)
+    results = [
+        _run_rounds(settings, float_model(name, settings.folder, settings.backend), peak=False) for name in names
+    ]
     return Part("float32", "float32, one thread", "As above, in float32.", tuple(results))
 
 
 def load_part(settings: Settings) -> Part:
     """Load time: from a file to a model that can run."""
     results = []
-    for name in settings.chosen(CLASSIFIERS):
+    for name in settings.select(CLASSIFIERS):
         model = _int8(settings, name)
         settings.tell(f"{name}: loading")
         found = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
@@ -132,7 +134,7 @@ def kernels_part(settings: Settings) -> Part:
 def trained_part(settings: Settings) -> Part:
     """The trained models of the test data."""
     models = trained_models(list(settings.trained), settings.folder / "trained", settings.backend)
-    results = [_timed(settings, model, peak=False) for model in models]
+    results = [_run_rounds(settings, model, peak=False) for model in models]
     about = (
         "Trained networks as their files are (ONNX Runtime runs ONNX, LiteRT runs TFLite; no engine for Caffe "
         "networks is published any more), and the float ONNX ones in INT8 too."
@@ -152,7 +154,7 @@ PARTS: dict[str, Callable[[Settings], Part]] = {
 
 
 def _all(settings: Settings) -> list[str]:
-    return settings.chosen(NETWORKS)
+    return settings.select(NETWORKS)
 
 
 def _int8(settings: Settings, name: str) -> Model:
@@ -163,7 +165,7 @@ def _int8(settings: Settings, name: str) -> Model:
     return model
 
 
-def _timed(settings: Settings, model: Model, *, peak: bool = True) -> Result:
+def _run_rounds(settings: Settings, model: Model, *, peak: bool = True) -> Result:
     if not model.jobs:
         return Result(model.network, model.arithmetic, 0, (), missing=model.missing)
     settings.tell(f"{model.network}: {model.arithmetic}, 1 thread")

@@ -1,4 +1,4 @@
-"""Reader of quantized ONNX networks (QDQ): nodes between the quantizations, and the storage of every value."""
+"""Read quantized ONNX networks (QDQ): nodes between the quantizations, and the storage of every value."""
 
 from __future__ import annotations
 

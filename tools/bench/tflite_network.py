@@ -83,7 +83,7 @@ class _Writer:
         is_depthwise = groups == outputs and inputs == 1 and groups > 1
         if groups > 1 and not is_depthwise:
             raise UnsupportedNetworkError(f"grouped Conv '{node.outputs[0]}'")
-        x, padding = self._padded(node, kernel, strides)
+        x, padding = self._add_padding(node, kernel, strides)
         integers = weight.data.clip(-127, 127)
         stored = integers.transpose(1, 2, 3, 0) if is_depthwise else integers.transpose(0, 2, 3, 1)
         scales = np.broadcast_to(weight.scale, (outputs,))
@@ -117,7 +117,7 @@ class _Writer:
 
     def _pool(self, node: QdqNode) -> None:
         kernel, strides = node.attributes["kernel_shape"], node.attributes.get("strides", [1, 1])
-        x, padding = self._padded(node, kernel, strides)
+        x, padding = self._add_padding(node, kernel, strides)
         options = {
             "Padding": padding,
             "StrideH": strides[0],
@@ -176,7 +176,7 @@ class _Writer:
 
     # Parts of operators
 
-    def _padded(self, node: QdqNode, kernel: list[int], strides: list[int]) -> tuple[int, int]:
+    def _add_padding(self, node: QdqNode, kernel: list[int], strides: list[int]) -> tuple[int, int]:
         """Operand of a window operator and its TFLite padding mode; an extra node pads if no mode fits."""
         x = self._in_order(node.inputs[0], CHANNELS_LAST)
         pads = node.attributes.get("pads", [0, 0, 0, 0])

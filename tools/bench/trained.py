@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files, reference_samples
 
-from bench.models import OURS, Maker, Model, made
+from bench.models import OURS, Maker, Model, build
 from bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
 
 SOURCE_ENGINES = {"onnx": ("ONNX Runtime", "onnxruntime"), "tflite": ("LiteRT", "litert")}
@@ -29,13 +29,13 @@ def trained_models(names: list[str], folder: Path, backend: str) -> Iterator[Mod
         measured = ready(folder / f"{name}.npz", lambda path, feed=feeds[0]: write_feed(path, feed))  # type: ignore[misc]  # defaults of a lambda
         label, engine = SOURCE_ENGINES[entry["format"]]
         theirs = Maker(label, engine, str(source), lambda path: None)
-        yield made(name, "as it is", folder, measured, [_ours(entry, source, name, None), theirs], backend)
+        yield build(name, "as it is", folder, measured, [_ours(entry, source, name, None), theirs], backend)
         if entry["format"] == "onnx" and "qlinear" not in name:
             calibration = functools.cache(functools.partial(_calibration, root, entry, feeds))
-            yield _quantized(entry, name, folder, source, measured, calibration, backend)
+            yield _quantize(entry, name, folder, source, measured, calibration, backend)
 
 
-def _quantized(
+def _quantize(
     entry: Entry,
     name: str,
     folder: Path,
@@ -51,7 +51,7 @@ def _quantized(
         ),
         Maker("OpenVINO", "openvino", f"{name}.openvino.xml", lambda path: quantize_openvino(source, path, feeds())),
     ]
-    return made(name, "INT8", folder, measured, makers, backend)
+    return build(name, "INT8", folder, measured, makers, backend)
 
 
 def _ours(entry: Entry, source: Path, name: str, feeds: Callable[[], list[Feed]] | None) -> Maker:

@@ -72,11 +72,11 @@ class Worker:
 
     def load(self) -> Times:
         """Load the model, again if need be."""
-        return self._timed("load")
+        return self._request_times("load")
 
     def run(self, count: int) -> Times:
         """Run so many times."""
-        return self._timed("run", count)
+        return self._request_times("run", count)
 
     def kernels(self, runs: int) -> list[KernelCost]:
         """Median time per kernel over this number of runs."""
@@ -87,7 +87,7 @@ class Worker:
         """The largest resident size of the process so far."""
         return int(self._ask("peak_bytes"))
 
-    def _timed(self, *request: Any) -> Times:
+    def _request_times(self, *request: Any) -> Times:
         wall, cpu = self._ask(*request)
         return Times(wall, cpu)
 
@@ -123,7 +123,7 @@ def _serve(pipe: Connection, job: Job, cpus: list[int]) -> None:
 _Pair = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def _timed(call: Callable[[], object], count: int) -> _Pair:
+def _time_call(call: Callable[[], object], count: int) -> _Pair:
     wall, cpu = [], []
     for _ in range(count):
         on_cpu, on_clock = time.process_time(), time.perf_counter()
@@ -149,10 +149,10 @@ class _Loaded:
         def open_it() -> None:
             self._run = open_job(self._job)
 
-        return _timed(open_it, 1)
+        return _time_call(open_it, 1)
 
     def run(self, count: int) -> _Pair:
-        return _timed(self._run, count)
+        return _time_call(self._run, count)
 
     def kernels(self, runs: int) -> list[KernelCost]:
         from tpuconvert.benchmark import by_kernel, profile

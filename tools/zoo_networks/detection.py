@@ -19,8 +19,8 @@ def sine_positions(mask: Tensor, half: int) -> Tensor:
     steps = torch.arange(half, dtype=torch.float32)
     steps = 10000 ** (2 * torch.div(steps, 2, rounding_mode="floor") / half)
     parts = []
-    for places in (rows, columns):
-        angles = places[:, :, :, None] / steps
+    for position in (rows, columns):
+        angles = position[:, :, :, None] / steps
         pair = torch.stack((angles[:, :, :, 0::2].sin(), angles[:, :, :, 1::2].cos()), 4)
         parts.append(pair.flatten(3))
     return torch.cat(parts, 3).permute(0, 3, 1, 2)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import assert_converts, model, one, ramp, saved
+from onnx_models import assert_converts, model, one, ramp, save_model
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError
@@ -55,4 +55,4 @@ def test_refused(tmp_path: Path) -> None:
     feeds = {"q": ramp(2, 3, 10), "k": ramp(2, 5, 10), "v": ramp(2, 5, 10)}
     node = one("Attention", "q", "k", "v", q_num_heads=4, kv_num_heads=4)
     with pytest.raises(UnsupportedError, match="q_num_heads=4 for a width of 10"):
-        load(saved(model([node], feeds, ["y"], opset=23), tmp_path))
+        load(save_model(model([node], feeds, ["y"], opset=23), tmp_path))

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import graph_of, model, one, ops, ours, ramp, saved
+from onnx_models import graph_of, model, one, ops, ours, ramp, save_model
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError
@@ -46,7 +46,7 @@ def test_condition_computed_from_shapes(tmp_path: Path) -> None:
 def test_branch_that_depends_on_inputs_is_refused(tmp_path: Path) -> None:
     proto = model([choice("c")], {"x": ramp(3), "c": np.array(True)}, ["y"])
     with pytest.raises(UnsupportedError, match="its condition depends on the model's inputs"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_problems_inside_a_branch_are_told_with_its_nodes(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_problems_inside_a_branch_are_told_with_its_nodes(tmp_path: Path) -> Non
     good = branch("else", [helper.make_node("Neg", ["x"], ["b"])], "b")
     proto = model([one("If", "c", then_branch=bad, else_branch=good)], {"x": ramp(3)}, ["y"], {"c": np.array(True)})
     with pytest.raises(UnsupportedError) as caught:
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
     assert [(problem.op, problem.node) for problem in caught.value.problems] == [("Foo", "the_If/then/inner")]
 
 
@@ -92,14 +92,14 @@ def test_loop_that_never_runs_returns_its_state(tmp_path: Path) -> None:
     x = ramp(2)
     proto = model([node], {"x": x}, ["last"], {"m": np.array(5), "c": np.array(False)})
     with pytest.raises(UnsupportedError, match="it has scan outputs, but no iteration"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_loop_of_unknown_length_is_refused(tmp_path: Path) -> None:
     node = one("Loop", "m", "c", "x", outputs=["last", "all"], body=doubling())
     proto = model([node], {"x": ramp(2), "m": np.array(3)}, ["last"], {"c": np.array(True)})
     with pytest.raises(UnsupportedError, match=r"input 0 \('m'\) must be known"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 @pytest.mark.parametrize(("backwards", "axis"), [(0, 0), (1, 0), (0, 1), (1, 1)])

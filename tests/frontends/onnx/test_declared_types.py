@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import saved
+from onnx_models import save_model
 
 import tpuconvert as tc
 from tpuconvert.schema.errors import MissingExtraError, UsageError
@@ -30,7 +30,7 @@ def adder(code: int, op: str = "Add", shape: tuple[int, ...] = (2, 3)) -> onnx.M
 
 def save_and_reopen(proto: onnx.ModelProto, folder: Path) -> tc.Session:
     """A session of the converted model after saving and loading."""
-    tc.convert(saved(proto, folder)).save(folder / "net.tpum")
+    tc.convert(save_model(proto, folder)).save(folder / "net.tpum")
     return tc.Session(tc.load(folder / "net.tpum"))
 
 
@@ -95,7 +95,7 @@ def test_what_a_type_cannot_hold_is_refused(tmp_path: Path) -> None:
 def test_types_between_are_those_of_the_operator_set(tmp_path: Path) -> None:
     kinds = {TensorProto.INT64: DType.INT32, TensorProto.DOUBLE: DType.FLOAT32, TensorProto.BFLOAT16: DType.FLOAT32}
     for code, inside in kinds.items():
-        graph = tc.convert(saved(adder(code), tmp_path)).graph
+        graph = tc.convert(save_model(adder(code), tmp_path)).graph
         assert {value.dtype for value in graph.values} == {inside}
 
 

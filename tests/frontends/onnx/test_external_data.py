@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx_models import model, one, ramp, saved
+from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
@@ -56,7 +56,7 @@ def constants(graph: Graph) -> dict[str, Array]:
 
 def test_constants_in_several_files_are_mapped(tmp_path: Path) -> None:
     proto, expected = two_files(tmp_path)
-    found = constants(load(saved(proto, tmp_path)))
+    found = constants(load(save_model(proto, tmp_path)))
     assert {name: is_mapped(array) for name, array in found.items()} == {"w1": True, "w2": True, "b": False}
     with tc.Session(tc.convert(tmp_path / "model.onnx")) as session:
         np.testing.assert_allclose(session.run({"x": ramp(2, 3)})["y"], expected, rtol=1e-5)
@@ -65,7 +65,7 @@ def test_constants_in_several_files_are_mapped(tmp_path: Path) -> None:
 def test_command_line_and_a_file_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     proto, _ = two_files(tmp_path)
-    saved(proto, tmp_path)
+    save_model(proto, tmp_path)
     assert main(["convert", "model.onnx", "--verify"]) == 0
     (tmp_path / "deeper" / "second.bin").unlink()
     assert main(["convert", "model.onnx"]) == 4
@@ -76,7 +76,7 @@ def test_command_line_and_a_file_that_is_missing(tmp_path: Path, monkeypatch: py
 def test_only_what_is_needed_is_looked_for(tmp_path: Path) -> None:
     proto, _ = two_files(tmp_path)
     (tmp_path / "deeper" / "second.bin").unlink()
-    graph = load(saved(proto, tmp_path), outputs=["s"])
+    graph = load(save_model(proto, tmp_path), outputs=["s"])
     assert sorted(constants(graph)) == ["b", "w1"]
 
 
@@ -88,7 +88,7 @@ def test_shared_constants_stay_shared(tmp_path: Path) -> None:
     ]  # fmt: skip
     proto = model(nodes, {"x": ramp(3, 3)}, ["y"])
     proto.graph.initializer.append(outside("w", "w.bin", (3, 3)))
-    graph = load(saved(proto, tmp_path))
+    graph = load(save_model(proto, tmp_path))
     (shared,) = [value for value in graph.values if value.is_constant]
     assert len(shared.users) == 3
     converted = tc.convert(tmp_path / "model.onnx")
@@ -102,7 +102,7 @@ def test_shared_constants_stay_shared(tmp_path: Path) -> None:
 def test_cut_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     proto, _ = two_files(tmp_path)
-    saved(proto, tmp_path)
+    save_model(proto, tmp_path)
     cut = ["convert", "model.onnx", "--inputs", "p", "--outputs", "s", "-o", "cut.tpum"]
     assert main(cut) == 3
     assert "give one: --input-shapes p=1,3,..." in capsys.readouterr().err
@@ -130,7 +130,7 @@ def test_past_two_gibibytes(tmp_path: Path) -> None:
     proto.graph.initializer.extend(
         [outside("table", "table.bin", (rows, columns)), outside("bias", "table.bin", (1,), bias_at)]
     )
-    graph = load(saved(proto, tmp_path))
+    graph = load(save_model(proto, tmp_path))
     found = constants(graph)
     assert found["table"].nbytes > 1 << 31 and is_mapped(found["table"])
     with tc.Session(graph, backend="reference") as session:

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from onnx_models import graph_of, model, one, ops, ours, ramp, saved
+from onnx_models import graph_of, model, one, ops, ours, ramp, save_model
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import load
@@ -49,7 +49,7 @@ def test_64_bits_are_kept(tmp_path: Path) -> None:
 def test_64_bit_constant_that_reaches_the_graph_is_refused(tmp_path: Path) -> None:
     proto = model([one("Add", "x", "big")], {"x": np.array([1])}, ["y"], {"big": np.array([1 << 40])})
     with pytest.raises(UnsupportedError, match="1099511627776 does not fit int32"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def i64(*numbers: int) -> Array:
@@ -148,7 +148,7 @@ def test_constant_nodes(attributes: dict[str, Any], expected: Array, tmp_path: P
 def test_text_is_refused(tmp_path: Path) -> None:
     proto = model([one("Constant", value_string="hello")], {"x": ramp(1)}, ["y"])
     with pytest.raises(UnsupportedError, match="value_string contains text"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_brain_floats_round_to_even(tmp_path: Path) -> None:
@@ -182,4 +182,4 @@ def test_only_the_type_of_castlike_matters(tmp_path: Path) -> None:
 def test_byte_cap_before_anything_is_made(op: str, constants: list[Array | None], tmp_path: Path) -> None:
     proto = constant_model(op, constants, {}, 17)
     with pytest.raises(UnsupportedError, match="constants made at conversion time may have 1048576"):
-        load(saved(proto, tmp_path), limits=Limits(max_folded_bytes=1 << 20))
+        load(save_model(proto, tmp_path), limits=Limits(max_folded_bytes=1 << 20))

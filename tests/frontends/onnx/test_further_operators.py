@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_cases.case import Case, i64
 from onnx_cases.further import CASES
-from onnx_models import assert_converts, graph_of, model, one, ops, ours, ramp, saved
+from onnx_models import assert_converts, graph_of, model, one, ops, ours, ramp, save_model
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError
@@ -171,10 +171,10 @@ def test_refused(op: str, attributes: dict[str, Any], complaint: str, tmp_path: 
     x = ramp(4, 4)
     proto = model([one(op, "x", *(["x"] if op == "BitShift" else []), **attributes)], {"x": x}, ["y"], opset=22)
     with pytest.raises(UnsupportedError, match=complaint):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_a_sequence_is_no_output(tmp_path: Path) -> None:
     proto = model([one("SequenceConstruct", "x")], {"x": ramp(2)}, ["y"])
     with pytest.raises(UnsupportedError, match="its type is sequence"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))

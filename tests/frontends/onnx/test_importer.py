@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import graph_of, model, one, ours, ramp, saved
+from onnx_models import graph_of, model, one, ours, ramp, save_model
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError, UsageError
@@ -46,7 +46,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     ]
     proto = model(nodes, {"x": x}, [*"bcefgh", "where"], {"w": ramp(2, 3, 1, 1)}, domains={"com.acme": 1})
     with pytest.raises(UnsupportedError) as caught:
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
     assert caught.value.exit_code == 3
     assert [problem.op for problem in caught.value.problems] == [
         "Foo", "com.acme:Foo", "Conv", "Bar", "Softmax", "Relu", "MaxPool",
@@ -63,30 +63,30 @@ def test_checks_nodes_after_an_unknown_one_if_the_file_states_its_type(tmp_path:
     nodes = [one("Foo", "x", outputs=["a"]), one("Softmax", "a", outputs=["y"], axis=7)]
     proto = model(nodes, {"x": ramp(2, 3)}, ["y"])
     with pytest.raises(UnsupportedError, match="1 problem"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
     proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [2, 3]))
     with pytest.raises(UnsupportedError, match=r"2 problems[\s\S]*axis 7"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_operator_that_came_later_than_the_models_opset(tmp_path: Path) -> None:
     proto = model([one("Gelu", "x")], {"x": ramp(3)}, ["y"], opset=19)
     with pytest.raises(UnsupportedError, match="supported from version 20 on; the model has 19"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_unread_attributes_and_inputs_are_told(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"alpha=0\.5"):
-        load(saved(model([one("Relu", "x", alpha=0.5)], {"x": ramp(3)}, ["y"]), tmp_path))
+        load(save_model(model([one("Relu", "x", alpha=0.5)], {"x": ramp(3)}, ["y"]), tmp_path))
     proto = model([one("Relu", "x", "x2")], {"x": ramp(3), "x2": ramp(3)}, ["y"])
     with pytest.raises(UnsupportedError, match=r"input 1 \('x2'\)"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_attribute_of_the_wrong_type(tmp_path: Path) -> None:
     proto = model([one("Softmax", "x", axis="last")], {"x": ramp(3)}, ["y"])
     with pytest.raises(UnsupportedError, match="attribute axis is 'last', not int"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 # Cutting
@@ -104,7 +104,7 @@ def test_cut_at_inputs(tmp_path: Path) -> None:
     found = ours(chain(), {"s": x}, tmp_path, inputs=["s"], input_shapes={"s": (4, 5)})
     np.testing.assert_allclose(found["t"], np.tanh(x), rtol=1e-6)
     with pytest.raises(UnsupportedError, match="the model states no shape"):
-        load(saved(chain(), tmp_path), inputs=["s"])
+        load(save_model(chain(), tmp_path), inputs=["s"])
 
 
 def test_cut_leaves_out_inputs_that_nobody_reads(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_cut_leaves_out_inputs_that_nobody_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize("argument", ["inputs", "outputs"])
 def test_cut_at_unknown_names(argument: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"{argument}: the model has no tensor 'q'"):
-        load(saved(chain(), tmp_path), **{argument: ["q"]})
+        load(save_model(chain(), tmp_path), **{argument: ["q"]})
     with pytest.raises(UsageError, match="named more than once"):
-        load(saved(chain(), tmp_path), **{argument: ["s", "s"]})
+        load(save_model(chain(), tmp_path), **{argument: ["s", "s"]})
 
 
 # Shapes
@@ -153,7 +153,7 @@ def test_one_name_means_one_extent(tmp_path: Path) -> None:
     graph = graph_of(proto, tmp_path, input_shapes={"b": (2, 7)})
     assert [value.shape for value in graph.inputs] == [(2, 7), (2, 7)]
     with pytest.raises(UsageError, match="'width' is 7 in one input and 8 in b"):
-        load(saved(proto, tmp_path), input_shapes={"a": (2, 7), "b": (2, 8)})
+        load(save_model(proto, tmp_path), input_shapes={"a": (2, 7), "b": (2, 8)})
     graph = graph_of(proto, tmp_path, input_shapes={"b": ("n", "W")})
     assert [value.shape for value in graph.inputs] == [("n", "W"), ("n", "W")]
 
@@ -173,14 +173,14 @@ def test_declines_shapes_that_do_not_match(
     shapes: dict[str, tuple[int | str, ...]], complaint: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
-        load(saved(open_model(2, 3, None), tmp_path), input_shapes=shapes)
+        load(save_model(open_model(2, 3, None), tmp_path), input_shapes=shapes)
 
 
 def test_input_that_is_no_tensor(tmp_path: Path) -> None:
     proto = open_model(1)
     proto.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [1]))
     with pytest.raises(UnsupportedError, match="its type is sequence"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 # Ranks and types of inputs and outputs

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from onnx_models import model, one, ramp, saved
+from onnx_models import model, one, ramp, save_model
 from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
@@ -54,7 +54,7 @@ def test_an_error_names_an_operator_once(name, tmp_path):
     node, constants = WRONG[name]
     opset = 21 if name.startswith("Group") else 17
     with pytest.raises(TpuConvertError) as caught:
-        tc.convert(saved(model([node], {"x": X}, [node.output[0]], constants, opset=opset), tmp_path))
+        tc.convert(save_model(model([node], {"x": X}, [node.output[0]], constants, opset=opset), tmp_path))
     assert not find_repeated_names(str(caught.value)), str(caught.value)
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from onnx_models import graph_of, model, ramp, saved
+from onnx_models import graph_of, model, ramp, save_model
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
@@ -184,7 +184,7 @@ NETWORKS = {
 def test_runs_with_several_numbers_after_saving_and_loading(name: str, tmp_path: Path) -> None:
     make, shapes = NETWORKS[name]
     proto = make()
-    tc.convert(saved(proto, tmp_path)).save(tmp_path / "net.tpum")
+    tc.convert(save_model(proto, tmp_path)).save(tmp_path / "net.tpum")
     for backend in ("auto", "reference"):
         with tc.Session(tc.load(tmp_path / "net.tpum"), backend=backend) as session:
             assert any(isinstance(extent, str) for extent in session.inputs[0].shape)
@@ -202,23 +202,23 @@ def test_a_constant_as_long_as_an_open_extent_depends_on_no_element(backend: Any
     proto = symbolic_model(nodes, {}, "N", 4)
     proto.graph.output[0].type.tensor_type.elem_type = element
     x = np.float32([[np.nan, 1, 2, 3], [np.inf, 1, 2, 3], [-np.inf, 1, 2, 3]])
-    with tc.Session(tc.convert(saved(proto, tmp_path)), backend=backend) as session:
+    with tc.Session(tc.convert(save_model(proto, tmp_path)), backend=backend) as session:
         np.testing.assert_array_equal(session.run({"x": x})["y"], np.full((3, 4), 7))
 
 
 def test_keeps_symbolic_names_of_inputs_and_outputs(tmp_path: Path) -> None:
-    converted = tc.convert(saved(classifier(), tmp_path), input_shapes={"x": ("samples", 3, 8, 8)})
+    converted = tc.convert(save_model(classifier(), tmp_path), input_shapes={"x": ("samples", 3, 8, 8)})
     with tc.Session(converted) as session:
         assert session.inputs[0].shape == ("samples", 3, 8, 8)
         assert session.outputs[0].shape == ("samples", 5)
         with pytest.raises(UsageError, match=r"the model takes \[samples=2, 3, 8, 8\]"):
             session.run({"x": ramp(2, 3, 8, 9)})
-    pinned = tc.convert(saved(classifier(), tmp_path), input_shapes={"x": (2, 3, 8, 8)})
+    pinned = tc.convert(save_model(classifier(), tmp_path), input_shapes={"x": (2, 3, 8, 8)})
     assert pinned.graph.output_ports[0].shape == (2, 5)
 
 
 def test_quantized_with_one_sample_at_a_time_and_run_with_several(tmp_path: Path) -> None:
-    path = saved(classifier(), tmp_path)
+    path = save_model(classifier(), tmp_path)
     samples = [ramp(1, 3, 8, 8, seed=seed) for seed in range(12)]
     several = tc.convert(path, quantize="int8", calibration=samples)
     single = tc.convert(path, quantize="int8", calibration=samples, input_shapes={"x": (1, 3, 8, 8)})
@@ -234,7 +234,7 @@ def test_quantized_with_one_sample_at_a_time_and_run_with_several(tmp_path: Path
 
 
 def test_attention_in_int8_with_an_open_batch_is_that_of_single_samples(tmp_path: Path) -> None:
-    path = saved(attention(), tmp_path)
+    path = save_model(attention(), tmp_path)
     samples = [ramp(1, 5, 8, seed=seed, low=-1, high=1) for seed in range(12)]
     several = tc.convert(path, quantize="int8", calibration=samples, input_shapes={"x": ("batch", 5, 8)})
     single = tc.convert(path, quantize="int8", calibration=samples, input_shapes={"x": (1, 5, 8)})
@@ -248,7 +248,7 @@ def test_attention_in_int8_with_an_open_batch_is_that_of_single_samples(tmp_path
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    saved(symbolic_model([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx")
+    save_model(symbolic_model([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx")
     assert main(["check", "net.onnx"]) == 0
     assert "extents of the inputs that stay symbolic: N, H, W" in capsys.readouterr().out
     assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,H,16", "--verify"]) == 2  # H needs samples
@@ -267,7 +267,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 
 def conversion_error(proto: onnx.ModelProto, folder: Path, **options: Any) -> UnsupportedError:
     with pytest.raises(UnsupportedError) as caught:
-        load(saved(proto, folder), **options)
+        load(save_model(proto, folder), **options)
     return caught.value
 
 

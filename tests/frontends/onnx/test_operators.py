@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 from onnx_cases.case import Case, i64
 from onnx_cases.operators import CASES
-from onnx_models import assert_converts, graph_of, model, one, ops, ours, ramp, saved
+from onnx_models import assert_converts, graph_of, model, one, ops, ours, ramp, save_model
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError
@@ -149,5 +149,5 @@ def test_refused(
     given = {f"c{index}": np.asarray(array) for index, array in enumerate(constants)}
     proto = model([one(op, "x", *given, **attributes)], {"x": x}, ["y"], given, opset=18)
     with pytest.raises(UnsupportedError, match=complaint) as caught:
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
     assert len(caught.value.problems) == 1

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from onnx_models import graph_of, model, one, ops, ours, ramp, saved
+from onnx_models import graph_of, model, one, ops, ours, ramp, save_model
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError
@@ -254,4 +254,4 @@ def test_operators_of_onnx_runtimes_quantizer(tmp_path: Path) -> None:
 def test_refused(nodes: list[onnx.NodeProto], complaint: str, tmp_path: Path) -> None:
     inputs = {"x": ramp(1, 4, 2, 2), "s": np.float32(1)}
     with pytest.raises(UnsupportedError, match=complaint):
-        load(saved(model(nodes, inputs, ["y"], PARAMS), tmp_path))
+        load(save_model(model(nodes, inputs, ["y"], PARAMS), tmp_path))

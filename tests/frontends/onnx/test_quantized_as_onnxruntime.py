@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import model, saved
+from onnx_models import model, save_model
 
 import tpuconvert as tc
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
@@ -105,7 +105,7 @@ def compare(
         pytest.skip("ONNX Runtime saturates 16-bit sums on this processor, which has no VNNI")
     proto = model(nodes, feeds, outputs, arrays, opset=opset, domains={DOMAIN: 1}, ir_version=ir_version)
     want = reference_outputs(proto, feeds, literally)
-    converted = tc.convert(saved(proto, folder), chip=chip)
+    converted = tc.convert(save_model(proto, folder), chip=chip)
     assert not needs or needs in {item.op.name for item in converted.graph.nodes}
     with tc.Session(converted) as session:
         found = session.run(feeds)

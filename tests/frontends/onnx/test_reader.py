@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx_models import graph_of as graph_of
-from onnx_models import model, one, ops, ramp, saved
+from onnx_models import model, one, ops, ramp, save_model
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import load, sniff
@@ -93,7 +93,7 @@ def test_random_bytes_and_flipped_bits_never_escape(tmp_path: Path) -> None:
 )
 def test_inconsistent_files(change: Callable[[onnx.ModelProto], None], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(CorruptInputError) as caught:
-        load(saved(changed_model(change), tmp_path))
+        load(save_model(changed_model(change), tmp_path))
     assert complaint in str(caught.value)
 
 
@@ -122,13 +122,13 @@ def test_models_older_than_opsets(tmp_path: Path) -> None:
 
 def test_opset_and_ir_of_the_future(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="the newest known opset is 28"):
-        load(saved(changed_model(lambda m: setattr(m.opset_import[0], "version", 99)), tmp_path))
+        load(save_model(changed_model(lambda m: setattr(m.opset_import[0], "version", 99)), tmp_path))
     graph = graph_of(changed_model(lambda m: setattr(m, "ir_version", 77)), tmp_path)
     assert any("IR version 77" in note for note in graph.notes)
 
 
 def test_limits(tmp_path: Path) -> None:
-    path = saved(small(), tmp_path)
+    path = save_model(small(), tmp_path)
     for limits, complaint in (
         (Limits(max_nodes=1), "2 nodes, more than 1"),
         (Limits(max_tensors=0), "1 tensors, more than 0"),
@@ -144,11 +144,11 @@ def test_huge_shapes_are_refused_before_they_are_made(tmp_path: Path) -> None:
     proto = small()
     proto.graph.initializer[0].CopyFrom(huge)
     with pytest.raises(ResourceLimitError, match="constant 'w'"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
     nodes = [one("ConstantOfShape", "shape", outputs=["big"]), one("Add", "x", "big")]
     proto = model(nodes, {"x": ramp(1)}, ["y"], {"shape": np.array([1 << 20, 1 << 20, 64])})
     with pytest.raises(UnsupportedError, match="too large"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_nested_functions_end(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_nested_functions_end(tmp_path: Path) -> None:
     proto = model([call], {"x": ramp(2)}, ["y"], domains={"local": 1})
     proto.functions.append(function)
     with pytest.raises(ResourceLimitError, match="functions call each other"):
-        load(saved(proto, tmp_path))
+        load(save_model(proto, tmp_path))
 
 
 def test_sniff() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import assert_converts, graph_of, model, one, ours, ramp, saved
+from onnx_models import assert_converts, graph_of, model, one, ours, ramp, save_model
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import load
@@ -113,14 +113,14 @@ def test_all_steps_share_one_product_with_the_input(tmp_path: Path) -> None:
 def test_refused(attributes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
     node = one("LSTM", "x", "W", "R", "B", outputs=["Y"], **attributes)
     with pytest.raises(UnsupportedError, match=complaint):
-        load(saved(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("LSTM")), tmp_path))
+        load(save_model(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("LSTM")), tmp_path))
 
 
 def test_unrolling_has_a_limit(tmp_path: Path) -> None:
     node = one("LSTM", "x", "W", "R", "B", outputs=["Y"], hidden_size=HIDDEN)
     proto = model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("LSTM"))
     with pytest.raises(UnsupportedError, match="5 steps unrolled"):
-        load(saved(proto, tmp_path), limits=Limits(max_unrolled_nodes=50))
+        load(save_model(proto, tmp_path), limits=Limits(max_unrolled_nodes=50))
 
 
 @pytest.mark.parametrize("lengths", [[5, 6], [5, -1], [5, 5, 5]])
@@ -128,4 +128,4 @@ def test_lengths_that_do_not_fit(lengths: list[int], tmp_path: Path) -> None:
     node = one("RNN", "x", "W", "R", "B", "lengths", outputs=["Y"], hidden_size=HIDDEN)
     constants = weights("RNN") | {"lengths": np.array(lengths, np.int32)}
     with pytest.raises(UnsupportedError, match="for 2 sequences of 5 steps"):
-        load(saved(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], constants), tmp_path))
+        load(save_model(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], constants), tmp_path))

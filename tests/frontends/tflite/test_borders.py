@@ -11,7 +11,7 @@ import flatbuffers
 import numpy as np
 import pytest
 from tflite_cases import numbers
-from tflite_models import O, S, Signature, T, ops, run, serialized
+from tflite_models import O, S, Signature, T, ops, run, serialize
 
 import tpuconvert as tc
 from tpuconvert.frontends.tflite import load, metadata
@@ -29,7 +29,7 @@ def write(folder: Path, data: bytes) -> Path:
 
 
 def test_a_signature_names_inputs_and_outputs(tmp_path: Path) -> None:
-    path = write(tmp_path, serialized(DOUBLE, signatures=TWO[:1]))
+    path = write(tmp_path, serialize(DOUBLE, signatures=TWO[:1]))
     graph = load(path)
     assert ([port.name for port in graph.input_ports], [port.name for port in graph.output_ports]) == (["x"], ["y"])
     assert load(path, input_shapes={"x": (5,)}).output_ports[0].shape == (5,)
@@ -40,7 +40,7 @@ def test_a_signature_names_inputs_and_outputs(tmp_path: Path) -> None:
 
 
 def test_one_of_several_signatures(tmp_path: Path) -> None:
-    path = write(tmp_path, serialized(DOUBLE, NEGATE, signatures=TWO))
+    path = write(tmp_path, serialize(DOUBLE, NEGATE, signatures=TWO))
     for key, expected in (("double", [2, 4]), ("negate", [-1, -2])):
         assert run(load(path, signature=key), [1, 2])[0].tolist() == expected
     with pytest.raises(UsageError, match="2 signatures: 'double', 'negate'"):
@@ -56,7 +56,7 @@ def test_damaged_signatures(tmp_path: Path) -> None:
         (Signature("s", [], [], 3), "names subgraph 3 of 1"),
     ):
         with pytest.raises(CorruptInputError, match=says):
-            load(write(tmp_path, serialized(DOUBLE, signatures=[signature])))
+            load(write(tmp_path, serialize(DOUBLE, signatures=[signature])))
 
 
 def convolution() -> bytes:
@@ -66,7 +66,7 @@ def convolution() -> bytes:
     tensors.append(T("flat", (1, 120)))
     options = {"padding": 0, "stride_h": 1, "stride_w": 1}
     operators = [O("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", options), O("RESHAPE", [3, 4], [5])]
-    return serialized(S(tensors, operators, [0], [3, 5]))
+    return serialize(S(tensors, operators, [0], [3, 5]))
 
 
 def test_keep_io_layout_makes_ports_nchw(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def description(*, mean: list[float], std: list[float], identifier: bytes = b"M0
 
 def write_described(folder: Path, table: bytes, labels: bytes | None = b"cat\ndog\n") -> Path:
     subgraph = S([T("x", (1, 4, 4, 3)), T("y", (1, 4, 4, 3))], [O("RELU", [0], [1])], [0], [1])
-    data = serialized(subgraph, metadata={metadata.NAME: table})
+    data = serialize(subgraph, metadata={metadata.NAME: table})
     if labels is not None:
         archive = io.BytesIO(data)
         with zipfile.ZipFile(archive, "a") as zipped:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 from tflite_cases import numbers
-from tflite_models import O, S, T, graph_of, run, serialized
+from tflite_models import O, S, T, graph_of, run, serialize
 from tflite_reference import reference_runner, run_interpreter
 
 from tpuconvert.frontends.tflite.flexbuffer import read_numbers
@@ -50,7 +50,7 @@ def test_detection(tmp_path: Path, changed: dict[str, Any]) -> None:
     pytest.importorskip("ai_edge_litert")
     subgraph = detection(**changed)
     boxes, scores = numbers("boxes", (1, ANCHORS, 4), -4, 4), numbers("scores", (1, ANCHORS, 4), 0, 1)
-    expected = run_interpreter(reference_runner(serialized(subgraph)), [boxes, scores])
+    expected = run_interpreter(reference_runner(serialize(subgraph)), [boxes, scores])
     found = run(graph_of(tmp_path, subgraph), boxes, scores)
     assert found[3].tolist() == expected[3].tolist()
     count = int(expected[3][0]) * changed.get("max_classes_per_detection", 1)

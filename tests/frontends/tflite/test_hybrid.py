@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_models import O, S, T, graph_of, ops, serialized, single
+from tflite_models import O, S, T, graph_of, ops, serialize, single
 
 import tpuconvert as tc
 
@@ -98,7 +98,7 @@ def test_hybrid_layers(kind: str, tmp_path: Path) -> None:
     for seed in range(6):
         g = np.random.default_rng([seed, KINDS.index(kind)])
         file = tmp_path / "model.tflite"
-        file.write_bytes(serialized(layer(kind, g)))
+        file.write_bytes(serialize(layer(kind, g)))
         oracle = Oracle(file)
         (x,) = oracle.random_feeds(g)
         feeds = [[x], [np.maximum(x, 0)], [np.zeros_like(x)], [x * 1e-3]]

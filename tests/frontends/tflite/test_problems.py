@@ -9,7 +9,7 @@ import flatbuffers
 import numpy as np
 import pytest
 import tflite
-from tflite_models import O, S, T, graph_of, ops, serialized, single
+from tflite_models import O, S, T, graph_of, ops, serialize, single
 
 from tpuconvert.frontends.registry import Registration, registry
 from tpuconvert.frontends.tflite import load
@@ -20,7 +20,7 @@ from tpuconvert.schema.ops.copy import Copy
 
 def error_of(folder: Path, *subgraphs: S, **arguments: object) -> UnsupportedError:
     path = folder / "model.tflite"
-    path.write_bytes(serialized(*subgraphs))
+    path.write_bytes(serialize(*subgraphs))
     with pytest.raises(UnsupportedError) as caught:
         load(path, **arguments)  # type: ignore[arg-type]  # by name
     return caught.value
@@ -201,7 +201,7 @@ def test_every_converter_has_a_sentence() -> None:
 
 
 def test_version_3_only(tmp_path: Path) -> None:
-    data = bytearray(serialized(single("ABS", [T(shape=(2,))], [T(shape=(2,))])))
+    data = bytearray(serialize(single("ABS", [T(shape=(2,))], [T(shape=(2,))])))
     path = tmp_path / "model.tflite"
     path.write_bytes(data)
     model = read_model(path).model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_models import O, S, T, graph_of, run, serialized, single
+from tflite_models import O, S, T, graph_of, run, serialize, single
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.tflite import load, reader, sniff
@@ -59,14 +59,14 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_truncated_files(tmp_path: Path) -> None:
-    data = serialized(ADD)
+    data = serialize(ADD)
     for length in range(8, len(data) - 4, 7):
         with pytest.raises(CorruptInputError):
             load(write(tmp_path, data[:length]))
 
 
 def test_damage_is_named_by_its_path(tmp_path: Path) -> None:
-    data = bytearray(serialized(ADD))
+    data = bytearray(serialize(ADD))
     name = data.index(b"out0")
     struct.pack_into("<I", data, name - 4, 1 << 30)  # the length of the string
     with pytest.raises(CorruptInputError, match=r"subgraphs\[0\]\.tensors\[2\]\.name"):
@@ -89,13 +89,13 @@ def test_damage_is_named_by_its_path(tmp_path: Path) -> None:
 )
 def test_indices_and_sizes(tmp_path: Path, subgraph: S, says: str) -> None:
     with pytest.raises(CorruptInputError, match=says):
-        load(write(tmp_path, serialized(subgraph)))
+        load(write(tmp_path, serialize(subgraph)))
 
 
 def test_two_scales_with_three_zero_points(tmp_path: Path) -> None:
     quantized = T("x", (2, 2), "INT8", scale=(1.0, 2.0), zero_point=(0, 0, 0))
     with pytest.raises(CorruptInputError, match="2 scales and 3 zero points"):
-        load(write(tmp_path, serialized(dataclasses.replace(ADD, tensors=[quantized, *ADD.tensors[1:]]))))
+        load(write(tmp_path, serialize(dataclasses.replace(ADD, tensors=[quantized, *ADD.tensors[1:]]))))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -113,7 +113,7 @@ def test_random_damage_gives_our_errors_or_a_graph(tmp_path: Path, seed: int) ->
         "StridedSliceOptions",
         shrink_axis_mask=0,
     )
-    valid = [serialized(ADD), serialized(convolution), serialized(sliced)]
+    valid = [serialize(ADD), serialize(convolution), serialize(sliced)]
     converted = 0
     codes: set[int] = set()
     for _ in range(150):
@@ -133,24 +133,24 @@ def test_random_damage_gives_our_errors_or_a_graph(tmp_path: Path, seed: int) ->
 
 
 def test_reads_buffers_after_the_flatbuffers_part(tmp_path: Path) -> None:
-    graph = load(write(tmp_path, serialized(ADD, external=True)))
+    graph = load(write(tmp_path, serialize(ADD, external=True)))
     assert run(graph, [[1, 2], [3, 4]])[0].tolist() == [[2, 3], [4, 5]]
 
 
 def test_external_buffer_beyond_the_end(tmp_path: Path) -> None:
-    data = serialized(ADD, external=True)
+    data = serialize(ADD, external=True)
     with pytest.raises(CorruptInputError, match="buffer 1 is at bytes"):
         load(write(tmp_path, data[:-4]))
 
 
 def test_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_MAPPED_BYTES", 16)
-    graph = load(write(tmp_path, serialized(ADD)))
+    graph = load(write(tmp_path, serialize(ADD)))
     assert run(graph, [[1, 2], [3, 4]])[0].tolist() == [[2, 3], [4, 5]]
 
 
 def test_limits(tmp_path: Path) -> None:
-    path = write(tmp_path, serialized(ADD))
+    path = write(tmp_path, serialize(ADD))
     for limits, says in (
         (dataclasses.replace(DEFAULT_LIMITS, max_file_bytes=100), "more than 100"),
         (dataclasses.replace(DEFAULT_LIMITS, max_constant_bytes=15), "16 bytes, more than 15"),
@@ -181,24 +181,24 @@ def test_64_bit_constants_must_fit(tmp_path: Path) -> None:
     large = T(data=np.asarray([1 << 40], np.int64))
     subgraph = single("ADD", [T(shape=(1,), type="INT64"), large], [T(shape=(1,), type="INT64")], "AddOptions")
     with pytest.raises(UnsupportedError, match="holds 1099511627776"):
-        load(write(tmp_path, serialized(subgraph)))
+        load(write(tmp_path, serialize(subgraph)))
 
 
 def test_four_bit_weights_are_unpacked(tmp_path: Path) -> None:
     """Two numbers per byte, the first one in the low half."""
-    path = write(tmp_path, serialized(single("ABS", [T(shape=(3,), type="INT4", raw=bytes([0x7F, 0x08]))], [T()])))
+    path = write(tmp_path, serialize(single("ABS", [T(shape=(3,), type="INT4", raw=bytes([0x7F, 0x08]))], [T()])))
     model = read_model(path)
     assert model.data(model.subgraphs[0].tensors[0]).tolist() == [-1, 7, -8]  # type: ignore[union-attr]  # it has data
 
 
 def test_operator_codes_above_the_old_field(tmp_path: Path) -> None:
     """GELU is 150: the older one-byte field holds the place holder 127."""
-    model = read_model(write(tmp_path, serialized(single("GELU", [T(shape=(1,))], [T(shape=(1,))]))))
+    model = read_model(write(tmp_path, serialize(single("GELU", [T(shape=(1,))], [T(shape=(1,))]))))
     assert model.subgraphs[0].operators[0].name == "GELU"
 
 
 def test_operator_code_only_in_the_later_field(tmp_path: Path) -> None:
-    data = bytearray(serialized(single("DEQUANTIZE", [T(shape=(1,))], [T(shape=(1,))])))
+    data = bytearray(serialize(single("DEQUANTIZE", [T(shape=(1,))], [T(shape=(1,))])))
     model = read_model(write(tmp_path, bytes(data)))
     code = model.model.OperatorCodes(0)
     position = code._tab.Pos + code._tab.Offset(4)
@@ -209,7 +209,7 @@ def test_operator_code_only_in_the_later_field(tmp_path: Path) -> None:
 def test_equal_and_missing_names_become_unique(tmp_path: Path) -> None:
     tensors = [T("t", (1,)), T("t", (1,)), T("", (1,))]
     subgraph = S(tensors, [O("ABS", [0], [1]), O("ABS", [1], [2])], [0], [2])
-    path = write(tmp_path, serialized(subgraph))
+    path = write(tmp_path, serialize(subgraph))
     names = [tensor.name for tensor in read_model(path).subgraphs[0].tensors]
     assert names == ["t", "t#2", "tensor_2"]
     load(path).validate()
@@ -223,6 +223,6 @@ def test_sniff() -> None:
 
 def test_options_helper_writes_what_is_read(tmp_path: Path) -> None:
     subgraph = single("SQUEEZE", [T(shape=(1, 2, 1))], [T(shape=(2,))], "SqueezeOptions", squeeze_dims=(0, 2))
-    (operator,) = read_model(write(tmp_path, serialized(subgraph))).subgraphs[0].operators
+    (operator,) = read_model(write(tmp_path, serialize(subgraph))).subgraphs[0].operators
     assert operator.options.table == "SqueezeOptions"
     assert operator.options.get("squeeze_dims") == (0, 2)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tflite_cases import numbers
-from tflite_models import O, S, Sparsity, T, run, serialized
+from tflite_models import O, S, Sparsity, T, run, serialize
 from tflite_reference import reference_runner, run_interpreter
 
 from tpuconvert.frontends.tflite import load
@@ -31,7 +31,7 @@ def assert_same(
     folder: Path, *subgraphs: S, inputs: Sequence[Any], atol: float = 1e-5, optimized: bool = False
 ) -> Graph:
     """Results of the graph, before and after optimization, and of the kernels."""
-    model = serialized(*subgraphs)
+    model = serialize(*subgraphs)
     expected = run_interpreter(reference_runner(model, optimized=optimized), inputs)
     graph = load_model(folder, model)
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_another_operator_on_complex_numbers(tmp_path: Path) -> None:
     from tpuconvert.schema.errors import UnsupportedError
 
     tensors = [T("x", (4, 8)), T("n", data=np.asarray((4, 8), np.int32)), T("s", (4, 5), "COMPLEX64"), T("y", (4, 5))]
-    model = serialized(S(tensors, [O("RFFT2D", [0, 1], [2]), O("NEG", [2], [3])], [0], [3]))
+    model = serialize(S(tensors, [O("RFFT2D", [0, 1], [2]), O("NEG", [2], [3])], [0], [3]))
     with pytest.raises(UnsupportedError, match="'s' has the type COMPLEX64"):
         load_model(tmp_path, model)
 
@@ -91,7 +91,7 @@ def counter(*, initialized: bool = True) -> bytes:
         [],
         "init",
     )
-    return serialized(main, first)
+    return serialize(main, first)
 
 
 def test_a_resource_variable_starts_anew(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_state_of_a_cell_as_ports(tmp_path: Path) -> None:
     ]
     tensors = [T("x", (1, 2)), *weights, T("h", (1, 3), variable=True), T("y", (1, 3))]
     cell = O("RNN", [0, 1, 2, 3, 4], [5], "RNNOptions", {"fused_activation_function": 4})
-    model = serialized(S(tensors, [cell], [0], [5]))
+    model = serialize(S(tensors, [cell], [0], [5]))
     interpreter = reference_runner(model)
     graph = load_model(tmp_path, model, state="ports")
     assert [port.name for port in graph.input_ports] == ["x", "h"]
@@ -173,7 +173,7 @@ def test_memory_of_a_filter_as_ports(tmp_path: Path, memory: int) -> None:
     names = zip(("wf", "wt", "b"), parts, strict=True)
     tensors = [T("x", (2, 3)), *(T(name, data=part) for name, part in names)]
     tensors += [T("s", (2, 4 * memory), variable=True), T("y", (2, 2))]
-    model = serialized(S(tensors, [O("SVDF", [0, 1, 2, 3, 4], [5], "SVDFOptions", {"rank": 2})], [0], [5]))
+    model = serialize(S(tensors, [O("SVDF", [0, 1, 2, 3, 4], [5], "SVDFOptions", {"rank": 2})], [0], [5]))
     interpreter = reference_runner(model)
     graph = load_model(tmp_path, model, state="ports")
     state = np.zeros((2, 4 * memory), np.float32)
@@ -221,7 +221,7 @@ def test_sparse_weights_without_a_densify(tmp_path: Path) -> None:
     tensors = [T("x", (3, 6)), T("w", dense.shape, "FLOAT32", raw=raw, sparsity=sparsity), T("y", (3, 4))]
     subgraph = S(tensors, [O("FULLY_CONNECTED", [0, 1, -1], [2], "FullyConnectedOptions")], [0], [2])
     x = numbers("x", (3, 6))
-    np.testing.assert_allclose(run(load_model(tmp_path, serialized(subgraph)), x)[0], x @ dense.T, atol=1e-6)
+    np.testing.assert_allclose(run(load_model(tmp_path, serialize(subgraph)), x)[0], x @ dense.T, atol=1e-6)
 
 
 def test_half_precision_weights(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from data_models import converted
+from data_models import convert_model
 from optimizer.quantize.onnx_builder import OnnxNet, compare
 
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
@@ -130,6 +130,6 @@ def test_rows_of_a_set_are_compared_in_any_order():
 @pytest.mark.slow
 def test_a_trained_detector_whose_decisions_are_clear_stays_in_int8(data_root):
     """Its detections are sorted by scores, some of which are almost the same."""
-    model, _ = converted(data_root, "retinaface_mnet_caffe", "bm1686", "int8")
+    model, _ = convert_model(data_root, "retinaface_mnet_caffe", "bm1686", "int8")
     share = integer_share(model.graph.nodes)
     assert share is not None and share > 0.9

@@ -6,7 +6,7 @@ import textwrap
 import time
 
 import pytest
-from data_models import converted, is_quantized, names
+from data_models import convert_model, is_quantized, names
 from datasets import entries
 
 import tpuconvert as tc
@@ -22,7 +22,7 @@ SAMPLE = ("cifar10_resnet8_onnx", "vww_mobilenet_tflite", "kws_dscnn_int8_tflite
 
 
 def check_arena(root, name: str, chip: str, how: str) -> None:
-    model, _ = converted(root, name, chip, how)
+    model, _ = convert_model(root, name, chip, how)
     start = time.perf_counter()
     memory = tc.Session(model, backend="native", threads=1).memory
     seconds = time.perf_counter() - start
@@ -55,7 +55,7 @@ def test_arenas_of_all(name, chip, data_root):
 @pytest.mark.skipif(sys.platform != "linux", reason="how the peak is read is Linux's")
 def test_start_up_and_peak_of_a_process(data_root, tmp_path):
     """A process that loads one file and runs it once: what it needs beyond one that only imports us."""
-    model, _ = converted(data_root, "imagenet_squeezenet_v1.1_onnx", "bm1686", "int8")
+    model, _ = convert_model(data_root, "imagenet_squeezenet_v1.1_onnx", "bm1686", "int8")
     model.save(tmp_path / "model.tpum")
     program = """
         import pathlib, sys, time

@@ -7,7 +7,7 @@ order, some of them over a hundred layers.
 from collections import Counter
 
 import pytest
-from data_models import converted, is_quantized, names
+from data_models import convert_model, is_quantized, names
 from datasets import entries
 from native_cases.comparison import difference, exact_values
 
@@ -29,7 +29,7 @@ SAMPLE = (
 
 
 def compare(root, name: str, chip: str, how: str) -> None:
-    model, samples = converted(root, name, chip, how)
+    model, samples = convert_model(root, name, chip, how)
     exact = exact_values(model.graph)
     by_name = {port.name: value for port, value in zip(model.graph.output_ports, model.graph.outputs, strict=True)}
     reference = tc.Session(model, backend="reference")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tflite_integer_cases import CASES, EXCEPTIONS, NUMPY
-from tflite_models import O, S, T, serialized, single
+from tflite_models import O, S, T, serialize, single
 
 import tpuconvert as tc
 from tpuconvert.schema.types import Array
@@ -26,7 +26,7 @@ ORDINARY, MANY = 3, 40
 def compare(folder: Path, model: S, seed: object, line: Line, backends: tuple[str, ...]) -> Line:
     """The outputs of a model on random inputs, added to a line."""
     file = folder / "model.tflite"
-    file.write_bytes(serialized(model))
+    file.write_bytes(serialize(model))
     oracle, generator = Oracle(file), np.random.default_rng(zlib.crc32(repr(seed).encode()))
     converted = tc.convert(file)
     feeds = oracle.random_feeds(generator)
@@ -107,7 +107,7 @@ def test_sums_of_signed_integers(dtype: str, tmp_path: Path) -> None:
     y = T("", (4,), dtype, None, (y_scale,), (y_zero,))
     model = single("SUM", [x, T("axes", data=np.asarray([1], np.int32))], [y], "ReducerOptions", keep_dims=False)
     file = tmp_path / "model.tflite"
-    file.write_bytes(serialized(model))
+    file.write_bytes(serialize(model))
     limits = np.iinfo(NUMPY[dtype])
     data = g.integers(limits.min // 4, limits.max // 4, (4, 9)).astype(NUMPY[dtype])
     factor = float(np.float32(x_scale)) / float(np.float32(y_scale))
@@ -125,7 +125,7 @@ def test_forms_end_at_their_own_operator(tmp_path: Path) -> None:
     operators = [O("ADD", [index, index], [index + 1], "AddOptions") for index in range(count)]
     tensors.append(T("y", (4,), "INT8", None, (0.5,), (0,)))
     model = S(tensors, [*operators, O("QUANTIZE", [count], [count + 1])], [0], [count + 1])
-    (tmp_path / "model.tflite").write_bytes(serialized(model))
+    (tmp_path / "model.tflite").write_bytes(serialize(model))
     converted = tc.convert(tmp_path / "model.tflite")
     with tc.Session(converted) as session:
         (found,) = session.run({"t0": np.full(4, 2.0**-count, np.float32)}).values()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_models import T, serialized, single
+from tflite_models import T, serialize, single
 
 from tpuconvert.optimizer.quantize.tflite import short_functions, tables
 from tpuconvert.schema.types import I16, Array, QuantParams
@@ -20,7 +20,7 @@ def kernel(operator: str, scale: float, folder: Path, resolver: str) -> Array:
     """The results of a kernel for every integer."""
     x, y = T("", (EVERY.size,), "INT16", None, (scale,), (0,)), T("", (EVERY.size,), "INT16", None, (2.0**-15,), (0,))
     file = folder / "model.tflite"
-    file.write_bytes(serialized(single(operator, [x], [y])))
+    file.write_bytes(serialize(single(operator, [x], [y])))
     kind = litert.OpResolverType[resolver]
     interpreter = litert.Interpreter(str(file), experimental_op_resolver_type=kind)
     interpreter.allocate_tensors()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tflite_integer_cases import CASES
-from tflite_models import serialized
+from tflite_models import serialize
 
 import tpuconvert as tc
 
@@ -34,7 +34,7 @@ def test_agrees_with_the_delegate(name: str, tmp_path: Path) -> None:
     for seed in range(SEEDS):
         generator = np.random.default_rng([seed, 2])
         file = tmp_path / "model.tflite"
-        file.write_bytes(serialized(CASES[name][0](generator, "INT8")))
+        file.write_bytes(serialize(CASES[name][0](generator, "INT8")))
         oracle = Oracle(file, "single")
         feeds = oracle.random_feeds(generator)
         with tc.Session(tc.convert(file, tflite_rounding="single"), backend="reference") as session:
