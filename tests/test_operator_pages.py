@@ -89,7 +89,7 @@ def test_description_is_complete(definition: type[Op]) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined() if entry["examples"]]
+    "entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined_entries() if entry["examples"]]
 )
 def test_example_has_the_results_of_the_contract(entry: contract.Entry) -> None:
     """The numbers in the notes are those of one of the contract's examples, apart from truncation."""

@@ -325,7 +325,7 @@ def test_ranges_of_parameters_per_channel(name, dtype):
 
 
 def variants(entry: Entry, definition: type[Op]) -> Iterator[Op]:
-    """Instances of an operator with the parameters of its examples, and every legal value of each enumeration parameter."""
+    """Instances of an operator with the parameters of its examples and every legal value of each enumeration."""
     seen = set()
     required = {parameter["name"]: 0 for parameter in entry["params"] if parameter.get("required")}
     for example in entry["examples"] or [{"params": required}]:
@@ -406,7 +406,7 @@ def op_with(assignment: Any) -> Op:
 
 
 def accepts(entry: Entry, table: Entry, assignment: Any, chip: Chip) -> bool:
-    """Return True if the specification accepts an assignment: a case matches its dtypes, condition, rules and constants."""
+    """Return True if the specification accepts an assignment: dtypes, condition, rules and constants of a case match."""
     dtypes = {name: dtype.value for name, dtype in assignment.dtypes.items()}
     constants = {operand["name"] for operand in entry["inputs"] if operand["may_be_coeff"] and assignment.constant}
     parameters = plain_parameters(entry, assignment.op)

@@ -12,18 +12,18 @@ from tpuconvert.schema.types import F32, Array, Chip, DType, TensorType
 
 EXAMPLES = [
     pytest.param(entry, example, id=f"{entry['name']}-{example['name']}")
-    for entry in contract.defined()
+    for entry in contract.defined_entries()
     for example in entry["examples"]
 ]
 SHAPE_EXAMPLES = [
     pytest.param(entry, example, id=f"{entry['name']}-{number}")
-    for entry in contract.defined()
+    for entry in contract.defined_entries()
     for number, example in enumerate(entry.get("shape_examples", []))
 ]
 
 
 def test_every_operator_has_a_definition():
-    assert contract.undefined() == []
+    assert contract.undefined_names() == []
 
 
 @pytest.mark.parametrize(("file", "count"), [("operators.yaml", 240), ("atomics.yaml", 44), ("synet.yaml", 32)])

@@ -12,7 +12,7 @@ import tpuconvert as tc
 
 pytest.importorskip("ai_edge_litert.interpreter")
 
-from tflite_exactness import Oracle, named
+from tflite_exactness import Oracle, outputs_by_name
 
 
 def weights(g: np.random.Generator, shape: tuple[int, ...], axis: int | None) -> T:
@@ -104,7 +104,7 @@ def test_hybrid_layers(kind: str, tmp_path: Path) -> None:
         feeds = [[x], [np.maximum(x, 0)], [np.zeros_like(x)], [x * 1e-3]]
         with tc.Session(tc.convert(file)) as session:
             for feed in feeds:
-                (found,), (want,) = session.run(named(session, feed)).values(), oracle.run(feed)
+                (found,), (want,) = session.run(outputs_by_name(session, feed)).values(), oracle.run(feed)
                 assert np.abs(found - want).max() <= 1e-5 * max(float(np.ptp(want)), 1e-6), (kind, seed)
 
 

@@ -17,7 +17,7 @@ from tpuconvert.schema.types import Array
 
 litert = pytest.importorskip("ai_edge_litert.interpreter")
 
-from tflite_exactness import Line, Oracle, named  # noqa: E402 - needs the interpreter
+from tflite_exactness import Line, Oracle, outputs_by_name  # noqa: E402 - needs the interpreter
 
 PAIRS = [(name, dtype) for name, (_, types) in CASES.items() for dtype in types]
 ORDINARY, MANY = 3, 40
@@ -33,7 +33,7 @@ def compare(folder: Path, model: S, seed: object, line: Line, backends: tuple[st
     want = oracle.run(feeds)
     for backend in backends:
         with tc.Session(converted, backend=backend) as session:  # type: ignore[arg-type]  # a parameter
-            for found, expected in zip(session.run(named(session, feeds)).values(), want, strict=True):
+            for found, expected in zip(session.run(outputs_by_name(session, feeds)).values(), want, strict=True):
                 line.add(found, expected)
                 assert not line.problem, (seed, line.problem)
     return line

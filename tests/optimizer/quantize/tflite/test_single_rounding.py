@@ -13,7 +13,7 @@ import tpuconvert as tc
 
 litert = pytest.importorskip("ai_edge_litert.interpreter")
 
-from tflite_exactness import Line, Oracle, named  # noqa: E402 - needs the interpreter
+from tflite_exactness import Line, Oracle, outputs_by_name  # noqa: E402 - needs the interpreter
 
 AGREEMENT = {
     "conv_2d": 0.999,
@@ -38,6 +38,8 @@ def test_agrees_with_the_delegate(name: str, tmp_path: Path) -> None:
         oracle = Oracle(file, "single")
         feeds = oracle.random_feeds(generator)
         with tc.Session(tc.convert(file, tflite_rounding="single"), backend="reference") as session:
-            for found, want in zip(session.run(named(session, feeds)).values(), oracle.run(feeds), strict=True):
+            for found, want in zip(
+                session.run(outputs_by_name(session, feeds)).values(), oracle.run(feeds), strict=True
+            ):
                 line.add(found, want)
     assert line.elements and line.agreement >= AGREEMENT[name] and line.largest <= 1, str(line)
