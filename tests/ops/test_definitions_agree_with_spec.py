@@ -406,7 +406,7 @@ def op_with(assignment: Any) -> Op:
 
 
 def accepts(entry: Entry, table: Entry, assignment: Any, chip: Chip) -> bool:
-    """Return True if the specification accepts an assignment: dtypes, condition, rules and constants of a case match."""
+    """Return True if the specification accepts it: dtypes, condition, rules and constants match a case."""
     dtypes = {name: dtype.value for name, dtype in assignment.dtypes.items()}
     constants = {operand["name"] for operand in entry["inputs"] if operand["may_be_coeff"] and assignment.constant}
     parameters = plain_parameters(entry, assignment.op)
