@@ -47,7 +47,7 @@ def notes() -> dict[str, Entry]:
             "meanings": {item["name"]: DECISION.sub("", item["meaning"]) for item in entry["params"]},
             "example": _example(contract, entry),
         }
-        for entry in sorted(contract.defined(), key=lambda entry: str(entry["name"]))
+        for entry in sorted(contract.defined_entries(), key=lambda entry: str(entry["name"]))
     }
 
 
@@ -264,7 +264,7 @@ def files() -> dict[Path, str]:
 def _in_order(found: dict[str, Entry]) -> list[Entry]:
     """The entries in the order of the contract."""
     contract = importlib.import_module("contract")
-    return [found[entry["name"]] for entry in contract.defined()]
+    return [found[entry["name"]] for entry in contract.defined_entries()]
 
 
 def out_of_date(root: Path, wanted: dict[Path, str]) -> list[str]:

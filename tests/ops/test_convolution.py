@@ -76,7 +76,7 @@ def test_conv_v2(use, is_vector, out, has_bias):
     assert len(expected) == found.size
     for place, total in expected:
         added = 0 if bias is None else int(bias[0, place[1], 0, 0])
-        assert int(found[place]) == oracles.saturated(total + added, out), place
+        assert int(found[place]) == oracles.saturate(total + added, out), place
 
 
 @settings(max_examples=60)

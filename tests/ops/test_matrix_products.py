@@ -65,7 +65,7 @@ def test_matrix_mul_v2(seed, dtypes, transposed, vectors, batch, extents, has_bi
         total = 0 if bias is None else int(bias[j])
         for depth in range(k):
             total += (int(left[(*lead, i, depth)]) - lzp[i]) * (int(right[(*lead, depth, j)]) - rzp[j])
-        assert int(found[index]) == oracles.saturated(total, out), index
+        assert int(found[index]) == oracles.saturate(total, out), index
     if not batch:
         check_fc_int(op, left, right, bias, found)
 

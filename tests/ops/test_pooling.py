@@ -191,7 +191,7 @@ def test_pool_int(down, along, dtype, seed, is_ceil, rescale):
         assert indices[0, 1, i, j] == next(index for value, index in valid if value == top)
         total = sum(value for value, _ in valid)
         assert quotients[0, 1, i, j] == oracles.half_away(Fraction(total, len(valid)))
-        assert products[0, 1, i, j] == oracles.saturated(oracles.rrs(total * scaled.scale, scaled.rshift), dtype)
+        assert products[0, 1, i, j] == oracles.saturate(oracles.rrs(total * scaled.scale, scaled.rshift), dtype)
 
 
 @pytest.mark.parametrize("ceil", [0, 1])

@@ -47,7 +47,7 @@ def expected_result(mode, total, bias, scale, out, *, zero_total, zero_products,
         if isinstance(bias, np.float32):
             bias = np.float32(bias - np.float32(zero_products))
         else:
-            bias = oracles.saturated((0 if bias is None else int(bias)) - zero_products, I32)
+            bias = oracles.saturate((0 if bias is None else int(bias)) - zero_products, I32)
     elif (bias is not None and not isinstance(bias, (np.float32, np.int32))) or (bias is not None and mode == 0):
         bias = int(bias)
     with np.errstate(all="ignore"):
@@ -143,7 +143,7 @@ def test_depthwise_on_bm1684_is_evaluated_in_float(use):
             else:
                 t = np.float32(total + (0 if added is None else int(added)))
             v = np.float32(t * s)
-        assert int(found[place]) == oracles.saturated(oracles.nearest_int32(float(v)) + zp_o, out), place
+        assert int(found[place]) == oracles.saturate(oracles.nearest_int32(float(v)) + zp_o, out), place
 
 
 def test_depthwise_depends_on_the_chip_in_modes_1_and_2_only():

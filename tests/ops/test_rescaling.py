@@ -122,9 +122,9 @@ def test_requant_int32(x, multipliers, shifts, offsets, mode, out, per_channel_s
             v = oracles.half_up(Fraction(value * m) * Fraction(2) ** s)
         else:
             v = value << max(s, 0)
-            v = oracles.saturated(oracles.half_up(Fraction(v * m, 1 << 31)), I32)
+            v = oracles.saturate(oracles.half_up(Fraction(v * m, 1 << 31)), I32)
             v = oracles.half_away(Fraction(v, 1 << max(-s, 0)))
-        assert int(found[0, channel, 0, 0]) == oracles.saturated(v + offset, out)
+        assert int(found[0, channel, 0, 0]) == oracles.saturate(v + offset, out)
 
 
 @pytest.mark.parametrize("shape", [(100_000,), (3, 5, 70, 90), (70_000, 2), (2, 3, 40_000), (0, 3), (1, 40_000)])
@@ -153,7 +153,7 @@ def test_requant_fp32_to_int(x, scale, offset):
     (found,) = RequantFp32ToInt(scale_val=scale, offset_val=offset).evaluate(np.array([x], np.float32))
     with np.errstate(over="ignore"):
         product = float(np.float32(x) * np.float32(scale))
-    assert int(found[0]) == oracles.saturated(oracles.nearest_int32(product) + offset, I8)
+    assert int(found[0]) == oracles.saturate(oracles.nearest_int32(product) + offset, I8)
 
 
 @settings(max_examples=200)
@@ -172,7 +172,7 @@ def test_shift_arithmetic(data, out, shift, seed):
         (SubShift, lambda p, q: p - q),
     ):
         expected = [
-            oracles.saturated(oracles.rrs(combine(int(p), int(q)), shift), out) for p, q in zip(a, b, strict=True)
+            oracles.saturate(oracles.rrs(combine(int(p), int(q)), shift), out) for p, q in zip(a, b, strict=True)
         ]
         assert definition(shift, out).evaluate(a, b)[0].tolist() == expected
     scalar = Scalar(data[1], int(b[0]))
@@ -182,7 +182,7 @@ def test_shift_arithmetic(data, out, shift, seed):
         (SubsShift, lambda p, q: p - q),
         (RsubsShift, lambda p, q: q - p),
     ):
-        expected = [oracles.saturated(oracles.rrs(combine(int(p), int(b[0])), shift), out) for p in a]
+        expected = [oracles.saturate(oracles.rrs(combine(int(p), int(b[0])), shift), out) for p in a]
         assert definition(scalar, shift, out).evaluate(a)[0].tolist() == expected
 
 
@@ -197,7 +197,7 @@ def test_shift_arithmetic(data, out, shift, seed):
 def test_arithmetic_shift(dtype, out, mode, shift, seed):
     x = oracles.random_integers(np.random.default_rng(seed), dtype, 4, extreme=bool(seed % 2))
     exact = [int(v) << shift if shift > 0 else int(fixed_point.round_shift(v, -shift, mode)) for v in x]
-    expected = [oracles.saturated(value, out) for value in exact]
+    expected = [oracles.saturate(value, out) for value in exact]
     assert ArithmeticShift(shift, mode, out).evaluate(x)[0].tolist() == expected
     amounts = np.full(4, shift, np.int8)
     assert ArithmeticPcShift(mode, 1, out).evaluate(x[None], amounts)[0].tolist() == [expected]

@@ -61,7 +61,7 @@ def test_softmax_int(dtype, seed, step, scale, spatial):
     for value, result in zip(column, found[place], strict=True):
         share = np.float32(np.float32(table[max(column) - value]) / total)
         scaled = Fraction(float(np.float32(share * np.float32(scale))))
-        assert int(result) == oracles.saturated(oracles.half_away(scaled) + zero_point, dtype)
+        assert int(result) == oracles.saturate(oracles.half_away(scaled) + zero_point, dtype)
 
 
 def test_what_is_refused():

@@ -208,6 +208,6 @@ def test_groups_of_networks_that_are_all_different_are_short(monkeypatch: pytest
 @pytest.mark.slow
 @pytest.mark.parametrize("name", data_models.names())
 def test_models_of_the_data_set(data_root, name: str) -> None:
-    model, _ = data_models.converted(data_root, name, "bm1686", "source")
+    model, _ = data_models.convert_model(data_root, name, "bm1686", "source")
     assert model.content.grouping is not None
     check_groups(model.graph, model.content.grouping, Chip.BM1686)

@@ -31,5 +31,5 @@ def test_random_weights(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in data_models.names() if "mobilenet_v2" in name])
 def test_trained_mobilenets(data_root: Path, name: str) -> None:
-    model, _ = data_models.converted(data_root, name, "bm1686", "source")
+    model, _ = data_models.convert_model(data_root, name, "bm1686", "source")
     assert saved_share(model) >= ENOUGH
