@@ -248,7 +248,9 @@ def test_attention_in_int8_with_an_open_batch_is_that_of_single_samples(tmp_path
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    save_model(symbolic_model([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx")
+    save_model(
+        symbolic_model([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx"
+    )
     assert main(["check", "net.onnx"]) == 0
     assert "extents of the inputs that stay symbolic: N, H, W" in capsys.readouterr().out
     assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,H,16", "--verify"]) == 2  # H needs samples
