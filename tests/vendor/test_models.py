@@ -1,7 +1,7 @@
 """Trained models in the vendor's simulator: every integer tensor has the integers of our runtime."""
 
 import pytest
-from data_models import converted, is_quantized, names
+from data_models import convert_model, is_quantized, names
 from datasets import entries
 
 REFUSED = {
@@ -23,5 +23,5 @@ REFUSED = {
 @pytest.mark.parametrize("name", [name for name in names() if name not in REFUSED])
 def test_every_integer_is_equal(name, chip, data_root, vendor, tmp_path):
     how = "source" if is_quantized(entries(data_root)[name]) else "int8"
-    model, feeds = converted(data_root, name, chip, how)
+    model, feeds = convert_model(data_root, name, chip, how)
     assert vendor.differences(model, feeds, chip, tmp_path / "export") == []
