@@ -28,7 +28,7 @@ def version() -> str:
 
 def may_have_entry_points(group: str) -> bool:
     """Return False only if no installed package has entry points of a group."""
-    if any(os.path.isfile(place) for place in sys.path):
+    if any(os.path.isfile(location) for location in sys.path):
         return True  # an archive, which is not looked into here
     return any(group in _text(os.path.join(folder, "entry_points.txt")) for folder in _metadata_folders())
 
@@ -38,15 +38,15 @@ def _metadata_folders() -> Iterable[str]:
 
 
 @functools.cache
-def _folders_in(places: tuple[str, ...]) -> list[str]:
+def _folders_in(locations: tuple[str, ...]) -> list[str]:
     """The folders with what is known about packages, which do not change while a program runs."""
     found: list[str] = []
-    for place in places:
+    for location in locations:
         try:
-            names = os.listdir(place or os.curdir)
+            names = os.listdir(location or os.curdir)
         except OSError:
             continue
-        found += (os.path.join(place, name) for name in names if name.endswith((".dist-info", ".egg-info")))
+        found += (os.path.join(location, name) for name in names if name.endswith((".dist-info", ".egg-info")))
     return found
 
 

@@ -89,7 +89,7 @@ ZP_ALL_ZERO = Rule(
 
 ZP_IN_RANGE = Rule(
     "zp_in_range",
-    "each zero point lies in the range of the dtype it belongs to",
+    "each zero point is in the range of the dtype it belongs to",
     lambda a: all(
         _representable(getattr(a.op, name, 0), dtype)
         for name, dtype in zip(_ZERO_POINTS, (a.ins[0], a.ins[1], a.outs[0]), strict=True)
@@ -98,7 +98,7 @@ ZP_IN_RANGE = Rule(
 
 ZP_IN_RANGE_V2 = Rule(
     "zp_in_range_v2",
-    "each zero point lies in the range of the dtype it belongs to",
+    "each zero point is in the range of the dtype it belongs to",
     lambda a: all(
         _representable(zero_point, dtype)
         for prefixes, dtype in ((("izp", "lzp"), a.ins[0]), (("kzp", "rzp"), a.ins[1]))

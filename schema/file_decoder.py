@@ -90,12 +90,14 @@ def _dtype(number: tpum.DType, otherwise: str) -> DType:
 
 def _check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
     end = 0
-    for place, buffer in enumerate(buffers):
+    for position, buffer in enumerate(buffers):
         if buffer.offset < end or buffer.offset % ALIGNMENT:
-            raise ValueError(f"constant {place} at byte {buffer.offset} overlaps the one before it or is not aligned")
+            raise ValueError(
+                f"constant {position} at byte {buffer.offset} overlaps the one before it or is not aligned"
+            )
         end = buffer.offset + buffer.size
         if end > weights_size:
-            raise ValueError(f"constant {place} ends at byte {end} of {weights_size}")
+            raise ValueError(f"constant {position} ends at byte {end} of {weights_size}")
 
 
 def _grouping(tables: tpum.Model) -> Grouping | None:
@@ -149,9 +151,9 @@ class _GraphDecoder:
         if len({value.name for value in self._stored}) != len(self._stored):
             raise ValueError("two values have the same name")
         self._add_inputs(stored)
-        for place, value in enumerate(self._stored):
+        for position, value in enumerate(self._stored):
             if value.data >= 0:
-                self._add_constant(place, value)
+                self._add_constant(position, value)
             elif value.data != -1 or value.stored != -1:
                 raise ValueError(f"value {value.name!r} has stored integers, but no data")
         self._add_nodes(stored.nodes)
@@ -166,30 +168,30 @@ class _GraphDecoder:
     def _add_inputs(self, stored: tpum.Graph) -> None:
         if len(stored.inputs) != len(stored.input_ports) or len(stored.outputs) != len(stored.output_ports):
             raise ValueError("the number of ports is not the number of inputs or outputs")
-        for place, port in zip(stored.inputs, stored.input_ports, strict=True):
-            value = self._new(place, "an input")
+        for position, port in zip(stored.inputs, stored.input_ports, strict=True):
+            value = self._new(position, "an input")
             if value.data != -1:
                 raise ValueError(f"the input {value.name!r} is a constant")
             type_ = self._type(value)
             quant = _quant(value.quantization, type_.shape)
-            self._values[place] = self._graph.input(value.name, type_, self._port(port), quant)
+            self._values[position] = self._graph.input(value.name, type_, self._port(port), quant)
 
     def _add_outputs(self, stored: tpum.Graph) -> None:
-        for place, port in zip(stored.outputs, stored.output_ports, strict=True):
-            self._graph.output(self._existing(place, "an output"), self._port(port))
+        for position, port in zip(stored.outputs, stored.output_ports, strict=True):
+            self._graph.output(self._existing(position, "an output"), self._port(port))
 
-    def _new(self, place: int, what: str) -> tpum.Value:
+    def _new(self, position: int, what: str) -> tpum.Value:
         """Return the stored value with an index, which must not have been created yet."""
-        if not 0 <= place < len(self._stored):
-            raise ValueError(f"{what} is value {place} of {len(self._stored)}")
-        if self._values[place] is not None:
-            raise ValueError(f"value {self._stored[place].name!r} is computed twice")
-        return self._stored[place]
+        if not 0 <= position < len(self._stored):
+            raise ValueError(f"{what} is value {position} of {len(self._stored)}")
+        if self._values[position] is not None:
+            raise ValueError(f"value {self._stored[position].name!r} is computed twice")
+        return self._stored[position]
 
-    def _existing(self, place: int, what: str) -> Value:
-        value = self._values[place] if 0 <= place < len(self._values) else None
+    def _existing(self, position: int, what: str) -> Value:
+        value = self._values[position] if 0 <= position < len(self._values) else None
         if value is None:
-            raise ValueError(f"{what} uses value {place}, which is not computed before it")
+            raise ValueError(f"{what} uses value {position}, which is not computed before it")
         return value
 
     def _shape(self, stored: tuple[int, ...]) -> Shape:
@@ -218,8 +220,8 @@ class _GraphDecoder:
         shape = self._shape(tuple(port.shape))
         return Port(port.name, port.dtype, shape, _quant(port.quantization, shape))
 
-    def _add_constant(self, place: int, value: tpum.Value) -> None:
-        self._new(place, "a constant")
+    def _add_constant(self, position: int, value: tpum.Value) -> None:
+        self._new(position, "a constant")
         type_ = self._type(value)
         if not type_.is_static:
             raise ValueError(f"the constant {value.name!r} has a symbolic shape")
@@ -229,16 +231,16 @@ class _GraphDecoder:
             dtype = _dtype(value.stored_dtype, f"the integers of {value.name!r} have no data type")
             integers = self._array(value.name, value.stored, dtype, type_.static_shape)
         quant = _quant(value.quantization, type_.shape)
-        self._values[place] = self._graph.constant(data, value.name, quant, integers)
+        self._values[position] = self._graph.constant(data, value.name, quant, integers)
 
-    def _array(self, name: str, place: int, dtype: DType, shape: tuple[int, ...]) -> Array:
-        if not 0 <= place < len(self._tables.buffers):
-            raise ValueError(f"value {name!r} refers to constant {place} of {len(self._tables.buffers)}")
-        buffer = self._tables.buffers[place]
+    def _array(self, name: str, position: int, dtype: DType, shape: tuple[int, ...]) -> Array:
+        if not 0 <= position < len(self._tables.buffers):
+            raise ValueError(f"value {name!r} refers to constant {position} of {len(self._tables.buffers)}")
+        buffer = self._tables.buffers[position]
         size = math.prod(shape) * (dtype.bits // 8)
         if size != buffer.size:
             raise ValueError(f"value {name!r} needs {size} bytes, its constant has {buffer.size}")
-        self._used_buffers.add(place)
+        self._used_buffers.add(position)
         return self._constant(buffer, dtype, shape)
 
     def _add_nodes(self, nodes: Sequence[tpum.Node]) -> None:
@@ -248,8 +250,8 @@ class _GraphDecoder:
             raise UnknownOperatorsError(unknown, self._tables.plugins)
         known = {name: definition for name, definition in definitions.items() if definition is not None}
         values, count = self._values, len(self._values)
-        for place, node in enumerate(nodes):
-            what = f"node {place} ({node.op})"
+        for position, node in enumerate(nodes):
+            what = f"node {position} ({node.op})"
             op = self._op(what, node, known[node.op])
             inputs = [values[index] if 0 <= index < count else None for index in node.inputs]
             if None in inputs:
@@ -263,7 +265,7 @@ class _GraphDecoder:
         stored = self._tables.attributes
         if node.attributes and not 0 <= min(node.attributes) <= max(node.attributes) < len(stored):
             raise ValueError(f"{what} refers to a parameter that does not exist")
-        attributes = [stored[place] for place in node.attributes]
+        attributes = [stored[position] for position in node.attributes]
         try:
             op = op_attributes.decode(definition, attributes)
         except Exception as error:  # definitions, also of plugins, are called with values from the file
@@ -272,7 +274,7 @@ class _GraphDecoder:
         return op
 
     def _add_node(self, what: str, op: Op, inputs: list[Value | None], node: tpum.Node) -> None:
-        results = [self._new(place, what) for place in node.outputs]
+        results = [self._new(position, what) for position in node.outputs]
         if len(set(node.outputs)) != len(results) or not results:
             raise ValueError(f"{what} has no results, or one twice")
         types = list(map(self._type, results))
@@ -283,13 +285,13 @@ class _GraphDecoder:
             raise ValueError(f"{what}: {error}") from error
         except Exception as error:  # as above: ``infer`` is called with types from the file
             raise ValueError(f"{what} does not fit its operands: {error}") from error
-        for value, type_, result, place in zip(made, types, results, node.outputs, strict=True):
+        for value, type_, result, position in zip(made, types, results, node.outputs, strict=True):
             if value.type is not type_ and not may_be_same_type(value.type, type_):
                 raise ValueError(f"{what} gives {value.type}, but {result.name!r} is stored as {type_}")
             value.type = type_
             if result.quantization is not None:
                 value.quant = _quant(result.quantization, type_.shape)
-            self._values[place] = value
+            self._values[position] = value
 
 
 def _quant(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None:

@@ -115,7 +115,7 @@ class _Constants:
         self._digests: dict[int, bytes] = {}
         self._places: dict[bytes, int] = {}
 
-    def place(self, array: Array) -> int:
+    def location(self, array: Array) -> int:
         """Return the index of an array's content in ``blobs``; add the content if it is new."""
         blob = Blob(array, _dtype_of(array.dtype))
         first = self._first.setdefault((blob.size, _sample(blob)), len(self.blobs))
@@ -157,7 +157,7 @@ class _GraphEncoder:
         made = [value for node in graph.nodes for value in node.outputs]
         fixed = [value for value in graph.values if value.is_constant]
         self._values = [*graph.inputs, *fixed, *made]
-        self._places = {id(value): place for place, value in enumerate(self._values)}
+        self._places = {id(value): location for location, value in enumerate(self._values)}
 
     def graph(self) -> tpum.Graph:
         graph = self._graph
@@ -178,10 +178,10 @@ class _GraphEncoder:
     def _place(self, value: Value | None) -> int:
         if value is None:
             return -1
-        place = self._places.get(id(value))
-        if place is None:
+        location = self._places.get(id(value))
+        if location is None:
             raise ValueError(f"'{value.name}' is used, but it is no input, no constant and no result")
-        return place
+        return location
 
     def _value(self, value: Value) -> tpum.Value:
         for array in (value.data, value.stored):
@@ -195,8 +195,8 @@ class _GraphEncoder:
             dtype=_DTYPES[value.dtype],
             shape=self._shape(value.shape),
             quantization=_quantization(value.quant),
-            data=-1 if value.data is None else self._constants.place(value.data),
-            stored=-1 if stored is None else self._constants.place(stored),
+            data=-1 if value.data is None else self._constants.location(value.data),
+            stored=-1 if stored is None else self._constants.location(stored),
             stored_dtype=tpum.DType.NONE if stored is None else _DTYPES[_dtype_of(stored.dtype)],
         )
 
@@ -223,22 +223,22 @@ class _GraphEncoder:
 
         Parameters are compared by their ``repr``: -0.0 and 0.0 are equal but different, and NaN is not equal to itself.
         """
-        places = self._latest_places.get(id(op))
-        if places is not None:
-            return places
+        locations = self._latest_places.get(id(op))
+        if locations is not None:
+            return locations
         key = type(op), repr(op)
-        places = self._op_places.get(key)
-        if places is None:
+        locations = self._op_places.get(key)
+        if locations is None:
             encoded = op_attributes.encode(op)
-            places = self._op_places[key] = tuple(map(self._attribute, encoded))
-        self._latest_places[id(op)] = places
-        return places
+            locations = self._op_places[key] = tuple(map(self._attribute, encoded))
+        self._latest_places[id(op)] = locations
+        return locations
 
     def _attribute(self, attribute: tpum.Attribute) -> int:
-        place = self._attribute_places.setdefault(repr(attribute[:]), len(self.attributes))
-        if place == len(self.attributes):
+        location = self._attribute_places.setdefault(repr(attribute[:]), len(self.attributes))
+        if location == len(self.attributes):
             self.attributes.append(attribute)
-        return place
+        return location
 
     def _port(self, port: Port) -> tpum.Port:
         return tpum.Port(port.name, port.dtype, self._shape(port.shape), _quantization(port.quant))

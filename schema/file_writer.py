@@ -104,14 +104,14 @@ class _Content:
 
     def write(self, data: bytes | memoryview) -> None:
         """Write bytes. A view of a large mapped file is read from the file instead of the mapping."""
-        place = file_place(data) if isinstance(data, memoryview) else None
+        location = file_place(data) if isinstance(data, memoryview) else None
         start = 0
         while start < len(data):
             end = min(start + CHUNK - self._position % CHUNK, len(data))
-            if place is None:
+            if location is None:
                 part = data[start:end]
             else:
-                source, offset = place
+                source, offset = location
                 part = self._copied[: end - start]
                 source.read_into(offset + start, part)
             self.digest.update(part)

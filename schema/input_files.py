@@ -50,13 +50,13 @@ def refuse_input(path: str | os.PathLike[str], files: Iterable[str] = ()) -> Non
         target = os.stat(path)
     except OSError:  # no file to overwrite
         return
-    for place in {**dict.fromkeys(files), **{name: None for scope in _scopes.get() for name in scope}}:
+    for location in {**dict.fromkeys(files), **{name: None for scope in _scopes.get() for name in scope}}:
         try:
-            is_same = os.path.samestat(target, os.stat(place))
+            is_same = os.path.samestat(target, os.stat(location))
         except OSError:
             continue
         if is_same:
-            shown = "" if os.path.abspath(path) == place else f": it is {place}"
+            shown = "" if os.path.abspath(path) == location else f": it is {location}"
             raise UsageError(
                 f"this file is read, and would be replaced by the result{shown}",
                 file=os.fspath(path),

@@ -85,9 +85,9 @@ def transposed_convolution(
     total = dict.fromkeys(np.ndindex(images, outputs * groups, rows, columns), 0)
     for n, c, i, j, o, a, b in np.ndindex(images, channels, height, width, outputs, kh, kw):
         out = c // (channels // groups) * outputs + o
-        place = n, out, i * strides[0] + a * dilations[0] - pads[0], j * strides[1] + b * dilations[1] - pads[1]
-        if place in total:
-            total[place] += (int(x[n, c, i, j]) - x_zero(c)) * (int(w[c, o, a, b]) - w_zero(out))
+        location = n, out, i * strides[0] + a * dilations[0] - pads[0], j * strides[1] + b * dilations[1] - pads[1]
+        if location in total:
+            total[location] += (int(x[n, c, i, j]) - x_zero(c)) * (int(w[c, o, a, b]) - w_zero(out))
     return total
 
 

@@ -192,7 +192,7 @@ def test_paragraphs_and_families() -> None:
     ],
 )
 def test_values(value: object, text: str) -> None:
-    assert operator_pages.shown(value) == text
+    assert operator_pages.format_value(value) == text
 
 
 @pytest.mark.parametrize(

@@ -259,14 +259,14 @@ def serialize(
     blank = _serialize_model(subgraphs, [] if external else None)
     if not external:
         return blank
-    places, end = [], len(blank)
+    positions, end = [], len(blank)
     for data in _buffers(subgraphs):
         end = -(-end // 16) * 16
-        places.append((end, len(data)))
+        positions.append((end, len(data)))
         end += len(data)
-    file = bytearray(_serialize_model(subgraphs, places))
+    file = bytearray(_serialize_model(subgraphs, positions))
     assert len(file) == len(blank), "offsets are stored even when they are 0"
-    for (start, _), data in zip(places, _buffers(subgraphs), strict=True):
+    for (start, _), data in zip(positions, _buffers(subgraphs), strict=True):
         file += b"\0" * (start - len(file)) + data
     return bytes(file)
 
@@ -299,7 +299,7 @@ def _metadata(builder: flatbuffers.Builder, name: str, data: bytes, buffers: lis
 
 def _serialize_model(
     subgraphs: Sequence[S],
-    places: list[tuple[int, int]] | None,
+    positions: list[tuple[int, int]] | None,
     signatures: Sequence[Signature] = (),
     metadata: Mapping[str, bytes] | None = None,
 ) -> bytes:
@@ -312,13 +312,13 @@ def _serialize_model(
     code_vector = _vector(builder, [_code(builder, name, version) for name, version in codes])
     stored = []
     for index, data in enumerate(buffers):
-        inside = _aligned_bytes(builder, data) if data and places is None else 0
+        inside = _aligned_bytes(builder, data) if data and positions is None else 0
         tflite.BufferStart(builder)
         if inside:
             tflite.BufferAddData(builder, inside)
-        if places is not None:
+        if positions is not None:
             builder.ForceDefaults(True)
-            offset, size = places[index] if places and buffers[index] else (0, 0)
+            offset, size = positions[index] if positions and buffers[index] else (0, 0)
             tflite.BufferAddOffset(builder, offset)
             tflite.BufferAddSize(builder, size)
             builder.ForceDefaults(False)
@@ -342,10 +342,10 @@ def single(operator: str, inputs: Sequence[T], outputs: Sequence[T], table: str 
         T(**{**tensor.__dict__, "name": tensor.name or ("xyzwvu"[i] if i < len(inputs) else f"out{i - len(inputs)}")})
         for i, tensor in enumerate(tensors)
     ]
-    places = range(len(inputs))
+    positions = range(len(inputs))
     results = range(len(inputs), len(tensors))
-    given = [i for i in places if inputs[i].data is None and inputs[i].raw is None and not inputs[i].variable]
-    return S(named, [O(operator, list(places), list(results), table, fields)], given, list(results))
+    given = [i for i in positions if inputs[i].data is None and inputs[i].raw is None and not inputs[i].variable]
+    return S(named, [O(operator, list(positions), list(results), table, fields)], given, list(results))
 
 
 def graph_of(folder: Path, *subgraphs: S, **arguments: Any) -> Graph:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.report.operator_description import DECISION, OTHERS, OperatorDescription, describe, shown
+from tpuconvert.report.operator_description import DECISION, OTHERS, OperatorDescription, describe, format_value
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import Op, OpKind, all_ops
 from tpuconvert.schema.types import Array, Chip, DType, TensorType
@@ -62,7 +62,7 @@ def _example(contract: Any, entry: Entry) -> list[str]:
     arrays: list[Array | None] = contract.arguments(entry, example)
     given = {item.name: getattr(op, item.name) for item in dataclasses.fields(op)}
     defaults = {item.name: item.default for item in dataclasses.fields(op)}
-    changed = [f"{name}={shown(value)}" for name, value in given.items() if value != defaults[name]]
+    changed = [f"{name}={format_value(value)}" for name, value in given.items() if value != defaults[name]]
     lines = _wrap(f"{op.name}({', '.join(changed)})")
     for name, item in zip(_operand_names(contract, entry, example), arrays, strict=True):
         lines += [f"{name}: absent"] if item is None else _tensor(name, item)

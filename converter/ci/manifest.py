@@ -109,7 +109,7 @@ class Job:
     @property
     def inputs(self) -> list[Path]:
         """Files and folders that the manifest names for reading."""
-        return [*(place for key, place in self.files.items() if key != "output"), *self.plugins]
+        return [*(location for key, location in self.files.items() if key != "output"), *self.plugins]
 
 
 def read_manifest(path: Path) -> list[Job]:
@@ -135,9 +135,9 @@ class _Reader:
         plugins = top.get("plugins") or []
         if not isinstance(plugins, list):
             raise self._wrong("plugins: is not a list of files")
-        places = tuple(self._place(name) for name in plugins)
-        load_plugins(places)  # options may name what they register
-        jobs = [self._job(str(name), defaults, self._mapping(entry, f"models.{name}"), places)
+        locations = tuple(self._place(name) for name in plugins)
+        load_plugins(locations)  # options may name what they register
+        jobs = [self._job(str(name), defaults, self._mapping(entry, f"models.{name}"), locations)
                 for name, entry in models.items()]  # fmt: skip
         self._check_outputs(jobs)
         return jobs
@@ -177,12 +177,14 @@ class _Reader:
 
     def _missing(self, files: Mapping[str, Path], given: Mapping[str, Any]) -> str:
         """Return a message about the first file that a model needs and that does not exist."""
-        places = {key: place for key, place in files.items() if key != "output"}
+        locations = {key: location for key, location in files.items() if key != "output"}
         if given.get("allow_root") is not None:
-            places["allow_root"] = Path(given["allow_root"])
+            locations["allow_root"] = Path(given["allow_root"])
         if str(given.get("preprocess")).lower().endswith(YAML_SUFFIXES):
-            places["preprocess"] = Path(str(given["preprocess"]))
-        return next((f"{key}: there is no {place}" for key, place in places.items() if not place.exists()), "")
+            locations["preprocess"] = Path(str(given["preprocess"]))
+        return next(
+            (f"{key}: there is no {location}" for key, location in locations.items() if not location.exists()), ""
+        )
 
     def _limits(self, entry: Mapping[str, Any], where: str) -> dict[str, float]:
         limits = self._mapping(entry.get("limits") or {}, f"{where}.limits")
@@ -218,13 +220,13 @@ class _Reader:
     def _check_outputs(self, jobs: list[Job]) -> None:
         taken: dict[str, str] = {}
         for job in jobs:
-            place = job.files.get("output")
-            if place is None:
+            location = job.files.get("output")
+            if location is None:
                 continue
-            if place.suffix.lower() in SOURCE_SUFFIXES:
-                hint = f"name it {place.stem}.tpum"
-                raise self._wrong(f"models.{job.name}.output: what is written is not a {place.suffix} file", hint)
-            real = os.path.normcase(os.path.realpath(place))
+            if location.suffix.lower() in SOURCE_SUFFIXES:
+                hint = f"name it {location.stem}.tpum"
+                raise self._wrong(f"models.{job.name}.output: what is written is not a {location.suffix} file", hint)
+            real = os.path.normcase(os.path.realpath(location))
             if taken.setdefault(real, job.name) != job.name:
                 raise self._wrong(f"models.{job.name}.output: {taken[real]} writes the same file")
 

@@ -102,7 +102,7 @@ class Outcome:
 Watch = Callable[[Outcome], None]
 
 
-def chosen(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
+def select_jobs(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
     """The jobs whose names fit one of some patterns; all of them without a pattern.
 
     Raises:

@@ -10,7 +10,7 @@ import click
 from tpuconvert.ci import reports
 from tpuconvert.ci.cache import Cache
 from tpuconvert.ci.manifest import read_manifest
-from tpuconvert.ci.runner import Outcome, chosen, exit_code, run
+from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_document
 from tpuconvert.cli.problems import ensure, ensure_writable
@@ -62,14 +62,14 @@ def command(
     Exit code: that of the first error, else 5 when a limit is not kept, else 0. All models are checked in any case.
     """
     jobs_of_all = read_manifest(Path(manifest))
-    for place in (place for job in jobs_of_all for place in job.inputs):
-        note_input(place)
+    for location in (location for job in jobs_of_all for location in job.inputs):
+        note_input(location)
     made = {os.path.realpath(job.files["output"]): job.name for job in jobs_of_all if "output" in job.files}
     for path in (junit, sarif, markdown):
         ensure_writable(path)
         name = None if path is None else made.get(os.path.realpath(path))
         ensure(name is None, f"{path}: is the output of the model '{name}'", hint="name another file for the report")
-    wanted = chosen(jobs_of_all, only)
+    wanted = select_jobs(jobs_of_all, only)
 
     def watch(outcome: Outcome) -> None:
         echo(reports.to_text(outcome), err=as_json)

@@ -189,7 +189,7 @@ def _further_details(definition: type[Op], formula: str) -> Iterable[str]:
 def _signature(definition: type[Op]) -> str:
     operands = ", ".join(map(_in_signature, definition.inputs))
     parameters = ", ".join(
-        item.name if item.default is dataclasses.MISSING else f"{item.name}={shown(item.default)}"
+        item.name if item.default is dataclasses.MISSING else f"{item.name}={format_value(item.default)}"
         for item in dataclasses.fields(definition)
     )
     results = ", ".join(map(_in_signature, definition.outputs))
@@ -232,20 +232,20 @@ def _parameters(definition: type[Op], meanings: dict[str, str]) -> Iterable[Para
         parts = [part for part in (hints[item.name], *typing.get_args(hints[item.name])) if isinstance(part, type)]
         enumeration = next((part for part in parts if issubclass(part, enum.IntEnum)), None)
         values = () if enumeration is None else tuple(f"{member.name} = {member.value}" for member in enumeration)
-        default = None if item.default is dataclasses.MISSING else shown(item.default)
+        default = None if item.default is dataclasses.MISSING else format_value(item.default)
         free = "data type of the result" + (", where it is free" if default == "None" else "")
         meaning = meanings.get(item.name, free if DType in parts else "")
         yield ParameterLine(item.name, str(item.type), default, values, meaning)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a parameter value as short text; the middle of a long vector is left out."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, Scalar):
-        return f"{shown(value.value)} as {value.dtype.value}"
+        return f"{format_value(value.value)} as {value.dtype.value}"
     if isinstance(value, tuple):
-        cells = [shown(item) for item in value]
+        cells = [format_value(item) for item in value]
         cells = cells if len(cells) <= LONGEST_VECTOR else [*cells[:3], "...", *cells[-3:]]
         return f"({', '.join(cells)}{',' if len(cells) == 1 else ''})"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -35,8 +35,8 @@ COORDINATES = (
     "tf_crop_and_resize",
 )
 _ROUND: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda place: np.ceil(place.astype(np.float64) - 0.5),
-    "round_prefer_ceil": lambda place: np.floor(place.astype(np.float64) + 0.5),
+    "round_prefer_floor": lambda position: np.ceil(position.astype(np.float64) - 0.5),
+    "round_prefer_ceil": lambda position: np.floor(position.astype(np.float64) + 0.5),
     "floor": np.floor,
     "ceil": np.ceil,
 }
@@ -74,24 +74,24 @@ def _coordinates(item: _AxisResize, mode: str) -> Array:
         return start * last + x * ((end - start) * last / np.float32(item.out - 1))
     if mode == "pytorch_half_pixel" and item.out == 1:
         return x * 0
-    place = (x + half) / scale - half
+    position = (x + half) / scale - half
     if mode == "half_pixel_symmetric":
         adjustment = np.float32(item.out) / np.float32(np.float32(item.extent) * scale)
-        place = place + np.float32(item.extent) / 2 * (1 - adjustment)
-    return np.asarray(place, np.float32)
+        position = position + np.float32(item.extent) / 2 * (1 - adjustment)
+    return np.asarray(position, np.float32)
 
 
-def _nearest_index(place: Array, mode: str, extent: int) -> Array:
-    return np.clip(_ROUND[mode](place), 0, extent - 1).astype(np.int64)
+def _nearest_index(position: Array, mode: str, extent: int) -> Array:
+    return np.clip(_ROUND[mode](position), 0, extent - 1).astype(np.int64)
 
 
-def _linear_weights(place: Array, extent: int) -> Array:
+def _linear_weights(position: Array, extent: int) -> Array:
     """Linear weights [extent, out]: two neighbors per output index; the edge element outside the image."""
-    place = np.clip(place, 0, extent - 1)
-    low = np.floor(place).astype(np.int64)
-    part = place - low
-    weights = np.zeros((extent, len(place)), np.float64)
-    columns = np.arange(len(place))
+    position = np.clip(position, 0, extent - 1)
+    low = np.floor(position).astype(np.int64)
+    part = position - low
+    weights = np.zeros((extent, len(position)), np.float64)
+    columns = np.arange(len(position))
     np.add.at(weights, (low, columns), 1 - part)
     np.add.at(weights, (np.minimum(low + 1, extent - 1), columns), part)
     return weights
@@ -110,7 +110,7 @@ def _cubic(distance: Array, a: float) -> Array:
 
 
 def _kernel_weights(
-    place: Array,
+    position: Array,
     item: _AxisResize,
     support: int,
     weight_of: Callable[[Array], Array],
@@ -121,14 +121,14 @@ def _kernel_weights(
     """Weights [extent, out] of a kernel by distance; antialiasing widens it on a shrinking axis by the scale."""
     scale = min(item.scale, 1.0) if is_antialiased else 1.0
     reach = int(np.ceil(support / scale)) + 1
-    taps = np.floor(place).astype(np.int64)[None, :] + np.arange(-reach, reach + 1)[:, None]
-    weight = weight_of(np.abs(taps - place.astype(np.float64)) * scale)
+    taps = np.floor(position).astype(np.int64)[None, :] + np.arange(-reach, reach + 1)[:, None]
+    weight = weight_of(np.abs(taps - position.astype(np.float64)) * scale)
     if exclude_outside:
         weight = np.where((taps >= 0) & (taps < item.extent), weight, 0)
     if exclude_outside or is_antialiased:
         weight = weight / weight.sum(0)
-    found = np.zeros((item.extent, len(place)), np.float64)
-    columns = np.broadcast_to(np.arange(len(place)), taps.shape)
+    found = np.zeros((item.extent, len(position)), np.float64)
+    columns = np.broadcast_to(np.arange(len(position)), taps.shape)
     np.add.at(found, (np.clip(taps, 0, item.extent - 1), columns), weight)
     return found
 
@@ -141,11 +141,11 @@ def _interpolate_weights(item: _AxisResize, method: InterpolateMode, align: bool
         ratio = np.float32(item.extent - 1) / np.float32(item.out - 1)
     x = np.arange(item.out, dtype=np.float32)
     if method is InterpolateMode.NEAREST:
-        place = ((x + one / 2) if half else x) * ratio
-        index = np.floor(place.astype(np.float64) + 0.5) if align else np.floor(place)
+        position = ((x + one / 2) if half else x) * ratio
+        index = np.floor(position.astype(np.float64) + 0.5) if align else np.floor(position)
         return np.clip(index, 0, item.extent - 1).astype(np.int64)
-    place = (x + one / 2) * ratio - one / 2 if half else x * ratio
-    return _linear_weights(place, item.extent)
+    position = (x + one / 2) * ratio - one / 2 if half else x * ratio
+    return _linear_weights(position, item.extent)
 
 
 _FORMS = ((False, False), (False, True), (True, False))
@@ -227,7 +227,7 @@ def resize_axes(
         node.budget((item.extent, item.out), 8, "weight matrix")
     if x.dtype is not DType.FLOAT32 and mode != "nearest":
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
-    places = [_coordinates(item, coordinates) for item in items]
+    positions = [_coordinates(item, coordinates) for item in items]
     is_antialiased = node.version >= 18 and node.op_type == "Resize" and bool(node.attr("antialias", 0))
     if is_antialiased and mode == "nearest":
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "antialias=1 with mode='nearest'", "supported: linear and cubic")
@@ -235,34 +235,34 @@ def resize_axes(
         y = x
     elif mode == "nearest":
         indices = [
-            _nearest_index(place, nearest or ("ceil" if item.scale < 1 else "floor"), item.extent)
-            for item, place in zip(items, places, strict=True)
+            _nearest_index(position, nearest or ("ceil" if item.scale < 1 else "floor"), item.extent)
+            for item, position in zip(items, positions, strict=True)
         ]
         y = emit.cast(g, _by_index(g, emit.as_float(g, x), items, indices), x.dtype)
     else:
         a, exclude = node.attr("cubic_coeff_a", -0.75), bool(node.attr("exclude_outside", 0))
         matrices = []
-        for item, place in zip(items, places, strict=True):
+        for item, position in zip(items, positions, strict=True):
             if mode == "linear" and not is_antialiased:
-                matrices.append(_linear_weights(place, item.extent))
+                matrices.append(_linear_weights(position, item.extent))
                 continue
             support, weight_of = (1, _triangle) if mode == "linear" else (2, partial(_cubic, a=a))
             flags = {"is_antialiased": is_antialiased, "exclude_outside": exclude}
-            matrices.append(_kernel_weights(place, item, support, weight_of, **flags))
+            matrices.append(_kernel_weights(position, item, support, weight_of, **flags))
         y = _by_weights(g, node, x, items, matrices)
     if coordinates == "tf_crop_and_resize":
-        y = _extrapolate(node, g, y, items, places)
+        y = _extrapolate(node, g, y, items, positions)
     if tensor.quant is not None:  # the weights of every element sum to 1, so that scale and zero point stay
         y.quant = tensor.quant
     return node.result(y, tensor.element, quant=tensor.quant)
 
 
-def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], places: Sequence[Array]) -> Value:
+def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], positions: Sequence[Array]) -> Value:
     """Replace elements whose coordinates are outside the image by the extrapolation value."""
     shape = emit.extents(y)
     inside = np.ones((1,) * len(shape), bool)
-    for item, place in zip(items, places, strict=True):
-        line = (place >= 0) & (place <= item.extent - 1)
+    for item, position in zip(items, positions, strict=True):
+        line = (position >= 0) & (position <= item.extent - 1)
         inside = inside & line.reshape([-1 if axis == item.axis else 1 for axis in range(len(shape))])
     if inside.all():
         return y

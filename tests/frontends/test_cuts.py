@@ -32,7 +32,7 @@ def follow(path: Path, message: str) -> int:
     return len(cuts)
 
 
-def refused(path: Path) -> str:
+def refusal_of(path: Path) -> str:
     """The message about a model that cannot be converted."""
     with pytest.raises(tc.UnsupportedError) as told:
         tc.convert(path)
@@ -66,14 +66,14 @@ def test_cuts_of_random_networks_lead_to_models(tmp_path: Path) -> None:
             continue
         path = save_model(proto, tmp_path)
         unsupported += 1
-        followed += follow(path, refused(path)) > 0
+        followed += follow(path, refusal_of(path)) > 0
     assert unsupported >= 50
     assert followed > 30  # the others have nothing before the first unknown operator
 
 
 def test_an_input_is_never_a_place_to_end(tmp_path: Path) -> None:
     path = save_model(model([one("NoSuchOperator", "x")], {"x": ramp(2, 3)}, ["y"]), tmp_path)
-    message = refused(path)
+    message = refusal_of(path)
     assert "--outputs" not in message
     assert "no part of the model before it computes anything" in message
 
@@ -82,7 +82,7 @@ def test_a_model_may_begin_after_the_operator(tmp_path: Path) -> None:
     proto = model([one("NoSuchOperator", "x", outputs=["h"]), one("Relu", "h")], {"x": ramp(2, 3)}, ["y"])
     proto.graph.value_info.append(helper.make_tensor_value_info("h", onnx.TensorProto.FLOAT, [2, 3]))
     path = save_model(proto, tmp_path)
-    message = refused(path)
+    message = refusal_of(path)
     assert "begin the model after it:  --inputs h" in message
     assert follow(path, message) == 1
 
@@ -94,7 +94,7 @@ def test_both_branches_are_kept(tmp_path: Path) -> None:
         helper.make_node("Neg", ["h"], ["b"], name="good"),
     ]
     path = save_model(model(nodes, {"x": ramp(2, 3)}, ["a", "b"]), tmp_path)
-    assert "--outputs h,b" in refused(path)
+    assert "--outputs h,b" in refusal_of(path)
 
 
 @pytest.mark.parametrize("outputs", [["x"], ["x", "z"], ["w"], ["r"]])
@@ -132,7 +132,7 @@ def test_a_source_that_passes_its_input_through_is_converted_with_a_note(tmp_pat
 def test_unknown_operators_of_onnx_get_the_nearest_name(tmp_path: Path, operator: str, domain: str, words: str) -> None:
     nodes = [one("Neg", "x", outputs=["h"]), one(operator, "h", domain=domain)]
     proto = model(nodes, {"x": ramp(2, 3)}, ["y"], domains={domain: 1} if domain else None)
-    assert words in refused(save_model(proto, tmp_path))
+    assert words in refusal_of(save_model(proto, tmp_path))
 
 
 def test_cuts_and_names_of_tflite_models(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_cuts_and_names_of_tflite_models(tmp_path: Path) -> None:
     operators = [O("NEG", [0], [1]), O("CUSTOM:TFLite_Detection_PostProces", [1], [2]), O("NEG", [2], [3])]
     path = tmp_path / "net.tflite"
     path.write_bytes(serialize(S(tensors, operators, [0], [3])))
-    message = refused(path)
+    message = refusal_of(path)
     assert "did you mean 'TFLite_Detection_PostProcess'?" in message
     assert "end the model before it:  --outputs h" in message
     assert follow(path, message) == 1
     path.write_bytes(serialize(S(tensors[:2], [O("CUSTOM:Mine", [0], [1])], [0], [1])))
-    assert "no part of the model before it" in refused(path)
+    assert "no part of the model before it" in refusal_of(path)
     with pytest.raises(tc.UsageError, match="would be empty"):
         tc.convert(path, outputs=["x"])
 
@@ -158,12 +158,12 @@ def test_cuts_and_names_of_caffe_networks(tmp_path: Path) -> None:
     layer { name: "it" type: "Sigmiod" bottom: "pool" top: "y" }
     """
     path.write_text(layers)
-    message = refused(path)
+    message = refusal_of(path)
     assert "did you mean 'Sigmoid'?" in message
     assert "--outputs pool" in message
     assert follow(path, message) == 1
     path.write_text(layers.replace('top: "y"', 'top: "pool"'))  # in place: the name means the result of the layer
-    assert "--outputs pool" not in refused(path)
+    assert "--outputs pool" not in refusal_of(path)
     with pytest.raises(tc.UsageError, match="would be empty"):
         tc.convert(path, outputs=["x"])
 

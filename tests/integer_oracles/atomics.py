@@ -17,8 +17,8 @@ from integer_oracles.base import (
     make,
     oracle,
     rrs,
-    saturated,
-    wrapped,
+    saturate,
+    wrap,
 )
 from integer_oracles.element_wise import ARITHMETIC, LOGIC
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, U32, DType
@@ -58,7 +58,7 @@ def int_requant(name: str, s: Sampler) -> Example:
 
     def value(index: tuple[int, ...]) -> int:
         multiplier, shift, offset = rows[index[1]]
-        return saturated(scaled(x.at(index), multiplier, shift, mode) + offset, out)
+        return saturate(scaled(x.at(index), multiplier, shift, mode) + offset, out)
 
     expected = made(out, x.shape, value)
     if "pc" in name:
@@ -78,7 +78,7 @@ def int_dequant(name: str, s: Sampler) -> Example:
 
     def value(index: tuple[int, ...]) -> int:
         offset, multiplier, shift = rows[index[1]]
-        return saturated(scaled(x.at(index) - offset, multiplier, shift, mode), out)
+        return saturate(scaled(x.at(index) - offset, multiplier, shift, mode), out)
 
     expected = made(out, x.shape, value)
     if "pc" in name:
@@ -105,7 +105,7 @@ def fp32_requant(name: str, s: Sampler) -> Example:
     def value(index: tuple[int, ...]) -> int:
         scale, offset = rows[index[1]]
         t = f32(f32(to_float(x.at(index), source) * scale) + offset)
-        return saturated(ROUNDINGS[mode](Fraction(t)), out)
+        return saturate(ROUNDINGS[mode](Fraction(t)), out)
 
     expected = made(out, x.shape, value)
     modes = {"dst_rounding_mode": mode, "src_rounding_mode": source, "out_dtype": asked}
@@ -146,7 +146,7 @@ def second_at(tensor: Tensor, index: tuple[int, ...]) -> int:
 
 
 @oracle(*(f"{QUANTIZED}.BM_{what}" for what in ("ADD", "SUB", "MAX", "MIN", "AND", "OR", "XOR")))
-def combined(name: str, s: Sampler) -> Example:
+def combine(name: str, s: Sampler) -> Example:
     what = name.split("_")[-1].lower()
     first = s.choice(SMALL)
     second, asked, out = first, None, first
@@ -155,7 +155,7 @@ def combined(name: str, s: Sampler) -> Example:
         asked, out = s.out(SMALL, first)
     x0, x1, flags = operands(s, first, second)
     function = LOGIC[what] if what in LOGIC else ARITHMETIC[what]
-    value = made(out, x0.shape, lambda i: saturated(function(x0.at(i), second_at(x1, i)), out))
+    value = made(out, x0.shape, lambda i: saturate(function(x0.at(i), second_at(x1, i)), out))
     given = {} if asked is None else {"out_dtype": asked}
     return example(make(name, **flags, **given), [x0, x1], value)
 
@@ -166,13 +166,13 @@ def product(name: str, s: Sampler) -> Example:
     right, left = s.number(0, 31), s.number(0, 31)
     if name.endswith("MUL"):
         asked, out = s.out(SMALL, x0.dtype)
-        value = made(out, x0.shape, lambda i: saturated(rrs(x0.at(i) * second_at(x1, i), right), out))
+        value = made(out, x0.shape, lambda i: saturate(rrs(x0.at(i) * second_at(x1, i), right), out))
         return example(make(name, rshift_bit=right, out_dtype=asked, **flags), [x0, x1], value)
     old = s.tensor(s.choice((I16, U16)), x0.shape)
     asked, out = s.out((I16, U16), old.dtype)
 
     def total(index: tuple[int, ...]) -> int:
-        return saturated(rrs(x0.at(index) * second_at(x1, index) + (old.at(index) << left), right), out)
+        return saturate(rrs(x0.at(index) * second_at(x1, index) + (old.at(index) << left), right), out)
 
     op = make(name, rshift_bit=right, lshift_bit=left, out_dtype=asked, **flags)
     return example(op, [x0, x1, old], made(out, x0.shape, total))
@@ -198,8 +198,8 @@ def shift(name: str, s: Sampler) -> Example:
     def value(index: tuple[int, ...]) -> int:
         amount = second_at(x1, index)
         if words:
-            amount = wrapped(amount % 64 * 4, I8) // 4  # the sign of six bits
-        return wrapped(shifted(x0.at(index), amount, first, arithmetic), out)
+            amount = wrap(amount % 64 * 4, I8) // 4  # the sign of six bits
+        return wrap(shifted(x0.at(index), amount, first, arithmetic), out)
 
     given = {} if asked is None else {"out_dtype": asked}
     return example(make(name, shift_type=int(arithmetic), **flags, **given), [x0, x1], made(out, x0.shape, value))

@@ -51,24 +51,24 @@ class Tensor:
         return TensorType(self.dtype, self.shape)
 
 
-def places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def positions(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Every index, in row-major order."""
     return itertools.product(*map(range, shape))
 
 
 def made(dtype: DType, shape: Sequence[int], value: Callable[[tuple[int, ...]], Any]) -> Tensor:
     """A tensor from a function of the index."""
-    return Tensor(dtype, tuple(shape), [value(index) for index in places(shape)])
+    return Tensor(dtype, tuple(shape), [value(index) for index in positions(shape)])
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def saturated(value: int, dtype: DType) -> int:
+def saturate(value: int, dtype: DType) -> int:
     return min(max(value, dtype.min), dtype.max)
 
 
-def wrapped(value: int, dtype: DType) -> int:
+def wrap(value: int, dtype: DType) -> int:
     low = value % (1 << dtype.bits)
     return low - (1 << dtype.bits) if low > dtype.max else low
 
@@ -111,7 +111,7 @@ def nearest_int32(value: float) -> int:
         return 0
     if math.isinf(value):
         return I32.max if value > 0 else I32.min
-    return saturated(half_away(Fraction(value)), I32)
+    return saturate(half_away(Fraction(value)), I32)
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------

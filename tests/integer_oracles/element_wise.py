@@ -18,10 +18,10 @@ from integer_oracles.base import (
     make,
     nearest_int32,
     oracle,
-    places,
+    positions,
     rrs,
-    saturated,
-    wrapped,
+    saturate,
+    wrap,
 )
 from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, U32, Chip, DType, Scalar
@@ -54,7 +54,7 @@ def broadcast_shapes(s: Sampler) -> tuple[tuple[int, ...], tuple[int, ...], tupl
     return first, second, tuple(max(a, b) for a, b in zip(first, second, strict=True))
 
 
-def expanded(tensor: Tensor, index: Sequence[int]) -> int:
+def element_of(tensor: Tensor, index: Sequence[int]) -> int:
     value: int = tensor.at([0 if extent == 1 else i for i, extent in zip(index, tensor.shape, strict=True)])
     return value
 
@@ -91,7 +91,7 @@ def result(function: Function, a: int, b: int, out: DType, chip: Chip) -> int:
     """INT32 passes through binary32 on the two older chips."""
     if out is I32 and chip is not Chip.BM1686:
         return nearest_int32(f32(function(f32(a), f32(b))))  # type: ignore[arg-type]  # a function of NumPy
-    return saturated(function(a, b), out)
+    return saturate(function(a, b), out)
 
 
 @oracle("add", "sub", "mul", "max", "min")
@@ -104,7 +104,7 @@ def two_tensors(name: str, s: Sampler) -> Example:
     return Example(
         op,
         [x0, x1],
-        lambda chip: [made(out, shape, lambda i: result(function, expanded(x0, i), expanded(x1, i), out, chip))],
+        lambda chip: [made(out, shape, lambda i: result(function, element_of(x0, i), element_of(x1, i), out, chip))],
     )
 
 
@@ -119,7 +119,7 @@ def with_scalar(name: str, s: Sampler) -> Example:
 
 @oracle("stride_add", "stride_sub", "stride_mul", "stride_max", "stride_min")
 @oracle(*(f"stride_{what}_offset" for what in ("add", "sub", "mul", "max", "min")))
-def sampled(name: str, s: Sampler) -> Example:
+def sample_case(name: str, s: Sampler) -> Example:
     what = name.split("_")[1]
     first, second, asked, out = types_for(what, s)
     shape0, shape1, shape = broadcast_shapes(s)
@@ -131,7 +131,7 @@ def sampled(name: str, s: Sampler) -> Example:
 
     def value(index: tuple[int, ...]) -> int:
         place = [o + i * step for i, step, o in zip(index, stride, offset, strict=True)]
-        return saturated(function(expanded(x0, place), expanded(x1, place)), out)
+        return saturate(function(element_of(x0, place), element_of(x1, place)), out)
 
     counts = [1 if n == 1 else -((o - n) // step) for n, o, step in zip(shape, offset, stride, strict=True)]
     return example(make(name, **parameters), [x0, x1], made(out, counts, value))
@@ -163,9 +163,9 @@ def strides(
 def shifted_tensors(name: str, s: Sampler) -> Example:
     first, second, shape, shift = s.choice(SMALL), s.choice(SMALL), s.shape(), s.number(0, 31)
     function = ARITHMETIC[name.split("_")[0]]
-    asked, out = s.out(SMALL, signed(first) if name == "sub_shift" else first)
+    asked, out = s.out(SMALL, signed_type(first) if name == "sub_shift" else first)
     a, b = s.tensor(first, shape), s.tensor(second, shape)
-    value = made(out, shape, lambda i: saturated(rrs(function(a.at(i), b.at(i)), shift), out))
+    value = made(out, shape, lambda i: saturate(rrs(function(a.at(i), b.at(i)), shift), out))
     return example(make(name, shift=shift, out_dtype=asked), [a, b], value)
 
 
@@ -174,23 +174,23 @@ def shifted_with_scalar(name: str, s: Sampler) -> Example:
     first, shift = s.choice(SMALL), s.number(0, 31)
     scalar = s.scalar(s.choice(SMALL))
     what = name.split("_")[0][:-1]
-    asked, out = s.out(SMALL, signed(first) if "sub" in what else first)
+    asked, out = s.out(SMALL, signed_type(first) if "sub" in what else first)
     x, number = s.tensor(first, s.shape()), int(scalar.value)
-    value = made(out, x.shape, lambda i: saturated(rrs(ARITHMETIC[what](x.at(i), number), shift), out))
+    value = made(out, x.shape, lambda i: saturate(rrs(ARITHMETIC[what](x.at(i), number), shift), out))
     return example(make(name, scalar=scalar, shift=shift, out_dtype=asked), [x], value)
 
 
-def signed(dtype: DType) -> DType:
+def signed_type(dtype: DType) -> DType:
     return {U8: I8, U16: I16}.get(dtype, dtype)
 
 
 @oracle(*COMPARISONS)
-def compared(name: str, s: Sampler) -> Example:
+def compare(name: str, s: Sampler) -> Example:
     dtype = s.choice(SMALL)
     shape0, shape1, shape = broadcast_shapes(s)
     x0, x1 = s.tensor(dtype, shape0), s.tensor(dtype, shape1)
     holds = COMPARISONS[name]
-    return example(make(name), [x0, x1], made(dtype, shape, lambda i: int(holds(expanded(x0, i), expanded(x1, i)))))
+    return example(make(name), [x0, x1], made(dtype, shape, lambda i: int(holds(element_of(x0, i), element_of(x1, i)))))
 
 
 @oracle(*(f"{name}s" for name in COMPARISONS))
@@ -220,7 +220,7 @@ def logic_with_scalar(name: str, s: Sampler) -> Example:
 
 
 @oracle("clamp")
-def clamped(name: str, s: Sampler) -> Example:
+def clamp_case(name: str, s: Sampler) -> Example:
     x = s.tensor(s.choice((*SMALL, I32)), s.shape())
     low, high = sorted(s.integer(x.dtype) for _ in range(2))
 
@@ -238,14 +238,14 @@ def clamped(name: str, s: Sampler) -> Example:
 
 def shifted_left(value: int, amount: int, dtype: DType) -> int:
     """Bits beyond the width are dropped; a negative amount rounds down."""
-    return wrapped(value << min(amount, 64), dtype) if amount >= 0 else value >> -amount
+    return wrap(value << min(amount, 64), dtype) if amount >= 0 else value >> -amount
 
 
 def amounts(s: Sampler, dtype: DType, shape: Sequence[int]) -> Tensor:
     """Mostly within twice the width; now and then anything that the type holds."""
     if s.number(0, 3) == 0:
         return s.tensor(dtype, shape)
-    count = len(list(places(shape)))
+    count = len(list(positions(shape)))
     return Tensor(dtype, tuple(shape), list(s.numbers(-40 if dtype.is_signed else 0, 40, count)))
 
 
@@ -259,7 +259,7 @@ def shifted_by_tensor(name: str, s: Sampler) -> Example:
     x = s.tensor(dtype, s.shape())
     num = amounts(s, amount_dtype, [1 if s.number(0, 3) == 0 else n for n in x.shape])
     asked, out = s.out(SMALL, dtype) if name == "round_rshift" else (None, dtype)
-    value = made(out, x.shape, lambda i: shifted_by(name, x.at(i), expanded(num, i), out))
+    value = made(out, x.shape, lambda i: shifted_by(name, x.at(i), element_of(num, i), out))
     return example(make(name, **({} if asked is None else {"out_dtype": asked})), [x, num], value)
 
 
@@ -277,7 +277,7 @@ def shifted_by_scalar(name: str, s: Sampler) -> Example:
 
 def shifted_by(name: str, value: int, amount: int, out: DType) -> int:
     if name == "round_rshift":
-        return saturated(rrs(value, min(amount, 99)), out)
+        return saturate(rrs(value, min(amount, 99)), out)
     return shifted_left(value, amount if name == "arith_lshift" else -amount, out)
 
 
@@ -298,9 +298,9 @@ def shifted_with_rounding(name: str, s: Sampler) -> Example:
 
     def value(number: int, amount: int) -> int:
         if amount < 0:
-            return saturated(ROUNDINGS[mode](Fraction(number, 1 << min(-amount, 99))), out)
+            return saturate(ROUNDINGS[mode](Fraction(number, 1 << min(-amount, 99))), out)
         exact = number << min(amount, 99)
-        return wrapped(exact, out) if name.startswith("logical") and amount else saturated(exact, out)
+        return wrap(exact, out) if name.startswith("logical") and amount else saturate(exact, out)
 
     return example(op, list(operands), made(out, x.shape, lambda i: value(x.at(i), by.values[i[axis]])))
 
@@ -310,12 +310,12 @@ def shifted_with_rounding(name: str, s: Sampler) -> Example:
 INTEGER_FUNCTIONS = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_ABSVAL, ActiveType.ACTIVE_LEAKY_RELU)
 
 
-def activated(function: ActiveType, value: int, slope: float, out: DType) -> int:
+def activate(function: ActiveType, value: int, slope: float, out: DType) -> int:
     if function is ActiveType.ACTIVE_RELU:
-        return saturated(max(value, 0), out)
+        return saturate(max(value, 0), out)
     if function is ActiveType.ACTIVE_ABSVAL:
-        return saturated(abs(value), out)
-    return saturated(value if value >= 0 else half_away(Fraction(f32(value * f32(slope)))), out)
+        return saturate(abs(value), out)
+    return saturate(value if value >= 0 else half_away(Fraction(f32(value * f32(slope)))), out)
 
 
 @oracle("active", "active_param")
@@ -329,7 +329,7 @@ def activation(name: str, s: Sampler) -> Example:
     if name == "active_param" and s.flag():
         slope = s.choice((0.0, 0.5, 0.25, 0.01, 0.1, -0.5, -2.0, 1.0, 3.5, s.number(-256, 256) / 128))
         parameters["params"] = (slope,)
-    value = made(out, x.shape, lambda i: activated(function, x.at(i), slope, out))
+    value = made(out, x.shape, lambda i: activate(function, x.at(i), slope, out))
     return example(make(name, **parameters), [x], value)
 
 
@@ -337,14 +337,14 @@ def converted(value: float, source: DType, out: DType) -> float:
     if out is F32:
         return f32(value)
     if source is not F32:
-        return saturated(int(value), out)
+        return saturate(int(value), out)
     return 0 if value != value else nearest_wide(value, out)
 
 
 def nearest_wide(value: float, out: DType) -> int:
     if abs(value) > 2.0**40:
         return out.max if value > 0 else out.min
-    return saturated(half_away(Fraction(value)), out)
+    return saturate(half_away(Fraction(value)), out)
 
 
 @oracle("cast")
@@ -361,5 +361,5 @@ def lut(name: str, s: Sampler) -> Example:
     x, dtype = s.tensor(s.choice(BYTES), s.shape()), s.choice(BYTES)
     first, step = s.integer(dtype), s.number(0, 255)
     shape = s.choice(((256,), (1, 256), (16, 16), (1, 1, 1, 256)))
-    table = Tensor(dtype, shape, [wrapped(first + n * step, dtype) for n in range(256)])
+    table = Tensor(dtype, shape, [wrap(first + n * step, dtype) for n in range(256)])
     return example(make(name), [x, table], made(dtype, x.shape, lambda i: table.values[x.at(i) % 256]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import assume
 
-from integer_oracles.base import BYTES, Example, Sampler, Tensor, example, made, make, oracle, places
+from integer_oracles.base import BYTES, Example, Sampler, Tensor, example, made, make, oracle, positions
 from tpuconvert.schema.ops.ordering import ArgMethod
 from tpuconvert.schema.ops.pad import PadType
 from tpuconvert.schema.ops.selection import SelectType
@@ -129,7 +129,7 @@ def index_select(name: str, s: Sampler) -> Example:
     return example(make(name, dim=given), [x, vector(index)], value)
 
 
-def mirrored(place: int, extent: int, mode: PadType) -> int | None:
+def mirror(place: int, extent: int, mode: PadType) -> int | None:
     """Index of the element at a position that may be outside of the axis; None for the pad value."""
     if 0 <= place < extent:
         return place
@@ -151,7 +151,7 @@ def pad(name: str, s: Sampler) -> Example:
     shape = [n + paddings[2 * k] + paddings[2 * k + 1] for k, n in enumerate(x.shape)]
 
     def value(index: tuple[int, ...]) -> int:
-        place = [mirrored(i - paddings[2 * k], x.shape[k], mode) for k, i in enumerate(index)]
+        place = [mirror(i - paddings[2 * k], x.shape[k], mode) for k, i in enumerate(index)]
         known = [i for i in place if i is not None]
         return x.at(known) if len(known) == len(place) else int(scalar.value)
 
@@ -294,7 +294,7 @@ def choice_operand(s: Sampler, dtype: DType, shape: Sequence[int]) -> Tensor:
     return s.tensor(dtype, (1,) if s.flag() else shape)
 
 
-def chosen(tensor: Tensor, index: Sequence[int]) -> int:
+def select_element(tensor: Tensor, index: Sequence[int]) -> int:
     value: int = tensor.values[0] if len(tensor.values) == 1 else tensor.at(index)
     return value
 
@@ -304,7 +304,7 @@ def condition_select(name: str, s: Sampler) -> Example:
     shape, dtype = s.shape(), s.choice(BYTES)
     cond = s.tensor(dtype, shape)
     first, second = choice_operand(s, dtype, shape), choice_operand(s, dtype, shape)
-    value = made(dtype, shape, lambda i: chosen(first if cond.at(i) > 0 else second, i))
+    value = made(dtype, shape, lambda i: select_element(first if cond.at(i) > 0 else second, i))
     return example(make(name), [cond, first, second], value)
 
 
@@ -319,7 +319,7 @@ def select(name: str, s: Sampler) -> Example:
 
     def value(index: tuple[int, ...]) -> int:
         left, right = (t.at([0 if n == 1 else i for i, n in zip(index, t.shape, strict=True)]) for t in (a, b))
-        return chosen(c if left > right or (left == right and not strict) else d, index)
+        return select_element(c if left > right or (left == right and not strict) else d, index)
 
     op = make(name, select_type=SelectType.GREATER_THAN if strict else SelectType.GREATER_EQUAL)
     return example(op, [a, b, c, d], made(dtype, shape, value))
@@ -331,7 +331,7 @@ def masked_select(name: str, s: Sampler) -> Example:
     leading = s.number(0, len(x.shape))
     mask = few(s, x.dtype, (*(1,) * leading, *x.shape[leading:]), -1, 1)
     kept = [
-        x.at(i) for i in places(x.shape) if mask.at([0 if n == 1 else k for k, n in zip(i, mask.shape, strict=True)])
+        x.at(i) for i in positions(x.shape) if mask.at([0 if n == 1 else k for k, n in zip(i, mask.shape, strict=True)])
     ]
     return example(make(name), [x, mask], Tensor(x.dtype, (len(kept),), kept))
 
@@ -339,7 +339,7 @@ def masked_select(name: str, s: Sampler) -> Example:
 @oracle("where")
 def where(name: str, s: Sampler) -> Example:
     x = few(s, F32, s.shape(), -1, 1)
-    found = [index for index in places(x.shape) if x.at(index) != 0]
+    found = [index for index in positions(x.shape) if x.at(index) != 0]
     rows = Tensor(I32, (len(found), len(x.shape)), [i for index in found for i in index])
     return example(make(name), [x], rows)
 
@@ -377,7 +377,7 @@ def shape_fetch(name: str, s: Sampler) -> Example:
 def lines(x: Tensor, axis: int) -> dict[tuple[int, ...], list[Any]]:
     """The elements along an axis, by the index without that axis."""
     outer = (*x.shape[:axis], *x.shape[axis + 1 :])
-    return {i: [x.at((*i[:axis], k, *i[axis:])) for k in range(x.shape[axis])] for i in places(outer)}
+    return {i: [x.at((*i[:axis], k, *i[axis:])) for k in range(x.shape[axis])] for i in positions(outer)}
 
 
 def order_of(values: Sequence[float], descending: bool) -> list[int]:
@@ -397,7 +397,7 @@ def arg(name: str, s: Sampler) -> Example:
 
 
 @oracle("topk", "sort", "argsort")
-def ordered(name: str, s: Sampler) -> Example:
+def sort_case(name: str, s: Sampler) -> Example:
     x = few(s, F32, s.shape(extent=6))
     given, axis = s.axis(len(x.shape))
     descending = s.flag()

@@ -20,9 +20,9 @@ from integer_oracles.base import (
     make,
     nearest_int32,
     oracle,
-    places,
+    positions,
     rrs,
-    saturated,
+    saturate,
 )
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, U32, Chip, DType
 
@@ -55,15 +55,15 @@ class Geometry:
         """The exact convolution of (x - x_zero) and (w - w_zero); padding holds ``pad``, else the zero point of x."""
         outputs, inputs = w.shape[:2]
         found = {}
-        for index in places((x.shape[0], outputs, *self.plane(x, w))):
-            n, o, *place = index
+        for index in positions((x.shape[0], outputs, *self.plane(x, w))):
+            n, o, *position = index
             total = 0
-            for c, *tap in places((inputs, *w.shape[2:])):
+            for c, *tap in positions((inputs, *w.shape[2:])):
                 channel = o // (outputs // self.groups) * inputs + c
                 at = [
                     i * step - before + k * gap
                     for i, k, step, gap, (before, _) in zip(
-                        place, tap, self.strides, self.dilations, self.pads, strict=True
+                        position, tap, self.strides, self.dilations, self.pads, strict=True
                     )
                 ]
                 if all(0 <= i < extent for i, extent in zip(at, x.shape[2:], strict=True)):
@@ -77,18 +77,18 @@ class Geometry:
     def transposed_sums(self, x: Tensor, w: Tensor, x_zero: ByIndex, w_zero: ByIndex) -> dict[tuple[int, ...], int]:
         """Every element of x adds its multiple of the kernel."""
         outputs = w.shape[1] * self.groups
-        found = dict.fromkeys(places((x.shape[0], outputs, *self.plane(x, w, True))), 0)
-        for n, c, *place in places(x.shape):
-            for o, *tap in places(w.shape[1:]):
+        found = dict.fromkeys(positions((x.shape[0], outputs, *self.plane(x, w, True))), 0)
+        for n, c, *position in positions(x.shape):
+            for o, *tap in positions(w.shape[1:]):
                 out = c // (x.shape[1] // self.groups) * w.shape[1] + o
                 at = [
                     i * step - before + k * gap
                     for i, k, step, gap, (before, _) in zip(
-                        place, tap, self.strides, self.dilations, self.pads, strict=True
+                        position, tap, self.strides, self.dilations, self.pads, strict=True
                     )
                 ]
                 if (n, out, *at) in found:
-                    found[n, out, *at] += (x.at((n, c, *place)) - x_zero(c)) * (w.at((c, o, *tap)) - w_zero(out))
+                    found[n, out, *at] += (x.at((n, c, *position)) - x_zero(c)) * (w.at((c, o, *tap)) - w_zero(out))
         return found
 
 
@@ -167,14 +167,14 @@ def exact_convolution(name: str, s: Sampler) -> Example:
     asked, out = wide_result(s)
     sums = found.transposed_sums(x, w, x_zero, w_zero) if transposed else found.sums(x, w, x_zero, w_zero)
     shape = (x.shape[0], outputs, *found.plane(x, w, transposed))
-    value = made(out, shape, lambda i: saturated(sums[i] + (bias.values[i[1]] if bias else 0), out))
+    value = made(out, shape, lambda i: saturate(sums[i] + (bias.values[i[1]] if bias else 0), out))
     parameters = (deep if axes == 3 else flat)(found) | x_fields | w_fields
     op = make(name, has_bias=bias is not None, out_dtype=asked, **parameters)
     return example(op, [x, w, bias], value)
 
 
-def transposed(matrix: Tensor) -> Tensor:
-    """The last two axes change places."""
+def transpose(matrix: Tensor) -> Tensor:
+    """The last two axes change positions."""
     shape = (*matrix.shape[:-2], matrix.shape[-1], matrix.shape[-2])
     return made(matrix.dtype, shape, lambda i: matrix.at((*i[:-2], i[-1], i[-2])))
 
@@ -197,14 +197,14 @@ def exact_product(name: str, s: Sampler) -> Example:
         terms = (
             (left.at((*outer, i, d)) - left_zero(i)) * (right.at((*inner, d, j)) - right_zero(j)) for d in range(k)
         )
-        return saturated(sum(terms) + (bias.values[j] if bias else 0), out)
+        return saturate(sum(terms) + (bias.values[j] if bias else 0), out)
 
     expected = made(out, (*batch, m, n), value)
     flags = {flag: s.flag() for flag in (("is_left_trans", "is_right_trans") if batch_is_free(name) else ())}
     if name == "fc_int":
         flags["weight_trans"] = s.flag()
-    first = transposed(left) if flags.get("is_left_trans") else left
-    second = transposed(right) if flags.get("is_right_trans") or flags.get("weight_trans") else right
+    first = transpose(left) if flags.get("is_left_trans") else left
+    second = transpose(right) if flags.get("is_right_trans") or flags.get("weight_trans") else right
     op = make(name, has_bias=bias is not None, out_dtype=asked, **flags, **left_fields, **right_fields)
     return example(op, [first, second, bias], expected)
 
@@ -241,31 +241,31 @@ class Rescale:
         return 1 - exponent if mantissa == 0.5 else -exponent
 
     def low(self, total: int, bias: int) -> int:
-        r = saturated(rrs(saturated(total + bias, I32), self.ceil), self.out)
+        r = saturate(rrs(saturate(total + bias, I32), self.ceil), self.out)
         remainder = math.ldexp(self.s, self.ceil)
-        return r if remainder == 1 else saturated(rrs(r * int(remainder * 128), 7), self.out)
+        return r if remainder == 1 else saturate(rrs(r * int(remainder * 128), 7), self.out)
 
     def scaled(self, r: int, shift: int) -> float:
         return f32(math.ldexp(f32(r * self.s), shift))
 
     def high(self, total: int, bias: float, late: bool) -> int:
-        r = saturated(rrs(saturated(total + (0 if late else int(bias)), I32), self.ceil), I16)
+        r = saturate(rrs(saturate(total + (0 if late else int(bias)), I32), self.ceil), I16)
         t = self.scaled(r, self.ceil)
         if late:
             t = f32(t + f32(f32(bias) * self.s))
-        return saturated(nearest_int32(t), self.out)
+        return saturate(nearest_int32(t), self.out)
 
     def asymmetric(self, total: int, zero_total: int, bias: float, zero_product: int, real: bool, shift: int) -> int:
-        b2 = f32(f32(bias) - f32(zero_product)) if real else saturated(int(bias) - zero_product, I32)
-        p1 = saturated(rrs(saturated(total, I32), shift), I16)
-        p2 = saturated(rrs(saturated(zero_total, I32), shift), I16)
-        t = self.scaled(saturated(p1 - p2, I16), shift)
+        b2 = f32(f32(bias) - f32(zero_product)) if real else saturate(int(bias) - zero_product, I32)
+        p1 = saturate(rrs(saturate(total, I32), shift), I16)
+        p2 = saturate(rrs(saturate(zero_total, I32), shift), I16)
+        t = self.scaled(saturate(p1 - p2, I16), shift)
         t = f32(t + f32(f32(b2) * self.s))
-        return saturated(nearest_int32(t) + self.output_zero, self.out)
+        return saturate(nearest_int32(t) + self.output_zero, self.out)
 
     def depthwise(self, exact: int, bias: float, real: bool) -> int:
         t = f32(f32(exact) + bias) if real else f32(exact + int(bias))
-        return saturated(nearest_int32(f32(t * self.s)) + self.output_zero, self.out)
+        return saturate(nearest_int32(f32(t * self.s)) + self.output_zero, self.out)
 
 
 def mode_parameters(
@@ -291,7 +291,7 @@ def bias_tensor(s: Sampler, dtype: DType | None, shape: Sequence[int]) -> Tensor
     if dtype is None:
         return None
     if dtype is F32:
-        values = [f32(s.number(-(2**20), 2**20) / s.choice((1, 2, 3, 64))) for _ in places(shape)]
+        values = [f32(s.number(-(2**20), 2**20) / s.choice((1, 2, 3, 64))) for _ in positions(shape)]
         return Tensor(F32, tuple(shape), values)
     return s.tensor(dtype, shape)
 
@@ -308,7 +308,7 @@ def convolution(name: str, s: Sampler) -> Example:
     exact = found.sums(x, w, lambda c: zero_x, lambda o: zero_w)
     is_depthwise = x.shape[1] == w.shape[0] == found.groups
     real, late = bias_dtype is F32, bias_dtype in BIASES
-    products = [zero_x * sum(w.at((o, *tap)) - zero_w for tap in places(w.shape[1:])) for o in range(w.shape[0])]
+    products = [zero_x * sum(w.at((o, *tap)) - zero_w for tap in positions(w.shape[1:])) for o in range(w.shape[0])]
 
     def value(index: tuple[int, ...], chip: Chip) -> int:
         b = bias.values[index[1]] if bias else 0

@@ -19,7 +19,7 @@ from integer_oracles.base import (
     make,
     nearest_int32,
     oracle,
-    saturated,
+    saturate,
 )
 from tpuconvert.schema.types import F32, I8, I16, I32, U16, U32, Scalar
 
@@ -58,7 +58,7 @@ def requant_int32(name: str, s: Sampler) -> Example:
     asked, out = s.out(SMALL if mode == 2 else (I32, I16, I8), I8)
     channels, tie = x.shape[1], s.number(0, 3) == 0
     if tie:
-        x = Tensor(x.dtype, x.shape, [saturated(value % 511 - 255, x.dtype) for value in x.values])
+        x = Tensor(x.dtype, x.shape, [saturate(value % 511 - 255, x.dtype) for value in x.values])
     if s.flag():
         pair = multiplier_and_shift(s, mode, tie)
         pairs = [pair] * channels
@@ -76,9 +76,9 @@ def requant_int32(name: str, s: Sampler) -> Example:
             v = product << shift if shift > 0 else ROUNDINGS[rounding](Fraction(product, 1 << -shift))
         else:
             v = v << shift if shift > 0 else v
-            v = saturated(half_up(Fraction(v * m, 1 << 31)), I32)
+            v = saturate(half_up(Fraction(v * m, 1 << 31)), I32)
             v = half_away(Fraction(v, 1 << -shift)) if shift < 0 else v
-        return saturated(v + offset_of(index[1]), out)
+        return saturate(v + offset_of(index[1]), out)
 
     op = make(name, mode=mode, round_mode=rounding, out_dtype=asked, **fields, **offset_fields)
     return example(op, [x], made(out, x.shape, value))
@@ -106,8 +106,8 @@ def requant_fp32_to_int(name: str, s: Sampler) -> Example:
         c = index[1]
         scaled = f32(f32(x.at(index)) * f32(scale_of(c)))
         if mode:
-            return saturated(nearest_int32(f32(scaled + f32(offset_of(c)))), out)
-        return saturated(nearest_int32(scaled) + offset_of(c), out)
+            return saturate(nearest_int32(f32(scaled + f32(offset_of(c)))), out)
+        return saturate(nearest_int32(scaled) + offset_of(c), out)
 
     op = make(name, mode=mode, out_dtype=asked, **scale_fields, **offset_fields)
     return example(op, [x], made(out, x.shape, value))
@@ -141,7 +141,7 @@ def softmax_int(name: str, s: Sampler) -> Example:
         for term in terms[1:]:
             total = f32(total + term)
         scaled = f32(f32(terms[c] / total) * f32(factor))
-        return saturated(nearest_int32(scaled) + zero, x.dtype)
+        return saturate(nearest_int32(scaled) + zero, x.dtype)
 
     op = make(name, table=tuple(table), scale=factor, zero_point=zero)
     return example(op, [x], made(x.dtype, shape, value))
@@ -152,13 +152,13 @@ def hw_avg(name: str, s: Sampler) -> Example:
     mode = s.number(0, 2)
     x = s.tensor(s.choice((I32, U32)), (*s.shape(2, 2), *s.shape(2, 2)))
     if s.flag():
-        x = Tensor(x.dtype, x.shape, [saturated(v % 2001 - 1000, x.dtype) for v in x.values])
+        x = Tensor(x.dtype, x.shape, [saturate(v % 2001 - 1000, x.dtype) for v in x.values])
     extents = Tensor(I32, (2,), list(s.numbers(1, 9, 2)))
     area = extents.values[0] * extents.values[1]
 
     def value(index: tuple[int, ...]) -> float:
         q = f32(f32(x.at(index)) / f32(area))
-        return q if mode == 0 else saturated((half_up if mode == 1 else half_away)(Fraction(q)), x.dtype)
+        return q if mode == 0 else saturate((half_up if mode == 1 else half_away)(Fraction(q)), x.dtype)
 
     parameters: dict[str, Any] = {"mode": mode}
     return example(make(name, **parameters), [x, extents], made(F32 if mode == 0 else x.dtype, x.shape, value))

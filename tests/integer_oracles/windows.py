@@ -20,7 +20,7 @@ from integer_oracles.base import (
     made,
     make,
     oracle,
-    saturated,
+    saturate,
 )
 from tpuconvert.schema.types import I8, I16, I32, U8
 
@@ -45,7 +45,7 @@ class Axis:
         return range(first, min(first + self.kernel, self.extent + self.after))
 
     def inside(self, window: int) -> list[int]:
-        return [place for place in self.padded(window) if 0 <= place < self.extent]
+        return [position for position in self.padded(window) if 0 <= position < self.extent]
 
 
 def axes(s: Sampler, count: int) -> list[Axis]:
@@ -83,7 +83,7 @@ def pool(name: str, s: Sampler) -> Example:
         if not is_average:
             return max(valid, default=x.dtype.min)
         divisor = len(down.padded(i)) * len(along.padded(j)) if counts_padding else len(valid)
-        return saturated(half_away(Fraction(sum(valid), divisor)), x.dtype) if valid else 0
+        return saturate(half_away(Fraction(sum(valid), divisor)), x.dtype) if valid else 0
 
     return example(op, [x], made(x.dtype, (*x.shape[:2], *counts), value))
 
@@ -107,24 +107,24 @@ def integer_pool(name: str, s: Sampler) -> Example:
         parameters |= {"quant_mode": 2, "scale": multiplier, "rshift": shift}
 
     def window(index: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
-        """Values and places inside the image, in row-major order."""
+        """Values and positions inside the image, in row-major order."""
         spans = [axis.inside(i) for axis, i in zip(spatial, index[2:], strict=True)]
-        return [(x.at((*index[:2], *place)), place) for place in itertools.product(*spans)]
+        return [(x.at((*index[:2], *position)), position) for position in itertools.product(*spans)]
 
     def average(index: tuple[int, ...]) -> int:
         valid = [value for value, _ in window(index)]
         if by_shift:
-            return saturated(half_up(Fraction(sum(valid) * multiplier, 1 << shift)), x.dtype)
-        return saturated(half_away(Fraction(sum(valid), len(valid))), x.dtype)
+            return saturate(half_up(Fraction(sum(valid) * multiplier, 1 << shift)), x.dtype)
+        return saturate(half_away(Fraction(sum(valid), len(valid))), x.dtype)
 
     def largest(index: tuple[int, ...]) -> int:
         return max(value for value, _ in window(index))
 
     def place_of_largest(index: tuple[int, ...]) -> int:
         top = largest(index)
-        place = next(place for value, place in window(index) if value == top)
+        position = next(position for value, position in window(index) if value == top)
         number = 0
-        for i, axis in zip(place, spatial, strict=True):
+        for i, axis in zip(position, spatial, strict=True):
             number = number * axis.extent + i
         return number
 
@@ -147,7 +147,7 @@ def reduce(name: str, s: Sampler) -> Example:
 
     def value(index: tuple[int, ...]) -> int:
         spans = [range(n) if k in reduced else (i,) for k, (n, i) in enumerate(zip(x.shape, index, strict=True))]
-        values = [x.at(place) for place in itertools.product(*spans)]
+        values = [x.at(position) for position in itertools.product(*spans)]
         exact = (
             half_away(Fraction(sum(values), len(values))),
             sum(values),
@@ -155,7 +155,7 @@ def reduce(name: str, s: Sampler) -> Example:
             min(values),
             math.prod(values),
         )
-        return saturated(exact[method], x.dtype)
+        return saturate(exact[method], x.dtype)
 
     whole = made(x.dtype, [1 if k in reduced else n for k, n in enumerate(x.shape)], value)
     shape = whole.shape if keep else tuple(n for k, n in enumerate(x.shape) if k not in reduced) or (1,)

@@ -1,10 +1,10 @@
 """Several products, sums, pools and moves in one graph: what reads what another kernel wrote."""
 
 from native_cases.draft import Draft, kind
-from native_cases.elementwise import last_rescale, scales_of, widened
+from native_cases.elementwise import last_rescale, scales_of, widen
 from native_cases.linear import exact_convolution_of, zero_point
 from native_cases.movement import channels, extract, moved, pad, permute, resize, split
-from native_cases.rescaling import followed, limited, requantized, table
+from native_cases.rescaling import add_limit, follow, requantize, table
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min
 from tpuconvert.schema.ops.concat import Concat
@@ -18,8 +18,8 @@ def convolution(draft: Draft, x: Value) -> Value:
     """A convolution of a value of the run, rescaled to bytes."""
     style = draft.pick("dense", "dense", "depthwise")
     sums = exact_convolution_of(draft, x, style, draft.small(40))
-    y = requantized(draft, sums, out=draft.pick(*BYTES))
-    return followed(draft, y, 1) if draft.chance(0.3) else y
+    y = requantize(draft, sums, out=draft.pick(*BYTES))
+    return follow(draft, y, 1) if draft.chance(0.3) else y
 
 
 def pooling(draft: Draft, x: Value) -> Value:
@@ -39,7 +39,7 @@ def residual(draft: Draft, x: Value, y: Value) -> Value:
     terms = []
     for value in (x, y):
         zero, whole = zero_point(draft, value.dtype), draft.number(1, 2**15 - 1)
-        terms.append(widened(draft, value, whole << 16, 15, -zero * whole))
+        terms.append(widen(draft, value, whole << 16, 15, -zero * whole))
     out = draft.pick(*BYTES)
     total = draft.add(Add(), *terms)
     return last_rescale(draft, total, [scales_of(draft, 1)[0] / 2**15], zero_point(draft, out), out, twice=False)
@@ -64,7 +64,7 @@ def step(draft: Draft, values: list[Value]) -> Value:
     if choice == 8:
         return table(draft, x)
     if choice == 9:
-        return limited(draft, x)
+        return add_limit(draft, x)
     move = draft.pick(permute, extract, pad, split, resize, channels)
     return move(draft, x)
 
@@ -77,7 +77,7 @@ def chains(draft: Draft) -> None:
     for _ in range(draft.number(2, 9)):
         y = step(draft, values)
         while y.dtype.bits != 8:
-            y = requantized(draft, y, out=draft.pick(*BYTES))
+            y = requantize(draft, y, out=draft.pick(*BYTES))
         size = 1
         for extent in y.type.static_shape:
             size *= extent

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from native_cases.draft import Draft, kind
-from native_cases.rescaling import followed, limited, requantized, some_shape, table
+from native_cases.rescaling import add_limit, follow, requantize, some_shape, table
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -50,7 +50,7 @@ def image(draft: Draft, dtype: DType, shape: tuple[int, ...]) -> Value:
 # Sums and products of two tensors
 
 
-def widened(draft: Draft, x: Value, multiplier: int, shift: int, offset: int) -> Value:
+def widen(draft: Draft, x: Value, multiplier: int, shift: int, offset: int) -> Value:
     op = RequantInt32(
         multiplier_val=multiplier, shift_val=shift, offset_val=offset, mode=RequantMode.TFLITE_LSHIFT, out_dtype=I32
     )
@@ -97,7 +97,7 @@ def sum_in_common_units(draft: Draft) -> None:
         whole = [round(scale / unit) for scale, unit in zip(own, units, strict=True)]
         x = image(draft, dtype, shape)
         if channels == 1:
-            terms.append(widened(draft, x, whole[0] << 16, 15, -zero * whole[0]))
+            terms.append(widen(draft, x, whole[0] << 16, 15, -zero * whole[0]))
             continue
         op = RequantInt32(
             is_mul_shift_pc=True,
@@ -116,7 +116,7 @@ def sum_in_common_units(draft: Draft) -> None:
     result = max(max(own) for own in scales) * draft.pick(1.0, 2.0, 1.3)
     factors = [unit / result for unit in units]
     y = last_rescale(draft, total, factors, draft.pick(0, out.min, out.max, 7), out, twice=False)
-    followed(draft, y, 1)
+    follow(draft, y, 1)
 
 
 @kind(700)
@@ -132,12 +132,12 @@ def sum_as_tflite(draft: Draft) -> None:
         x = image(draft, dtype, shape)
         if draft.chance(0.1):
             x = draft.add(Active(ActiveType.ACTIVE_RELU), x)
-        wide = widened(draft, x, 1 << 30, 21, -(zero << 20))
-        terms.append(widened(draft, wide, *multiplier_shift(scale / twice_the_larger), 0))
+        wide = widen(draft, x, 1 << 30, 21, -(zero << 20))
+        terms.append(widen(draft, wide, *multiplier_shift(scale / twice_the_larger), 0))
     total = draft.add(draft.pick(Add(), Sub()), *terms)
     result = max(scales) * draft.pick(1.0, 2.0, 0.7)
     zero = draft.pick(0, dtype.min, dtype.max, 7)
-    followed(draft, last_rescale(draft, total, [twice_the_larger / 2**20 / result], zero, dtype, twice=True), 1)
+    follow(draft, last_rescale(draft, total, [twice_the_larger / 2**20 / result], zero, dtype, twice=True), 1)
 
 
 @kind(600)
@@ -151,11 +151,11 @@ def product_of_two(draft: Draft) -> None:
         unsigned = a.dtype is U8 and b.dtype is U8
         total = draft.add(Mul(out_dtype=U16 if unsigned else I16), a, b)
     else:
-        wide = [widened(draft, x, 1 << 30, 1, -draft.pick(0, x.dtype.min, x.dtype.max, 5)) for x in (a, b)]
+        wide = [widen(draft, x, 1 << 30, 1, -draft.pick(0, x.dtype.min, x.dtype.max, 5)) for x in (a, b)]
         total = draft.add(Mul(out_dtype=I32), *wide)
     out = draft.pick(*BYTES)
     zero = draft.pick(0, out.min, out.max)
-    followed(draft, last_rescale(draft, total, [scale], zero, out, twice=draft.chance(0.4)), 1)
+    follow(draft, last_rescale(draft, total, [scale], zero, out, twice=draft.chance(0.4)), 1)
 
 
 @kind(500)
@@ -168,7 +168,7 @@ def sums_of_every_type(draft: Draft) -> None:
     kinds = [Add, Sub, Mul, Max, Min] if dtype.bits < 32 else [Add, Sub, Max, Min]
     y = draft.add(draft.pick(*kinds)(), a, b)
     if draft.chance(0.4):
-        requantized(draft, y)
+        requantize(draft, y)
 
 
 @kind(700)
@@ -185,7 +185,7 @@ def shift_arithmetic(draft: Draft) -> None:
             terms.append(draft.add(MulsShift(scalar=scale, shift=draft.number(0, 12), out_dtype=I16), x))
         kind_of_sum = draft.pick(AddShift, SubShift)
         out = draft.pick(*BYTES) if kind_of_sum is AddShift else I8
-        followed(draft, draft.add(kind_of_sum(shift=bits, out_dtype=out), *terms), 1)
+        follow(draft, draft.add(kind_of_sum(shift=bits, out_dtype=out), *terms), 1)
     elif draft.chance(0.4):
         a, b = (image(draft, draft.pick(*BYTES), shape) for _ in range(2))
         unsigned = a.dtype is U8 and b.dtype is U8
@@ -217,7 +217,7 @@ def arithmetic_shifts(draft: Draft) -> None:
     outs = (I8, I16, I32) if dtype.is_signed else (U8, U16)
     shift = draft.pick(draft.number(-64, 31), draft.number(-20, -1), draft.number(-20, -1), -15, -18, -31, -32, -33, 0)
     mode = draft.pick(*(mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN))
-    followed(draft, draft.add(ArithmeticShift(shift, mode, draft.pick(*outs)), x), 1)
+    follow(draft, draft.add(ArithmeticShift(shift, mode, draft.pick(*outs)), x), 1)
 
 
 @kind(300)
@@ -263,7 +263,7 @@ def pool(draft: Draft) -> None:
         is_ave_count_zero_pad=draft.chance(0.5),
         ensure_pool_image=draft.chance(0.3),
     )
-    followed(draft, draft.add(op, image(draft, draft.pick(*BYTES), shape)), 1)
+    follow(draft, draft.add(op, image(draft, draft.pick(*BYTES), shape)), 1)
 
 
 @kind(600)
@@ -318,7 +318,7 @@ def tables(draft: Draft) -> None:
     """Tables in a row, with limits between them."""
     x = image(draft, draft.pick(*BYTES), image_shape(draft))
     for _ in range(draft.number(1, 4)):
-        x = table(draft, x) if draft.chance(0.6) else limited(draft, x)
+        x = table(draft, x) if draft.chance(0.6) else add_limit(draft, x)
 
 
 @kind(300)

@@ -34,7 +34,7 @@ def normal(draft: Draft, *shape: int, scale: float = 1.0) -> Array:
     return (draft.rng.standard_normal(shape) * scale).astype(np.float32)
 
 
-def limited(draft: Draft, x: Value) -> Value:
+def add_limit(draft: Draft, x: Value) -> Value:
     """Common epilogues of linear operators."""
     choice = draft.number(0, 3)
     if choice == 0:
@@ -76,7 +76,7 @@ def float_products(draft: Draft) -> None:
         b = (*batch, *((n, k) if right else (k, n)))
         operands = [draft.input(F32, shape, normal(draft, *shape)) for shape in (a, b)]
         y = draft.add(BatchMatmul(left_transpose=left, right_transpose=right), *operands)
-    limited(draft, y)
+    add_limit(draft, y)
 
 
 @kind(500)

@@ -19,7 +19,7 @@ EXTREMES = (2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2*
 FLOATS = (0.0, -0.0, -1.0, 1e-30, 1e30, math.inf, -math.inf, math.nan, 0.5, 3.0)
 
 
-def mutated(value: Any, rng: np.random.Generator, *, extremes: bool) -> Any:
+def mutate(value: Any, rng: np.random.Generator, *, extremes: bool) -> Any:
     """Another value of the same form, mostly near it."""
 
     def pick(options):
@@ -37,7 +37,7 @@ def mutated(value: Any, rng: np.random.Generator, *, extremes: bool) -> Any:
     if isinstance(value, Scalar):
         with contextlib.suppress(ValueError):
             dtype = pick([*DType]) if rng.random() < 0.3 else value.dtype
-            return Scalar(dtype, mutated(value.value, rng, extremes=extremes))
+            return Scalar(dtype, mutate(value.value, rng, extremes=extremes))
         return value
     if isinstance(value, (tuple, list)):
         items = list(value)
@@ -50,7 +50,7 @@ def mutated(value: Any, rng: np.random.Generator, *, extremes: bool) -> Any:
             items = []
         elif items:
             place = int(rng.integers(len(items)))
-            items[place] = mutated(items[place], rng, extremes=extremes)
+            items[place] = mutate(items[place], rng, extremes=extremes)
         return type(value)(items)
     return value
 
@@ -61,7 +61,7 @@ def mutated_op(op: Op, rng: np.random.Generator, *, extremes: bool) -> tuple[Op,
     if not names:
         return op, True
     name = names[int(rng.integers(len(names)))]
-    value = mutated(getattr(op, name), rng, extremes=extremes)
+    value = mutate(getattr(op, name), rng, extremes=extremes)
     try:
         return dataclasses.replace(op, **{name: value}), True
     except (ValueError, TypeError, OverflowError):
@@ -96,7 +96,7 @@ def rebuilt(case: NativeCase, rng: np.random.Generator) -> Graph:
 
 
 @contextlib.contextmanager
-def forged(case: NativeCase, rng: np.random.Generator) -> Iterator[Graph]:
+def forge(case: NativeCase, rng: np.random.Generator) -> Iterator[Graph]:
     """Yield the graph with an unchecked change of one attribute or shape, and undo the change."""
     nodes = [node for node in case.graph.nodes if dataclasses.fields(node.op)]
     if nodes and rng.random() < 0.6:
@@ -111,7 +111,7 @@ def forged(case: NativeCase, rng: np.random.Generator) -> Iterator[Graph]:
     values = [value for value in case.graph.values if value.producer is not None]
     value = values[int(rng.integers(len(values)))]
     type_ = value.type
-    shape = mutated(type_.shape, rng, extremes=False)
+    shape = mutate(type_.shape, rng, extremes=False)
     if any(isinstance(extent, int) and extent < 0 for extent in shape):
         shape = tuple(abs(extent) for extent in shape)
     dtype = type_.dtype if rng.random() < 0.7 else [*DType][int(rng.integers(len(DType)))]

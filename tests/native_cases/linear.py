@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from native_cases.draft import Draft, kind
-from native_cases.rescaling import followed, requantized
+from native_cases.rescaling import follow, requantize
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
@@ -187,7 +187,7 @@ def after_sums(draft: Draft, sums: Value, *, per_channel: bool | None = None) ->
     """Nothing, a rescale, or a rescale and more; now and then the sums themselves leave as well."""
     if draft.chance(0.08):
         return
-    y = followed(draft, requantized(draft, sums, per_channel=per_channel))
+    y = follow(draft, requantize(draft, sums, per_channel=per_channel))
     if draft.chance(0.04):
         draft.graph.output(sums)
         draft.graph.output(y)
@@ -341,7 +341,7 @@ def calculation_mode(draft: Draft, made: Window | None, mode: QCalMode, *, trans
             draft.declines()
     if made is None and mode is QCalMode.HighPrecisionAsymmetric:
         draft.declines()
-    followed(draft, draft.add(op, *operands))
+    follow(draft, draft.add(op, *operands))
 
 
 @kind(1000)

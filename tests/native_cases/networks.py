@@ -33,7 +33,7 @@ def conv(
     return g.add(op, x, g.constant(w.astype(np.float32)), b)
 
 
-def activated(draft: Draft, g: Graph, x: Value) -> Value:
+def activate(draft: Draft, g: Graph, x: Value) -> Value:
     return g.add(Active(draft.pick(*ACTIVATIONS)), x)
 
 
@@ -41,13 +41,13 @@ def block(draft: Draft, g: Graph, x: Value) -> Value:
     """One step of a network."""
     choice, channels = draft.number(0, 6), x.type.static_shape[1]
     if choice <= 1:
-        y = activated(draft, g, conv(draft, g, x, channels, draft.pick(1, 3)))
+        y = activate(draft, g, conv(draft, g, x, channels, draft.pick(1, 3)))
         return g.add(draft.pick(Add(), Add(), Sub(), Mul()), conv(draft, g, y, channels, 3), x)
     if choice == 2:
-        y = activated(draft, g, conv(draft, g, x, channels, 3, depthwise=True))
+        y = activate(draft, g, conv(draft, g, x, channels, 3, depthwise=True))
         return conv(draft, g, y, draft.small(20), 1)
     if choice == 3:
-        parts = [activated(draft, g, conv(draft, g, x, draft.small(9), 1)) for _ in range(2)]
+        parts = [activate(draft, g, conv(draft, g, x, draft.small(9), 1)) for _ in range(2)]
         return g.add(Concat(axis=1), *parts, x)
     if choice == 4:
         kind_of_pool = draft.pick(PoolType.MAX, PoolType.AVE)
@@ -57,14 +57,14 @@ def block(draft: Draft, g: Graph, x: Value) -> Value:
         gate = g.add(Pool(stride_h=1, stride_w=1, is_global_pooling=True, pooling_type=PoolType.AVE), x)
         return g.add(Mul(), x, g.add(Active(ActiveType.ACTIVE_SIGMOID), conv(draft, g, gate, channels, 1)))
     if x.type.static_shape[2] < 8:
-        return g.add(Max(), g.add(Upsample(2), x), g.add(Upsample(2), activated(draft, g, x)))
-    return activated(draft, g, conv(draft, g, x, draft.small(20), 3, stride=2))
+        return g.add(Max(), g.add(Upsample(2), x), g.add(Upsample(2), activate(draft, g, x)))
+    return activate(draft, g, conv(draft, g, x, draft.small(20), 3, stride=2))
 
 
 def float_network(draft: Draft) -> Graph:
     g = Graph("net", "net.onnx")
     x = g.input("x", TensorType(F32, (1, draft.number(1, 8), draft.number(4, 9), draft.number(4, 9))))
-    x = activated(draft, g, conv(draft, g, x, draft.number(3, 17), 3))
+    x = activate(draft, g, conv(draft, g, x, draft.number(3, 17), 3))
     for _ in range(draft.number(1, 4)):
         x = block(draft, g, x)
     if draft.chance(0.5):

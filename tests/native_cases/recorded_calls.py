@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from native_cases.draft import make
-from native_cases.hostile import mutated
+from native_cases.hostile import mutate
 from tpuconvert.runtime.native import builder as builder_module
 from tpuconvert.runtime.native.arena import footprint
 from tpuconvert.runtime.native.loader import available_isas, native
@@ -105,7 +105,7 @@ def made(value: Any, module: Any, target: tuple | None, rng: np.random.Generator
         return ["", "scalar", "nonsense", value * 2, "avx2"][int(rng.integers(5))]
     if value is None:
         return None
-    return mutated(value, rng, extremes=True) if rng.random() < 0.95 else None
+    return mutate(value, rng, extremes=True) if rng.random() < 0.95 else None
 
 
 def changed_array(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -126,7 +126,7 @@ def changed_array(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return array[:0]
 
 
-def recorded(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Call], list[tuple[str, int]]]:
+def record(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Call], list[tuple[str, int]]]:
     """The steps of a case, and its buffers; every seed takes another instruction set."""
     case, recorder = make(kind, seed), Recorder()
     sizes: list[tuple[str, int]] = []

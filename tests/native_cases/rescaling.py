@@ -47,7 +47,7 @@ def offsets(draft: Draft, out: DType) -> int:
     return draft.pick(0, 0, 1, -1, out.min, out.max, 128, -128, inside, 1 << 20, I32.min, I32.max)
 
 
-def requantized(draft: Draft, x: Value, *, out: DType | None = None, per_channel: bool | None = None) -> Value:
+def requantize(draft: Draft, x: Value, *, out: DType | None = None, per_channel: bool | None = None) -> Value:
     """requant_int32 with random parameters that suit the values of x."""
     mode = draft.pick(*RequantMode)
     if out is None:
@@ -82,7 +82,7 @@ def requantized(draft: Draft, x: Value, *, out: DType | None = None, per_channel
     return draft.add(op, x)
 
 
-def limited(draft: Draft, x: Value) -> Value:
+def add_limit(draft: Draft, x: Value) -> Value:
     """A clamp inside the type."""
     low, high = sorted(draft.number(x.dtype.min, x.dtype.max) for _ in range(2))
     if draft.chance(0.2):
@@ -97,7 +97,7 @@ def table(draft: Draft, x: Value) -> Value:
     return draft.add(Lut(), x, draft.constant(entries.reshape(shape)))
 
 
-def followed(draft: Draft, x: Value, most: int = 2) -> Value:
+def follow(draft: Draft, x: Value, most: int = 2) -> Value:
     """Up to ``most`` operators that may join a product's step."""
     for _ in range(draft.number(0, most)):
         choice = draft.number(0, 4)
@@ -106,7 +106,7 @@ def followed(draft: Draft, x: Value, most: int = 2) -> Value:
         if choice == 0:
             x = draft.add(Active(ActiveType.ACTIVE_RELU), x)
         elif choice == 1:
-            x = limited(draft, x)
+            x = add_limit(draft, x)
         elif choice == 2:
             x = draft.add(Cast(draft.pick(I8, U8, I16, U16)), x)
         elif x.dtype.bits == 8:
@@ -118,7 +118,7 @@ def followed(draft: Draft, x: Value, most: int = 2) -> Value:
 def requant_alone(draft: Draft) -> None:
     """requant_int32 of a graph input of every type that it takes."""
     x = draft.input(draft.pick(I32, I32, I16, U16, I8, U8), some_shape(draft))
-    followed(draft, requantized(draft, x))
+    follow(draft, requantize(draft, x))
 
 
 @kind(400)
@@ -145,7 +145,7 @@ def quantize_and_back(draft: Draft) -> None:
     draft.declines(out is I32)  # no chip has it
     y = draft.add(op, x)
     if draft.chance(0.5):
-        y = followed(draft, y, 1)
+        y = follow(draft, y, 1)
         back = DequantIntToFp32(
             is_scale_pc=is_pc,
             scale_val=scales[0],

@@ -3,7 +3,7 @@
 from native_cases.draft import Draft, kind
 from native_cases.elementwise import BYTES, image
 from native_cases.linear import exact_convolution, exact_convolution_of
-from native_cases.rescaling import followed, requantized
+from native_cases.rescaling import follow, requantize
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.ops.cast import Cast
@@ -34,7 +34,7 @@ def in_units(draft: Draft, x: Value, *, per_channel: bool) -> Value:
 
 
 def bytes_of_convolution(draft: Draft, sums: Value) -> Value:
-    y = followed(draft, requantized(draft, sums, out=I8), draft.pick(0, 0, 1))
+    y = follow(draft, requantize(draft, sums, out=I8), draft.pick(0, 0, 1))
     return y if y.dtype.bits == 8 else draft.add(Cast(I8), y)
 
 

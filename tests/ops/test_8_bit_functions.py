@@ -23,15 +23,15 @@ from integer_oracles.base import (
     half_up,
     make,
     rrs,
-    saturated,
-    wrapped,
+    saturate,
+    wrap,
 )
 from integer_oracles.element_wise import (
     ARITHMETIC,
     COMPARISONS,
     INTEGER_FUNCTIONS,
     LOGIC,
-    activated,
+    activate,
     converted,
 )
 
@@ -64,7 +64,7 @@ def activations(name: str, x: DType, every: bool) -> Iterator[Use]:
 
 
 def activation(kind: ActiveType, slope: float, out: DType, v: int) -> int:
-    return activated(kind, v, slope, out)
+    return activate(kind, v, slope, out)
 
 
 def casts(name: str, x: DType, every: bool) -> Iterator[Use]:
@@ -89,7 +89,7 @@ def with_number(name: str, x: DType, every: bool) -> Iterator[Use]:
             for out in (x,) if what in ("max", "min") else SMALL:
                 given = {} if what in ("max", "min") else {"out_dtype": out}
                 op = make(name, scalar=Scalar(second, number), **given)
-                yield op, out, lambda v, n=number, out=out: saturated(function(v, n), out)  # type: ignore[misc]  # defaults of a lambda
+                yield op, out, lambda v, n=number, out=out: saturate(function(v, n), out)  # type: ignore[misc]  # defaults of a lambda
 
 
 def with_number_and_shift(name: str, x: DType, every: bool) -> Iterator[Use]:
@@ -102,7 +102,7 @@ def with_number_and_shift(name: str, x: DType, every: bool) -> Iterator[Use]:
                     yield (
                         op,
                         out,
-                        lambda v, n=number, shift=shift, out=out: saturated(rrs(function(v, n), shift), out),  # type: ignore[misc]  # defaults of a lambda
+                        lambda v, n=number, shift=shift, out=out: saturate(rrs(function(v, n), shift), out),  # type: ignore[misc]  # defaults of a lambda
                     )
 
 
@@ -127,8 +127,8 @@ def shifts(name: str, x: DType, every: bool) -> Iterator[Use]:
 
                 def value(v: int, amount: int = amount, rounding: Any = rounding, out: DType = out) -> int:
                     if amount <= 0:
-                        return saturated(rounding(Fraction(v, 1 << -amount)), out)
-                    return wrapped(v << amount, out) if is_logical else saturated(v << amount, out)
+                        return saturate(rounding(Fraction(v, 1 << -amount)), out)
+                    return wrap(v << amount, out) if is_logical else saturate(v << amount, out)
 
                 yield op, out, value
 
@@ -141,8 +141,8 @@ def requantizations(name: str, x: DType, every: bool) -> Iterator[Use]:
                     op = make(name, mode=0, multiplier_val=multiplier, shift_val=shift, offset_val=zero, out_dtype=out)
 
                     def value(v: int, m: int = multiplier, s: int = shift, zero: int = zero, out: DType = out) -> int:
-                        high = saturated(half_up(Fraction(v * m * (1 << max(s, 0)), 1 << 31)), I32)
-                        return saturated(half_away(Fraction(high, 1 << max(-s, 0))) + zero, out)
+                        high = saturate(half_up(Fraction(v * m * (1 << max(s, 0)), 1 << 31)), I32)
+                        return saturate(half_away(Fraction(high, 1 << max(-s, 0))) + zero, out)
 
                     yield op, out, value
 
@@ -206,7 +206,7 @@ def test_all_values_with_every_parameter(name: str, dtype: DType) -> None:
 def test_lut_reads_every_entry() -> None:
     for dtype in BYTES:
         for out in BYTES:
-            table = [wrapped(n * 37 + 11, out) for n in range(256)]
+            table = [wrap(n * 37 + 11, out) for n in range(256)]
             values = list(range(dtype.min, dtype.max + 1))
             x, expected = Tensor(dtype, (256,), values), Tensor(out, (256,), [table[v % 256] for v in values])
             assert example(make("lut"), [x, Tensor(out, (256,), table)], expected).check()
@@ -238,4 +238,4 @@ def test_all_pairs(name: str, first: DType, second: DType) -> None:
             continue
         for shift in (0, 1, 6, 9) if name.endswith("shift") else (0,):
             op = make(name, out_dtype=out, **({"shift": shift} if name.endswith("shift") else {}))
-            assert example(op, [a, b], Tensor(out, a.shape, [saturated(rrs(v, shift), out) for v in exact])).check()
+            assert example(op, [a, b], Tensor(out, a.shape, [saturate(rrs(v, shift), out) for v in exact])).check()

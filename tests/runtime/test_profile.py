@@ -17,7 +17,7 @@ def two_nodes() -> Graph:
     return graph
 
 
-def profiled() -> list[StepProfile]:
+def profile_steps() -> list[StepProfile]:
     session = Session(two_nodes(), backend="reference")
     return profile_reference(
         lambda feeds, observe: session.run(feeds, observe=observe), {"x": np.ones((2, 3), np.float32)}
@@ -25,9 +25,9 @@ def profiled() -> list[StepProfile]:
 
 
 def test_every_node_once_in_running_order() -> None:
-    steps = profiled()
+    steps = profile_steps()
     assert [(step.name, step.nodes) for step in steps] == [("first", ("first",)), ("second", ("second",))]
 
 
 def test_they_are_reference_steps_with_a_time() -> None:
-    assert all(step.is_reference and step.kind == REFERENCE and step.seconds > 0 for step in profiled())
+    assert all(step.is_reference and step.kind == REFERENCE and step.seconds > 0 for step in profile_steps())

@@ -165,7 +165,7 @@ def read_root(buffer: bytes, **options: Any) -> Any:
     return read(memoryview(buffer), SCHEMA, "Root", b"TEST", ROWS, **options)
 
 
-def patched(buffer: bytes, position: int, layout: str, value: int) -> bytes:
+def patch_bytes(buffer: bytes, position: int, layout: str, value: int) -> bytes:
     copy = bytearray(buffer)
     struct.pack_into(layout, copy, position, value)
     return bytes(copy)
@@ -190,7 +190,7 @@ def test_reads_every_kind_of_field() -> None:
     expected = Root("net", 5, tensors, ("a", "ünï", ""), Pool((3, 2, 1)), child)
     assert read_root(build(depth=2)) == expected
     assert read_root(build(tag=1)) == expected._replace(option=Conv(9), child=None)
-    unknown = patched(build(), field_position(build(), 6), "<B", 9)
+    unknown = patch_bytes(build(), field_position(build(), 6), "<B", 9)
     assert read_root(unknown, allow_unknown_union_tags=True) == expected._replace(option=None, child=None)
 
 
@@ -236,7 +236,7 @@ def test_reports_path_of_nested_error() -> None:
     vtable = table - struct.unpack_from("<i", buffer, table)[0]
     shape = table + struct.unpack_from("<H", buffer, vtable + 4)[0]
     with pytest.raises(FlatBufferError) as caught:
-        check(patched(buffer, shape, "<I", 0x7FFFFFF0))
+        check(patch_bytes(buffer, shape, "<I", 0x7FFFFFF0))
     assert caught.value.path == "tensors[1].shape"
     assert "leaves the file" in caught.value.reason
 
@@ -247,7 +247,7 @@ def test_huge_vector_lengths_are_refused_by_bounds() -> None:
         position = field_position(buffer, slot)
         vector = position + struct.unpack_from("<I", buffer, position)[0]
         with pytest.raises(FlatBufferError, match="leave the file"):
-            check(patched(buffer, vector, "<I", 0xFFFFFFFF))
+            check(patch_bytes(buffer, vector, "<I", 0xFFFFFFFF))
 
 
 def test_required_field() -> None:
@@ -257,19 +257,19 @@ def test_required_field() -> None:
 
 def test_unknown_union_tags() -> None:
     buffer = build(tag=1)
-    later = patched(buffer, field_position(buffer, 6), "<B", 9)
+    later = patch_bytes(buffer, field_position(buffer, 6), "<B", 9)
     with pytest.raises(FlatBufferError, match=r"option: tag 9 of the union Option"):
         check(later)
     check(later, allow_unknown_union_tags=True)
     with pytest.raises(FlatBufferError, match="option: tag 0"):
-        check(patched(buffer, field_position(buffer, 6), "<B", 0))
+        check(patch_bytes(buffer, field_position(buffer, 6), "<B", 0))
 
 
 def test_alignment() -> None:
     shifted = build()
     root = struct.unpack_from("<I", shifted)[0]
     with pytest.raises(FlatBufferError, match="not aligned"):
-        check(patched(shifted[:8] + b"\0" * 2 + shifted[8:], 0, "<I", root + 2))
+        check(patch_bytes(shifted[:8] + b"\0" * 2 + shifted[8:], 0, "<I", root + 2))
 
 
 def test_strings_must_end_and_may_have_to_be_utf8() -> None:
@@ -277,8 +277,8 @@ def test_strings_must_end_and_may_have_to_be_utf8() -> None:
     position = field_position(buffer, 1)
     string = position + struct.unpack_from("<I", buffer, position)[0]
     with pytest.raises(FlatBufferError, match=r"name: string at byte .* zero byte"):
-        check(patched(buffer, string + 4 + 3, "<B", 65))
-    latin = patched(buffer, string + 4, "<B", 0xFF)
+        check(patch_bytes(buffer, string + 4 + 3, "<B", 65))
+    latin = patch_bytes(buffer, string + 4, "<B", 0xFF)
     check(latin)
     with pytest.raises(FlatBufferError, match=r"name: string at byte .* is not UTF-8"):
         read_root(latin)
@@ -317,7 +317,7 @@ def test_cycles_end() -> None:
     position = field_position(buffer, 8)
     # Offsets are unsigned, so only a wrap of 32 bits could lead back; that leaves the file.
     with pytest.raises(FlatBufferError, match="child: offset"):
-        check(patched(buffer, position, "<I", (root - position) % 2**32))
+        check(patch_bytes(buffer, position, "<I", (root - position) % 2**32))
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -32,7 +32,7 @@ def content(tmp_path: Path) -> bytes:
     return data
 
 
-def mapped(path: Path) -> Array:
+def map_array(path: Path) -> Array:
     with path.open("rb") as file:
         return np.frombuffer(map_file(file.fileno(), path), np.uint8)
 
@@ -52,10 +52,10 @@ def test_constants_of_a_large_file_are_written_as_those_in_memory(
 ) -> None:
     write_model(tmp_path / "memory.tpum", model_of(np.frombuffer(content, np.uint8)))
     wanted = (tmp_path / "memory.tpum").read_bytes()
-    write_model(tmp_path / "small.tpum", model_of(mapped(tmp_path / "source.bin")))
+    write_model(tmp_path / "small.tpum", model_of(map_array(tmp_path / "source.bin")))
     assert (tmp_path / "small.tpum").read_bytes() == wanted
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
-    data, reads, read = mapped(tmp_path / "source.bin"), [], MappedFile.read_into
+    data, reads, read = map_array(tmp_path / "source.bin"), [], MappedFile.read_into
 
     def counted(self: MappedFile, start: int, part: memoryview) -> None:
         reads.append((start, len(part)))
@@ -74,26 +74,26 @@ def test_constants_of_a_large_file_are_written_as_those_in_memory(
 
 def test_finds_offset_of_view(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert file_place(np.frombuffer(content, np.uint8)) is None
-    assert file_place(mapped(tmp_path / "source.bin")) is None, "a small file"
+    assert file_place(map_array(tmp_path / "source.bin")) is None, "a small file"
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
-    data = mapped(tmp_path / "source.bin")
+    data = map_array(tmp_path / "source.bin")
     for view in (data[100:], data.data[100:], data[100:500].view(np.float32).reshape(10, 10)):
-        place = file_place(view)
-        assert place is not None and place[1] == 100
+        location = file_place(view)
+        assert location is not None and location[1] == 100
 
 
 @needs_preadv
 def test_reports_file_truncated_while_read(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
-    place = file_place(mapped(tmp_path / "source.bin"))
-    assert place is not None
+    location = file_place(map_array(tmp_path / "source.bin"))
+    assert location is not None
     os.truncate(tmp_path / "source.bin", 2 * CHUNK)
     part = aligned_buffer(CHUNK)
-    place[0].read_into(CHUNK, part)
+    location[0].read_into(CHUNK, part)
     assert part == content[CHUNK : 2 * CHUNK]
-    assert place[0].is_at(tmp_path / "source.bin") and not place[0].is_at(tmp_path / "absent.bin")
+    assert location[0].is_at(tmp_path / "source.bin") and not location[0].is_at(tmp_path / "absent.bin")
     with pytest.raises(UsageError, match=r"source\.bin: it was truncated"):
-        place[0].read_into(CHUNK + 1, part)
+        location[0].read_into(CHUNK + 1, part)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
@@ -101,27 +101,29 @@ def test_no_file_stays_open(tmp_path: Path, content: bytes, monkeypatch: pytest.
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
     assert content
 
-    def opened() -> int:
+    def count_open_files() -> int:
         gc.collect()
         named = (os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink())
         return sum(name == str(tmp_path / "source.bin") for name in named)
 
-    data = mapped(tmp_path / "source.bin")
-    assert opened() == 2  # one of the mapping itself
+    data = map_array(tmp_path / "source.bin")
+    assert count_open_files() == 2  # one of the mapping itself
     del data
-    assert opened() == 0
+    assert count_open_files() == 0
     with (tmp_path / "source.bin").open("wb") as file, pytest.raises(ValueError, match="empty"):
         MappedFile(file.fileno(), "source.bin")
-    assert opened() == 0
+    assert count_open_files() == 0
 
 
 ORDERS = {
-    "as it lies": lambda places: places,
-    "backwards": lambda places: places[::-1],
-    "overlapping": lambda places: [(max(0, start - 700), min(size + 900, SIZE - start)) for start, size in places],
-    "with gaps": lambda places: places[::3],
-    "the end": lambda places: places[-1:],
-    "not at all": lambda places: [],
+    "as it lies": lambda locations: locations,
+    "backwards": lambda locations: locations[::-1],
+    "overlapping": lambda locations: [
+        (max(0, start - 700), min(size + 900, SIZE - start)) for start, size in locations
+    ],
+    "with gaps": lambda locations: locations[::3],
+    "the end": lambda locations: locations[-1:],
+    "not at all": lambda locations: [],
 }
 
 
@@ -132,9 +134,9 @@ def test_the_digest_is_that_of_the_whole_file(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, order: str, step: int
 ) -> None:
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
-    place = file_place(mapped(tmp_path / "source.bin"))
-    assert place is not None
-    file, buffer = place[0], aligned_buffer(2 * CHUNK)
+    location = file_place(map_array(tmp_path / "source.bin"))
+    assert location is not None
+    file, buffer = location[0], aligned_buffer(2 * CHUNK)
     file.read_into(0, buffer[:5000])  # before the digest is requested
     digest = file.digest_while_reading()
     for start, size in ORDERS[order]([(start, min(step, SIZE - start)) for start in range(0, SIZE, step)]):
@@ -147,9 +149,9 @@ def test_the_digest_is_that_of_the_whole_file(
 @needs_preadv
 def test_reads_ordered_parts_once(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
-    place = file_place(mapped(tmp_path / "source.bin"))
-    assert place is not None
-    digest = place[0].digest_while_reading()
+    location = file_place(map_array(tmp_path / "source.bin"))
+    assert location is not None
+    digest = location[0].digest_while_reading()
     buffer, reads, preadv = aligned_buffer(CHUNK), [], os.preadv
 
     def counted(descriptor: int, parts: list[memoryview], start: int) -> int:
@@ -158,6 +160,6 @@ def test_reads_ordered_parts_once(tmp_path: Path, content: bytes, monkeypatch: p
 
     monkeypatch.setattr(os, "preadv", counted)
     for start in range(1000, SIZE, CHUNK + 1000):  # with what stands between the constants
-        place[0].read_into(start, buffer[: SIZE - start])
+        location[0].read_into(start, buffer[: SIZE - start])
     assert digest() == xxhash.xxh3_128(content).hexdigest()
     assert sum(reads) == SIZE

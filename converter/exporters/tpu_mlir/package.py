@@ -63,7 +63,7 @@ def write_package(
     tensors = [lowering.tensor(value) for value in values]
     (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
     np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **module.weights(tensors))
-    expected = _expected(lowering.graph, values, samples)
+    expected = _expected_results(lowering.graph, values, samples)
     np.savez(folder / "expected.npz", allow_pickle=False, **expected)
     np.savez(folder / "inputs.npz", allow_pickle=False, **_device_inputs(lowering, samples))
     manifest = {
@@ -103,7 +103,7 @@ def write_package(
     return manifest
 
 
-def _expected(graph: Graph, values: Sequence[Value], samples: Sequence[Feed]) -> dict[str, Array]:
+def _expected_results(graph: Graph, values: Sequence[Value], samples: Sequence[Feed]) -> dict[str, Array]:
     """Compute the returned values for all samples: one array per name, samples along a new first axis."""
     wanted = {value.name for value in values}
     arrays: dict[str, list[Array]] = {name: [] for name in wanted}

@@ -44,22 +44,22 @@ def lstm(
     present: list[Any] = [None, *w, *r, *(p if peephole else [None] * 3), *b]
     present += [wp, bp] if projection else [None, None]
     if coupled:
-        for place in (1, 5, 9, 12):
-            present[place] = None
+        for position in (1, 5, 9, 12):
+            present[position] = None
     shape = (TIME, BATCH, SIZE) if time_major else (BATCH, TIME, SIZE)
     tensors = [T("x", shape)]
-    places = [0]
+    positions = [0]
     for array in present[1:]:
-        places.append(-1 if array is None else len(tensors))
+        positions.append(-1 if array is None else len(tensors))
         if array is not None:
             tensors.append(T(f"c{len(tensors)}", data=array))
     tensors += [T("h", (BATCH, out), variable=True), T("c", (BATCH, UNITS), variable=True)]
-    places += [len(tensors) - 2, len(tensors) - 1, -1, -1, -1, -1]
+    positions += [len(tensors) - 2, len(tensors) - 1, -1, -1, -1, -1]
     result = (TIME, BATCH, out) if time_major else (BATCH, TIME, out)
     tensors.append(T("y", result))
     options = {"fused_activation_function": 4, "cell_clip": clip, "time_major": time_major}
     operator = O(
-        "UNIDIRECTIONAL_SEQUENCE_LSTM", places, [len(tensors) - 1], "UnidirectionalSequenceLSTMOptions", options
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", positions, [len(tensors) - 1], "UnidirectionalSequenceLSTMOptions", options
     )
 
     h, c = np.zeros((BATCH, out)), np.zeros((BATCH, UNITS))
@@ -109,11 +109,11 @@ def test_bidirectional_rnn(tmp_path: Path, merged: bool) -> None:
     tensors = [T("x", (1, 3, 1)), one, one, zero, state, ten, one, zero, state]
     results = [T("y", (1, 3, 2))] if merged else [T("f", (1, 3, 1)), T("b", (1, 3, 1))]
     named = [T(**{**tensor.__dict__, "name": tensor.name or f"c{i}"}) for i, tensor in enumerate([*tensors, *results])]
-    places = list(range(9, 9 + len(results)))
+    positions = list(range(9, 9 + len(results)))
     operator = O(
-        "BIDIRECTIONAL_SEQUENCE_RNN", range(9), places, "BidirectionalSequenceRNNOptions", {"merge_outputs": merged}
+        "BIDIRECTIONAL_SEQUENCE_RNN", range(9), positions, "BidirectionalSequenceRNNOptions", {"merge_outputs": merged}
     )
-    outputs = run(graph_of(tmp_path, S(named, [operator], [0], places)), [[[1], [2], [4]]])
+    outputs = run(graph_of(tmp_path, S(named, [operator], [0], positions)), [[[1], [2], [4]]])
     forward, backward = [1, 3, 7], [70, 60, 40]
     if merged:
         assert outputs[0].tolist() == [[list(pair) for pair in zip(forward, backward, strict=True)]]
@@ -129,10 +129,10 @@ def test_bidirectional_lstm(tmp_path: Path) -> None:
     tensors = list(one_way.tensors)[:-1]
     states = [T(f"s{i}", (BATCH, UNITS), variable=True) for i in range(4)]
     count = len(tensors)
-    places = [0, *weights, *weights, *range(count, count + 4), *[-1] * 9]
+    positions = [0, *weights, *weights, *range(count, count + 4), *[-1] * 9]
     tensors += [*states, T("f", (TIME, BATCH, UNITS)), T("b", (TIME, BATCH, UNITS))]
     table, options = "BidirectionalSequenceLSTMOptions", {"fused_activation_function": 4}
-    both = O("BIDIRECTIONAL_SEQUENCE_LSTM", places, [count + 4, count + 5], table, options)
+    both = O("BIDIRECTIONAL_SEQUENCE_LSTM", positions, [count + 4, count + 5], table, options)
     graph = graph_of(tmp_path, S(tensors, [both], [0], [count + 4, count + 5]))
     forward, backward = run(graph, x)
     np.testing.assert_allclose(forward, expected, rtol=0, atol=1e-6)

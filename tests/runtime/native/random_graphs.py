@@ -22,7 +22,7 @@ def evaluate(chip: Chip) -> Callable[[Node, list[Array | None]], tuple[Array, ..
     return lambda node, arrays: node.op.evaluate(*arrays, chip=chip)
 
 
-def expected(graph: Graph, chip: Chip, feeds: Sequence[Array]) -> list[Array]:
+def expect_outputs(graph: Graph, chip: Chip, feeds: Sequence[Array]) -> list[Array]:
     """Results of the references."""
     arrays = dict(zip(graph.inputs, feeds, strict=True))
     arrays |= {value: value.array for value in graph.values if value.is_constant}
@@ -41,7 +41,7 @@ def check(graph: Graph, feeds: Sequence[Array], *, chip: Chip = Chip.BM1686, ref
         chip: chip whose arithmetic is computed.
         reference: operators without a kernel, in topological order.
     """
-    wanted = expected(graph, chip, feeds)
+    wanted = expect_outputs(graph, chip, feeds)
     best = available_isas()[-1]
     for index, isa in enumerate(available_isas()):
         for threads in THREADS if isa == best else THREADS[index % 2 : index % 2 + 1]:

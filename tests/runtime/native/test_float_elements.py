@@ -134,7 +134,7 @@ def test_chains_are_one_step() -> None:
     check_exact(graph, feeds, steps=1)
 
 
-def dequantized(shape: tuple[int, ...], dtype: DType, zero: int, scale: float) -> tuple[Graph, list[Array]]:
+def dequantize(shape: tuple[int, ...], dtype: DType, zero: int, scale: float) -> tuple[Graph, list[Array]]:
     """A graph without outputs that begins with a dequantization, and every kind of integer for it."""
     x = np.random.default_rng([9, *shape]).integers(dtype.min, dtype.max, shape, dtype.numpy, endpoint=True)
     x.reshape(-1)[:2] = dtype.min, dtype.max
@@ -151,7 +151,7 @@ def dequantized(shape: tuple[int, ...], dtype: DType, zero: int, scale: float) -
 )
 def test_chains_that_begin_with_integers(dtype: DType, zero: int, shape: tuple[int, ...]) -> None:
     """Rows shorter and longer than a vector and than a block of the chain, in the order of the result's memory."""
-    graph, feeds = dequantized(shape, dtype, zero, 0.00371)
+    graph, feeds = dequantize(shape, dtype, zero, 0.00371)
     value = graph.add(Active(ActiveType.ACTIVE_SQUARE), graph.nodes[0].outputs[0])
     value = graph.add(Clamp(Scalar.f32(0.25), Scalar.f32(9000.0)), graph.add(Adds(Scalar.f32(-0.1)), value))
     graph.output(graph.add(Permute((0, 1, 3, 4, 2)), value))
@@ -161,7 +161,7 @@ def test_chains_that_begin_with_integers(dtype: DType, zero: int, shape: tuple[i
 @pytest.mark.parametrize("dtype", [I8, I16])
 @pytest.mark.parametrize("function", [ActiveType.ACTIVE_SIGMOID, ActiveType.ACTIVE_TANH])
 def test_integers_in_the_same_step_change_nothing(dtype: DType, function: ActiveType) -> None:
-    graph, feeds = dequantized((1, 3, 85, 9, 8), dtype, 3, 0.0041)
+    graph, feeds = dequantize((1, 3, 85, 9, 8), dtype, 3, 0.0041)
     graph.output(graph.add(Active(function), graph.nodes[0].outputs[0]))
     singly = NativePlan(graph, "BM1686", available_isas()[-1], 1, is_observed=True)
     (expected,) = singly.run(feeds, evaluate)

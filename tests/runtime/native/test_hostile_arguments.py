@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from native_cases import make
 from native_cases.comparison import evaluator
-from native_cases.recorded_calls import leaves, made, recorded, run_alone
+from native_cases.recorded_calls import leaves, made, record, run_alone
 
 from tpuconvert.runtime.native.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 24
 def attack(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Change arguments of the steps of a case; how many changes were refused, how many ran."""
     module, rng = native(), np.random.default_rng(seed)
-    steps, sizes = recorded(kind, seed, monkeypatch)
+    steps, sizes = record(kind, seed, monkeypatch)
     if not steps or sum(size for _, size in sizes) > MOST_BYTES:
         return 0, 0
     refused = ran = 0
@@ -75,7 +75,7 @@ def test_an_unchanged_call_makes_the_same_step(monkeypatch):
     """The recording itself is right: without a change everything is accepted."""
     module, rng = native(), np.random.default_rng(0)
     for kind in ("conv_v2", "moves", "tables"):
-        steps, sizes = recorded(kind, 3, monkeypatch)
+        steps, sizes = record(kind, 3, monkeypatch)
         assert steps
         for call in steps:
             run_alone(module, made(call, module, None, rng), sizes, 1)

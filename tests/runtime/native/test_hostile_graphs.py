@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from native_cases import KINDS, make
 from native_cases.comparison import difference, evaluator, exact_values
-from native_cases.hostile import elements, forged, rebuilt
+from native_cases.hostile import elements, forge, rebuilt
 
 from tpuconvert.runtime.native.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
@@ -84,7 +84,7 @@ def lies(name: str, seed: int) -> tuple[int, int]:
         return tuple(np.zeros(value.shape, value.dtype.numpy) for value in node.outputs)
 
     for _ in range(CHANGES):
-        with forged(case, rng) as graph:
+        with forge(case, rng) as graph:
             if elements(graph) > MOST_ELEMENTS:
                 continue
             try:

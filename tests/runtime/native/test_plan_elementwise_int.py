@@ -136,7 +136,7 @@ def exact(case: Drawing, x: Value, channels: int) -> Value:
     return case.graph.add(op, x)
 
 
-def widened(case: Drawing, x: Value) -> Value:
+def widen(case: Drawing, x: Value) -> Value:
     """TFLite's way of a sum: shifted up by 20 bits without the zero point, then rescaled."""
     zero = int(case.rng.integers(-128, 128))
     wide = RequantInt32(
@@ -159,10 +159,10 @@ def test_residual_sums(seed: int, kind: type[Add] | type[Sub]) -> None:
     total = case.graph.add(kind(), exact(case, a, per_channel), exact(case, b, 1))
     mode = RequantMode.MULTIPLIER_SHIFT
     linear = case.graph.add(requant(case, mode, dtypes[2], shift_val=-46, shift_vec=(-46,) * channels), total)
-    other = case.graph.add(kind(), widened(case, a), widened(case, b))
+    other = case.graph.add(kind(), widen(case, a), widen(case, b))
     rounded = requant(case, RequantMode.TFLITE_LSHIFT, I8, shift_val=-18)
     twice = case.graph.add(rounded, other)
-    total = case.graph.add(kind(), widened(case, b), widened(case, a))
+    total = case.graph.add(kind(), widen(case, b), widen(case, a))
     limited = case.graph.add(Clamp(Scalar(I8, -20), Scalar(I8, 90)), case.graph.add(rounded, total))
     looked_up = case.graph.add(Lut(), limited, case.constant(U8, (256,)))
     case.check(linear, twice, looked_up)

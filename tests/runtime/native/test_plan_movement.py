@@ -32,14 +32,14 @@ DTYPES = (*INTEGERS, F32, F16)
 SEEDS = range(12)
 
 
-def drawn(seed: int) -> tuple[Drawing, DType]:
+def draw_case(seed: int) -> tuple[Drawing, DType]:
     """A random graph and the element type for its seed."""
     return Drawing(seed), DTYPES[seed % len(DTYPES)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_permutations_and_reshapes(seed: int) -> None:
-    case, dtype = drawn(seed)
+    case, dtype = draw_case(seed)
     rank = int(case.rng.integers(1, 6))
     x = case.input(dtype, case.shape(rank))
     order = tuple(int(axis) for axis in case.rng.permutation(rank))
@@ -69,7 +69,7 @@ def test_large_copies_are_divided_among_threads() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_concat_and_split(seed: int) -> None:
-    case, dtype = drawn(seed)
+    case, dtype = draw_case(seed)
     shape, axis = case.shape(4), int(case.rng.integers(4))
 
     def part(extent: int) -> Value:
@@ -83,7 +83,7 @@ def test_concat_and_split(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_extract(seed: int) -> None:
-    case, dtype = drawn(seed)
+    case, dtype = draw_case(seed)
     rank = int(case.rng.integers(1, 6))
     x = case.tensor(dtype, case.shape(rank)) if rank > 2 else case.input(dtype, case.shape(rank))
     results = []
@@ -105,7 +105,7 @@ def test_extract(seed: int) -> None:
 @pytest.mark.parametrize("mode", PadType)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pad(seed: int, mode: PadType) -> None:
-    case, dtype = drawn(seed)
+    case, dtype = draw_case(seed)
     x = case.tensor(dtype, tuple(int(extent) for extent in case.rng.integers(3, 7, 4)))
     paddings = tuple(int(count) for count in case.rng.integers(0, 3, 8))
     value = Scalar(dtype, 0.25 if dtype.is_float else dtype.min)
@@ -115,7 +115,7 @@ def test_pad(seed: int, mode: PadType) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_repetition(seed: int) -> None:
-    case, dtype = drawn(seed)
+    case, dtype = draw_case(seed)
     x = case.tensor(dtype, case.shape(4, 5))
     tiled = case.graph.add(Tile(tuple(int(count) for count in case.rng.integers(1, 4, 4))), x)
     case.check(tiled, case.graph.add(Upsample(2), x), case.graph.add(Upsample(3), x), case.graph.add(Upsample(1), x))
@@ -123,7 +123,7 @@ def test_repetition(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_channels_change_places(seed: int) -> None:
-    case, dtype = drawn(seed)
+    case, dtype = draw_case(seed)
     x = case.tensor(dtype, (2, 6, *case.shape(2)))
     shuffled = [case.graph.add(ChannelShuffle(groups), x) for groups in (1, 2, 3, 6)]
     moved = [case.graph.add(kind(num), x) for kind in (Lshift, Rshift, Clshift, Crshift) for num in (0, 2, 6, 8)]
@@ -145,7 +145,7 @@ def test_nearest_pixel(size: tuple[int, int], options: dict[str, bool]) -> None:
 def test_index_select() -> None:
     case = Drawing(8)
     x = case.tensor(F32, (4, 5, 6, 3))
-    picks = [case.graph.constant(np.array(places, np.int32)) for places in ([2, 0, 0], [1])]
+    picks = [case.graph.constant(np.array(positions, np.int32)) for positions in ([2, 0, 0], [1])]
     case.check(*(case.graph.add(IndexSelect(dim), x, pick) for dim in range(4) for pick in picks))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from native_cases import KINDS, make
 from native_cases.comparison import evaluator
-from native_cases.recorded_calls import made, recorded, run_alone
+from native_cases.recorded_calls import made, record, run_alone
 
 from tpuconvert.runtime.native.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
@@ -84,7 +84,7 @@ def test_every_step_keeps_to_what_it_says(kind, monkeypatch):
     """With one buffer after the other as an array that ends with it, a step is refused, or stays inside."""
     module, rng = native(), np.random.default_rng(0)
     for seed in range(len(available_isas())):
-        steps, sizes = recorded(kind, seed, monkeypatch)
+        steps, sizes = record(kind, seed, monkeypatch)
         if sum(size for _, size in sizes) > MOST_BYTES:
             continue
         for step in (made(call, module, None, rng) for call in steps):
@@ -107,7 +107,7 @@ def test_steps_that_load_whole_registers_are_refused_on_buffers_of_callers(kind,
     module, rng = native(), np.random.default_rng(0)
     found = 0
     for seed in range(8):
-        steps, sizes = recorded(kind, seed, monkeypatch)
+        steps, sizes = record(kind, seed, monkeypatch)
         for step in steps:
             call = next((item for item in step.arguments if getattr(item, "name", "") == name), None)
             for operand in operands if call else ():
