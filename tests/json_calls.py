@@ -37,6 +37,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["doctor", "digits.onnx", "--data", "labelled.npz", "--preprocess", "color=GRAY,scale=16"],
         ["doctor", "net.tpum", "--data", "calibration.npz"],
     ],
+    "export": [["export", "net.tpum", "exported"], ["export", "net.tpum", "exported", "--with-checks"]],
     "reproduce": [["reproduce", "digits.onnx", "float.tpum"]],
     "ci": [["ci", "manifest.yaml", "--jobs", "1"], ["ci", "manifest.yaml", "--jobs", "1"]],
     "ops": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.file_parameters import InputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
@@ -15,7 +15,7 @@ from tpuconvert.plugins import load_plugins
 
 @click.command("export")
 @click.argument("file", type=InputFile())
-@click.argument("folder", type=OutputFile())
+@click.argument("folder", type=OutputFolder())
 @click.option("--to", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="Form of the export.")
 @click.option(
     "--chip", type=click.Choice(tuple(TARGETS)), default="bm1684x", show_default=True, help="Chip of the compiler."

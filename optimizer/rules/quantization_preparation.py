@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.optimizer.affine import is_affine, read_affine
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.node_properties import reduced_axes
 from tpuconvert.optimizer.pattern import Match, either_order, p
@@ -27,11 +26,24 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import Array
 
 
-@rule(p(BatchNorm, "x", name="op", where=is_affine), stage="prepare quantization")
+@rule(
+    p(BatchNorm, "x", "MEAN", "VAR", "GAMMA?", "BETA?", name="op"),
+    stage="prepare quantization",
+)
 def convert_batch_norm_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """``batch_norm(x) -> depthwise_conv(x)`` for constant statistics."""
-    affine = read_affine(graph, m.op, 1)
-    return affine if isinstance(affine, Skip) else (_depthwise(graph, m.x, *affine), None, None)
+    # A NaN or infinity in the statistics becomes one of the weights, where the check for finite constants reports it.
+    op = m.op.op
+    if not op.use_global_stats or any(value.uses or graph.is_output(value) for value in m.op.outputs[1:]):
+        return Skip("its statistics are not constant, or have users")
+    factor = 0.0 if op.scale == 0 else 1.0 / op.scale
+    k = 1.0 / np.sqrt(m.VAR.array.astype(np.float64) * factor + op.epsilon)
+    if m.GAMMA is not None:
+        k = k * m.GAMMA.array
+    b = -m.MEAN.array.astype(np.float64) * factor * k
+    if m.BETA is not None:
+        b = b + m.BETA.array
+    return _depthwise(graph, m.x, k, b), None, None
 
 
 @rule(*either_order(Mul, "x", "K", name="op"), stage="prepare quantization")
