@@ -15,7 +15,7 @@ from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.cast import Cast
 
 MOST_NAMES = 8
-"""So many tensors are suggested at most; with more, those nearest to the model's end."""
+"""Largest number of suggested tensors; of more, those nearest to the outputs are suggested."""
 
 NO_PART = "no part of the model before it computes anything"
 

@@ -57,7 +57,7 @@ class Pattern:
     next_to: OperatorSet = field(default_factory=OperatorSet)
 
     def only(self, where: Callable[[Node], bool]) -> Pattern:
-        """The same pattern, restricted to the nodes for which ``where`` is true as well."""
+        """Return the pattern restricted to nodes for which ``where`` is true."""
         own = self.where
         return dataclasses.replace(self, where=lambda node: (own is None or own(node)) and where(node))
 

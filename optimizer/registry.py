@@ -53,7 +53,7 @@ class RewriteRule:
     sees_annotations: bool = False
 
     def only(self, where: Callable[[Node], bool]) -> RewriteRule:
-        """The same rule, restricted to the roots for which ``where`` is true."""
+        """Return the rule restricted to roots for which ``where`` is true."""
         return dataclasses.replace(self, patterns=tuple([pattern.only(where) for pattern in self.patterns]))
 
 

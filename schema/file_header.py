@@ -36,7 +36,7 @@ ALIGNMENT = 64
 _LAYOUT = struct.Struct("<8sIIQQQQQ72s")
 _START = struct.Struct("<8sI")
 _DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16), 3: (ALGORITHM.encode(), 16)}
-"""By version: name of the algorithm, and size of the digest in bytes."""
+"""File version -> name of the digest algorithm, and size of the digest in bytes."""
 _METADATA_LAST = 3
 """The first version in which the weights come first."""
 

@@ -97,7 +97,7 @@ HARDWARE = {
     # profile_helper/bm1688_defs.py); FP16 is a quarter of INT8 (16 TOPS and 4 TFLOPS in the vendor's product table).
     "bm1686": Hardware(LocalMemory(32, 128 * _KIB, 16), 32e9, 3.6e12, 0.9e12, 0.1125e12),
 }
-"""By lower-case chip name. BM1684X is no conversion target; it can be selected for its local memory."""
+"""Hardware by lower-case chip name. BM1684X is no conversion target; it can be selected for its local memory."""
 
 
 def hardware_of(chip: Chip) -> Hardware:

@@ -32,7 +32,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 SEED = 11
 WIDTH = 4096
-"""Of the matrices of the large models: 64 MiB each."""
+"""Extent of the square matrices of the large models: 64 MiB each."""
 
 COPY = """
 import sys

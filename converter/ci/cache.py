@@ -44,7 +44,7 @@ _FORM = 2
 """Version of the entries; another number invalidates all of them."""
 
 _MOST_BYTES = 1 << 20
-"""Of the JSON file of an entry."""
+"""Largest size of the JSON file of an entry, in bytes."""
 
 _NEEDED = ("size", "transposes", "nodes", "integer_nodes", "cosine")
 """Measures that every entry has, as numbers."""
@@ -167,7 +167,7 @@ def _check_model(entry: Entry, job: Job) -> None:
 
 
 def recipe_of(job: Job) -> dict[str, Any]:
-    """Those parts of the recipe of a job's model that are known before it is made."""
+    """Return the parts of the recipe of a job's model that are known before the conversion."""
     source = job.files["source"]
     found: dict[str, Any] = {
         "source": {"format": source_format(source), ALGORITHM: file_digest(source)},

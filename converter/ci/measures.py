@@ -27,7 +27,7 @@ from tpuconvert.verify.source_comparison import verify_source
 Measures = dict[str, Any]
 
 ROUNDS = 7
-"""Of timing: both models in turn, so that what disturbs one disturbs the other."""
+"""Number of timing rounds. Both models are timed in turn, so that other load affects both alike."""
 ROUND_SECONDS = 0.05
 
 

@@ -102,7 +102,7 @@ class _Scores:
         return float(_entropy(self.probabilities.mean(axis=0))) - float(self.entropies.mean())
 
     def first(self, count: int) -> _Scores:
-        """The same of the first samples."""
+        """Return the scores of the first ``count`` samples."""
         return _Scores(self.probabilities[:count], None if self.labels is None else self.labels[:count])
 
     def result(self, name: str, advice: str) -> Result:

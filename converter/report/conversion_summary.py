@@ -75,7 +75,7 @@ def _grouped_notes(notes: Sequence[Mapping[str, str]], nodes: Iterable[Node]) ->
 
 
 def summary_lines(summary: Summary) -> list[str]:
-    """The same as text."""
+    """Return the summary as text."""
     is_float = summary["quantize"] == "none"
     kind = "float" if is_float else summary["quantize"].upper()
     lines = [f"{summary['source']} for {summary['chip']}, {kind} (made by tpuconvert {summary['tool_version']})"]

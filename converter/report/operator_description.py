@@ -275,7 +275,7 @@ def _remarks(definition: type[Op], support: Support) -> Iterable[str]:
 
 
 def _join(cases: Sequence[Case]) -> list[Case]:
-    """The same assignments in fewer cases: two that differ in the types of one operand only are one."""
+    """Merge cases that differ only in the types of one operand."""
     joined: list[Case] = []
     for case in cases:
         for index, other in enumerate(joined):

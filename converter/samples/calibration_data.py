@@ -60,7 +60,7 @@ class FeedSource:
         return all(isinstance(batch, list) or self._builder.takes_pixels(batch) for batch in self._batches)
 
     def remade(self, ports: list[Port], preprocess: Preprocess) -> FeedSource:
-        """The same images for other inputs and another preprocessing."""
+        """Return a source of the same images for other inputs and another preprocessing."""
         builder = _FeedBuilder(ports, preprocess, self._builder.file)
         return FeedSource(self.description, self.samples, self._batches, builder)
 
@@ -412,6 +412,6 @@ def _add_content(digest: Digest, batch: Any) -> None:
 
 
 def _check_first(source: FeedSource) -> FeedSource:
-    """The same source, after its first batch was built: what does not fit is said now."""
+    """Build the first batch, so that samples that do not fit raise an error now. Return the source."""
     next(iter(source))
     return source

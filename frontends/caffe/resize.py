@@ -120,7 +120,7 @@ def _plane_of_second_bottom(node: CaffeNode) -> tuple[int, int]:
 
 @caffe_op("Resample")
 def resample(node: CaffeNode, g: Graph) -> Value:
-    """To the size of the second bottom or to a given one; the nearest pixel, whole factors only."""
+    """Nearest-neighbor resizing to the size of the second bottom or to a given size, by integer factors."""
     p = node.params("resample_param")
     shape = node.image_shape()
     if p.choice("type") != "NEAREST":

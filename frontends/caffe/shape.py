@@ -169,7 +169,7 @@ def batch_reindex(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Filter")
 def filter_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
-    """Of every tensor the images whose number in the last bottom is not 0; how many is known when the model runs."""
+    """Select the images of every bottom for which the last bottom is not 0. Their number depends on the data."""
     selector, shape = node.input(node.input_count - 1), node.shape(node.input_count - 1)
     if any(extent != 1 for extent in shape[1:]):
         raise node.fail(f"a selector of shape {list(shape)} instead of one number per image", kind=INVALID_NODE)

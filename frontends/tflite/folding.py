@@ -195,7 +195,7 @@ def squeeze(node: TfliteNode, x: Array, *_unused: Array) -> Array:
 
 @_integer_fold("RESHAPE")
 def reshape(node: TfliteNode, x: Array, *_shape: Array) -> Array:
-    """The same elements in another shape; the second input takes precedence over the option, as in TFLite."""
+    """Reshape. The second input takes precedence over the option, as in TFLite."""
     declared = node.option("new_shape", ())
     return x.reshape(node.ints(1) if node.has_input(1) else declared)
 

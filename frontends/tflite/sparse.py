@@ -68,7 +68,7 @@ def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse:
 
 
 def _children(metadata: Any, where: Array, extent: int, most: int, refuse: Refuse) -> tuple[Array, Array, Array]:
-    """Of a sparse level: the number of the parent, the index and the position of every element."""
+    """Return the parent, the index and the position of every element of a sparse level."""
     segments, indices = _sparse_vector(metadata, "ArraySegments"), _sparse_vector(metadata, "ArrayIndices")
     if not segments.size or int(where.max(initial=-1)) + 1 >= segments.size or (np.diff(segments) < 0).any():
         refuse("a sparse level whose segments do not rise or are too few")

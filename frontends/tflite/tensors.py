@@ -175,12 +175,12 @@ class Tensors:
         self._values[tensor.index] = result
 
     def bind_array(self, tensor: Tensor, array: Array) -> None:
-        """Say that an operator's result is known now."""
+        """Record the elements of a result that was computed during the conversion."""
         self._computed.add(tensor.index)
         self._arrays[tensor.index] = array
 
     def bind_input(self, tensor: Tensor, value: Value) -> None:
-        """Say that a tensor is given by the user."""
+        """Record that the user gives a tensor: an input of the model."""
         self._computed.add(tensor.index)
         self._arrays.pop(tensor.index, None)
         self._values[tensor.index] = value

@@ -97,7 +97,7 @@ class ExactSums:
             self._digest()
 
     def merge(self, other: ExactSums) -> None:
-        """Add the sums of others of the same size, which are not changed."""
+        """Add the sums of ``other``, which has the same size and is not modified."""
         self._digest()
         copy = ExactSums(other._words.shape[1])
         copy._top, copy._words, copy._waiting = other._top, other._words.copy(), list(other._waiting)
