@@ -105,7 +105,7 @@ class FlatBufferWriter:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._forms: dict[type, tuple[TableForm, list[tuple[int, _Write]]]] = {}
+        self._forms: dict[type, tuple[TableForm, list[tuple[int, _Write | None]]]] = {}
         self._parts: list[bytes] = []  # from the end of the buffer to its start
         self._size = 0
         self._strings: dict[str, int] = {}
@@ -172,9 +172,9 @@ class FlatBufferWriter:
         if type(row) not in self._forms:
             self._forms[type(row)] = self._make_form(type(row))
         form, fields = self._forms[type(row)]
-        return self.table(form, *[write(row[index]) for index, write in fields])
+        return self.table(form, *[write(row[index]) if write else row[index] for index, write in fields])
 
-    def _make_form(self, row_type: Any) -> tuple[TableForm, list[tuple[int, _Write]]]:
+    def _make_form(self, row_type: Any) -> tuple[TableForm, list[tuple[int, _Write | None]]]:
         """Return the form of a named tuple, and per slot the index in the tuple with the function that writes it."""
 
         def code(field: Field) -> str:
@@ -184,9 +184,10 @@ class FlatBufferWriter:
         form = TableForm(*((field.slot, code(field), field.default) for field in fields))
         return form, [(row_type._fields.index(field.name), self._write_of(field)) for field in fields]
 
-    def _write_of(self, field: Field) -> _Write:
+    def _write_of(self, field: Field) -> _Write | None:
+        """Return the function that writes a field; None for a scalar, which is stored in the table itself."""
         if field.kind is Kind.SCALAR:
-            return lambda value: value
+            return None
         if field.kind is Kind.SCALAR_VECTOR:
             return functools.partial(self.scalars, SCALAR_CODES[field.type])
         write: Callable[[Any], int] = self.string if field.kind in (Kind.STRING, Kind.STRING_VECTOR) else self.row
