@@ -24,7 +24,6 @@ from tpuconvert.plugins import load_plugins
     "--data", type=InputFile(), metavar="SAMPLES", help="Samples to store with their results. Default: random numbers."
 )
 @click.option("--with-checks", is_flag=True, help="Return every integer tensor from the program.")
-@click.option("--integer-io", is_flag=True, help="Take and return integers instead of float32.")
 @json_option
 @plugin_option
 def command(
@@ -34,7 +33,6 @@ def command(
     chip: str,
     data: str | None,
     with_checks: bool,
-    integer_io: bool,
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
@@ -45,7 +43,7 @@ def command(
     net_bm1684x/compile.sh
     """
     load_plugins(plugins)
-    result = export(file, folder, to=to, chip=chip, samples=data, with_checks=with_checks, integer_io=integer_io)
+    result = export(file, folder, to=to, chip=chip, samples=data, with_checks=with_checks)
     if as_json:
         print_json({"folder": folder, **result.manifest})
         return

@@ -47,7 +47,6 @@ def export(
     chip: str = "bm1684x",
     samples: Any = None,
     with_checks: bool = False,
-    integer_io: bool = False,
 ) -> Export:
     """Write a quantized model in the form of another toolchain, with the same integers.
 
@@ -59,7 +58,6 @@ def export(
         samples: inputs to store with their expected results, as for ``calibration`` of ``convert``; by default
             random numbers.
         with_checks: make the program return every integer tensor.
-        integer_io: the program takes and returns integers instead of converting from and to float32.
 
     Raises:
         UnsupportedError: nodes that have no exact form. Nothing is written.
@@ -93,7 +91,7 @@ def export(
         ]
     manifest: dict[str, Any] = {}
     write: Callable[[Path], None] = lambda staging: manifest.update(  # noqa: E731
-        write_package(staging, lowering, feeds, with_checks=with_checks, has_integer_io=integer_io)
+        write_package(staging, lowering, feeds, with_checks=with_checks)
     )
     write_folder(folder, write)
     return Export(Path(folder), manifest)

@@ -31,7 +31,7 @@ log=$PWD/$log
 cp "$name.mlir" "${name}_weights.npz" "$work"
 cd "$work"
 run_pass "$name.mlir" \
-  --strip-io-quant="quant_input=@INTEGER@ quant_output=@INTEGER@ quant_input_list= quant_output_list= quant_output_bf16=False quant_input_int8=False quant_output_int8=False" \
+  --strip-io-quant="quant_input=False quant_output=False quant_input_list= quant_output_list= quant_output_bf16=False quant_input_int8=False quant_output_int8=False" \
   --processor-tpu-optimize -o optimized.mlir
 run_pass optimized.mlir --dev-parallel --weight-reorder --subnet-divide="dynamic=False" --op-reorder --topo-sort \
   --layer-group="opt=2 group_by_cores=auto compress_mode=none debugger=0 disable_group_overlap=false lgcache=false config_filename= enable_lghash=False lghash_dir=" \

@@ -43,9 +43,7 @@ def lower_graph(graph: Graph, target: Target, name: str) -> Lowering:
     return lowering
 
 
-def write_package(
-    folder: Path, lowering: Lowering, samples: Sequence[Feed], *, with_checks: bool, has_integer_io: bool
-) -> dict[str, Any]:
+def write_package(folder: Path, lowering: Lowering, samples: Sequence[Feed], *, with_checks: bool) -> dict[str, Any]:
     """Write all files of an export.
 
     Args:
@@ -53,7 +51,6 @@ def write_package(
         lowering: the lowered graph.
         samples: inputs of the model; their results are computed here and stored.
         with_checks: return every integer tensor from the program, instead of the outputs alone.
-        has_integer_io: the program takes and returns integers where the outputs are quantized.
 
     Returns:
         The manifest.
@@ -88,7 +85,6 @@ def write_package(
         "@NAME@": name,
         "@CHIP@": lowering.target.name,
         "@COMPILER@": COMPILER_VERSION,
-        "@INTEGER@": str(has_integer_io),
     }
     for script in ("compile.sh", "run_bmodel.py"):
         text = (SCRIPTS / script).read_text(encoding="utf-8")
