@@ -37,7 +37,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Tr
     """
     candidates = rules if isinstance(rules, Candidates) else Candidates(rules)
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
-    queue = deque(graph.sorted_nodes())  # including nodes that become candidates only later: they keep their position
+    queue = deque(filter(candidates.has_root, graph.sorted_nodes()))
     waiting = set(queue)
     fired = 0
     memory: dict[object, object] = {}
@@ -52,7 +52,11 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Tr
             fired += 1
             if fired > budget:
                 raise InternalError(f"the rules do not terminate: {trace.fired.most_common(3)}")
-            fresh = [other for other in dict.fromkeys(affected) if other in graph and other not in waiting]
+            fresh = [
+                other
+                for other in dict.fromkeys(affected)
+                if other in graph and other not in waiting and candidates.has_root(other)
+            ]
             queue.extend(fresh)
             waiting.update(fresh)
     if fired:
@@ -78,6 +82,15 @@ class Candidates:
         self._pairs = tuple([(item, pattern) for item in rules for pattern in item.patterns])
         self._operands = max((len(pattern.operands) for _, pattern in self._pairs), default=0)
         self._index: dict[tuple[type[Op], tuple[Origin, ...]], Pairs] = {}
+        self._roots: dict[type[Op], bool] = {}
+
+    def has_root(self, node: Node) -> bool:
+        """Return True if the operator of a node is the root of a pattern."""
+        op = node.op.__class__
+        known = self._roots.get(op)
+        if known is None:
+            known = self._roots[op] = any(pattern.ops.includes(op) for _, pattern in self._pairs)
+        return known
 
     def of(self, node: Node) -> Pairs:
         """The rules and patterns to try at a node, in the order of the rules."""

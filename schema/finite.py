@@ -16,6 +16,8 @@ from tpuconvert.schema.types import Array
 
 _BLOCK = 1 << 18
 """Elements that are tested at once: a block of FLOAT32 fits into the second-level cache."""
+_SMALL = 1 << 10
+"""Largest number of elements that are tested one by one: the start of a sum costs more than it saves there."""
 
 
 class InfinityUse(enum.Enum):
@@ -33,6 +35,8 @@ def is_finite(array: Array) -> bool:
     """Return True if no element is NaN or infinite. Integers are finite."""
     if array.dtype.kind != "f":
         return True
+    if array.size <= _SMALL:
+        return bool(np.isfinite(array).all())
     if not any(array.strides):
         array = array[(slice(0, 1),) * array.ndim]  # one number everywhere, without memory
     flat = array.ravel(order="K")
