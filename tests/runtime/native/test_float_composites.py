@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from float_cases import check_close, graph_of, normal, references, run
+from float_cases import check_close, evaluate, graph_of, normal, references, run
 
-from tpuconvert.runtime.native.loader import extension
+from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -42,6 +43,18 @@ def test_lrn(op: Lrn, shape: tuple[int, ...]) -> None:
     graph = graph_of([shape])
     graph.output(graph.add(op, graph.inputs[0]))
     check_close(graph, [x], units(graph, [x], 1), steps=1)
+
+
+@pytest.mark.parametrize("op", [Lrn(3, bias=-np.inf), Lrn(3, bias=-9.0, beta=2), Lrn(3, alpha=-50, beta=2)], ids=str)
+def test_lrn_of_negative_sums(op: Lrn) -> None:
+    """The definition raises a negative sum to the power; the kernel, which takes its logarithm, is not used."""
+    x = normal(np.random.default_rng(4), 2, 5, 6) * np.float32(3)
+    graph = graph_of([x.shape])
+    graph.output(graph.add(op, graph.inputs[0]))
+    assert np.isfinite(references(graph, [x])[0]).all()
+    plan = NativePlan(graph, "BM1686", available_isas()[-1], 1)
+    assert [node.op for node in plan.reference_nodes] == [op]
+    np.testing.assert_array_equal(plan.run([x], evaluate)[0], references(graph, [x])[0])
 
 
 @pytest.mark.parametrize("scale", [None, 0.3])

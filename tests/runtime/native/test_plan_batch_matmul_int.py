@@ -229,6 +229,14 @@ def test_attention(seed: int) -> None:
     case.check(attention(case, (heads, rows, columns, depth, size), probabilities, spread, bool(rng.integers(2))))
 
 
+def test_attention_of_huge_scores() -> None:
+    """Scores of 1e30 and more, whose differences are exact only in part, give the probabilities of the definition."""
+    probabilities = RequantFp32ToInt(scale_val=127.0, out_dtype=U8)
+    for seed in range(4):
+        case = Drawing(440 + seed)
+        case.check(attention(case, (2, 10, 34, 5, 32), probabilities, 1e33, False))
+
+
 def test_attention_is_one_step() -> None:
     case = Drawing(6)
     case.graph.output(attention(case, (3, 40, 40, 16, 16), RequantFp32ToInt(scale_val=255.0, out_dtype=U8), 1.0, False))

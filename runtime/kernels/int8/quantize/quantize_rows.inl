@@ -102,6 +102,8 @@ inline bool settle(const SoftmaxQuantizeTask& task, const double* powers, double
 
 // In float64 up to the probability, which is then rounded as the definition says.
 inline bool wide_row(const SoftmaxQuantizeTask& task, const float* x, float largest, std::uint8_t* y, double* powers) {
+  // The rounding of `shift` is a factor that all powers share. Below this bound it is near 1, beyond it may overflow.
+  if (!(largest > -0x1p40f && largest < 0x1p40f)) return false;
   const std::int64_t count = task.count;
   const Lanes::Wide base = Lanes::all_wide(kWideBase);
   const Lanes::Wide shift = Lanes::all_wide(static_cast<double>(largest) * -kWideBase);
