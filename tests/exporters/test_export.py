@@ -10,9 +10,13 @@ import tpuconvert as tc
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.compare import Eq
+from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
 
 FILES = {
@@ -153,3 +157,68 @@ def test_changed_files_are_detected(graph, tmp_path):
     done = subprocess.run([tmp_path / "out" / "compile.sh"], capture_output=True, text=True, env=environment)
     assert done.returncode == 4
     assert "export the model again" in done.stderr
+
+
+def problem_of(graph, tmp_path):
+    """Export a graph with one node that has no exact form. Return the reason."""
+    with pytest.raises(UnsupportedError) as error:
+        tc.export(model_of(graph), tmp_path / "out")
+    (problem,) = error.value.problems
+    return problem.message
+
+
+def test_tables_of_16_bits_are_refused(tmp_path):
+    graph = Graph("net")
+    x = quantized_input(graph)
+    graph.output(graph.add(Lut(), x, graph.constant(np.zeros(256, np.int16), "table")))
+    assert "table has type INT16" in problem_of(graph, tmp_path)
+
+
+def test_zero_points_per_channel_are_refused(tmp_path):
+    """The chip adds the one zero point of the result's type."""
+    graph = Graph("net")
+    x = graph.input("x", TensorType(DType.INT8, (1, 2, 3, 3)), quant=QuantParams.per_tensor(0.5, 0, DType.INT8))
+    weights = graph.constant(np.ones((2, 2, 1, 1), np.int8), "weights")
+    op = RequantInt32(
+        multiplier_val=3, shift_val=-4, mode=RequantMode.MULTIPLIER_SHIFT, is_offset_pc=True, offset_vec=(1, 2)
+    )
+    graph.output(graph.add(op, graph.add(ConvV2(), x, weights)))
+    assert "one zero point per channel" in problem_of(graph, tmp_path)
+
+
+@pytest.mark.parametrize(("scale", "zero_point"), [(255.0, 0), (100.0, 7)])
+def test_softmax_has_the_scale_of_its_parameters(scale, zero_point, tmp_path):
+    """The type in the module follows the operator, whatever the scale of the value is."""
+    graph = Graph("net")
+    x = quantized_input(graph, (1, 10))
+    op = SoftmaxInt(tuple(np.exp(-np.arange(256) / 8).astype(np.float32).tolist()), scale, zero_point)
+    y = graph.add(op, x, name="y")
+    y.quant = QuantParams.per_tensor(0.25, 3, DType.UINT8)
+    graph.output(y)
+    tc.export(model_of(graph), tmp_path / "out")
+    (line,) = [line for line in (tmp_path / "out/net.mlir").read_text().splitlines() if "tpu.Softmax" in line]
+    suffix = f":{zero_point}" if zero_point else ""
+    assert f"-> tensor<1x10x!quant.uniform<u8:f32, {1 / scale!r}{suffix}>>" in line
+
+
+@pytest.mark.parametrize(("multipliers", "refused"), [((1 << 20, 3 << 20), False), ((3, 5), True)])
+def test_operands_of_exact_sums_are_whole_multiples(multipliers, refused, tmp_path):
+    """A factor per channel; one with a fraction would be rounded, which the sum is not."""
+    graph = Graph("net")
+    x = graph.input("x", TensorType(DType.INT8, (1, 2, 3, 3)), quant=QuantParams.per_tensor(0.5, 0, DType.INT8))
+    op = RequantInt32(
+        is_mul_shift_pc=True,
+        multiplier_vec=multipliers,
+        shift_vec=(15, 16),
+        mode=RequantMode.TFLITE_LSHIFT,
+        out_dtype=DType.INT32,
+    )
+    total = graph.add(Add(), graph.add(op, x, name="left"), graph.add(op, x, name="right"))
+    graph.output(graph.add(RequantInt32(shift_val=-4, mode=RequantMode.MULTIPLIER_SHIFT), total))
+    if refused:
+        with pytest.raises(UnsupportedError, match="expected multiples"):
+            tc.export(model_of(graph), tmp_path / "out")
+    else:
+        tc.export(model_of(graph), tmp_path / "out")
+        weights = np.load(tmp_path / "out/net_weights.npz")
+        assert weights["left_factor"].reshape(-1).tolist() == [16, 96]

@@ -73,6 +73,8 @@ def lut(op: Lut, node: Node, d: Lowering) -> None:
     assert table is not None
     if not table.is_constant:
         raise NoExactForm("its table is computed, expected a constant")
+    if table.dtype not in (DType.INT8, DType.UINT8):
+        raise NoExactForm(f"its table has type {table.dtype.name}, expected 8 bits")
     weight = d.module.weight(table.array.reshape(-1), _WIDTH[table.dtype], f"{y.name}_table", (1, 1, 1, 256))
     d.add("tpu.Lut", [d.tensor(x), weight], y)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.lowering import Lowering
+from tpuconvert.exporters.tpu_mlir.dialect import quantized_element
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.activation import Active
@@ -34,7 +35,10 @@ def activation(op: Active, node: Node, d: Lowering) -> None:
 
 @lowers(SoftmaxInt)
 def softmax_int(op: SoftmaxInt, node: Node, d: Lowering) -> None:
-    """Softmax of 8-bit integers through a table of exponentials."""
+    """Softmax of 8-bit integers through a table of exponentials; the type of the result has scale and zero point."""
     x, y = node.inputs[0], node.output
+    if y.quant is None:
+        raise NoExactForm(f"'{y.name}' has no scale, expected {1 / op.scale}")
     table = d.module.weight(np.array(op.table, np.float32), "f32", f"{y.name}_table", (1, 1, 1, 256))
-    d.add("tpu.Softmax", [d.tensor(x), table], y, axis=1)
+    element = quantized_element(y.dtype, y.quant, reciprocal_scale(op.scale), op.zero_point)
+    d.define(y, d.module.add("tpu.Softmax", [d.tensor(x), table], static_shape(y), element, y.name, axis=1))

@@ -7,6 +7,7 @@ single rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.types import DType
+from tpuconvert.schema.types import Array, DType
 
 _MODES = {
     RequantMode.MULTIPLIER_SHIFT: "MultiplierShift",
@@ -98,12 +99,12 @@ def requantize(
     table = d.target.requant_table(rescale.multipliers, rescale.shifts, rescale.zero_points)
     weight = d.module.weight(table, "si32", f"{value.name}_requant")
     element = d.element(value)
+    zero_points = set(rescale.zero_points)
+    if len(zero_points) > 1:
+        raise NoExactForm(f"'{value.name}' has one zero point per channel, expected one per tensor")
     if value.quant is not None and value.dtype is not DType.INT32:
         # The compiler adds the zero point of the result's type: it has to be the one of the table.
-        zero_points = set(rescale.zero_points)
-        element = quantized_element(
-            value.dtype, value.quant, zero_point=min(zero_points) if len(zero_points) == 1 else 0
-        )
+        element = quantized_element(value.dtype, value.quant, zero_point=rescale.zero_points[0])
     return d.module.add(
         "tpu.RequantIntAxis",
         [accumulator, weight],
@@ -159,43 +160,34 @@ def binary(
 
 
 def multiply_to_int32(op: RequantInt32, node: Node, d: Lowering) -> None:
-    """``x * m * 2^(s - 31) + offset`` to int32, without rounding: an operand of an exact sum."""
+    """``x * multiplier * 2^(shift - 31) + offset`` to int32, where that is an integer: an operand of an exact sum."""
     x, y = node.inputs[0], node.output
     assert x is not None
-    channels = channel_count(x)
-    rescale = rescale_of(op, channels)
-    multipliers: list[int] = []
-    for multiplier, shift in zip(rescale.multipliers, rescale.shifts, strict=True):
-        exact = multiplier * 2**shift if shift >= 0 else multiplier
-        if shift < 0 or exact % 2**31:
-            multipliers = []
-            break
-        multipliers.append(exact >> 31)
-    common_shift = 0
-    if not multipliers:  # a right shift: the product is rounded, which the sum's operands are not
-        common_shift = -31 + rescale.shifts[0]
-        if len(set(rescale.shifts)) > 1:
-            raise NoExactForm("requant_int32 to INT32 has one shift per channel, expected one for all")
-        multipliers = list(rescale.multipliers)
-        while common_shift < 0 and not any(item % 2 for item in multipliers):
-            multipliers = [item // 2 for item in multipliers]
-            common_shift += 1
-    largest = max(map(abs, multipliers)) * max(abs(x.dtype.min), x.dtype.max)
+    rescale = rescale_of(op, channel_count(x))
+    factors = [Fraction(m) * Fraction(2) ** (s - 31) for m, s in zip(rescale.multipliers, rescale.shifts, strict=True)]
+    if any(factor.denominator > 1 for factor in factors):
+        raise NoExactForm("requant_int32 to INT32 rounds, expected multiples of the operand")
+    largest = max(map(abs, factors)) * max(abs(x.dtype.min), x.dtype.max)
     if largest >= 2**31:
         raise NoExactForm(f"its product reaches {largest}, expected below 2^31")
-    if common_shift < 0:
-        raise NoExactForm("requant_int32 to INT32 rounds, expected an exact multiple")
-    shape = (1, channels, *(1,) * (x.rank - 2)) if len(set(multipliers)) > 1 else (1,) * x.rank
-    array = np.array(multipliers if len(set(multipliers)) > 1 else multipliers[:1], np.int32).reshape(shape)
     has_offset = any(rescale.zero_points)
     name = f"{y.name}_product" if has_offset else y.name
-    factor = d.module.weight(array, "si32", f"{y.name}_factor")
+    factor = d.module.weight(_along_channels(factors, x.rank), "si32", f"{y.name}_factor")
     result = binary(d, "Mul", d.tensor(x), factor, static_shape(y), "si32", name)
     if has_offset:
-        offset = np.full((1,) * x.rank, rescale.zero_points[0], np.int32)
-        weight = d.module.weight(offset, "si32", f"{y.name}_offset")
-        result = binary(d, "Add", result, weight, static_shape(y), "si32", y.name)
+        offset = d.module.weight(_along_channels(rescale.zero_points, x.rank), "si32", f"{y.name}_offset")
+        result = binary(d, "Add", result, offset, static_shape(y), "si32", y.name)
     d.define(y, result)
+
+
+def _along_channels(numbers: Sequence[Fraction | int], rank: int) -> Array:
+    """Return integers as an array [1, channels, 1, ...], with a channel extent of 1 if they are equal."""
+    different = [int(number) for number in (numbers if len(set(numbers)) > 1 else numbers[:1])]
+    return (
+        np.array(different, np.int32).reshape(1, len(different), *(1,) * (rank - 2))
+        if rank > 1
+        else np.array(different, np.int32)
+    )
 
 
 @lowers(RequantFp32ToInt)
