@@ -106,7 +106,8 @@ class Facts(NamedTuple):
         reads: operands that are not constants.
         results: the results.
         last_uses: for each result, position of its last user; the number of nodes if it leaves every group.
-        joins: whether no group ends before the node or begins at it, because this would move more bytes.
+        joins: whether a group that ends before the node moves at least as many bytes as one that ends after it. A run
+            is a node with the joined nodes that follow; groups end inside a run only if no group contains all of it.
         like: number of the class of equivalent nodes; producers and users are compared by their distance.
     """
 
@@ -154,7 +155,7 @@ def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hard
             read_at[value] = position
         producers.update((value, (position, index)) for index, value in enumerate(facts.results))
         users = tuple([user - position if user < len(order) else -1 for user in facts.last_uses])
-        like = classes.setdefault((kind, tuple(links), users, joins), len(classes))
+        like = classes.setdefault((kind, tuple(links), users), len(classes))
         found.append(facts._replace(joins=joins, like=like))
     return found
 

@@ -104,22 +104,33 @@ def plan_order(
     known: dict[tuple[int, ...], list[tuple[int, float, Tiling]]] = {}
     costs = [0.0]
     choices: list[tuple[int, Tiling | None]] = []  # number of nodes and tiling of the last group
-    begin = 0
+    begin = 0  # first node after the last one that cannot be in a group
+    start = 0  # first node of the run (``Facts.joins``)
+
+    def plan_end(end: int) -> bool:
+        """Choose the last group of the first ``end + 1`` nodes. Return True if some group contains the whole run."""
+        first = max(begin, end + 1 - (longest if len(known) < PATIENCE else min(longest, SHORTEST)))
+        window = facts[first : end + 1]
+        key = tuple([member.like for member in window])
+        if key not in known:
+            known[key] = _groups(window, end, tilings)
+        costs[end + 1], choices[end] = costs[end] + facts[end].traffic, (1, None)
+        for size, cost, tiling in known[key]:
+            if costs[end + 1 - size] + cost < costs[end + 1]:
+                costs[end + 1], choices[end] = costs[end + 1 - size] + cost, (size, tiling)
+        return any(size > end - max(first, start) for size, *_ in known[key])
+
     for end, item in enumerate(facts):
         costs.append(costs[end] + item.traffic)
         choices.append((1, None))
+        start = start if item.joins else end
         if item.kind is None:
             begin = end + 1
-        elif end + 1 == len(facts) or not facts[end + 1].joins:
-            window = facts[
-                max(begin, end + 1 - (longest if len(known) < PATIENCE else min(longest, SHORTEST))) : end + 1
-            ]
-            key = tuple([member.like for member in window])
-            if key not in known:
-                known[key] = _groups(window, end, tilings)
-            for size, cost, tiling in known[key]:
-                if costs[end + 1 - size] + cost < costs[-1]:
-                    costs[-1], choices[-1] = costs[end + 1 - size] + cost, (size, tiling)
+        elif end + 1 < len(facts) and facts[end + 1].joins:
+            continue  # a group that ends here is evaluated only if the whole run does not fit
+        elif not plan_end(end):
+            for position in range(start, end + 1):
+                plan_end(position)
     groups = []
     stop = len(choices)
     while stop:
@@ -151,8 +162,7 @@ def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings])
             users = [item for item in components if not item.isdisjoint(facts.results)]
             components = [item for item in components if item.isdisjoint(facts.results)]
             components.append(set(facts.reads).union(*users))
-            is_start = not facts.joins or facts is window[0]
-            if segment.size == 1 or not is_start or segment.size in found or len(components) > 1:
+            if segment.size == 1 or segment.size in found or len(components) > 1:
                 continue
             cheapest = segment.cheapest()
             if cheapest is None:  # longer groups need at least as much memory

@@ -176,6 +176,16 @@ def test_no_groups_without_memory() -> None:
     assert plan_groups(chain(3), Chip.BM1686, LocalMemory(1, 16, 16)).groups == ()
 
 
+def test_nodes_around_a_conv_that_does_not_fit_are_grouped() -> None:
+    g = Graph("large filters")
+    relu = Active(ActiveType.ACTIVE_RELU)
+    x = g.add(relu, g.add(relu, g.input("x", TensorType(F32, (1, 64, 8, 4)))))
+    x = g.add(Conv(), x, g.constant(np.zeros((4, 64, 3, 3), np.float32)))  # one filter has 2,304 bytes
+    g.output(g.add(relu, g.add(relu, x)))
+    groups = plan_groups(g, Chip.BM1686, LocalMemory(4, 1000, 16)).groups
+    assert [(group.first, group.count) for group in groups] == [(0, 2), (3, 2)]
+
+
 def test_dynamic_extents_are_in_no_group() -> None:
     g = Graph("open")
     x = g.input("x", TensorType(F32, ("N", 8, 4, 4)))
