@@ -21,23 +21,23 @@ def load(
     """Read a Caffe network as it runs for inference.
 
     Args:
-        path: the prototxt, of any generation.
-        weights: the caffemodel. Not needed when the prototxt holds the weights or no layer has any.
-        input_shapes: extents for inputs that the prototxt leaves open, or that are to have others.
-        inputs: blob names where the graph is to begin, instead of at the network's own inputs; their shapes have to
-            be in ``input_shapes``.
-        outputs: blob names where it is to end. By default every blob that no layer reads, in the prototxt's order.
+        path: prototxt of any Caffe generation (V0, V1 or current).
+        weights: the caffemodel. Not needed if the prototxt contains the weights or no layer has weights.
+        input_shapes: shapes by input name: required where the prototxt has no shape, otherwise they override it.
+        inputs: names of blobs to use as graph inputs instead of the inputs of the network. ``input_shapes`` must
+            contain their shapes.
+        outputs: names of blobs to use as graph outputs. Default: every blob that no layer reads, in prototxt order.
         limits: bounds on sizes.
-        require_weights: false takes zeros for missing weights, to check everything else about a network.
+        require_weights: if false, missing weights are replaced by zeros, to check the rest of the network.
 
     Returns:
         The graph with FLOAT32 arithmetic in NCHW.
 
     Raises:
-        CorruptInputError: damaged, or not a Caffe file.
-        UnsupportedError: everything in the network that cannot be represented.
+        CorruptInputError: the file is damaged, or is not a Caffe file.
+        UnsupportedError: parts of the network cannot be converted; the error lists all of them.
         UsageError: a name or shape in the arguments does not fit the network, or the weights are missing.
-        ResourceLimitError: larger than the limits.
+        ResourceLimitError: a file or tensor exceeds the limits.
 
     """
     from tpuconvert.frontends.caffe.description import read_description  # protobuf is loaded only for a Caffe file

@@ -33,7 +33,7 @@ def relu(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("PReLU")
 def prelu(node: CaffeNode, g: Graph) -> Value:
-    """max(x, 0) + slope * min(x, 0), one slope per channel or one for all."""
+    """``max(x, 0) + slope * min(x, 0)`` with one slope per channel, or one shared by all channels."""
     x, shape = node.input(0), node.shape(0)
     if len(shape) < 2:
         raise node.fail(f"needs a channel axis, its input has shape {list(shape)}")
@@ -63,7 +63,7 @@ def hard_sigmoid(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("CReLU")
 def crelu(node: CaffeNode, g: Graph) -> Value:
-    """Concatenate relu(x) and relu(-x) along the channels."""
+    """Concatenate ``relu(x)`` and ``relu(-x)`` along the channel axis."""
     x = node.input(0)
     return formulas.relu(g, g.add(Concat(1), x, emit.muls(g, x, -1)))
 

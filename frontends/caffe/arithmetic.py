@@ -1,4 +1,4 @@
-"""Scale and bias of Caffe's layers, which are often 1 and 0."""
+"""Scalar multiply and add that emit no operator for the identities 1 and 0, the defaults of Caffe's parameters."""
 
 from tpuconvert.frontends import emit
 from tpuconvert.schema.graph import Graph, Value

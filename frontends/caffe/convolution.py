@@ -1,4 +1,4 @@
-"""Convolution, deconvolution and what their parameters have in common."""
+"""Convolution, deconvolution and im2col layers, and their common window parameters."""
 
 import math
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
 
 _PLANE, _VOLUME = 2, 3
-"""Spatial axes of the operators; one axis is a plane of width 1."""
+"""Numbers of spatial axes that the TPU operators have. A single spatial axis is converted as a plane of width 1."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a window: each field has one number per spatial axis."""
+    """Geometry of a window: each field has one entry per spatial axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -32,17 +32,17 @@ class Window:
     dilations: tuple[int, ...]
 
     def last(self, count: int) -> "Window":
-        """The window on its last axes."""
+        """The window restricted to its last ``count`` axes."""
         return Window(self.kernel[-count:], self.strides[-count:], self.pads[-count:], self.dilations[-count:])
 
     def only(self, axis: int) -> "Window":
-        """The window on one axis, as a plane of width 1."""
+        """The window restricted to one axis, extended by a second axis with kernel extent 1."""
         return Window((self.kernel[axis], 1), (self.strides[axis], 1), (self.pads[axis], 0), (self.dilations[axis], 1))
 
 
 @dataclass(frozen=True)
 class _Filters:
-    """The learned tensors of one layer, and how they move."""
+    """Learned tensors of a convolution, its window and its number of groups."""
 
     window: Window
     groups: int
@@ -52,13 +52,13 @@ class _Filters:
 
 @caffe_op("Convolution", "ConvolutionData", kind=Kind.DIRECT)
 def convolution(node: CaffeNode, g: Graph) -> list[Value]:
-    """Convolution over one, two or three axes, grouped or not; several bottoms share the kernel."""
+    """Convolution over one, two or three spatial axes; all bottoms use the same kernel."""
     return _convolution(node, g, node.params("convolution_param").whole("group"))
 
 
 @caffe_op("ConvolutionDepthwise", "DepthwiseConvolution", "DepthwiseConv", kind=Kind.DIRECT)
 def depthwise_convolution(node: CaffeNode, g: Graph) -> list[Value]:
-    """A convolution with one group per channel; forks leave ``group`` out."""
+    """Convolution with one group per channel; Caffe forks omit the parameter ``group``."""
     p = node.params("convolution_param")
     channels = _image_shape(node, 0)[1]
     if p.has("group") and p.whole("group") not in (1, channels):
@@ -77,7 +77,7 @@ def _convolution(node: CaffeNode, g: Graph, groups: int) -> list[Value]:
 
 @caffe_op("Deconvolution", "DeconvolutionDepthwise", kind=Kind.DIRECT)
 def deconvolution(node: CaffeNode, g: Graph) -> list[Value]:
-    """Transposed convolution over one, two or three axes; its kernel is stored as [ic, oc / groups, ...]."""
+    """Transposed convolution over one, two or three spatial axes, with a stored kernel [ic, oc / groups, ...]."""
     p = node.params("convolution_param")
     channels, count, groups = _image_shape(node, 0)[1], p.whole("num_output"), p.whole("group")
     _check_groups(node, groups, channels, count)
@@ -107,7 +107,7 @@ def _constants(node: CaffeNode, filters: _Filters) -> list[Value]:
 def _convolve_plane(
     g: Graph, x: Value, filters: _Filters, constants: list[Value], operator: type[Conv] | type[Deconv] = Conv
 ) -> Value:
-    """Over two axes, or over one that gets a second of extent 1."""
+    """Convolve two spatial axes; a single spatial axis is extended by a unit axis, which is removed afterwards."""
     shape = x.type.static_shape
     is_line = len(shape) == _PLANE + 1
     op = plane_operator(filters.window.only(0) if is_line else filters.window, filters.groups, operator)
@@ -116,7 +116,7 @@ def _convolve_plane(
 
 
 def plane_operator(window: Window, groups: int, operator: type[Conv] | type[Deconv] = Conv) -> Conv | Deconv:
-    """The operator of a two-dimensional window."""
+    """Conv or deconv operator with a two-dimensional window."""
     top, left = window.pads
     return functions.plane_convolution(operator, window.strides, window.dilations, (top, top, left, left), groups)
 
@@ -129,9 +129,10 @@ def _convolve_volume(g: Graph, x: Value, filters: _Filters, constants: list[Valu
 
 
 def _deconvolve_volume(node: CaffeNode, g: Graph, x: Value, filters: _Filters, count: int) -> Value:
-    """3-D deconv as a 2-D deconv of the planes, with kernel depth as channels, then a deconv along the depth axis.
+    """Decompose a 3-D deconv into a 2-D deconv of the planes and a deconv along the depth axis.
 
-    The second deconv adds each plane at its depth offset: its kernel is 1 at that offset and 0 elsewhere.
+    The first deconv computes one channel per filter and depth index of the kernel. The second one adds each of these
+    channels at its depth offset: its kernel is 1 at that offset and 0 elsewhere.
     """
     window, kernel = filters.window, filters.kernel
     batch, channels, depth, height, width = x.type.static_shape
@@ -152,7 +153,7 @@ def _deconvolve_volume(node: CaffeNode, g: Graph, x: Value, filters: _Filters, c
 
 @caffe_op("Im2col")
 def im2col(node: CaffeNode, g: Graph) -> Value:
-    """Every window as a column: a depthwise convolution whose kernels are 1 at one place each."""
+    """Copy each window to a column of channels, by a depthwise convolution with one-hot kernels."""
     p = node.params("convolution_param")
     channels = _image_shape(node, 0)[1]
     window = read_window(node, p)
@@ -183,7 +184,11 @@ def _check_groups(node: CaffeNode, groups: int, channels: int, filters: int) -> 
 
 
 def read_window(node: CaffeNode, p: Parameters) -> Window:
-    """Kernel, strides, pads and dilations; each given once, or per axis, or (not dilations) by name."""
+    """Read kernel, strides, pads and dilations.
+
+    Each is given once for all axes or once per axis. All but dilations may instead have separate ``_h`` and ``_w``
+    parameters.
+    """
     rank = len(node.shape(0))
     if node.axis(p.whole("axis"), rank) != 1:
         raise node.fail(f"axis: {p.whole('axis')}", "supported: 1, the channel axis")

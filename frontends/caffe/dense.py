@@ -1,4 +1,4 @@
-"""Fully connected layers and table look-up."""
+"""Fully connected layers, embeddings and matmul."""
 
 import math
 
@@ -17,7 +17,10 @@ from tpuconvert.schema.types import I32
 
 @caffe_op("InnerProduct", kind=Kind.DIRECT)
 def inner_product(node: CaffeNode, g: Graph) -> Value:
-    """Fully connected: x * W (+ bias); axes of x from ``axis`` on count as one. Rows of W are stored, or columns."""
+    """Fully connected layer ``x @ W + bias``, with the axes of x from ``axis`` on flattened.
+
+    The file stores W as [units, length], or with ``transpose`` as [length, units].
+    """
     p = node.params("inner_product_param")
     shape, units = node.shape(0), p.whole("num_output")
     if units < 1:
@@ -36,7 +39,7 @@ def inner_product(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Embed", kind=Kind.DIRECT)
 def embed(node: CaffeNode, g: Graph) -> Value:
-    """Row x of a table (+ bias); the numbers of x are whole."""
+    """Select rows of a table, plus an optional bias; the float indices x have integer values."""
     p = node.params("embed_param")
     shape, units, rows = node.shape(0), p.whole("num_output"), p.whole("input_dim")
     if units < 1 or rows < 1:
@@ -51,7 +54,7 @@ def embed(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("MatMul", kind=Kind.DIRECT)
 def matmul(node: CaffeNode, g: Graph) -> Value:
-    """The product of two matrices."""
+    """Matmul of two computed matrices."""
     left, right = node.shape(0), node.shape(1)
     if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
         raise node.fail(f"matrices of shape {list(left)} and {list(right)}", "supported: [M, K] and [K, N]")

@@ -1,4 +1,4 @@
-"""Reading a prototxt: text to layers of the current generation, as Caffe itself would run them for inference."""
+"""Read a prototxt: upgrade its layers to the current format and select those that Caffe runs for inference."""
 
 import os
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ _TEXT_KINDS = ("prototxt", "text")
 
 @dataclass
 class LayerDescription:
-    """One layer in the current form.
+    """One layer in the current format.
 
     Args:
         message: a LayerParameter.
-        line: where it begins in the file, 0 for layers that no line describes.
-        unknown: parameters that Caffe's schema, as we have it, does not hold; paths begin inside the layer.
-        dropped: older parameters that have no meaning for this layer's type, as texts.
+        line: line in the file where the layer begins; 0 for a layer that was added for the old input fields.
+        unknown: parameters that are not in the bundled Caffe schema; their paths are relative to the layer.
+        dropped: V0 parameters without a meaning for this layer's type, as text.
 
     """
 
@@ -38,14 +38,14 @@ class LayerDescription:
 
 @dataclass
 class NetDescription:
-    """A network as it runs in the TEST phase.
+    """Layers of a network that run in the TEST phase.
 
     Args:
-        name: of the network.
-        file: the path as it was given.
-        layers: in the order in which they run. Old input fields have become a layer of type Input.
-        left_out: names of the layers that belong to training alone.
-        borrowed: names of the layers of another phase or stage that were kept because their data are read.
+        name: name of the network.
+        file: path that the caller passed.
+        layers: layers in execution order. Old input fields are converted to a layer of type Input.
+        left_out: names of the removed layers, which only run in training.
+        borrowed: names of data layers of another phase or stage that are kept because other layers read their tops.
         unknown: unknown fields outside the layers.
 
     """
@@ -63,8 +63,8 @@ def read_description(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMI
 
     Raises:
         CorruptInputError: the file is not a prototxt, or its text is malformed (with line and column).
-        ResourceLimitError: it is larger than the limits allow.
-        UsageError: it cannot be read.
+        ResourceLimitError: the file is larger than the limits allow.
+        UsageError: the file cannot be read.
 
     """
     text = _read_text(Path(path), limits)
@@ -93,7 +93,7 @@ def _read_text(path: Path, limits: Limits) -> str:
         raise corrupt_input(path, "prototxt", "the file is not text", kind=None)
     if size > limits.max_text_bytes:
         raise ResourceLimitError(f"{size} bytes of text, more than {limits.max_text_bytes}", file=str(path))
-    # Names are ASCII in practice; comments come in any encoding.
+    # Invalid UTF-8 is replaced: names are ASCII in practice, but comments may have any encoding.
     return path.read_bytes().decode("utf-8-sig", errors="replace")
 
 
@@ -127,9 +127,9 @@ def _describe(message: Any, parsed: Parsed, file: str, limits: Limits) -> NetDes
 
 
 def _borrow_data_layers(kept: list[LayerDescription], left_out: list[LayerDescription]) -> list[LayerDescription]:
-    """Data layers of another phase or stage whose tops are read, and which no layer that is kept makes.
+    """Find removed data layers whose tops are read by a kept layer but produced by none.
 
-    A network that is used only for training, or has test stages named by a solver, still declares its inputs.
+    Networks for training only, or with test stages that a solver selects, declare their inputs in such layers.
     """
     made = {top for layer in kept for top in layer.message.top}
     missing = {bottom for layer in kept for bottom in layer.message.bottom} - made
@@ -144,7 +144,7 @@ def _borrow_data_layers(kept: list[LayerDescription], left_out: list[LayerDescri
 
 
 def _upgrade_layers(message: Any, parsed: Parsed) -> Iterator[LayerDescription]:
-    """The layers in the current form, each with what belongs to it."""
+    """Convert all layers to the current format, each with its line, unknown fields and dropped parameters."""
     generation = "layer" if message.layer else "layers"
     unknown: dict[int, list[UnknownField]] = {}
     for item in parsed.unknown:
@@ -163,7 +163,7 @@ def _upgrade_layers(message: Any, parsed: Parsed) -> Iterator[LayerDescription]:
 
 
 def _input_layer(message: Any, file: str) -> list[LayerDescription]:
-    """The fields ``input``, ``input_shape`` and ``input_dim`` as the Input layer that replaced them."""
+    """Convert the old fields ``input``, ``input_shape`` and ``input_dim`` to a layer of type Input."""
     if not message.input:
         return []
     layer = new_message("LayerParameter")
@@ -186,7 +186,7 @@ def _input_layer(message: Any, file: str) -> list[LayerDescription]:
 
 
 def _runs(layer: Any, state: Any, file: str) -> bool:
-    """Return True if a layer belongs to inference, by its include and exclude rules."""
+    """Return True if the include and exclude rules of a layer select it for inference."""
     if layer.include and layer.exclude:
         hint = "keep one kind of rule per layer"
         raise CorruptInputError("has include and exclude rules at once", file=file, node=layer.name, hint=hint)
@@ -196,7 +196,7 @@ def _runs(layer: Any, state: Any, file: str) -> bool:
 
 
 def _meets(rule: Any, state: Any) -> bool:
-    if rule.HasField("phase") and rule.phase != _TEST:  # whatever the file's own state says
+    if rule.HasField("phase") and rule.phase != _TEST:  # the phase in the file's NetState is ignored
         return False
     if rule.HasField("min_level") and state.level < rule.min_level:
         return False

@@ -1,4 +1,4 @@
-"""Layers of the SSD family of detectors."""
+"""Layers of SSD detectors: PriorBox and DetectionOutput."""
 
 import math
 
@@ -15,7 +15,10 @@ from tpuconvert.schema.types import Array
 
 @caffe_op("PriorBox", kind=Kind.FOLDED)
 def prior_box(node: CaffeNode, g: Graph) -> Value:
-    """A constant [1, 2, boxes * 4]: corners of the prior boxes, then their variances. It depends on extents alone."""
+    """Constant [1, 2, boxes * 4] with the corners of the prior boxes, then their variances.
+
+    The boxes depend only on the shapes of the bottoms.
+    """
     p = node.params("prior_box_param")
     plane, image = node.shape(0), node.shape(1)
     if len(plane) != 4 or len(image) != 4:
@@ -36,7 +39,7 @@ def prior_box(node: CaffeNode, g: Graph) -> Value:
 def _grid(
     node: CaffeNode, p: Parameters, plane: tuple[int, ...], image: tuple[int, ...]
 ) -> tuple[Array, Array, tuple[int, ...]]:
-    """Centers of the boxes along height and width, and the extents of the image; in pixels of the image."""
+    """Box centers along height, box centers along width, and the image size (height, width), in image pixels."""
     if p.has("img_size"):
         image = (p.whole("img_size"),) * 2
     elif p.has("img_h") or p.has("img_w"):
@@ -53,7 +56,7 @@ def _grid(
 
 
 def _box_sizes(node: CaffeNode, p: Parameters) -> list[tuple[float, float]]:
-    """(width, height) of the boxes of one position, in SSD's order: per size the square ones, then the ratios."""
+    """List (width, height) of the boxes at one position in SSD's order: per size, square boxes, then other ratios."""
     smallest, largest = p.floats("min_size"), p.floats("max_size")
     if not smallest or min(smallest) <= 0:
         raise node.fail("min_size is missing or not positive", "give it in the prototxt", INVALID_NODE)
@@ -76,7 +79,7 @@ def _box_sizes(node: CaffeNode, p: Parameters) -> list[tuple[float, float]]:
 
 
 def _place(y: Array, x: Array, image: tuple[int, ...], sizes: list[tuple[float, float]]) -> Array:
-    """Corners [boxes, 4] as fractions of the image: rows, columns, then sizes."""
+    """Corners [boxes, 4] as fractions of the image; boxes are ordered by row, column, then size."""
     center_x, center_y, _ = np.broadcast_arrays(x[None, :, None], y[:, None, None], np.zeros(len(sizes)))
     half, (height, width) = np.asarray(sizes) / 2, image
     corners = np.stack(
@@ -94,10 +97,10 @@ def _place(y: Array, x: Array, image: tuple[int, ...], sizes: list[tuple[float, 
 
 @caffe_op("DetectionOutput", kind=Kind.HOST)
 def detection_output(node: CaffeNode, g: Graph) -> Value:
-    """Boxes from predictions: a host operator. Its number of rows is fixed; unused rows are 0."""
+    """Decode and select SSD boxes with a host operator; its number of rows is fixed, and unused rows are 0."""
     p = node.params("detection_output_param")
     p.require("num_classes")
-    p.ignore("save_output_param", "visualize", "visualize_threshold", "save_file")  # side effects of evaluation
+    p.ignore("save_output_param", "visualize", "visualize_threshold", "save_file")  # no effect on the tops
     nms = p.group("nms_param")
     op = DetectionOutput(
         num_classes=p.whole("num_classes"),

@@ -1,4 +1,4 @@
-"""Layers that combine tensors element by element, or scale and shift them."""
+"""Element-wise layers of several tensors, and layers with a scale, bias, power, exponential or logarithm."""
 
 import math
 
@@ -17,7 +17,7 @@ from tpuconvert.schema.types import format_shape
 
 @caffe_op("Eltwise", kind=Kind.DIRECT)
 def eltwise(node: CaffeNode, g: Graph) -> Value:
-    """Product, weighted sum or maximum of two or more tensors of one shape."""
+    """Element-wise product, weighted sum or maximum of two or more tensors of equal shape."""
     p = node.params("eltwise_param")
     operation, factors = p.choice("operation"), p.floats("coeff")
     if factors and operation == "PROD":
@@ -35,7 +35,7 @@ def eltwise(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Maximum", "Minimum", kind=Kind.DIRECT)
 def extreme(node: CaffeNode, g: Graph) -> Value:
-    """The largest or the smallest of two or more tensors."""
+    """Element-wise maximum or minimum of two or more tensors of equal shape."""
     return _chain(node, g, Max() if node.type == "Maximum" else Min(), node.inputs)
 
 
@@ -53,7 +53,7 @@ def _chain(node: CaffeNode, g: Graph, op: Op, terms: tuple[Value, ...]) -> Value
 
 @caffe_op("Scale", kind=Kind.DIRECT)
 def scale(node: CaffeNode, g: Graph) -> Value:
-    """Multiply (and add): x * scale (+ bias), per channel or along other axes, learned or from a second tensor."""
+    """``x * scale + bias``, the bias being optional; the scale is learned or the second bottom, and is broadcast."""
     p = node.params("scale_param")
     extents, aligned = _broadcast_extents(node, p)
     y = g.add(Mul(), node.input(0), _second_operand(node, g, extents, aligned, "scale"))
@@ -65,20 +65,20 @@ def scale(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Bias", kind=Kind.DIRECT)
 def bias(node: CaffeNode, g: Graph) -> Value:
-    """Add: x + bias, laid out as in Scale."""
+    """``x + bias``; the bias is learned or the second bottom, and is broadcast."""
     extents, aligned = _broadcast_extents(node, node.params("bias_param"))
     return g.add(Add(), node.input(0), _second_operand(node, g, extents, aligned, "bias"))
 
 
 def _second_operand(node: CaffeNode, g: Graph, extents: tuple[int, ...], aligned: tuple[int, ...], what: str) -> Value:
-    """The second bottom, otherwise a learned tensor."""
+    """Return the second bottom if the layer has one, otherwise a learned tensor."""
     if node.input_count > 1:
         return emit.reshape(g, node.input(1), aligned)
     return node.constant(node.weight(0, extents, what).reshape(aligned), what)
 
 
 def _broadcast_extents(node: CaffeNode, p: Parameters) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Extents of the second operand, learned or not, and the same with unit axes where it is broadcast."""
+    """Shape of the second operand, and this shape extended by unit axes to the rank of the first bottom."""
     shape = node.shape(0)
     axis, count = p.whole("axis"), p.whole("num_axes")
     start, extents = 0, tuple[int, ...]()
@@ -99,7 +99,7 @@ def _broadcast_extents(node: CaffeNode, p: Parameters) -> tuple[tuple[int, ...],
 
 @caffe_op("Axpy")
 def axpy(node: CaffeNode, g: Graph) -> Value:
-    """Multiply and add: scale * x + y with one scale per image and channel."""
+    """``scale * x + y`` with one scale per image and channel."""
     channels, x = node.shape(0), node.shape(1)
     if len(x) < 2 or channels[:2] != x[:2] or any(extent != 1 for extent in channels[2:]):
         raise node.fail(f"a scale of shape {list(channels)} does not fit {list(x)}", kind=INVALID_NODE)
@@ -109,19 +109,19 @@ def axpy(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Power")
 def power_layer(node: CaffeNode, g: Graph) -> Value:
-    """(shift + scale * x) ** power."""
+    """``(shift + scale * x) ** power``."""
     p = node.params("power_param")
     x = shift_by(g, scale_by(g, node.input(0), p.number("scale")), p.number("shift"))
     exponent = p.number("power")
     if exponent == int(exponent) and abs(exponent) > functions.MAX_WHOLE_EXPONENT:
-        # By the logarithm, negative x would be NaN, and odd powers would lose the sign.
+        # exp(power * ln(x)) is NaN for negative x, where an integer power is defined.
         raise node.fail(f"power {exponent:g}", f"supported: whole powers up to {functions.MAX_WHOLE_EXPONENT}")
     return functions.constant_power(g, x, exponent)
 
 
 @caffe_op("Exp")
 def exp(node: CaffeNode, g: Graph) -> Value:
-    """Exponential: base ** (shift + scale * x); base e when none is given."""
+    """``base ** (shift + scale * x)``; the default base is e."""
     p = node.params("exp_param")
     log_base = _log_of_base(node, p)
     x = scale_by(g, node.input(0), p.number("scale") * log_base)
@@ -130,7 +130,7 @@ def exp(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Log")
 def log(node: CaffeNode, g: Graph) -> Value:
-    """Logarithm: log_base(shift + scale * x); base e when none is given."""
+    """Logarithm of ``shift + scale * x`` to a base; the default base is e."""
     p = node.params("log_param")
     log_base = _log_of_base(node, p)
     x = shift_by(g, scale_by(g, node.input(0), p.number("scale")), p.number("shift"))

@@ -1,6 +1,6 @@
 """Layers of networks for optical flow (FlowNet2).
 
-Source: the layers' code in FlowNet2's Caffe fork, as far as inference meets it.
+Source: the forward code of these layers in FlowNet2's Caffe fork.
 """
 
 import numpy as np
@@ -22,12 +22,15 @@ from tpuconvert.schema.ops.round_to_integer import Floor
 from tpuconvert.schema.types import I32, Scalar
 
 _MOST_ELEMENTS = 1 << 24
-"""Indices are numbers in binary32 on their way: whole ones are exact up to here."""
+"""Largest tensor for index arithmetic, which is computed in FLOAT32: integers are exact up to 2^24."""
 
 
 @caffe_op("Accum")
 def accum(node: CaffeNode, g: Graph) -> Value:
-    """Concatenate tensors of one size along the channels; the last one may only give the size."""
+    """Resize all bottoms to one size and concatenate them along the channels.
+
+    With ``have_reference`` the last bottom only gives the size, and is not part of the result.
+    """
     p = node.params("accum_param")
     has_reference = p.has("have_reference") and p.flag("have_reference")
     size = _planes(node)[-1] if has_reference else (_extent(node, "top_height"), _extent(node, "top_width"))
@@ -56,7 +59,7 @@ def _extent(node: CaffeNode, name: str) -> int:
 
 @caffe_op("FlowWarp")
 def flow_warp(node: CaffeNode, g: Graph) -> Value:
-    """Every pixel taken from where its flow (x, then y) points to, between four pixels; 0 where that is outside."""
+    """Sample the image at each pixel's position plus its flow (x, y), with bilinear interpolation; 0 outside."""
     shape, flow = node.shape(0), node.shape(1)
     if len(shape) != 4 or flow != (shape[0], 2, *shape[2:]):
         raise node.fail(f"a flow of shape {list(flow)} does not fit {list(shape)}", kind=INVALID_NODE)
@@ -82,7 +85,10 @@ def flow_warp(node: CaffeNode, g: Graph) -> Value:
 
 
 def _corners(g: Graph, place: Value, extent: int) -> list[tuple[Value, Value]]:
-    """Indices and weights of the two neighbours along one axis; the last pixel is repeated past the edge."""
+    """Indices and weights of the two neighboring pixels along one axis, with indices clamped to the edge.
+
+    Both weights are 0 for a coordinate outside the image.
+    """
     first = g.add(Floor(), place)
     part = g.add(Sub(), place, first)
     inside = g.add(Mul(), g.add(Ges(Scalar.f32(0)), place), g.add(Lts(Scalar.f32(extent)), place))

@@ -1,7 +1,7 @@
-"""Walks over the layers of a network and lets each layer's converter write its part of the graph.
+"""Convert a Caffe network: run the converter of each layer, in the order of the layers.
 
-A layer that cannot be converted becomes a problem and the walk goes on: all problems are reported together at the end.
-What reads its tops is not converted either, and not reported a second time.
+A layer that cannot be converted is recorded as a problem, and the import continues; all problems are reported at the
+end. Layers that read the tops of such a layer are skipped without a further problem.
 """
 
 import math
@@ -38,7 +38,7 @@ from tpuconvert.schema.types import F32, MAX_RANK, TensorType, format_shape
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of an import. Arguments as ``tpuconvert.frontends.caffe.load``."""
+    """Options of an import; the fields have the meaning of the arguments of ``tpuconvert.frontends.caffe.load``."""
 
     limits: Limits
     input_shapes: Mapping[str, Sequence[int]]
@@ -48,21 +48,21 @@ class ImportOptions:
 
 
 def import_network(net: NetDescription, weights: Weights | None, options: ImportOptions) -> Graph:
-    """The graph of a network. Errors as ``tpuconvert.frontends.caffe.load``."""
+    """Convert a network to a graph; raises the errors of ``tpuconvert.frontends.caffe.load``."""
     return _Importer(net, weights, options).run()
 
 
 @dataclass
 class _Blob:
-    """The state of one blob name while the walk is at some layer.
+    """Current state of one blob name during the import; layers may write the same blob repeatedly.
 
     Args:
-        value: what carries it now; None while it is only declared, or after its layer could not be converted.
-        declared: set for a graph input that no layer has asked for yet.
-        writer: the layer that wrote it last.
-        is_read: whether a layer has read what was written last.
-        owns_name: whether the value has the blob's name.
-        is_rank_zero: whether it has no axes in Caffe.
+        value: current graph value; None if the blob is only declared, or if its layer could not be converted.
+        writer: name of the layer that wrote the blob last.
+        declared: the declaration of a graph input that no layer has read yet, otherwise None.
+        is_read: True if a layer has read the current value.
+        owns_name: True if the current value has the name of the blob.
+        is_rank_zero: True if the blob has rank 0 in Caffe.
 
     """
 
@@ -97,7 +97,7 @@ class _Importer:
             )
         layers = self._needed_layers()
         failed: set[int] = set()
-        values: dict[str, Value] = {}  # the last value of each blob before a layer with a problem writes it
+        values: dict[str, Value] = {}  # per blob, its last value that was written by a converted layer
         for layer in layers:
             before = len(self._problems)
             self._convert(layer)
@@ -121,10 +121,10 @@ class _Importer:
         self._graph.prune()
         return self._graph
 
-    # Which layers
+    # Selection of layers
 
     def _needed_layers(self) -> list[LayerDescription]:
-        """Layers that the requested outputs depend on; all if none are requested."""
+        """Layers that the requested outputs depend on; all layers if no inputs or outputs are requested."""
         if not self._options.outputs and not self._options.inputs:
             return self._net.layers
         given = set(self._options.inputs)
@@ -138,7 +138,7 @@ class _Importer:
             wanted = (wanted - (tops - bottoms)) | (bottoms - given)
         return needed[::-1]
 
-    # One layer
+    # Conversion of one layer
 
     def _convert(self, layer: LayerDescription) -> None:
         message = layer.message
@@ -162,7 +162,7 @@ class _Importer:
                 for top, result in zip(tops, results, strict=True):
                     self._write(layer, top, result, made)
             except _AlreadyReportedError:
-                pass  # the layer's tops are noted below, as those of every layer that was not converted
+                pass  # the code below records the tops as blobs without a value, as for all unconverted layers
             except CannotConvertError as error:
                 self._problems.add(error.kind, message.type, message.name, error.message, error.hint)
             else:
@@ -172,7 +172,7 @@ class _Importer:
             self._blobs[top] = _Blob(None, message.name, is_read=True)
 
     def _is_loss(self, layer: LayerDescription) -> bool:
-        """Return True if a layer is only part of a training loss, so that no layer may use its tops."""
+        """Return True if a layer computes a training loss whose tops no layer reads and no option requests."""
         message = layer.message
         read = {bottom for other in self._net.layers for bottom in other.message.bottom}
         counts = any(message.loss_weight) or message.type.endswith("Loss")
@@ -184,7 +184,7 @@ class _Importer:
         return CaffeNode(layer, self._graph, inputs, self._layer_blobs(message), self._findings, self._options.limits)
 
     def _reader(self, name: str) -> Callable[[], Value]:
-        blob = self._blobs[name]  # the one that is current now: the layer may write the same name
+        blob = self._blobs[name]  # looked up before the layer runs, because an in-place layer replaces the entry
 
         def read() -> Value:
             if blob.declared is not None:
@@ -196,7 +196,7 @@ class _Importer:
         return read
 
     def _layer_blobs(self, message: Any) -> list[Blob] | None:
-        """The learned tensors of a layer; None when no weights were given at all."""
+        """Learned tensors of a layer; None if there is no weight file, and the prototxt has none for this layer."""
         if self._weights is not None:
             return self._weights.get(message.name, [])
         if not message.blobs:
@@ -207,7 +207,7 @@ class _Importer:
             raise CorruptInputError(str(error), file=self._net.file, node=message.name) from error
 
     def _has_bottoms(self, layer: LayerDescription) -> bool:
-        """Return True if every bottom exists. Missing ones are reported, except those of layers that failed."""
+        """Return True if every bottom has a value or declaration; report bottoms that no earlier layer writes."""
         message = layer.message
         for bottom in message.bottom:
             if bottom not in self._blobs:
@@ -270,14 +270,14 @@ class _Importer:
             made.discard(id(value))
             self._name(value, top, message.name, old)
             blob.owns_name = value.name == top
-        elif old is not None and old.value is value:  # an in-place no-op layer
+        elif old is not None and old.value is value:  # an in-place layer that is the identity
             blob.owns_name, blob.writer = old.owns_name, old.writer
         self._blobs[top] = blob
 
     def _name(self, value: Value, top: str, writer: str, old: _Blob | None) -> None:
-        """Give the newest value of a blob the blob's name; the one before it is named after its layer too.
+        """Give the newest value of a blob the name of the blob; rename its previous value to ``blob@layer``.
 
-        A graph input keeps its name.
+        A graph input keeps its name, so that the new value is named ``blob@layer`` instead.
         """
         taken = self._graph.find(top)
         if taken is not None and old is not None and old.owns_name and taken is old.value:
@@ -318,7 +318,7 @@ class _Importer:
         self._check_size(blob.value)
 
     def _check_names(self) -> None:
-        """Refuse names in the options that the network does not have."""
+        """Raise UsageError if the options contain a name of an input or blob that does not exist."""
         wrong = [name for name in self._options.input_shapes if name not in self._input_names]
         if wrong:
             known = ", ".join(sorted(self._input_names)) or "none"
@@ -331,7 +331,7 @@ class _Importer:
             raise UsageError(f"{self._net.file}: no blob '{wrong[0]}'", hint=f"the last ones: {known}")
 
     def _declare_outputs(self) -> None:
-        """Blobs that no layer has read since they were written, in the order of the layers that wrote them."""
+        """Declare the requested graph outputs. By default they are the blobs that no layer reads, in layer order."""
         order = {layer.message.name: index for index, layer in enumerate(self._net.layers)}
         names = list(self._options.outputs)
         if not names:
@@ -356,7 +356,7 @@ class _Importer:
     def _complete_hints(
         self, layers: Sequence[LayerDescription], failed: set[int], values: Mapping[str, Value]
     ) -> None:
-        """Write where the network can end into problems of layers that have no converter."""
+        """Append advice on possible ``--outputs`` to the hints of layers that have no converter."""
         steps = [
             cuts.Step(frozenset(layer.message.bottom), tuple(_tops(layer.message)), id(layer) not in failed)
             for layer in layers
@@ -382,9 +382,9 @@ class _Importer:
 
 
 class _AlreadyReportedError(CannotConvertError):
-    """Ends a converter whose problem was reported under another name."""
+    """Exception that ends a converter after its problem was recorded, for a graph input."""
 
 
 def _tops(message: Any, makes: bool = False) -> list[str]:
-    """The tops of a layer. A layer without any that makes something, such as a loss, is known by its own name."""
+    """Tops of a layer. With ``makes``, a layer without tops (such as a loss) has one top, named after the layer."""
     return list(message.top) or ([message.name] if makes else [])

@@ -1,4 +1,4 @@
-"""Layers that bring data in: inputs, and the data sources of training, which become inputs."""
+"""Input layers, training data layers (which become graph inputs), and learned tensors used as data."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 
 _PREPARATION = ("source", "scale", "mean_file", "mirror")
-"""Source and preparation of the images of a data layer."""
+"""Parameters of a data layer that state the source and the preprocessing of its images."""
 
 
 @caffe_op("Input", kind=Kind.FOLDED)
 def input_layer(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """Graph inputs with the shapes that the prototxt gives."""
+    """Graph inputs with the shapes in the prototxt."""
     shapes = [tuple(int(d) for d in shape.dim) for shape in node.params("input_param").messages("shape")]
     return [Declared(shape) for shape in _one_per_top(node, shapes)]
 
 
 @caffe_op("MemoryData", kind=Kind.FOLDED)
 def memory_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """A graph input; labels only where a layer for inference reads them."""
+    """Graph input for data in memory; labels become a second input only if an inference layer reads them."""
     p = node.params("memory_data_param")
     shape = tuple(p.whole(name) for name in ("batch_size", "channels", "height", "width"))
     return _data_and_labels(node, shape, shape[0])
@@ -31,7 +31,7 @@ def memory_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 @caffe_op("ImageData", kind=Kind.FOLDED)
 def image_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """A graph input of the size that images are cropped or resized to."""
+    """Graph input for images, with the size to which they are cropped or resized."""
     p = node.params("image_data_param")
     batch, height, width = p.whole("batch_size"), p.whole("new_height"), p.whole("new_width")
     channels = 3 if p.flag("is_color") else 1
@@ -44,7 +44,7 @@ def image_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 @caffe_op("WindowData", kind=Kind.FOLDED)
 def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """A graph input of the size that windows are cropped to."""
+    """Graph input for image windows, with the size to which they are cropped."""
     p = node.params("window_data_param")
     batch, crop = p.whole("batch_size"), _crop_size(node, p)
     p.ignore(*_PREPARATION, "root_folder", "cache_images")
@@ -54,7 +54,7 @@ def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 @caffe_op("Data", "HDF5Data", "AnnotatedData", "VideoData", kind=Kind.FOLDED)
 def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """Graph inputs whose shape is in a database: an option has to give it, unless images are cropped."""
+    """Graph inputs for a database, which contains their shape: it must be an option unless images are cropped."""
     batch = crop = 0
     for name in ("data_param", "hdf5_data_param", "annotated_data_param"):
         p = node.params(name)
@@ -77,7 +77,7 @@ def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 
 def _channels(node: CaffeNode) -> tuple[int, bool]:
-    """Number of channels of the images of a database, and whether the layer states it; the default is color."""
+    """Number of channels of database images (default: 3), and True if the layer states it."""
     transform = node.params("transform_param")
     if transform.flag("force_gray"):
         return 1, True
@@ -86,7 +86,7 @@ def _channels(node: CaffeNode) -> tuple[int, bool]:
 
 @caffe_op("DummyData", kind=Kind.FOLDED)
 def dummy_data(node: CaffeNode, g: Graph) -> Sequence[Declared | Value]:
-    """A constant where a constant filler is given, a graph input otherwise."""
+    """Constant for each top with a constant filler, graph input for the others."""
     p = node.params("dummy_data_param")
     shapes = [tuple(int(d) for d in shape.dim) for shape in p.messages("shape")]
     legacy = [p.ints(name) for name in ("num", "channels", "height", "width")]
@@ -106,7 +106,7 @@ def dummy_data(node: CaffeNode, g: Graph) -> Sequence[Declared | Value]:
 
 @caffe_op("Parameter", kind=Kind.FOLDED)
 def parameter(node: CaffeNode, g: Graph) -> Value:
-    """A learned tensor."""
+    """Learned tensor as a constant."""
     shape = tuple(int(d) for d in node.params("parameter_param").group("shape").ints("dim"))
     return node.constant(node.weight(0, shape, "parameter"), "parameter")
 
@@ -121,7 +121,7 @@ def _one_per_top(node: CaffeNode, shapes: Sequence[tuple[int, ...]]) -> list[tup
 
 
 def _data_and_labels(node: CaffeNode, shape: tuple[int, ...] | None, batch: int) -> list[Declared]:
-    """The first top is the data; others are labels, one number per image."""
+    """Declare the first top as data and the others as labels with one element per image."""
     transform = node.params("transform_param")
     prepared = [name for name in ("scale", "mean_file", "mean_value") if transform.has(name)]
     if prepared:
@@ -133,5 +133,5 @@ def _data_and_labels(node: CaffeNode, shape: tuple[int, ...] | None, batch: int)
 
 
 def _crop_size(node: CaffeNode, p: Parameters) -> int:
-    """From where it stands today, or in older files."""
+    """Read ``crop_size`` from ``transform_param``, or in older files from the parameters of the layer."""
     return node.params("transform_param").whole("crop_size") or p.whole("crop_size")

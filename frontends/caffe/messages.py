@@ -1,6 +1,6 @@
-"""Caffe's message types, loaded from the descriptor set that ships with the package.
+"""Caffe's protobuf message types, loaded from the descriptor set in this package.
 
-The types are in a separate pool, so that they do not conflict with those of another program in the same process.
+They are in a separate descriptor pool, because the process may also load another definition of the same types.
 """
 
 from functools import cache
@@ -17,16 +17,16 @@ def _pool() -> descriptor_pool.DescriptorPool:
     content = resources.files("tpuconvert.schema").joinpath("caffe_descriptor.desc").read_bytes()
     pool = descriptor_pool.DescriptorPool()
     files = descriptor_pb2.FileDescriptorSet.FromString(content)
-    pool.AddSerializedFile(files.file[0].SerializeToString())  # the second entry is the name of the source text
+    pool.AddSerializedFile(files.file[0].SerializeToString())  # the second file only names the source
     return pool
 
 
 @cache
 def message_class(name: str) -> Any:
-    """The message class of that name, such as ``NetParameter``."""
+    """Protobuf class of a message type, such as ``NetParameter``."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
 def new_message(name: str) -> Any:
-    """An empty message of that type."""
+    """Create an empty message of a type, such as ``LayerParameter``."""
     return message_class(name)()

@@ -1,4 +1,4 @@
-"""Interface of a converter: a layer with its inputs, parameters and weights, and the decorator that registers it."""
+"""Interface of converters: the layer with its inputs, parameters and weights, and the registering decorator."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,21 +19,21 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, format_shape
 
 caffe_op = registry("caffe")
-"""Decorator of a converter: ``@caffe_op("Convolution", "ConvolutionDepthwise")``."""
+"""Decorator that registers a converter for layer types: ``@caffe_op("LSTM")``."""
 
 _LAYER_FIELDS = {"name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase"}
 _LAYER_FIELDS |= {"propagate_down", "transform_param", "loss_param"}
-"""Fields of a layer that say nothing about what it computes at inference, or that the importer reads itself."""
+"""Layer fields without effect on inference, or read by the importer instead of converters."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A top that comes from outside: a graph input.
+    """Result of a converter for a top that is a graph input.
 
     Args:
-        shape: as the layer gives it; None where the file does not say.
-        needed: an input that is declared for inference. Others (tops of data layers, such as labels) become graph
-            inputs only when a layer that is kept reads them.
+        shape: shape in the prototxt; None if the prototxt has no shape.
+        needed: True if the network declares an input for inference. Other tops, such as labels of data layers, become
+            graph inputs only if an inference layer reads them.
 
     """
 
@@ -43,7 +43,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class RankZero:
-    """A result that has no axes in Caffe; the graph holds it with shape [1]."""
+    """Result of a converter for a top that has rank 0 in Caffe and shape [1] in the graph."""
 
     value: Value
 
@@ -57,11 +57,11 @@ Converted = Result | Sequence[Result]
 
 @dataclass(frozen=True)
 class Tiling:
-    """Windows of a pooling layer that touch and do not overlap.
+    """Pooling windows whose stride is their extent, so that they divide the plane without gaps or overlaps.
 
     Args:
         window: extents (height, width) of one window.
-        plane: extents of the plane; windows at its end may reach beyond it.
+        plane: extents (height, width) of the plane; the last windows may extend beyond it.
 
     """
 
@@ -74,8 +74,8 @@ class Findings:
     """Facts about the network that converters collect for other layers or the importer.
 
     Args:
-        without_weights: layers that need weights and found none, because no weight file was given.
-        tilings: for tensors of positions of maxima, the windows that the positions are in.
+        without_weights: names of layers that need weights, in an import without weights.
+        tilings: windows of max pooling, by the value that contains the positions of the maxima.
 
     """
 
@@ -84,7 +84,7 @@ class Findings:
 
 
 class CaffeNode:
-    """One layer. Parameters that no converter read are reported when it is done."""
+    """One layer, as its converter sees it. Parameters that the converter did not read are reported afterwards."""
 
     def __init__(
         self,
@@ -117,25 +117,25 @@ class CaffeNode:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The tops."""
+        """Names of the tops."""
         return tuple(self._description.message.top)
 
     def input(self, index: int) -> Value:
-        """One bottom. A bottom that a converter does not use can become a graph output."""
+        """Value of one bottom. The call marks the blob as read; by default, other blobs become graph outputs."""
         if index >= len(self._inputs):
             raise self.fail(f"has {len(self._inputs)} bottoms, needs {index + 1}", kind=INVALID_NODE)
         return self._inputs[index]()
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """All bottoms."""
+        """Values of all bottoms, which are marked as read."""
         return tuple(self.input(index) for index in range(self.input_count))
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The shape of one bottom, as numbers.
+        """Static shape of one bottom.
 
         Raises:
-            CannotConvertError: it is only known when the model runs.
+            CannotConvertError: the shape is data-dependent.
 
         """
         shape = self.input(index).type
@@ -144,14 +144,14 @@ class CaffeNode:
         return shape.static_shape
 
     def image_shape(self) -> tuple[int, ...]:
-        """The shape of the first bottom, which must be NCHW."""
+        """Static shape of the first bottom, which must have rank 4 (NCHW)."""
         shape = self.shape(0)
         if len(shape) != 4:
             raise self.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
         return shape
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front."""
+        """Return a nonnegative axis; negative axes count from the end."""
         if not -rank <= axis < rank:
             raise self.fail(f"axis {axis} does not exist in a tensor of rank {rank}", kind=INVALID_NODE)
         return axis + rank if axis < 0 else axis
@@ -159,7 +159,7 @@ class CaffeNode:
     # Parameters
 
     def params(self, name: str) -> Parameters:
-        """The parameter message of that name, such as ``convolution_param``."""
+        """Parameter message of the layer with a name such as ``convolution_param``."""
         if name not in self._parameters:
             message = self._description.message
             known = name in message.DESCRIPTOR.fields_by_name
@@ -178,7 +178,7 @@ class CaffeNode:
 
     def unused_parameters(self) -> list[str]:
         """Parameters that the converter did not read, as text."""
-        left = [f"{name}.{item}" for name, p in self._parameters.items() for item in p.unused]
+        left = [f"{name}.{item}" for name, p in self._parameters.items() for item in p.unread_items]
         for item in self._description.unknown:
             asked = str(item.path[0]) in self._parameters
             if not asked or len(item.path) > 2 or (len(item.path) == 1 and not isinstance(item.value, dict)):
@@ -187,26 +187,26 @@ class CaffeNode:
         return [*left, *self._description.dropped]
 
     def foreign(self) -> list[str]:
-        """Parameter messages of other layer types, which Caffe ignores too."""
+        """Names of parameter messages that belong to other layer types; Caffe ignores them too."""
         given = [known.name for known, _ in self._description.message.ListFields()]
         return [name for name in given if name not in _LAYER_FIELDS and name not in self._parameters]
 
     # Weights
 
     def has_weight(self, index: int) -> bool:
-        """Return True if the layer has a learned tensor of that index, or if no weight file was given."""
+        """Return True if the layer has a learned tensor with this index, or if there are no weights at all."""
         return self._blobs is None or index < len(self._blobs)
 
     def weight(self, index: int, shape: Sequence[int], what: str) -> Array:
-        """One learned tensor, checked. Axes of extent 1 may be at other positions: they do not change the order.
+        """Learned tensor with the expected shape; the shape in the file may differ in unit axes.
 
         Args:
-            index: of the blob.
+            index: index of the blob in the layer.
             shape: expected shape, from the layer's parameters and inputs.
-            what: it is, for messages.
+            what: description of the tensor for messages, such as "bias".
 
         Raises:
-            CannotConvertError: the file has none, or one of another shape.
+            CannotConvertError: the tensor does not exist, or has another shape.
 
         """
         wanted = tuple(int(extent) for extent in shape)
@@ -229,7 +229,7 @@ class CaffeNode:
         return blob.data.reshape(wanted)
 
     def blobs_left(self) -> str:
-        """Learned tensors that the converter did not read, as text; empty if it read all."""
+        """Message about learned tensors that the converter did not read; empty if it read all."""
         found = self._blobs or []
         left = [index for index in range(len(found)) if index not in self._blobs_read]
         if not left:
@@ -238,39 +238,39 @@ class CaffeNode:
         return f"the weight file has {len(found)} blobs for it, {len(left)} of them without a meaning here: {shapes}"
 
     def _without_weights(self, shape: tuple[int, ...], what: str) -> Array:
-        """Zeros, so that everything else about the layer can be checked."""
+        """Zeros in place of a missing weight, so that the rest of the layer can be checked."""
         self.budget(shape, what)
         self.findings.without_weights.append(self.name)
         return np.broadcast_to(np.float32(0), shape)
 
     def budget(self, shape: Sequence[int], what: str) -> None:
-        """Refuse a constant that is made here and larger than the limits allow, before it is made."""
+        """Raise if a constant of this shape, which the converter is about to create, exceeds the limits."""
         size = 4 * math.prod(shape)
         if size > self.limits.max_expansion_bytes:
             text = f"its {what} of shape {list(shape)} has {size} bytes, more than {self.limits.max_expansion_bytes}"
             raise self.fail(text, kind=TOO_LARGE)
 
     def constant(self, data: Array, what: str) -> Value:
-        """A FLOAT32 constant of the graph, named after the layer."""
+        """Add a FLOAT32 constant to the graph, named ``layer/what``."""
         array = np.asarray(data, dtype=np.float32)
-        if any(array.strides) or array.size < 2:  # stand-ins for missing weights keep taking no memory
+        if any(array.strides) or array.size < 2:  # not for the zeros of missing weights, which have stride 0
             array = np.ascontiguousarray(array)
         return self._graph.constant(array, name=f"{self.name}/{what}")
 
     # Problems
 
     def fail(self, message: str, hint: str = "", kind: ProblemKind = UNSUPPORTED_ATTRIBUTE) -> CannotConvertError:
-        """The error that a converter raises: ``raise node.fail(...)``."""
+        """Create the error for a layer that cannot be converted; use it as ``raise node.fail(...)``."""
         return CannotConvertError(kind, message, hint)
 
 
 def direct(name: str, op: Op, *, reads: Sequence[str] = ()) -> None:
-    """Register a layer type that is exactly one operator without parameters.
+    """Register a layer type that maps to one operator with fixed attributes.
 
     Args:
         name: the layer type.
         op: the operator.
-        reads: parameter messages that the type has and that contain only ``engine``.
+        reads: names of parameter messages of the type that contain only ``engine``, which has no effect.
 
     """
 

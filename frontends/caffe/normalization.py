@@ -1,4 +1,4 @@
-"""Layers that normalise: by stored or computed statistics, by neighbouring channels, by length."""
+"""Normalization layers: softmax, batch norm, LRN, mean-variance and L2 normalization."""
 
 import math
 
@@ -19,14 +19,14 @@ from tpuconvert.schema.types import Array
 
 @caffe_op("Softmax", kind=Kind.DIRECT)
 def softmax(node: CaffeNode, g: Graph) -> Value:
-    """Normalised exponentials along one axis."""
+    """Softmax along one axis."""
     axis = node.axis(node.params("softmax_param").whole("axis"), len(node.shape(0)))
     return g.add(Softmax(axis), node.input(0))
 
 
 @caffe_op("BatchNorm", kind=Kind.DIRECT)
 def batch_norm(node: CaffeNode, g: Graph) -> Value:
-    """Normalisation per channel; the stored mean and variance are sums, the third blob is what they are divided by."""
+    """Batch norm; the stored mean and variance are sums that have to be divided by the third blob."""
     p = node.params("batch_norm_param")
     shape = node.shape(0)
     channels = shape[1] if len(shape) > 1 else 1
@@ -47,7 +47,7 @@ def batch_norm(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("BN", "CuDNNBatchNorm", kind=Kind.DIRECT)
 def bn(node: CaffeNode, g: Graph) -> Value:
-    """Scale and shift per channel (SegNet), or normalisation with them in one layer (PSPNet and its kin)."""
+    """Per-channel scale and bias (SegNet), or batch norm with scale and bias in one layer (PSPNet)."""
     p = node.params("batch_norm_param" if node.type == "CuDNNBatchNorm" else "bn_param")
     if node.type == "CuDNNBatchNorm" and p.has("use_global_stats") and not p.flag("use_global_stats"):
         raise node.fail("use_global_stats: false", "supported: the stored mean and variance")
@@ -66,7 +66,7 @@ def bn(node: CaffeNode, g: Graph) -> Value:
 
 
 def _batch_norm(node: CaffeNode, g: Graph, op: BatchNorm, constants: list[tuple[str, Array]]) -> Value:
-    """The operator has four axes; others are reshaped around it."""
+    """Add a batch norm, which requires rank 4: reshape inputs of other ranks before and after it."""
     shape = node.shape(0)
     channels = constants[0][1].shape[0]
     image = shape if len(shape) == 4 else (shape[0], channels, math.prod(shape[2:]), 1)
@@ -77,16 +77,16 @@ def _batch_norm(node: CaffeNode, g: Graph, op: BatchNorm, constants: list[tuple[
 
 @caffe_op("LRN")
 def lrn(node: CaffeNode, g: Graph) -> Value:
-    """Divide by a power of its neighbours' squares: over channels, or over a window of its plane."""
+    """LRN: divide by a power of the sum of squares of neighbors, across channels or within a window of the plane."""
     p = node.params("lrn_param")
     size, alpha, beta = p.whole("local_size"), p.number("alpha"), p.number("beta")
     shape = node.shape(0)
     if size % 2 == 0 or len(shape) != 4:
         raise node.fail(f"local_size {size} on {list(shape)}", "supported: an odd size on four axes", INVALID_NODE)
     if p.choice("norm_region") == "ACROSS_CHANNELS":
-        node.budget((shape[1], shape[1]), "matrix of neighbouring channels")  # of the operator's expansion
+        node.budget((shape[1], shape[1]), "matrix of neighbouring channels")  # a constant of the decomposed Lrn
         return g.add(Lrn(size, alpha, beta, p.number("k")), node.input(0))
-    p.ignore("k")  # Caffe adds 1 here, whatever k is
+    p.ignore("k")  # within a channel, Caffe always adds 1 instead of k
     window = Pool(
         stride_h=1,
         stride_w=1,
@@ -104,7 +104,7 @@ def lrn(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("MVN")
 def mvn(node: CaffeNode, g: Graph) -> Value:
-    """Subtract the mean, divide by the standard deviation + eps: per channel, or over all channels of an image."""
+    """Subtract the mean and optionally divide by (standard deviation + eps), per channel or per image."""
     p = node.params("mvn_param")
     rank = len(node.shape(0))
     axes = tuple(range(1 if p.flag("across_channels") else 2, rank))
@@ -118,7 +118,7 @@ def mvn(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Normalize", "NormalizeBBox", "L2Norm")
 def normalize(node: CaffeNode, g: Graph) -> Value:
-    """Divide by the Euclidean length, per position or per image, times a learned scale."""
+    """L2-normalize over the channels of each position or over each image, then multiply by a learned scale."""
     p = node.params("norm_param")
     shape = node.shape(0)
     axes = tuple(range(1, len(shape))) if p.flag("across_spatial") else (1,)

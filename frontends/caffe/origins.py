@@ -1,4 +1,4 @@
-"""Blobs of a caffemodel that a constant of the graph is computed from."""
+"""Find the caffemodel blob from which a constant of the graph was computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tpuconvert.schema.finite import is_finite
 
 
 def find_origin(path: str | os.PathLike[str], name: str) -> Origin | None:
-    """Find the blob of a layer that makes the constant ``layer/what`` not finite; biases come after weights."""
+    """Find the blob that causes infinite or NaN elements in the constant ``layer/what``; None if all are finite.
+
+    If several blobs of the layer are not finite, a bias is traced to the last of them, any other constant to the first.
+    """
     layer, _, what = name.rpartition("/")
     blobs = read_weights(path).get(layer, [])
     damaged = [(index, blob) for index, blob in enumerate(blobs) if not is_finite(blob.data)]

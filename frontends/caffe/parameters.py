@@ -1,4 +1,4 @@
-"""The parameters of one layer, and the account of which of them were read."""
+"""Parameters of one layer. Reads are recorded, so that parameters that were not read can be reported."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,19 +10,19 @@ _START_OF_TRAINING = "weight_filler bias_filler filler scale_filler shift_filler
 _TRAINING = "moving_average_fraction momentum frozen stable_prod_grad"
 _IMPLEMENTATION = "engine force_nd_im2col cudnn_convolution_algo_seeker debug_info"
 WITHOUT_EFFECT = frozenset(f"{_START_OF_TRAINING} {_TRAINING} {_IMPLEMENTATION}".split())
-"""Parameters that change nothing about what a trained layer computes, whatever their value."""
+"""Parameters that do not change the result of a trained layer, whatever their value."""
 
 
 class Parameters:
     """One parameter message of a layer, such as ``convolution_param``.
 
-    A parameter that is not given has the default of Caffe's schema. ``unused`` has those that were not read.
+    A parameter that is not given has the default of Caffe's schema.
 
     Args:
-        message: the protobuf message; None for one that Caffe's schema does not have.
-        extra: fields of the text that the schema does not have, by name. A plugin reads its own parameters here.
-        name: of the message, for texts.
-        lines: line of each of ``extra``.
+        name: name of the message, for error messages.
+        message: the protobuf message; None if Caffe's schema does not have it.
+        extra: values of fields that the schema does not have, by name. A plugin reads its own parameters from here.
+        lines: line in the file of each field in ``extra``.
 
     """
 
@@ -36,8 +36,8 @@ class Parameters:
         self._read: set[str] = set()
 
     @property
-    def unused(self) -> list[str]:
-        """Given parameters that were not read, as ``name: value``."""
+    def unread_items(self) -> list[str]:
+        """Parameters in the file that were not read, each as ``name: value``."""
         given = [] if self._message is None else [(f.name, value) for f, value in self._message.ListFields()]
         known = [(name, value) for name, value in given if name not in self._read | WITHOUT_EFFECT]
         found = [f"{name}: {_format_value(value)}" for name, value in known]
@@ -48,7 +48,7 @@ class Parameters:
         return f" (line {self._lines[name]})" if name in self._lines else ""
 
     def ignore(self, *names: str) -> None:
-        """Count parameters as read that have no meaning for inference."""
+        """Mark parameters that have no effect on inference as read."""
         self._read.update(names)
 
     def has(self, name: str) -> bool:
@@ -60,34 +60,34 @@ class Parameters:
             return False
         try:
             return bool(self._message.HasField(name))
-        except ValueError:  # a repeated field is given when it has an element
+        except ValueError:  # HasField does not accept repeated fields
             return len(getattr(self._message, name)) > 0
 
     def whole(self, name: str) -> int:
-        """An integer."""
+        """Value of an integer parameter."""
         return int(self._one(name))
 
     def pair(self, name: str, prefix: str = "") -> tuple[int, int]:
-        """Height and width: ``prefix_h`` and ``prefix_w`` if one of them is given, else ``name`` twice."""
+        """Height and width: ``prefix_h`` and ``prefix_w`` if one of them is given, else ``name`` for both."""
         height, width = f"{prefix or name}_h", f"{prefix or name}_w"
         if self.has(height) or self.has(width):
             return self.whole(height), self.whole(width)
         return self.whole(name), self.whole(name)
 
     def number(self, name: str) -> float:
-        """A number."""
+        """Value of a float parameter."""
         return float(self._one(name))
 
     def flag(self, name: str) -> bool:
-        """A Boolean parameter."""
+        """Value of a Boolean parameter."""
         return bool(self._one(name))
 
     def text(self, name: str) -> str:
-        """A text."""
+        """Value of a string parameter."""
         return str(self._one(name))
 
     def choice(self, name: str) -> str:
-        """The name of an enumeration's value."""
+        """Value of an enum parameter, by name."""
         value = self._one(name)
         if not self._knows(name):
             return str(value)
@@ -95,15 +95,15 @@ class Parameters:
         return str(field.enum_type.values_by_number[value].name)
 
     def ints(self, name: str) -> tuple[int, ...]:
-        """A list of integers, empty when not given."""
+        """Values of a repeated integer parameter; empty if it is not given."""
         return tuple(int(value) for value in self._all(name))
 
     def floats(self, name: str) -> tuple[float, ...]:
-        """A list of numbers, empty when not given."""
+        """Values of a repeated float parameter; empty if it is not given."""
         return tuple(float(value) for value in self._all(name))
 
     def group(self, name: str) -> "Parameters":
-        """A message inside; it has all defaults when it is not given."""
+        """Parameters of a nested message; all of them have their defaults if the message is not given."""
         self._read.add(name)
         if self._knows(name):
             return Parameters(f"{self.name}.{name}", getattr(self._message, name), {})
@@ -111,14 +111,14 @@ class Parameters:
         return Parameters(f"{self.name}.{name}", None, values[-1] if isinstance(values[-1], dict) else {})
 
     def messages(self, name: str) -> list[Any]:
-        """The messages of a repeated field."""
+        """Messages of a repeated field; empty if it is not given."""
         return list(self._all(name))
 
     def require(self, *names: str) -> None:
-        """Refuse a layer that lacks one of these.
+        """Check that the layer gives all of these parameters.
 
         Raises:
-            CannotConvertError: naming the first one that is missing.
+            CannotConvertError: a parameter is missing; the message names the first one.
 
         """
         for name in names:

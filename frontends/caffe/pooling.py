@@ -29,9 +29,9 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 @caffe_op("Pooling", kind=Kind.DIRECT)
 def pooling(node: CaffeNode, g: Graph) -> list[Value]:
-    """Maximum or average of windows; the output extent is rounded up, and an average counts the padding.
+    """Max or average pooling; output extents are rounded up by default, and averages include the padding.
 
-    A second top holds the positions of the maxima in their planes.
+    A second top contains the index of each maximum in its flattened plane.
     """
     p = node.params("pooling_param")
     height, width = node.image_shape()[2:]
@@ -64,13 +64,13 @@ def pooling(node: CaffeNode, g: Graph) -> list[Value]:
 
 
 def _begins_after_plane(op: Pool, plane: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Return True if rounding up adds windows that begin past the plane. With padding Caffe drops them."""
+    """Return True if rounding up adds windows that begin after the end of the plane; with padding Caffe drops them."""
     last = ((result[0] - 1) * op.stride_h, (result[1] - 1) * op.stride_w)
     return not (op.pad_h or op.pad_w) and any(start >= extent for start, extent in zip(last, plane, strict=True))
 
 
 def _with_empty_windows(node: CaffeNode, g: Graph, y: Value, method: str) -> Value:
-    """Replace empty windows: Caffe's maximum is the lowest number, its average is 0 / 0 and an error here."""
+    """Handle empty windows: their maximum is Caffe's lowest value; their average (0 / 0) is reported as an error."""
     if method == "AVE":
         text = "its last window begins past the end of the image: an average of no elements"
         raise node.fail(text, "choose round_mode: FLOOR, or a kernel that is not below the stride", INVALID_NODE)
@@ -107,7 +107,7 @@ def _pool_op(
         pooling_type=kind,
         is_ceil_mode=ceil_mode,
         is_ave_count_zero_pad=True,
-        ensure_pool_image=any(pads),  # Caffe drops a window that begins past the image only with padding
+        ensure_pool_image=any(pads),  # only with padding does Caffe drop a window that begins after the image
     )
 
 
@@ -116,9 +116,9 @@ def _operator(method: str) -> PoolType:
 
 
 def pool(g: Graph, x: Value, op: Pool, method: str) -> Value:
-    """Pooling by a method; STOCHASTIC is at inference the mean of a window weighted by its elements.
+    """Pool by a method. STOCHASTIC at inference is ``sum(x * x) / sum(x)`` of a window.
 
-    It is 0 where a window's sum is not positive: it is meant for results of a ReLU.
+    The result is 0 where sum(x) is not positive; the method is meant for x >= 0, as after a ReLU.
     """
     if method != _STOCHASTIC:
         return g.add(op, x)
@@ -128,7 +128,7 @@ def pool(g: Graph, x: Value, op: Pool, method: str) -> Value:
 
 
 def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...]) -> Value:
-    """Position of the first maximum of every window: row * width + column."""
+    """Position of the first maximum of every window, as ``row * width + column`` in its plane."""
     (rows, columns), (height, width) = tiling.window, tiling.plane
     batch, channels, down, along = result
     x = node.input(0)
@@ -136,14 +136,14 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
     if any(missing):
         x = g.add(Pad(Scalar.f32(_LOWEST), (0, 0, 0, 0, 0, missing[0], 0, missing[1])), x)
     whole = (batch, channels, down * rows, along * columns)
-    if x.shape != whole:  # rounded down, some rows or columns belong to no window
+    if x.shape != whole:  # if the output extent was rounded down, the last rows or columns belong to no window
         x = g.add(Extract((0,) * 4, whole, (1,) * 4), x)
     split = emit.reshape(g, x, (batch, channels, down, rows, along, columns))
     windows = emit.reshape(g, g.add(Permute((0, 1, 2, 4, 3, 5)), split), (batch, channels, down, along, rows * columns))
     inside = emit.reshape(g, g.add(Arg(4, out_dtype=F32), windows), result)
     row = g.add(
         Floor(), scale_by(g, shift_by(g, inside, 0.5), 1 / columns)
-    )  # the half keeps it away from whole numbers
+    )  # 0.5 keeps rounding errors of the quotient from crossing an integer
     place = g.add(Add(), inside, scale_by(g, row, width - columns))
     start = np.arange(down)[:, None] * rows * width + np.arange(along) * columns
     positions = g.add(Add(), place, node.constant(start[None, None], "windows"))
@@ -152,13 +152,13 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
 
 
 def _rounds_up(p: Parameters) -> bool:
-    """Caffe names the rounding mode, forks have a Boolean."""
+    """Return True if output extents are rounded up: ``ceil_mode`` in Caffe forks, ``round_mode`` in Caffe."""
     return p.flag("ceil_mode") if p.has("ceil_mode") else p.choice("round_mode") == "CEIL"
 
 
 @caffe_op("SPP")
 def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
-    """Pool into 1, 4, 16 ... bins and concatenate them as [batch, features]."""
+    """Pool into 1, 4, 16, ... bins (one count per level) and concatenate all bins as [batch, features]."""
     p = node.params("spp_param")
     method, levels = p.choice("pool"), p.whole("pyramid_height")
     batch, _, height, width = node.image_shape()

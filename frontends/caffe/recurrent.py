@@ -1,9 +1,9 @@
-"""Recurrent layers, unrolled over their time steps, whose number the input's first axis is.
+"""Recurrent layers, unrolled over their T time steps; T is the extent of the input's first axis.
 
-A second bottom, ``cont``, tells per step and sequence whether it continues (1) or starts (0): the states are
-multiplied by it. All weights of the inputs of one step are one matrix, also those of an input that does not change.
+The second bottom, ``cont``, is 1 where a sequence continues and 0 where a new one starts: the states are multiplied by
+it. A static input (the same in all steps) is concatenated to the input of each step, and so are its weights.
 
-Shapes: x [T, N, ...], cont [T, N], an unchanging input [N, ...], first states and last states [1, N, H].
+Shapes: x [T, N, ...], cont [T, N], static input [N, ...], initial and final states [1, N, H].
 Source: Caffe's layers RNN and LSTM, and Donahue et al., Long-term Recurrent Convolutional Networks.
 """
 
@@ -26,21 +26,21 @@ from tpuconvert.schema.types import Array
 
 _NODES_PER_STEP = 8
 _LSTM_GATES = (0, 2, 1, 3)
-"""Caffe's gates are input, forget, output, candidate; the cell's are input, output, forget, candidate."""
+"""Caffe's gates (input, forget, output, candidate) in the order of LstmCell: input, output, forget, candidate."""
 
 
 @dataclass(frozen=True)
 class _Sequence:
-    """Common inputs and weights of the two layers.
+    """Inputs and weights that LSTM and RNN layers have in common.
 
     Args:
-        steps: per time step its input [N, I].
-        goes_on: per time step the multiplier of the states, [N, 1].
-        states: at the beginning, [N, H] each.
-        units: H.
-        weights: [gates * H, I] and the bias [gates * H] of the inputs.
-        next_blob: index of the first learned tensor that is not read yet.
-        gives_states: whether the states at the end are tops too.
+        steps: input of each time step, [N, I].
+        goes_on: slice of ``cont`` for each time step, [N, 1].
+        states: initial states, [N, H] each.
+        units: number of units, H.
+        weights: kernel [gates * H, I] and bias [gates * H] of the inputs.
+        next_blob: index of the layer's first learned tensor that is not in ``weights``.
+        gives_states: True if the final states are tops too.
 
     """
 
@@ -90,7 +90,7 @@ def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
 
 
 def _split_steps(g: Graph, x: Value) -> list[Value]:
-    """The slices of the first axis, without that axis."""
+    """Slices along the first axis, with that axis removed."""
     count, *rest = x.type.static_shape
     parts = g.add_all(Split(0, count, (1,) * count), x) if count > 1 else [x]
     return [emit.reshape(g, part, rest) for part in parts]
@@ -99,7 +99,7 @@ def _split_steps(g: Graph, x: Value) -> list[Value]:
 def _unroll(
     node: CaffeNode, g: Graph, sequence: _Sequence, step: Callable[[Value, list[Value]], tuple[Value, list[Value]]]
 ) -> list[Value]:
-    """Results of all steps, and the last states if requested."""
+    """Unroll a layer: return the results of all steps, then the final states if the layer exposes them."""
     states, results = sequence.states, []
     for x, goes_on in zip(sequence.steps, sequence.goes_on, strict=True):
         result, states = step(x, [g.add(Mul(), state, goes_on) for state in states])
@@ -110,7 +110,7 @@ def _unroll(
 
 @caffe_op("LSTM")
 def lstm(node: CaffeNode, g: Graph) -> list[Value]:
-    """Long short-term memory; the results of all steps, then, if exposed, the last result and the last memory."""
+    """LSTM: results of all steps, then, with ``expose_hidden``, the final hidden state and cell state."""
     sequence = _read(node, g, gates=4, states=2)
     units = sequence.units
 
@@ -134,7 +134,10 @@ def lstm(node: CaffeNode, g: Graph) -> list[Value]:
 
 @caffe_op("RNN")
 def rnn(node: CaffeNode, g: Graph) -> list[Value]:
-    """Per step h = tanh(W_hh h + W_xh x + b_h) and y = tanh(W_ho h + b_o); the last h is a top too if exposed."""
+    """Elman RNN: per step, ``h = tanh(W_hh h + W_xh x + b_h)`` and ``y = tanh(W_ho h + b_o)``.
+
+    With ``expose_hidden``, the final h is a second top.
+    """
     sequence = _read(node, g, gates=1, states=1)
     units, blob = sequence.units, sequence.next_blob
     square = (units, units)
@@ -154,7 +157,7 @@ def rnn(node: CaffeNode, g: Graph) -> list[Value]:
 
 @caffe_op("LSTMUnit")
 def lstm_unit(node: CaffeNode, g: Graph) -> list[Value]:
-    """One step of an LSTM after its matmuls: bottoms memory, gates, cont; tops memory and result."""
+    """One LSTM step after its matmuls; bottoms: cell state, gates, cont; tops: cell state, hidden state."""
     batch, units = node.shape(0)[1:] if len(node.shape(0)) == 3 else (0, 0)
     if (node.shape(0)[0], node.shape(1), node.shape(2)) != (1, (1, batch, 4 * units), (1, batch)):
         shapes = ", ".join(str(list(node.shape(index))) for index in range(3))

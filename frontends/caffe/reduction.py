@@ -1,4 +1,4 @@
-"""Layers that make few numbers of many, or decide about them."""
+"""Reduction, ArgMax and Threshold layers."""
 
 import math
 
@@ -19,7 +19,7 @@ from tpuconvert.schema.types import F32, Scalar
 
 @caffe_op("Reduction", kind=Kind.DIRECT)
 def reduction(node: CaffeNode, g: Graph) -> Value | RankZero:
-    """Sum, mean, sum of magnitudes or of squares, times coeff, over all axes from ``axis`` on."""
+    """Sum, mean, sum of magnitudes or sum of squares over all axes from ``axis`` on, multiplied by ``coeff``."""
     p = node.params("reduction_param")
     shape, operation = node.shape(0), p.choice("operation")
     axis = node.axis(p.whole("axis"), len(shape))
@@ -34,9 +34,9 @@ def reduction(node: CaffeNode, g: Graph) -> Value | RankZero:
 
 @caffe_op("ArgMax", kind=Kind.DIRECT)
 def argmax(node: CaffeNode, g: Graph) -> Value:
-    """Indices of the largest elements, or the elements: along an axis, or of each image.
+    """Indices of the k largest elements, their values or both, along an axis or of each flattened image.
 
-    Among equal elements the first is meant; Caffe takes the last.
+    Of equal elements the first is selected, where Caffe selects the last.
     """
     p = node.params("argmax_param")
     count, with_values, shape = p.whole("top_k"), p.flag("out_max_val"), node.shape(0)
@@ -59,5 +59,5 @@ def argmax(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Threshold", kind=Kind.DIRECT)
 def threshold(node: CaffeNode, g: Graph) -> Value:
-    """1 where x is above the threshold, 0 elsewhere."""
+    """``x > threshold``, as 0 or 1."""
     return g.add(Gts(Scalar.f32(node.params("threshold_param").number("threshold"))), node.input(0))

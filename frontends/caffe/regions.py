@@ -1,4 +1,4 @@
-"""Layers of detectors that look at regions, and of those that predict boxes in a grid."""
+"""Layers of region-based detectors (R-CNN) and of grid-based detectors (YOLO)."""
 
 import math
 
@@ -17,7 +17,7 @@ from tpuconvert.schema.ops.softmax import Softmax
 
 @caffe_op("ROIPooling", kind=Kind.HOST)
 def roi_pooling(node: CaffeNode, g: Graph) -> Value:
-    """The largest pixel of every cell of every region: a host operator."""
+    """RoI max pooling: maximum of each cell of each region, by a host operator."""
     p = node.params("roi_pooling_param")
     op = RoiMaxPool(
         output_height=p.whole("pooled_h"), output_width=p.whole("pooled_w"), spatial_scale=p.number("spatial_scale")
@@ -27,7 +27,7 @@ def roi_pooling(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("PSROIPooling", kind=Kind.HOST)
 def psroi_pooling(node: CaffeNode, g: Graph) -> Value:
-    """Mean of every cell of every region, each cell from a separate channel: a host operator."""
+    """Position-sensitive RoI pooling: mean of each cell of each region from the cell's channel, by a host operator."""
     p = node.params("psroi_pooling_param")
     p.require("spatial_scale", "output_dim", "group_size")
     op = RoiPositionPool(
@@ -37,7 +37,7 @@ def psroi_pooling(node: CaffeNode, g: Graph) -> Value:
 
 
 def _rois(node: CaffeNode, g: Graph) -> Value:
-    """Regions as [R, 5]; older layers give them with two more axes of extent 1."""
+    """Regions as [R, 5]; older layers have two further unit axes."""
     shape = node.shape(1)
     if math.prod(shape[1:]) != 5:
         raise node.fail(f"regions of shape {list(shape)} instead of [R, 5]", kind=INVALID_NODE)
@@ -46,7 +46,7 @@ def _rois(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Proposal", kind=Kind.HOST)
 def proposal(node: CaffeNode, g: Graph) -> list[Value]:
-    """Regions from scores and moved anchors: a host operator. Their number is fixed; unused rows are 0."""
+    """Region proposals from scores and box deltas, by a host operator. Its row count is fixed; unused rows are 0."""
     p = node.params("proposal_param")
     op = Proposals(
         feat_stride=p.number("feat_stride"),
@@ -67,9 +67,9 @@ def proposal(node: CaffeNode, g: Graph) -> list[Value]:
 
 @caffe_op("Region", "RegionYolo")
 def region(node: CaffeNode, g: Graph) -> Value:
-    """Darknet's activations of a grid: sigmoid of place and objectness, softmax or sigmoid of classes; sizes stay.
+    """Darknet's region activations: sigmoid of box centers and objectness, softmax or sigmoid of classes.
 
-    RegionYolo gives all numbers of an image as one axis where the classes go through softmax.
+    Box sizes are unchanged. RegionYolo with softmax flattens its result to [batch, elements].
     """
     p = node.params("region_yolo_param" if node.type == "RegionYolo" else "region_param")
     coords, classes, boxes, soft = p.whole("coords"), p.whole("classes"), p.whole("num"), p.flag("do_softmax")

@@ -1,4 +1,4 @@
-"""Layers that enlarge or shrink planes."""
+"""Layers that resize images: upsampling, unpooling, bilinear and nearest-neighbor interpolation."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tpuconvert.schema.types import Scalar
 
 @caffe_op("Upsample", "Unpooling")
 def upsample(node: CaffeNode, g: Graph) -> Value:
-    """Every pixel repeated (YOLO), or put back where the maximum of its window was (SegNet: a second bottom)."""
+    """Nearest upsampling (YOLO), or max unpooling to the positions in a second bottom (SegNet)."""
     p = node.params("upsample_param")
     shape = node.image_shape()
     factors = p.pair("scale")
@@ -49,9 +49,10 @@ def repeat(g: Graph, x: Value, factors: tuple[int, int]) -> Value:
 
 
 def _unpool(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:
-    """0 everywhere but at the position of every window's maximum.
+    """Max unpooling: each value at the position of its window's maximum, 0 elsewhere.
 
-    Windows do not overlap, so pixel p has the value if p is the position of the maximum of its window.
+    Windows do not overlap, so values and positions are repeated over their windows, and a pixel is set if its position
+    is the one of its window.
     """
     tiling, shape = node.findings.tilings.get(node.input(1)), node.shape(0)
     if tiling is None or node.shape(1) != shape:
@@ -66,7 +67,7 @@ def _unpool(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:
 
 
 def _crop_or_pad(g: Graph, x: Value, size: tuple[int, int]) -> Value:
-    """Crop to the size, or pad with -1 where windows did not reach the end of the plane."""
+    """Crop to a plane, or pad with -1 the rows and columns that belong to no window."""
     batch, channels, height, width = x.type.static_shape
     missing = max(size[0] - height, 0), max(size[1] - width, 0)
     if any(missing):
@@ -76,7 +77,7 @@ def _crop_or_pad(g: Graph, x: Value, size: tuple[int, int]) -> Value:
 
 @caffe_op("Interp", "ResizeBilinear", "BilinearInterpolation", kind=Kind.DIRECT)
 def interp(node: CaffeNode, g: Graph) -> Value:
-    """Bilinear, corners on corners. The size comes from factors, extents or a second bottom; pads only cut."""
+    """Bilinear resizing with aligned corners, to a size from factors, extents or a second bottom; pads only crop."""
     p = node.params("interp_param")
     shape = node.image_shape()
     before, after = p.whole("pad_beg"), p.whole("pad_end")
@@ -103,7 +104,7 @@ def _interp_size(node: CaffeNode, p: Parameters, height: int, width: int) -> tup
     if zoom < 1 or shrink < 1:
         raise node.fail(f"zoom_factor {zoom}, shrink_factor {shrink}", "give 1 or more", INVALID_NODE)
     if p.has("zoom_factor") or p.has("shrink_factor"):
-        p.ignore("height", "width")  # Caffe looks at them only without a factor
+        p.ignore("height", "width")  # Caffe reads them only if no factor is given
         small = ((height - 1) // shrink + 1, (width - 1) // shrink + 1)
         return small[0] + (small[0] - 1) * (zoom - 1), small[1] + (small[1] - 1) * (zoom - 1)
     if p.whole("height") < 1 or p.whole("width") < 1:
@@ -125,7 +126,7 @@ def resample(node: CaffeNode, g: Graph) -> Value:
     shape = node.image_shape()
     if p.choice("type") != "NEAREST":
         raise node.fail(f"type: {p.choice('type')}", "supported: NEAREST with a whole factor; Interp for bilinear")
-    p.ignore("antialias", "factor")  # antialias matters where an image shrinks, factor to nothing in the layer's code
+    p.ignore("antialias", "factor")  # antialias only affects shrinking; the layer's code does not use factor
     size = _plane_of_second_bottom(node) if node.input_count > 1 else (p.whole("height"), p.whole("width"))
     factors = (size[0] // shape[2], size[1] // shape[3])
     if min(factors) < 1 or size != (shape[2] * factors[0], shape[3] * factors[1]):

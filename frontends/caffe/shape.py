@@ -1,4 +1,4 @@
-"""Layers that move, join or cut elements without changing them."""
+"""Data movement layers: reshape, permute, concat, slice, crop, tile and selection of images."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ from tpuconvert.schema.types import I32
 
 @caffe_op("Flatten", kind=Kind.DIRECT)
 def flatten(node: CaffeNode, g: Graph) -> Value:
-    """The axes from ``axis`` to ``end_axis`` as one."""
+    """Flatten the axes from ``axis`` to ``end_axis`` into one."""
     p = node.params("flatten_param")
     shape = node.shape(0)
     first, last = node.axis(p.whole("axis"), len(shape)), node.axis(p.whole("end_axis"), len(shape))
@@ -35,11 +35,11 @@ def flatten(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Reshape", kind=Kind.DIRECT)
 def reshape(node: CaffeNode, g: Graph) -> Value:
-    """New extents for the axes from ``axis`` on: 0 copies one, a single -1 takes what is left."""
+    """Reshape the axes from ``axis`` on: an extent of 0 copies that of the input, one -1 is computed from the rest."""
     p = node.params("reshape_param")
     shape, dims = node.shape(0), p.group("shape").ints("dim")
     axis, count = p.whole("axis"), p.whole("num_axes")
-    start = axis if axis >= 0 else len(shape) + axis + 1  # -1 is after the last axis
+    start = axis if axis >= 0 else len(shape) + axis + 1  # -1 means after the last axis
     if not 0 <= start <= len(shape):
         raise node.fail(f"axis {axis} does not exist in a tensor of rank {len(shape)}", kind=INVALID_NODE)
     end = len(shape) if count < 0 else start + count
@@ -60,7 +60,7 @@ def reshape(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Permute", kind=Kind.DIRECT)
 def permute(node: CaffeNode, g: Graph) -> Value:
-    """Another order of the axes; those that ``order`` leaves out follow as they are."""
+    """Permute the axes; axes that ``order`` omits follow in ascending order."""
     order, rank = node.params("permute_param").ints("order"), len(node.shape(0))
     if len(set(order)) != len(order) or any(axis >= rank for axis in order):
         raise node.fail(f"order {list(order)} of {rank} axes", kind=INVALID_NODE)
@@ -80,7 +80,7 @@ def concat(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Slice", kind=Kind.DIRECT)
 def slice_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
-    """A tensor cut along an axis, into equal parts or at the given points."""
+    """Split along an axis into equal parts, or at the given indices."""
     p = node.params("slice_param")
     shape, count = node.shape(0), len(node.output_names)
     axis = node.axis(p.whole("slice_dim" if p.has("slice_dim") else "axis"), len(shape))
@@ -100,7 +100,7 @@ def slice_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
 
 @caffe_op("Crop", kind=Kind.DIRECT)
 def crop(node: CaffeNode, g: Graph) -> Value:
-    """The part of the first tensor, from an offset on, that has the second one's extents."""
+    """Crop the first bottom to the extents of the second one, beginning at an offset."""
     p = node.params("crop_param")
     shape, wanted = node.shape(0), node.shape(1)
     axis, offsets = node.axis(p.whole("axis"), len(shape)), p.ints("offset")
@@ -119,7 +119,7 @@ def crop(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Tile", kind=Kind.DIRECT)
 def tile(node: CaffeNode, g: Graph) -> Value:
-    """A tensor repeated along one axis."""
+    """Repeat a tensor along one axis."""
     p = node.params("tile_param")
     rank = len(node.shape(0))
     axis, copies = node.axis(p.whole("axis"), rank), p.whole("tiles")
@@ -130,7 +130,7 @@ def tile(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("ShuffleChannel", kind=Kind.DIRECT)
 def shuffle_channel(node: CaffeNode, g: Graph) -> Value:
-    """Transpose the channels: [groups, n] becomes [n, groups]."""
+    """Shuffle channels: transpose the channel axis as a matrix [groups, n] to [n, groups]."""
     groups, shape = node.params("shuffle_channel_param").whole("group"), node.shape(0)
     if len(shape) < 2 or groups < 1 or shape[1] % groups:
         raise node.fail(f"group {groups} does not divide the channels of {list(shape)}", kind=INVALID_NODE)
@@ -139,9 +139,9 @@ def shuffle_channel(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Reorg", "PassThrough")
 def reorg(node: CaffeNode, g: Graph) -> Value:
-    """Planes into channels in darknet's order, which reads the input as [channels / s^2, height * s, width * s].
+    """Move s x s blocks of pixels to channels in darknet's order, or back with ``reverse``; s is ``stride``.
 
-    With ``reverse``, the inverse.
+    Darknet's order results from reading the memory of the input as [channels / s^2, height * s, width * s].
     """
     p = node.params("reorg_param")
     s, shape = p.whole("stride"), node.shape(0)
@@ -149,7 +149,7 @@ def reorg(node: CaffeNode, g: Graph) -> Value:
         raise node.fail(f"stride {s} does not divide {list(shape)}", kind=INVALID_NODE)
     batch, c, h, w = shape
     if p.flag("reverse"):
-        c, h, w = c // (s * s), h * s, w * s  # the tensor that the other direction would have begun with
+        c, h, w = c // (s * s), h * s, w * s  # the shape of the result, which is the input of the forward direction
     if c % (s * s):
         raise node.fail(f"stride {s}: {c} channels are not a multiple of {s * s}", kind=INVALID_NODE)
     if p.flag("reverse"):
@@ -161,7 +161,7 @@ def reorg(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("BatchReindex", kind=Kind.DIRECT)
 def batch_reindex(node: CaffeNode, g: Graph) -> Value:
-    """Images chosen by a tensor of indices."""
+    """Select images of the batch by a tensor of indices."""
     indices = node.shape(1)
     index = emit.reshape(g, g.add(Cast(out_dtype=I32), node.input(1)), (math.prod(indices),))
     return g.add(IndexSelect(0), node.input(0), index)
@@ -169,7 +169,7 @@ def batch_reindex(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Filter")
 def filter_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
-    """Select the images of every bottom for which the last bottom is not 0. Their number depends on the data."""
+    """Select the images of each bottom at which the last bottom is not 0; the batch extents are data-dependent."""
     selector, shape = node.input(node.input_count - 1), node.shape(node.input_count - 1)
     if any(extent != 1 for extent in shape[1:]):
         raise node.fail(f"a selector of shape {list(shape)} instead of one number per image", kind=INVALID_NODE)
@@ -182,7 +182,7 @@ def filter_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
 
 @caffe_op("Focus")
 def focus(node: CaffeNode, g: Graph) -> Value:
-    """Every second row and column, from the four corners of a block of 2 x 2, as channels (YOLOv5)."""
+    """Move the four pixels of each 2 x 2 block to channels (YOLOv5's Focus)."""
     shape = node.shape(0)
     if len(shape) != 4 or shape[2] % 2 or shape[3] % 2:
         raise node.fail(f"an input of shape {list(shape)}", "supported: NCHW with even extents", INVALID_NODE)

@@ -1,8 +1,8 @@
-"""Parser of the protobuf text format, as prototxt files are written in it.
+"""Parser of the protobuf text format of prototxt files, which keeps unknown fields.
 
-protobuf's own parser stops at the first field that it does not know, or skips such fields without a word. Networks are
-full of fields of forks, and all of them have to be reported at once; so this one keeps them, with their line and their
-content, and goes on. It makes no promise about anything but text: nesting is bounded, the caller bounds the size.
+The parser of the protobuf package either stops at the first unknown field or skips unknown fields silently. Networks
+often contain fields of Caffe forks, and all of them are reported together: this parser records each with its line and
+content. It bounds the nesting depth; the caller has to bound the size of the text.
 """
 
 import bisect
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from google.protobuf.descriptor import FieldDescriptor
 
 Raw = dict[str, list[Any]]
-"""Content of an unknown message: per field name its values in order, each a number, a text, or again a ``Raw``."""
+"""Content of an unknown message: a list of values per field. A value is a number, Boolean, string or ``Raw``."""
 
 _SKIPPED = re.compile(r"(?:\s+|#[^\n]*)*")
 _TOKEN = re.compile(
@@ -33,7 +33,7 @@ _MOST_DIGITS = 400
 
 
 class TextSyntaxError(Exception):
-    """The text is malformed; the message begins with line and column, which count from 1."""
+    """The text is malformed; the error message begins with the line and column, counted from 1."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class UnknownField:
     """A field that the message type does not have.
 
     Args:
-        path: names from the outermost message, with the index of repeated ones: ``("layer", 3, "accum_param")``.
-        line: of its name.
-        value: its content.
+        path: field names from the outermost message, with indices after repeated ones: ``("layer", 3, "accum_param")``.
+        line: line of the field's name.
+        value: value of the field, as in ``Raw``.
 
     """
 
@@ -54,9 +54,12 @@ class UnknownField:
 
 @dataclass
 class Parsed:
-    """Contents of the text besides the parsed message.
+    """Information about a parsed text besides its message.
 
-    ``lines`` has the line of every repeated message, by its path.
+    Attributes:
+        unknown: fields that the message types do not have.
+        lines: line of every repeated message, by path.
+
     """
 
     unknown: list[UnknownField] = field(default_factory=list)
@@ -127,7 +130,7 @@ class _Parser:
     # Messages
 
     def message(self, message: Any, path: tuple[str | int, ...], closing: str) -> None:
-        """Fields up to ``closing``, or up to the end of the text."""
+        """Parse fields into ``message`` up to ``closing``, or to the end of the text if ``closing`` is empty."""
         fields = message.DESCRIPTOR.fields_by_name
         while not self._ends(closing, path):
             name = self._field_name()
@@ -169,7 +172,7 @@ class _Parser:
         self._one_or_list(read)
 
     def _one_or_list(self, read: Callable[[], None]) -> None:
-        """Call ``read`` for a value, or for each value of a list in brackets."""
+        """Call ``read`` once for a single value, or once per element of a list in brackets."""
         if not self._accept("["):
             read()
         elif not self._accept("]"):
@@ -257,7 +260,7 @@ class _Parser:
         self._fail(f"'{name}' takes one of {', '.join(values)}; found '{text}'", start)
 
     def _number(self) -> int | float | None:
-        """The number at this position; without one, return None and take nothing."""
+        """Parse a number; return None and consume nothing if the next token is not a number."""
         negative = self._token.text == "-" and bool(self._accept("-"))
         token = self._token
         if token.kind == "name" and token.text.lower() in ("inf", "infinity", "nan", "inff", "nanf"):
@@ -275,7 +278,7 @@ class _Parser:
         return -value if negative else value
 
     def _string(self, as_bytes: bool = False) -> str | bytes:
-        """Concatenate one or more quoted pieces."""
+        """Parse one or more adjacent quoted strings and concatenate them."""
         pieces = []
         while self._token.kind == "string":
             pieces.append(_ESCAPE.sub(_unescape, self._next().text[1:-1]))
@@ -285,7 +288,7 @@ class _Parser:
         return b"".join(bytes([ord(c)]) if ord(c) < 256 else c.encode() for c in joined)
 
     def _unknown_value(self, depth: int) -> Any:
-        """The value of a field of unknown type: a number, a text, a ``Raw``, or a list of these."""
+        """Parse the value of a field of unknown type: a number, Boolean, string, ``Raw``, or a list of these."""
         self._accept(":")
         if self._token.text in ("[", "{", "<"):
             self._check_depth(depth)
@@ -328,7 +331,7 @@ def _depth(path: tuple[str | int, ...]) -> int:
 def _is_repeated(known: FieldDescriptor) -> bool:
     try:
         return bool(known.is_repeated)
-    except AttributeError:  # protobuf before 6.31
+    except AttributeError:  # protobuf before 6.31 has no is_repeated
         return bool(known.label == FieldDescriptor.LABEL_REPEATED)  # type: ignore[attr-defined]  # not in newer stubs
 
 

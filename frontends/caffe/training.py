@@ -1,4 +1,4 @@
-"""Layers that exist for training: removed, or reduced to what they mean at inference."""
+"""Training layers: removed, or replaced by their inference behavior."""
 
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
@@ -9,7 +9,7 @@ from tpuconvert.schema.ops.softmax import Softmax
 
 @caffe_op("Dropout", kind=Kind.FOLDED)
 def dropout(node: CaffeNode, g: Graph) -> Value:
-    """Nothing happens at inference: training has scaled already."""
+    """The input: dropout has no effect at inference if training scaled the activations (``scale_train``)."""
     p = node.params("dropout_param")
     p.ignore("dropout_ratio")
     if not p.flag("scale_train"):
@@ -20,20 +20,20 @@ def dropout(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Split", kind=Kind.FOLDED)
 def split(node: CaffeNode, g: Graph) -> list[Value]:
-    """One tensor under several names."""
+    """The input, once per top."""
     return [node.input(0)] * len(node.output_names)
 
 
 @caffe_op("Silence", kind=Kind.FOLDED)
 def silence(node: CaffeNode, g: Graph) -> None:
-    """Consume unused tensors, so that they do not become outputs."""
+    """Mark the bottoms as read, so that they do not become graph outputs."""
     for index in range(node.input_count):
         node.input(index)
 
 
 @caffe_op("Accuracy", "DetectionEvaluate", "HDF5Output", kind=Kind.FOLDED)
 def evaluation(node: CaffeNode, g: Graph) -> list[None]:
-    """Removed. What it reads may become a graph output."""
+    """Remove a layer that only evaluates results. Its bottoms are not marked as read, so they can be graph outputs."""
     node.params("accuracy_param").ignore("top_k", "axis", "ignore_label")
     node.params("hdf5_output_param").ignore("file_name")
     node.params("detection_evaluate_param").ignore(
@@ -44,17 +44,17 @@ def evaluation(node: CaffeNode, g: Graph) -> list[None]:
 
 @caffe_op("SoftmaxWithLoss", "SoftmaxLoss", kind=Kind.FOLDED)
 def softmax_with_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
-    """At inference the softmax of its first bottom; labels are not read."""
+    """Softmax of the first bottom; the labels are ignored."""
     axis = node.axis(node.params("softmax_param").whole("axis"), len(node.shape(0)))
     return _probabilities(node, g.add(Softmax(axis), node.input(0)))
 
 
 @caffe_op("SigmoidCrossEntropyLoss", kind=Kind.FOLDED)
 def sigmoid_cross_entropy_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
-    """At inference the sigmoid of its first bottom; labels are not read."""
+    """Sigmoid of the first bottom; the labels are ignored."""
     return _probabilities(node, formulas.sigmoid(g, node.input(0)))
 
 
 def _probabilities(node: CaffeNode, value: Value) -> list[Value | None]:
-    """The probabilities are the last top; a loss before them does not exist at inference."""
+    """Results of a loss layer: the probabilities for its last top, None for a loss before it."""
     return [*[None] * (len(node.output_names) - 1), value]

@@ -23,7 +23,7 @@ REASONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Yolov3DetectionOutput": (_YOLO, _PLUGIN),
     }
 )
-"""Message and next step. A loss that nothing reads is left out without a word about operators."""
+"""Message and next step by layer type."""
 
 registry("caffe").refuse({name: message for name, (message, _) in REASONS.items()})
 
@@ -32,7 +32,7 @@ def why_unsupported(layer: Any) -> tuple[str, str]:
     """Message and next step for a layer whose type has no converter."""
     message, hint = REASONS.get(layer.type, ("", _PLUGIN))
     if layer.type not in REASONS:
-        from tpuconvert.schema.spelling import did_you_mean  # few networks have unknown layers
+        from tpuconvert.schema.spelling import did_you_mean  # needed only for unknown layer types
 
         meant = did_you_mean(layer.type, (*caffe_op.names(), *REASONS))
         hint = f"{meant}\n{hint}" if meant else hint

@@ -1,9 +1,10 @@
-"""Layers of the first two generations in the current form.
+"""Upgrade layers of the two older prototxt formats, V0 and V1, to the current format.
 
-V1 gave a layer's type as a number; V0 kept all parameters of all types in one flat message, inside a V1 layer that
-holds the connections. Both functions return ``(index in the file, LayerParameter, parameters without meaning)``.
+V1 stores the type of a layer as an enum value. V0 stores the parameters of all layer types in one flat message, nested
+in a V1 layer that has the bottoms and tops. Both functions return a list of ``(index in the file, LayerParameter,
+dropped parameters)``.
 
-Source: what Caffe does when it loads such files.
+Source: Caffe's code that upgrades such files when it loads them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ _BY_LETTERS = {name.lower(): name for name in _TYPES.split()} | {"softmaxloss": 
 
 
 def _current_type(old: str) -> str:
-    """Current name of a type that V0 or V1 writes in lower case or capitals, with underscores between the words."""
+    """Current name of a V0 type (``euclidean_loss``) or a V1 type (``EUCLIDEAN_LOSS``)."""
     return _BY_LETTERS[old.replace("_", "").lower()]
 
 
@@ -57,7 +58,7 @@ V0_PARAMETERS: dict[str, dict[str, str]] = {
     "HDF5Output": {"": "hdf5_output_param"},
     "InfogainLoss": {"infogain_loss_param": "source"},
 }
-"""Per type, the messages that store its parameters now (empty for the layer itself), and the parameters of V0."""
+"""V0 parameters of each type, by the message that contains them in the current format ("" is the layer itself)."""
 
 V0_RENAMED = {
     **{"biasterm": "bias_term", "kernelsize": "kernel_size", "batchsize": "batch_size", "cropsize": "crop_size"},
@@ -70,7 +71,7 @@ _V1_OWN = ("bottom", "top", "name", "type", "layer", "blobs", "blobs_lr", "weigh
 
 
 def v1_to_current(layers: Sequence[Any]) -> Upgraded:
-    """V1 layers in the current form."""
+    """Convert V1 layers to the current format."""
     upgraded: Upgraded = []
     for index, old in enumerate(layers):
         type_name = old.DESCRIPTOR.enum_types_by_name["LayerType"].values_by_number[old.type].name
@@ -85,7 +86,7 @@ def v1_to_current(layers: Sequence[Any]) -> Upgraded:
 
 
 def v0_to_current(layers: Sequence[Any]) -> Upgraded:
-    """V0 layers in the current form. Layers of type ``padding`` move into the convolution or pooling after them."""
+    """Convert V0 layers to the current format; fold layers of type ``padding`` into the conv or pooling after them."""
     upgraded: Upgraded = []
     padding: dict[str, Any] = {}
     for index, outer in enumerate(layers):
@@ -101,7 +102,7 @@ def v0_to_current(layers: Sequence[Any]) -> Upgraded:
 
 
 def _v0_parameters(new: Any, old: Any) -> list[str]:
-    """Move the flat parameters to their current messages. Return those that mean nothing for this type."""
+    """Copy the flat V0 parameters to their current messages; return parameters without a meaning for this type."""
     dropped = []
     for known, value in old.ListFields():
         if known.name in ("name", "type", "blobs", "blobs_lr", "weight_decay"):
@@ -113,13 +114,13 @@ def _v0_parameters(new: Any, old: Any) -> list[str]:
                 dropped.append(known.name)
             else:
                 _copy(getattr(new, message) if message else new, name, value)
-        except ValueError:  # V0 took numbers that are out of range today
+        except ValueError:  # V0 accepted values that are out of range in the current format
             dropped.append(f"{known.name}: {value}")
     return dropped
 
 
 def _absorb_padding(new: Any, padding: dict[str, Any]) -> list[str]:
-    """Fold the padding layers before this layer into it. Return those that it cannot absorb."""
+    """Fold padding layers whose tops this layer reads into it; return those that it cannot absorb, as text."""
     dropped = []
     for position, bottom in enumerate(new.bottom):
         outer = padding.get(bottom)
@@ -136,7 +137,7 @@ def _absorb_padding(new: Any, padding: dict[str, Any]) -> list[str]:
 
 
 def _new_layer(outer: Any, old: Any, type_name: str) -> Any:
-    """A layer with the connections of ``outer``, and the name, blobs and learning rates of ``old``."""
+    """Create a layer with the bottoms and tops of ``outer``, and the name, blobs and learning rates of ``old``."""
     new = new_message("LayerParameter")
     new.name, new.type = old.name, type_name
     new.bottom.extend(outer.bottom)
@@ -156,7 +157,7 @@ def _spec(new: Any, position: int) -> Any:
 
 
 def _copy(target: Any, name: str, value: Any) -> None:
-    """Set or extend a field with a value that another message holds."""
+    """Set a field to a value of another message; a repeated field is extended by the value."""
     current = getattr(target, name)
     if hasattr(current, "extend"):
         current.extend(value if hasattr(value, "__len__") else [value])

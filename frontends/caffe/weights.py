@@ -1,4 +1,4 @@
-"""Reading a weight file: the learned blobs of every layer, by layer name."""
+"""Read the learned blobs of a weight file, by layer name."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, read_checked
 from tpuconvert.schema.types import Array
 
-# Field numbers. NetParameter holds layers of the current form (100) or older ones (2), which may hold a V0 layer (1).
+# Field numbers. NetParameter has layers in the current format (100) or V1 layers (2), which may contain a V0 layer (1).
 _NET_LAYER, _NET_OLD_LAYER = 100, 2
 _LAYER_NAME, _LAYER_BLOBS = 1, 7
 _V1_V0_LAYER, _V1_NAME, _V1_BLOBS = 1, 4, 6
@@ -25,9 +25,9 @@ _MOST_AXES = 32
 
 @dataclass(frozen=True)
 class Blob:
-    """One learned tensor: its elements as FLOAT32, and its shape as the file has it.
+    """One learned tensor: its elements as FLOAT32, and its shape in the file.
 
-    Old files store four axes whatever the layer needs; the first ones are 1 then.
+    Old files always store four axes, with leading unit axes for tensors of lower rank.
     """
 
     shape: tuple[int, ...]
@@ -38,12 +38,12 @@ Weights = dict[str, list[Blob]]
 
 
 def read_weights(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> Weights:
-    """The blobs of every layer that has some.
+    """Read the blobs of every layer with learned tensors, by layer name.
 
     Raises:
-        CorruptInputError: the file is damaged, something else, or holds no layer.
-        ResourceLimitError: it is larger than the limits allow.
-        UsageError: it cannot be read.
+        CorruptInputError: the file is damaged, is not a caffemodel, or has no layer.
+        ResourceLimitError: the file is larger than the limits allow.
+        UsageError: the file cannot be read.
 
     """
     content = memoryview(read_checked(path, "caffemodel", limits=limits))
@@ -57,10 +57,10 @@ def read_weights(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
 
 
 def blob_of_message(message: Any) -> Blob:
-    """Blob of a BlobProto in a network description.
+    """Convert a BlobProto of a network description.
 
     Raises:
-        WireError: its shape and its number of elements differ.
+        WireError: the number of elements does not match the shape.
 
     """
     return _read_blob(memoryview(message.SerializeToString()))

@@ -1,8 +1,8 @@
-"""Protobuf's wire format, read field by field without knowing the message types.
+"""Read protobuf's wire format field by field, without message types.
 
-A weight file is hundreds of megabytes of floats between a few names, and forks of Caffe give the same number to
-different layer parameters. Reading only the fields that matter is quicker than building messages, needs no copy, and
-meets no such conflict. Every length is compared with what is left before it is used.
+A weight file has hundreds of megabytes of floats and few other fields, and Caffe forks use the same field number for
+different layer parameters. Reading only the needed fields is faster than parsing messages, copies nothing, and avoids
+these conflicts. Every length is checked against the remaining bytes before it is used.
 """
 
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ class WireError(Exception):
 
 
 Field = tuple[int, int, int, memoryview]
-"""Number, wire type, the integer of a VARINT (0 otherwise), the bytes of anything else (empty for a VARINT)."""
+"""Field number, wire type, value of a VARINT (otherwise 0), and bytes of other wire types (empty for a VARINT)."""
 
 _NOTHING = memoryview(b"")
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned integer and the position after it.
+    """Read an unsigned integer; return it and the position after it.
 
     Raises:
-        WireError: the data end inside it, or it is longer than 64 bits.
+        WireError: the data end before the integer does, or it has more than 64 bits.
 
     """
     value = 0
@@ -48,10 +48,10 @@ def read_varint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def read_fields(data: memoryview) -> Iterator[Field]:
-    """The fields of one message, in order. Runs of one unpacked 32-bit field come as one BYTES field.
+    """Yield the fields of one message in file order; consecutive unpacked 32-bit values of a field are one BYTES field.
 
     Raises:
-        WireError: a length reaches beyond the data, or a tag is not one.
+        WireError: a field extends beyond the data, or its number or wire type is invalid.
 
     """
     position = 0
@@ -90,7 +90,7 @@ def _run_length(data: memoryview, start: int) -> int:
     if most == 0:
         raise WireError(f"the data end inside field {data[start] >> 3} (byte {start})")
     window = _FIRST_WINDOW
-    while True:  # windows that grow: a file of many short runs must not be scanned to its end for each of them
+    while True:  # compare in growing windows: scanning the whole file for each short run would take quadratic time
         tags = np.frombuffer(data, np.uint8, min(window, most) * 5, start)[::5]
         different = np.flatnonzero(tags != data[start])
         if len(different):
@@ -101,7 +101,7 @@ def _run_length(data: memoryview, start: int) -> int:
 
 
 def read_varints(data: memoryview) -> list[int]:
-    """The numbers of a packed field, as signed 64-bit integers."""
+    """Integers of a packed field, as signed 64-bit values."""
     values, position = [], 0
     while position < len(data):
         value, position = read_varint(data, position)
@@ -110,10 +110,10 @@ def read_varints(data: memoryview) -> list[int]:
 
 
 def read_array(pieces: list[memoryview], dtype: str) -> Array:
-    """Little-endian elements of a packed field that may come in several pieces.
+    """Little-endian elements of a packed field, which may be stored in several pieces.
 
     Raises:
-        WireError: a piece does not hold whole elements.
+        WireError: the length of a piece is not a multiple of the element size.
 
     """
     size = np.dtype(dtype).itemsize
