@@ -1,1 +1,1 @@
-"""Readers of the source formats (ONNX, TFLite, Caffe): each turns a file into a Graph of TPU operators."""
+"""Frontends for ONNX, TFLite and Caffe: each converts a model file to a Graph of TPU operators."""

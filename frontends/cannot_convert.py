@@ -1,4 +1,4 @@
-"""The error that ends one converter."""
+"""Exception that a converter raises for an operator that it cannot convert."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tpuconvert.schema.errors import ProblemKind
 
 
 class CannotConvertError(Exception):
-    """Ends one converter; the importer reports it as a problem of the model and continues with the next node.
+    """A node cannot be converted; the importer records the problem and continues with the next node.
 
     Args:
-        kind: of the problem.
+        kind: kind of the problem.
         message: what was found and what was expected.
-        hint: the next step for the user.
-        needs: inputs of the model that would have to be constants, if only that is missing.
+        hint: next step for the user.
+        needs: inputs of the model that must become constants, if the node could then be converted.
     """
 
     def __init__(self, kind: ProblemKind, message: str, hint: str = "", needs: Iterable[str] = ()) -> None:

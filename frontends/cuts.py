@@ -1,6 +1,6 @@
-"""Tensors at which a model that cannot be converted as a whole can end, or begin: advice that leads to a model.
+"""Suggest inputs and outputs that cut unsupported operators off a model, so that the rest can be converted.
 
-A cut is only suggested where operators remain that compute something.
+A cut is only suggested if the remaining part contains an operator that computes something.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.cast import Cast
 
 MOST_NAMES = 8
-"""Largest number of suggested tensors; of more, those nearest to the outputs are suggested."""
+"""Largest number of suggested tensors; if there are more, the last ones in topological order are suggested."""
 
 NO_PART = "no part of the model before it computes anything"
 
 
 class Step(NamedTuple):
-    """One operator of a source, in the order in which they run.
+    """One source operator.
 
     Args:
-        reads: names of tensors.
-        makes: names of tensors.
-        is_converted: false if it has a problem.
+        reads: names of its input tensors.
+        makes: names of its output tensors.
+        is_converted: False if the operator could not be converted.
     """
 
     reads: frozenset[str]
@@ -35,14 +35,14 @@ class Step(NamedTuple):
 
 
 def ends(steps: Iterable[Step], outputs: Iterable[str], find: Callable[[str], Value | None]) -> list[str]:
-    """Return the names of the last tensors that can be converted; empty where nothing would remain.
+    """Return the names of the last tensors that can be converted; empty if they depend on no computing operator.
 
-    These are the outputs that do not depend on a problem, and the tensors that a step with a problem reads.
+    These are the outputs that do not depend on an unconverted step, and the inputs of unconverted steps.
 
     Args:
-        steps: all operators, in order.
-        outputs: of the whole model.
-        find: the graph value of a tensor; None for constants and what has no value.
+        steps: all operators, in topological order.
+        outputs: names of the outputs of the whole model.
+        find: returns the graph value of a tensor; None for constants and for tensors without a value.
     """
     made: dict[str, None] = {}
     wanted = set(outputs)
@@ -56,7 +56,7 @@ def ends(steps: Iterable[Step], outputs: Iterable[str], find: Callable[[str], Va
     found: dict[Value, str] = {}
     last = ""
     for name in made:
-        # Caffe layers write in place: a name that a step with a problem writes too is no place to end.
+        # Caffe layers may write in place. If an unconverted step writes the same name too, the name is ambiguous.
         is_nameable = bool(name) and name == name.strip() and "," not in name
         value = find(name) if is_nameable and name not in broken else None
         if value is None or value.producer is None:
@@ -71,7 +71,7 @@ def ends(steps: Iterable[Step], outputs: Iterable[str], find: Callable[[str], Va
 
 
 def computes(value: Value) -> bool:
-    """Return True if a value depends on an operator that does more than move elements."""
+    """Return True if a value depends on an operator other than casts and data movement."""
     pending, seen = [value], set[int]()
     while pending:
         node = pending.pop().producer
@@ -79,13 +79,13 @@ def computes(value: Value) -> bool:
             continue
         seen.add(id(node))
         if Trait.REARRANGES not in node.op.traits and not isinstance(node.op, Cast):
-            return True  # the optimizer may remove the others: a model of these alone could become empty
+            return True  # the optimizer may remove casts and data movement, which could leave an empty model
         pending += [each for each in node.inputs if each is not None]
     return False
 
 
 def add_hint(problems: ProblemList, hint: str, is_avoided: Callable[[Problem], bool]) -> None:
-    """Append a hint to the problems that a cut avoids."""
+    """Append a hint to all problems for which ``is_avoided`` is true."""
     problems.revise(
         lambda problem: (
             problem.with_hint(f"{problem.hint}\n{hint}" if problem.hint else hint) if is_avoided(problem) else problem
@@ -94,7 +94,7 @@ def add_hint(problems: ProblemList, hint: str, is_avoided: Callable[[Problem], b
 
 
 def advice(end: Sequence[str], begin: Sequence[str] = ()) -> str:
-    """Return what to type: the options that leave the problems out."""
+    """Return a hint with the command-line options that cut the model at these tensors."""
     parts = []
     if end:
         parts.append(f"end the model before it:  --outputs {shlex.quote(','.join(end))}")

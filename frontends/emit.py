@@ -1,8 +1,7 @@
-"""The graph builder that all frontends share: functions that add TPU operators to a graph.
+"""Functions for all frontends that add TPU operators to a graph; they take and return graph values.
 
-They take and return graph values. Shape changes of a constant are computed immediately, so that weights reach their
-operator as constants; nothing else is evaluated here. Unary functions such as ``exp`` are in ``formulas``, functions
-that take several operators in ``functions``.
+Reshapes and permutes of constants are evaluated immediately, so that weights stay constants; all other operators become
+nodes. Unary functions such as ``exp`` are in ``formulas``; functions that need several operators are in ``functions``.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def extents(value: Value) -> tuple[int, ...]:
 
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
-    """Reshape; all extents are given, some may be symbolic."""
+    """Reshape to complete extents (no -1), of which some may be symbolic."""
     if shape is x.shape:
         return x
     wanted = open_extents.to_shape(shape) or (1,)
@@ -142,9 +141,9 @@ def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
 
 
 def _repeat(g: Graph, x: Value, axis: int, extent: OpenExtent) -> Value:
-    """Repeat x along a unit axis as often as a symbolic extent.
+    """Repeat x along a unit axis to a symbolic extent.
 
-    ``tile`` takes numbers only, but arithmetic broadcasts: x + zeros repeats x where the zeros have the extent.
+    The counts of ``tile`` must be integers, but arithmetic broadcasts: x is added to zeros that have this extent.
 
     Raises:
         OpenExtentError: no input of the model has the extent, or a divisor of it.
@@ -165,7 +164,7 @@ def _zeros(g: Graph, extent: OpenExtent) -> Value:
         axis = value.shape.index(name)
         for other in range(value.rank):
             if other != axis:
-                value = cut(g, value, other, 0, 1)
+                value = slice_axis(g, value, other, 0, 1)
         one = reshape(g, as_float(g, value), (extents(value)[axis], 1))
         zeros = g.add(Lt(), one, one)
         if times > 1:
@@ -174,21 +173,21 @@ def _zeros(g: Graph, extent: OpenExtent) -> Value:
     raise OpenExtentError(extent.name)
 
 
-def cut(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
     """Slice one axis: elements start, start + step, ... below end."""
     shape = extents(x)
     if (start, end, step) == (0, shape[axis], 1):
         return x
     if any(map(open_extents.is_open, shape)):
-        return _cut_beside_symbolic(g, x, axis, range(start, end, step))
+        return _slice_symbolic(g, x, axis, range(start, end, step))
     starts = tuple(start if k == axis else 0 for k in range(len(shape)))
     ends = tuple(end if k == axis else extent for k, extent in enumerate(shape))
     steps = tuple(step if k == axis else 1 for k in range(len(shape)))
     return extract(g, x, starts, ends, steps)
 
 
-def _cut_beside_symbolic(g: Graph, x: Value, axis: int, positions: range) -> Value:
-    """As ``cut`` if other axes are symbolic: ``extract`` would need their ends as numbers."""
+def _slice_symbolic(g: Graph, x: Value, axis: int, positions: range) -> Value:
+    """Slice one axis of a tensor with symbolic extents; ``extract`` would need the ends of all axes as integers."""
     extent = extents(x)[axis]
     if positions.step == 1:
         sizes = [positions.start, len(positions), extent - positions.stop]
@@ -204,15 +203,15 @@ def extract(g: Graph, x: Value, start: Sequence[int], end: Sequence[int], step: 
 
 
 def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
-    """Concatenate along an axis; a single part is returned as it is."""
+    """Concatenate along an axis; a single part is returned unchanged."""
     return parts[0] if len(parts) == 1 else g.add(Concat(axis), *parts)
 
 
 # Types and constants
 
 
-def computed(g: Graph, x: Value) -> Value:
-    """Return x as a computed value, for operands that cannot be constants."""
+def as_computed(g: Graph, x: Value) -> Value:
+    """Return x, copied by a node if it is a constant, for operands that must not be constants."""
     return g.add(Constdata(), x) if x.is_constant else x
 
 
@@ -231,14 +230,14 @@ def as_float(g: Graph, x: Value) -> Value:
 
 
 def floats(x: Value, what: str = "its input") -> Value:
-    """Return x if it is FLOAT32; ``what`` names it in the error."""
+    """Return x if it is FLOAT32, otherwise raise an error in which ``what`` describes x."""
     if x.dtype is not DType.FLOAT32:
         raise CannotConvertError(UNSUPPORTED_TYPE, f"{what} holds {x.dtype.value}", "supported: floating point")
     return x
 
 
 def float_constant(g: Graph, data: Array | float, name: str = "constant") -> Value:
-    """A FLOAT32 constant."""
+    """Add a FLOAT32 constant."""
     return g.constant(np.asarray(data, np.float32), name=name)
 
 
@@ -246,7 +245,7 @@ def float_constant(g: Graph, data: Array | float, name: str = "constant") -> Val
 
 
 def binary(g: Graph, function: str, a: Value, b: Value) -> Value:
-    """Add a binary arithmetic operator that broadcasts; a constant of one element becomes a scalar."""
+    """Add a binary arithmetic operator with broadcasting; a constant with one element becomes a scalar operand."""
     if a.dtype is not b.dtype:
         raise CannotConvertError(UNSUPPORTED_TYPE, f"operands of different types: {a.dtype.value} and {b.dtype.value}")
     broadcast_shape(extents(a), extents(b))
@@ -343,7 +342,7 @@ def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
 
 
 def reduce(g: Graph, method: ReduceMethodType, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
-    """Reduce over axes counted from the front."""
+    """Reduce over nonnegative axes."""
     target = tuple(axes)
     return g.add(Reduce(method=method, axis_list=target, axis_num=len(target), keep_dims=keep_dims), x)
 

@@ -1,4 +1,4 @@
-"""Inputs that the caller fixes to a value: checks that all source formats share."""
+"""Checks of graph inputs that the caller replaces by constants; all frontends use them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tpuconvert.schema.types import Array, Dim, format_shape
 
 
 def check_names(fixed: Iterable[str], inputs: Iterable[str], shapes: Container[str], file: str) -> None:
-    """See that fixed inputs exist, and that no shape is given for them.
+    """Check that all fixed inputs exist, and that the caller does not also give their shapes.
 
     Raises:
-        UsageError: naming the first that is wrong, and the inputs that there are.
+        UsageError: a name does not exist, or has a shape too; for the former, the hint lists the inputs.
     """
     known = list(inputs)
     for name in fixed:
@@ -31,19 +31,19 @@ def check_names(fixed: Iterable[str], inputs: Iterable[str], shapes: Container[s
 
 
 def completed_shape(array: Array, declared: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the declared extents, with those of the value in the place of open ones (-1)."""
+    """Return the declared shape, with each unknown extent (-1) replaced by the extent of the value."""
     if array.ndim != len(declared):
         return tuple(1 if extent == -1 else extent for extent in declared)
     return tuple(have if extent == -1 else extent for have, extent in zip(array.shape, declared, strict=True))
 
 
 def as_constant(array: Array, name: str, shape: tuple[Dim, ...], element: np.dtype[Any], file: str) -> Array:
-    """Return the value of a fixed input with the shape and type that the model declares.
+    """Convert the value of a fixed input to the shape and type that the model declares.
 
-    A single number fits every input of one element.
+    A scalar is accepted for every shape with one element.
 
     Raises:
-        UsageError: shape or type do not fit.
+        UsageError: the value has another shape, or cannot be converted to the type.
     """
     extents = tuple(1 if isinstance(extent, str) else extent for extent in shape)
     if array.ndim == 0 and math.prod(extents) == 1:

@@ -1,6 +1,6 @@
-"""Functions that take several TPU operators, for the converters of all formats. All on FLOAT32.
+"""Functions that need several TPU operators, for the converters of all frontends. Operands are FLOAT32.
 
-``formulas`` has erf, sign and the functions that are one operator. Composites such as gelu are operators themselves.
+Functions of a single operator, and erf and sign, are in ``formulas``. Composites such as gelu are TPU operators.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def round_half_even(g: Graph, x: Value) -> Value:
 # Powers
 
 MAX_WHOLE_EXPONENT = 64
-"""Whole exponents up to here become products."""
+"""Largest magnitude of an integer exponent that is converted to multiplications."""
 
 _EXACT_POWERS = {2.0: formulas.square, 0.5: formulas.sqrt, -0.5: formulas.rsqrt}
 
 
 def constant_power(g: Graph, x: Value, exponent: float) -> Value:
-    """``x ** exponent``. Exponents that are neither whole nor a half need x > 0, as the function itself does.
+    """``x ** exponent``; the result is NaN for x < 0, unless the exponent is an integer of magnitude 64 or less.
 
     Raises:
         ValueError: the exponent is infinite or NaN.
@@ -122,7 +122,7 @@ def constant_power(g: Graph, x: Value, exponent: float) -> Value:
 
 
 def whole_power(g: Graph, x: Value, exponent: int) -> Value:
-    """``x ** exponent`` for an exponent of 1 or more, by squaring: ``x**5 = (x**2)**2 * x``. Also on INT32."""
+    """``x ** exponent`` for integers from 1 on, by repeated squaring: ``x**5 = (x**2)**2 * x``. x may be INT32."""
     result: Value | None = None
     while True:
         if exponent & 1:
@@ -135,7 +135,7 @@ def whole_power(g: Graph, x: Value, exponent: int) -> Value:
 
 
 def power(g: Graph, x: Value, y: Value) -> Value:
-    """``x ** y`` for every x, operands of one shape.
+    """``x ** y`` for any x and y of equal shape.
 
     This is ``exp(y * ln|x|)``, 1 where y is 0, negated for negative x and odd y, NaN for negative x and fractional y.
     """
@@ -154,7 +154,7 @@ def power(g: Graph, x: Value, y: Value) -> Value:
 
 
 def chain(g: Graph, op: Op, values: Sequence[Value]) -> Value:
-    """Combine values by a binary operator, from the first to the last."""
+    """Left fold of the values by a binary operator: ``op(op(a, b), c)``."""
     total, *rest = values
     for value in rest:
         total = g.add(op, total, value)
@@ -172,7 +172,7 @@ def multiply_along_axis(g: Graph, x: Value, axis: int, matrix: Array) -> Value:
 
 
 def cumulative_sum(g: Graph, x: Value, axis: int, *, exclusive: bool, reverse: bool) -> Value:
-    """Sum of the elements up to each one along an axis: a matmul with a triangular matrix of ones."""
+    """Cumulative sum along an axis, as a matmul with a triangular matrix of ones."""
     ones = np.ones((emit.extents(x)[axis],) * 2, np.float32)
     triangle = np.tril(ones, -1 if exclusive else 0) if reverse else np.triu(ones, 1 if exclusive else 0)
     return multiply_along_axis(g, x, axis, triangle)
@@ -182,7 +182,7 @@ def cumulative_sum(g: Graph, x: Value, axis: int, *, exclusive: bool, reverse: b
 
 
 def same_padding(extent: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """Padding before and after an axis, so that a window operator has ``ceil(extent / stride)`` results."""
+    """SAME padding (before, after) of one axis: the output extent of the window is ``ceil(extent / stride)``."""
     total = max((-(-extent // stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
     return total // 2, total - total // 2
 
@@ -194,7 +194,7 @@ def plane_convolution(
     pads: Sequence[int],
     groups: int = 1,
 ) -> Conv | Deconv:
-    """Convolution or deconvolution over height and width; pads are top, bottom, left, right."""
+    """Create a Conv or Deconv over height and width; pads are top, bottom, left, right."""
     return operator(
         stride_h=strides[0],
         stride_w=strides[1],

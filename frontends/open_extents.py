@@ -1,9 +1,9 @@
-"""Extents that stay names while a model is converted.
+"""Symbolic ("open") extents: extents that have a name instead of a number while a model is converted.
 
-A converter computes with extents as with integers. An open one takes part in sums, products and exact quotients, which
-give open extents again; whatever can only be answered with its number (a comparison with 5, a loop, the shape of a
-constant) ends the converter with an error that names it. So a converter need not know about open extents, and nothing
-is decided about them that does not hold for every number from 1 on.
+Converters compute with them as with integers. Sums, products and exact quotients of a symbolic extent are symbolic
+extents again. Operations that depend on its number (such as a comparison with 5, a loop, or the shape of a constant)
+raise an error with its name, which ends the converter. Therefore converters need no special cases for symbolic extents,
+and a conversion that succeeds is valid for every positive value of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, Shape
 
 FUNCTIONS = frozenset({"max", "ceil"})
-"""Functions in the names of computed extents, besides the names that they are computed from."""
+"""Names of functions in the expression that is the name of a computed extent."""
 
 _PLAIN_NAME = r"[^\W\d][\w.]*\Z"
 
 
 class OpenExtentError(Exception):
-    """A question about an open extent that only its number answers."""
+    """An operation on a symbolic extent requires its number."""
 
     def __init__(self, extent: str) -> None:
         super().__init__(f"'{extent}' has to be a number here")
@@ -33,7 +33,7 @@ class OpenExtentError(Exception):
 
 
 class OpenExtent:
-    """One extent: a name, or what was computed from names and numbers."""
+    """A symbolic extent; its ``name`` is a name from the model, or an expression of such names and integers."""
 
     __slots__ = ("name",)
 
@@ -111,12 +111,12 @@ class OpenExtent:
         return isinstance(other, (int, np.integer)) and self._least() >= other + more and bool(self._least())
 
     def _least(self) -> int:
-        """The smallest number that the extent can be; 0 where that is not known, as for a difference."""
+        """Lower bound of the extent: its constant factor if it is a product of names, else 0 (as for a difference)."""
         number, names = factorize((self.name,))
         return number if all(re.match(_PLAIN_NAME, name) for name in names) else 0
 
     def _quotient(self, other: object) -> int | OpenExtent | None:
-        """The exact quotient; None where the division may leave a rest."""
+        """Exact quotient; None if the division may have a remainder."""
         divisor = self._dim(other)
         number, names = factorize((self.name,))
         by, by_names = factorize((divisor,))
@@ -127,30 +127,30 @@ class OpenExtent:
         return from_dim(times(number // by, *rest.elements()))
 
     def _dim(self, other: object) -> Dim:
-        """The other operand of a sum or product."""
+        """Convert the other operand of an arithmetic operator to an integer or a name."""
         if isinstance(other, OpenExtent):
             return other.name
         if isinstance(other, (int, np.integer)):
             return int(other)
         if isinstance(other, (float, np.floating)) and float(other).is_integer():
-            return int(other)  # a factor of 1.0 leaves an extent alone
+            return int(other)  # NumPy code may multiply by a float such as 1.0
         return self._ask()
 
 
 def from_dim(extent: Dim) -> int | OpenExtent:
-    """An extent to compute with."""
+    """Convert an entry of a Shape (integer or name) to an extent that supports arithmetic."""
     return extent if isinstance(extent, int) else OpenExtent(extent)
 
 
 def from_shape(shape: Shape) -> tuple[int, ...]:
-    """Extents to compute with. Open ones pass as integers, which is what a converter takes them for."""
+    """Convert a Shape to extents that support arithmetic; symbolic extents are typed as ``int`` for converters."""
     if str not in map(type, shape):
         return cast("tuple[int, ...]", shape)
     return tuple([cast(int, from_dim(extent)) for extent in shape])
 
 
 def to_shape(extents: Sequence[int]) -> tuple[Dim, ...]:
-    """Extents that were computed, as a shape."""
+    """Convert extents to a Shape, the inverse of ``from_shape``."""
     mixed = cast("Sequence[int | OpenExtent]", extents)
     return tuple([extent.name if isinstance(extent, OpenExtent) else int(extent) for extent in mixed])
 
@@ -161,28 +161,28 @@ def is_open(extent: object) -> bool:
 
 
 def is_one(extent: object) -> bool:
-    """Return True if an extent is 1. A symbolic one is not: it is never broadcast, even if it is 1 at run time."""
+    """Return True if an extent is 1; False for symbolic extents, which never broadcast, even if 1 at run time."""
     return not isinstance(extent, OpenExtent) and extent == 1
 
 
 def extents_array(extents: object) -> Array:
-    """Extents as a constant of the source: 64-bit integers, or objects where one is open."""
+    """Array of extents, as a shape constant of the source: int64, or of dtype object if one is symbolic."""
     array = np.array(extents, object)
     return array if any(map(is_open, array.flat)) else array.astype(np.int64)
 
 
 def is_shape_tensor(array: Array | None) -> bool:
-    """Return True if the elements of a constant are extents of which one is symbolic."""
+    """Return True if a constant contains extents, of which at least one is symbolic."""
     return array is not None and array.dtype.kind == "O"
 
 
 def first_open(array: Array) -> OpenExtent | None:
-    """An open extent among the elements of a constant."""
+    """First symbolic extent in a constant; None if it has none."""
     return next((item for item in array.flat if isinstance(item, OpenExtent)), None) if is_shape_tensor(array) else None
 
 
 def open_within(item: object) -> str:
-    """An open extent in a parameter of an operator, empty where there is none."""
+    """Name of the first symbolic extent in an operator parameter; empty if it has none."""
     if isinstance(item, (tuple, list)):
         return next(filter(None, map(open_within, item)), "")
     return item.name if isinstance(item, OpenExtent) else ""
@@ -192,10 +192,10 @@ _WITHOUT_EXTENTS = frozenset({bool, int, float, str, type(None)})
 
 
 def check_parameters(op: Op) -> None:
-    """Check that the parameters of a new node's operator are numbers.
+    """Check that no parameter of a new node's operator is symbolic.
 
     Raises:
-        OpenExtentError: a converter wrote an open extent into one.
+        OpenExtentError: a parameter is or contains a symbolic extent.
     """
     for parameter in vars(op).values():
         if parameter.__class__ not in _WITHOUT_EXTENTS and (extent := open_within(parameter)):
@@ -203,5 +203,5 @@ def check_parameters(op: Op) -> None:
 
 
 def names_in(extent: str) -> set[str]:
-    """The names that an extent was computed from."""
+    """Names of the model's extents in the expression of a computed extent."""
     return set(re.findall(r"[^\W\d][\w.]*", extent)) - FUNCTIONS

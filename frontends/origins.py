@@ -1,4 +1,4 @@
-"""Source tensors that constants of a graph are computed from, looked up in the file again for a message."""
+"""Find the source tensor that causes infinite or NaN elements in a constant of the graph, for error messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Origin(NamedTuple):
     """Origin of a constant that is not finite.
 
     Args:
-        name: of the tensor in the file that is not finite, or of the constant itself.
-        array: elements of that tensor; None where all tensors of the file that it is computed from are finite.
-        maker: operator and name of the source node that computes the constant; empty for a tensor of the file.
+        name: name of the tensor in the file that is not finite; of the constant, if all its source tensors are finite.
+        array: elements of the tensor that is not finite; None if all source tensors are finite.
+        maker: operator and name of the source node that computes the constant; empty if the file stores the constant.
 
     """
 
@@ -28,7 +28,7 @@ class Maker(NamedTuple):
     """Source node that computes a tensor.
 
     Args:
-        title: operator and name.
+        title: operator and name of the node.
         reads: names of its operands.
 
     """
@@ -38,15 +38,15 @@ class Maker(NamedTuple):
 
 
 def trace(name: str, stored: Callable[[str], Array | None], maker: Callable[[str], Maker | None]) -> Origin | None:
-    """Walk back from a constant to the first tensor of the file that is not finite.
+    """Search the operands of a constant, breadth first, for a stored tensor that is not finite.
 
     Args:
-        name: of the constant.
-        stored: elements of a tensor that the file holds, or None.
-        maker: node that computes a tensor, or None.
+        name: name of the constant.
+        stored: returns the elements of a tensor that the file stores, else None.
+        maker: returns the node that computes a tensor, else None.
 
     Returns:
-        None if the file has no such tensor.
+        The origin; None if all stored tensors are finite and no node computes the constant.
 
     """
     made = maker(name)

@@ -20,14 +20,14 @@ F = TypeVar("F", bound=Converter)
 
 
 class Kind(enum.Enum):
-    """Result of the conversion of a source operator."""
+    """Kind of result that a converter returns for a source operator."""
 
     DIRECT = "direct"
-    """One TPU operator in the usual case, perhaps with casts and reshapes around it."""
+    """Usually one TPU operator, possibly with casts and reshapes before and after it."""
     DECOMPOSED = "decomposed"
     """Several TPU operators."""
     FOLDED = "folded"
-    """No operator: it is evaluated during the conversion."""
+    """No TPU operator: the source operator is evaluated or removed during the conversion."""
     HOST = "host"
     """A host operator: it runs on the CPU of the device."""
     REFUSED = "refused"
@@ -36,14 +36,14 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Registration:
-    """One converter under one name.
+    """One converter, registered for one operator name.
 
     Attributes:
-        name: of the source operator.
+        name: name of the source operator.
         domain: ONNX domain of the operator; empty for the default domain.
         since: first version of the operator (ONNX opset, TFLite operator version) with this meaning.
-        converter: the function.
-        kind: result of the conversion.
+        converter: function that converts a source node.
+        kind: kind of result.
         limits: restrictions and requirements that the source format does not have, for the tables of operators.
     """
 
@@ -61,7 +61,7 @@ class Registration:
 
 
 class ConverterRegistry:
-    """The converters of one source format; also the decorator that registers them.
+    """Converters of one source format. An instance is also the decorator that registers them.
 
     Example: ``@onnx_op("Softmax", since=13)``.
 
@@ -93,7 +93,7 @@ class ConverterRegistry:
             names: source operators that share this converter.
             since: first version of the operator with this meaning.
             domain: ONNX operator domain; empty for the default one.
-            kind: result of the conversion.
+            kind: kind of result.
             limits: restrictions and requirements, for the tables of operators.
 
         Raises:
@@ -114,7 +114,7 @@ class ConverterRegistry:
         """Add one registration.
 
         Raises:
-            UsageError: there is one for this name, domain and version already, or the version is below 1.
+            UsageError: the name, domain and version already have a registration, or the version is below 1.
 
         """
         if registration.since < 1:
@@ -133,8 +133,8 @@ class ConverterRegistry:
     def find(self, name: str, *, version: int | None = None, domain: str = "") -> Registration | None:
         """Return the registration with the highest ``since`` that is not above ``version``, or None.
 
-        Without a version (Caffe has none) the newest one. A registration with a higher ``since`` is never returned: the
-        operator may have had another meaning before.
+        Without a version (Caffe has none), return the registration with the highest ``since``. One with ``since`` above
+        ``version`` is never returned, because the operator may have had another meaning before.
         """
         found = self._found.get((domain, name, version))
         if found is None:
@@ -177,7 +177,7 @@ class ConverterRegistry:
         return (*entries, *folded, *others)
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
-        """State why operators of the default domain have no converter, for the tables."""
+        """Record reasons why operators of the default domain have no converter, for the tables of operators."""
         self._refused.update(reasons)
 
     @property
@@ -224,7 +224,7 @@ def register_converter(
 ) -> Callable[[F], F]:
     """Return a decorator that registers a converter of a plugin.
 
-    The built-in converters are imported first, so that the error for a name that is taken names the plugin's line.
+    The built-in converters are imported first, so that a duplicate name is reported at the plugin's line.
 
     Args:
         source_format: "onnx", "tflite" or "caffe".
@@ -234,7 +234,7 @@ def register_converter(
         since: first version of the operator with this meaning.
 
     Raises:
-        UsageError: unknown format, or the name is taken.
+        UsageError: the format is unknown, or a name already has a converter.
 
     """
     found = registry(source_format)

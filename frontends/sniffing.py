@@ -1,7 +1,7 @@
-"""Recognize files by their first bytes: common mix-ups, with the next step for each.
+"""Identify files by their first bytes, to report files of a wrong format with a next step for the user.
 
-The three frontends call :func:`read_checked` before parsing and :func:`corrupt_input` when their parser gave up, so
-that the same wrong file gets the same answer whichever frontend it was handed to.
+The frontends check a file by these functions before parsing, and call :func:`corrupt_input` when parsing fails, so that
+a wrong file gives the same message in each frontend.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of 
 
 
 class FileKind(NamedTuple):
-    """Result of recognizing a file.
+    """Identified format of a file.
 
     Attributes:
-        id: short name that tests and callers compare with.
-        description: with article, to be put after "this is".
-        hint: the next step.
+        id: short name of the format, for comparisons.
+        description: description with an article, which follows "this is" in a message.
+        hint: next step for the user.
 
     """
 
@@ -32,12 +32,12 @@ class FileKind(NamedTuple):
 
 
 def identify(head: bytes, size: int, name: str = "") -> FileKind | None:
-    """Recognise a file by its first bytes; None when they look like nothing in particular.
+    """Identify the format of a file by its first bytes; None if the format is unknown.
 
     Args:
         head: the first bytes of the file, up to ``HEAD_BYTES``.
-        size: the size of the whole file in bytes.
-        name: the file's name, used only where the bytes leave a doubt.
+        size: size of the whole file in bytes.
+        name: name of the file, used only if the bytes are ambiguous.
 
     """
     if size == 0:
@@ -115,7 +115,7 @@ _MAGIC = (
     (0, (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM6"), _PICTURE),
     (0, b"%PDF", FileKind("pdf", "a PDF document", "give the model file")),
 )
-"""Offset, bytes that stand there (one of several), and the kind of file with them."""
+"""Signatures of formats: offset, bytes at this offset (or a tuple of alternatives), and format."""
 
 
 def _identify_archive(head: bytes, name: str) -> FileKind | None:
@@ -182,7 +182,7 @@ def _looks_like_prototxt(start: bytes) -> bool:
 
 
 def _looks_like_onnx(head: bytes) -> bool:
-    """A ModelProto: usually ``ir_version`` first, then the producer's name or the opsets."""
+    """Return True for a ModelProto that begins with ``ir_version``, followed by another field from 1 to 8."""
     if len(head) < 4 or head[0] not in _ONNX_FIRST_BYTES:
         return False
     if head[0] == 0x08:
@@ -191,7 +191,7 @@ def _looks_like_onnx(head: bytes) -> bool:
 
 
 def _looks_like_caffemodel(head: bytes) -> bool:
-    """A NetParameter: field 1 is the network's name, then layers (2: V1, 100: current) or inputs (3)."""
+    """Return True for a NetParameter that begins with its name (1), then V1 layers (2), inputs (3) or layers (100)."""
     if len(head) < 4 or head[0] != 0x0A:
         return False
     length = head[1]
@@ -200,15 +200,15 @@ def _looks_like_caffemodel(head: bytes) -> bool:
 
 
 def _looks_like_frozen_graph(head: bytes) -> bool:
-    """A GraphDef: repeated nodes (field 1), each with a name (1) and an operator (2) such as Placeholder."""
+    """Return True for a GraphDef that begins with a node (field 1) whose operator is Placeholder or Const."""
     return head[:1] == b"\x0a" and (b"\x12\x0bPlaceholder" in head[:256] or b"\x12\x05Const" in head[:256])
 
 
 def read_head(path: str | os.PathLike[str]) -> bytes:
-    """The first ``HEAD_BYTES`` of a file.
+    """Read the first ``HEAD_BYTES`` of a file.
 
     Raises:
-        UsageError: the file is missing, a folder, or may not be read.
+        UsageError: the file does not exist, is a folder, or cannot be read.
 
     """
     try:
@@ -225,34 +225,34 @@ def read_head(path: str | os.PathLike[str]) -> bytes:
 
 
 def identify_file(path: str | os.PathLike[str]) -> FileKind | None:
-    """As :func:`identify`, for a file on disk."""
+    """Read the beginning of a file and identify its format by :func:`identify`."""
     head = read_head(path)
     return identify(head, os.path.getsize(path), os.path.basename(path))
 
 
 def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The whole content of a binary model file, checked by :func:`check_file`; arguments and errors as there."""
+    """Check a binary model file by :func:`check_file`, which documents arguments and errors, and read it."""
     check_file(path, expected, limits=limits)
     with open(path, "rb") as file:
         return file.read()
 
 
 def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> int:
-    """Look at the size and the first bytes of a binary model file.
+    """Check the size and the first bytes of a binary model file.
 
     Args:
         path: the file.
-        expected: what it should be: "onnx", "tflite" or "caffemodel". Only a file that is clearly something else is
-            refused here; the parser decides about the rest.
-        limits: bounds.
+        expected: expected format: "onnx", "tflite" or "caffemodel". Only files that certainly have another format are
+            rejected here; the parser rejects other invalid files.
+        limits: bounds on sizes.
 
     Returns:
-        Its size in bytes.
+        Size of the file in bytes.
 
     Raises:
-        CorruptInputError: the file is recognisably something else, or empty.
-        ResourceLimitError: it is too large.
-        UsageError: it cannot be read.
+        CorruptInputError: the file is empty, or has another format.
+        ResourceLimitError: the file is too large.
+        UsageError: the file cannot be read.
 
     """
     head = read_head(path)
@@ -264,7 +264,7 @@ def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits = 
             hint="save the weights as external data" if expected == "onnx" else "",
         )
     kind = identify(head, size, os.path.basename(path))
-    binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # protobuf has no magic number: only a guess
+    binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # ambiguous: protobuf has no magic number
     if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
         raise corrupt_input(path, expected, kind=kind)
     return size
@@ -285,13 +285,13 @@ def corrupt_input(
     *,
     kind: FileKind | None = None,
 ) -> CorruptInputError:
-    """The one error for a file that is not what it should be; the caller raises it (``raise ... from error``).
+    """Create the error for a file that is damaged or has another format; use it as ``raise ... from error``.
 
     Args:
-        path: the file, looked at again unless ``kind`` is given.
-        expected: "onnx", "tflite", "caffemodel" or "prototxt".
-        detail: what the parser found.
-        kind: what the file is, when the caller knows.
+        path: the file; it is identified again unless ``kind`` is given.
+        expected: expected format: "onnx", "tflite", "caffemodel" or "prototxt".
+        detail: problem that the parser found.
+        kind: format of the file, if the caller has identified it.
 
     """
     wanted = _NAMES.get(expected, expected)

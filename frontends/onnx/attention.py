@@ -192,7 +192,7 @@ def _key_count_mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], 
     if lengths.dtype is not DType.INT32 or node.shape(6) != (batch,):
         raise node.invalid(f"nonpad_kv_seqlen is {node.element(6)} {list(node.shape(6))}")
     node.budget((rows, columns), 8, "mask")
-    counts = emit.computed(g, lengths)
+    counts = emit.as_computed(g, lengths)
     counts = emit.reshape(g, emit.as_float(g, counts), (batch, 1, 1, 1))
     key = np.arange(columns)[None, None, None, :]
     at_end = key - np.arange(rows)[None, None, :, None] + rows  # the number of keys for which this key is the query's
@@ -245,14 +245,14 @@ def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int
     half = turned // 2
     is_interleaved = bool(node.attr("interleaved", 0))
     if is_interleaved:
-        first, second = emit.cut(g, x, 3, 0, turned - 1, 2), emit.cut(g, x, 3, 1, turned, 2)
+        first, second = emit.slice_axis(g, x, 3, 0, turned - 1, 2), emit.slice_axis(g, x, 3, 1, turned, 2)
     else:
-        first, second = emit.cut(g, x, 3, 0, half), emit.cut(g, x, 3, half, turned)
+        first, second = emit.slice_axis(g, x, 3, 0, half), emit.slice_axis(g, x, 3, half, turned)
     real = emit.sub(g, emit.mul(g, first, cos), emit.mul(g, second, sin))
     imaginary = emit.add(g, emit.mul(g, first, sin), emit.mul(g, second, cos))
     parts = [_interleave(g, real, imaginary)] if is_interleaved else [real, imaginary]
     if turned < size:
-        parts.append(emit.cut(g, x, 3, turned, size))
+        parts.append(emit.slice_axis(g, x, 3, turned, size))
     y = emit.concat(g, parts, 3)
     y = emit.reshape(g, y, shape) if len(shape) == 3 else emit.permute(g, y, (0, 2, 1, 3))
     return node.result(y)
@@ -280,7 +280,7 @@ def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tup
             first = int(node.scalar(positions_at))
             if not 0 <= first <= rows - sequence:
                 raise node.invalid(f"positions from {first} on in a cache of {rows}")
-            part = emit.reshape(g, emit.cut(g, cache, 0, first, first + sequence), (1, sequence, half))
+            part = emit.reshape(g, emit.slice_axis(g, cache, 0, first, first + sequence), (1, sequence, half))
             return emit.reshape(g, emit.expand(g, part, wanted), (batch, sequence, 1, half))
         if node.rank(index) != 2 or node.shape(positions_at) != (batch, sequence):
             raise node.invalid(f"input {index} or the positions do not fit {list(wanted)}")

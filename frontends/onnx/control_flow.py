@@ -101,7 +101,7 @@ def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: in
     rest = shape[:axis] + shape[axis + 1 :]
     if tensor.array is not None:
         return OnnxTensor.constant(tensor.name, tensor.element, np.take(tensor.array, position, axis))
-    value: Value = emit.cut(g, node.materializer.value(tensor), axis, position, position + 1)
+    value: Value = emit.slice_axis(g, node.materializer.value(tensor), axis, position, position + 1)
     return OnnxTensor(tensor.name, tensor.element, rest, None, emit.reshape(g, value, rest or (1,)), None, tensor.roots)
 
 

@@ -142,7 +142,7 @@ def convolve(
     cuts = tuple((min(before, 0), min(after, 0)) for before, after in pads)
     if any(pair != (0, 0) for pair in cuts):
         for axis, (before, after) in enumerate(cuts):
-            x = emit.cut(g, x, 2 + axis, -before, emit.extents(x)[2 + axis] + after)
+            x = emit.slice_axis(g, x, 2 + axis, -before, emit.extents(x)[2 + axis] + after)
         pads = tuple((max(before, 0), max(after, 0)) for before, after in pads)
     if axes < 3:
         op = Conv(**plane_parameters(window.strides, window.dilations, pads, groups))

@@ -45,7 +45,7 @@ def compress(node: OnnxNode, g: Graph) -> Result:
         raise node.invalid(f"a condition {list(node.shape(1))} for {length} elements")
     data = _make_computed(g, x)
     if axis is None:
-        flat = emit.cut(g, emit.reshape(g, data, (length,)), 0, 0, count)
+        flat = emit.slice_axis(g, emit.reshape(g, data, (length,)), 0, 0, count)
         y = g.add(MaskedSelect(), flat, condition)
     else:
         index = g.add(Squeeze((1,)), g.add(Where(), condition))
@@ -73,9 +73,9 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
     op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), min(most, boxes))
     rows = []
     for batch in range(batches):
-        own = emit.reshape(g, emit.cut(g, corners, 0, batch, batch + 1), (boxes, 4))
+        own = emit.reshape(g, emit.slice_axis(g, corners, 0, batch, batch + 1), (boxes, 4))
         for label in range(classes):
-            cut = emit.cut(g, emit.cut(g, scores, 0, batch, batch + 1), 1, label, label + 1)
+            cut = emit.slice_axis(g, emit.slice_axis(g, scores, 0, batch, batch + 1), 1, label, label + 1)
             taken = g.add(ExpandDims(1), g.add(op, own, emit.reshape(g, cut, (boxes,))))
             none = emit.muls(g, taken, 0)
             rows.append(emit.concat(g, [emit.adds(g, none, batch), emit.adds(g, none, label), taken], 1))
@@ -84,7 +84,7 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
 
 def _from_centres(g: Graph, boxes: Value) -> Value:
     """Convert (x, y, width, height) to (y1, x1, y2, x2)."""
-    x, y, width, height = (emit.cut(g, boxes, 2, k, k + 1) for k in range(4))
+    x, y, width, height = (emit.slice_axis(g, boxes, 2, k, k + 1) for k in range(4))
     half_width, half_height = emit.muls(g, width, 0.5), emit.muls(g, height, 0.5)
     parts = (
         emit.sub(g, y, half_height),

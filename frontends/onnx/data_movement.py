@@ -129,7 +129,7 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     forward = [part for part in parts if part.step > 0]
     if any(map(is_open, shape)):
         for part in forward:
-            x = emit.cut(g, x, part.axis, part.start, part.last + 1, part.step)
+            x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
     else:
         start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
         for part in forward:
@@ -232,7 +232,7 @@ def pad(node: OnnxNode, g: Graph) -> Result:
             extent = emit.extents(x)[axis]
             if max(-before, 0) + max(-after, 0) >= extent:
                 raise node.invalid(f"pads ({before}, {after}) of extent {extent} leave no elements")
-            x = emit.cut(g, x, axis, max(-before, 0), extent - max(-after, 0))
+            x = emit.slice_axis(g, x, axis, max(-before, 0), extent - max(-after, 0))
     flat = tuple(max(side, 0) for pair in pads for side in pair)
     value = _pad_value(node, x)
     if any(flat):
@@ -263,8 +263,8 @@ def _pad_wrap(g: Graph, x: Value, flat: tuple[int, ...]) -> Value:
         if before or after:
             if max(before, after) > extent:
                 return gather_slices(g, x, axis, np.arange(-before, extent + after) % extent)
-            parts = [emit.cut(g, x, axis, extent - before, extent)] if before else []
-            parts += [x] + ([emit.cut(g, x, axis, 0, after)] if after else [])
+            parts = [emit.slice_axis(g, x, axis, extent - before, extent)] if before else []
+            parts += [x] + ([emit.slice_axis(g, x, axis, 0, after)] if after else [])
             x = emit.concat(g, parts, axis)
     return x
 
@@ -286,7 +286,7 @@ def center_crop_pad(node: OnnxNode, g: Graph) -> Result:
         surplus = abs(extent - wanted)
         before = surplus // 2
         if extent > wanted:
-            x = emit.cut(g, x, axis, before, before + wanted)
+            x = emit.slice_axis(g, x, axis, before, before + wanted)
         else:
             paddings[2 * axis], paddings[2 * axis + 1] = before, surplus - before
     if any(paddings):

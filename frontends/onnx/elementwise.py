@@ -146,7 +146,7 @@ def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Valu
 
 def widened_to(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
     """Return a computed value in the full shape: ``condition_select`` does not accept a constant there."""
-    return emit.expand(g, emit.computed(g, x), shape)
+    return emit.expand(g, emit.as_computed(g, x), shape)
 
 
 @onnx_op("Pow", since=1)

@@ -58,7 +58,7 @@ def gather(node: OnnxNode, g: Graph) -> Result:
         steps = np.diff(index)
         if index.size == 1 or (steps.size and (steps == steps[0]).all() and steps[0] > 0):
             step = int(steps[0]) if steps.size else 1
-            y = emit.cut(g, x, axis, int(index[0]), int(index[-1]) + 1, step)
+            y = emit.slice_axis(g, x, axis, int(index[0]), int(index[-1]) + 1, step)
         else:
             y = gather_slices(g, x, axis, index)
     return movement_result(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
@@ -115,7 +115,7 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
         table_value = emit.add(g, table_value, emit.mul(g, below, sizes))
         linear: Value | None = None
         for k in range(depth):
-            column = emit.reshape(g, emit.cut(g, table_value, 1, k, k + 1), (batches * tuples,))
+            column = emit.reshape(g, emit.slice_axis(g, table_value, 1, k, k + 1), (batches * tuples,))
             column = emit.muls(g, column, strides[k])
             linear = column if linear is None else emit.add(g, linear, column)
         if linear is None:

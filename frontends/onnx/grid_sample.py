@@ -156,7 +156,7 @@ def grid_sample(node: OnnxNode, g: Graph) -> Result:
     taps = []
     for k, extent in enumerate(extents):
         axis = SampledAxis(extent, is_aligned, padding)
-        column = emit.reshape(g, emit.cut(g, grid, rank + 1, rank - 1 - k, rank - k), (batch * count,))
+        column = emit.reshape(g, emit.slice_axis(g, grid, rank + 1, rank - 1 - k, rank - k), (batch * count,))
         taps.append(axis.taps(g, axis.place(g, column), mode))
     offset = None
     if batch > 1:

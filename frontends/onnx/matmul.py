@@ -171,7 +171,7 @@ def _diagonal_free(node: OnnxNode, g: Graph, value: Value, term: str) -> tuple[V
             rest = [k for k in range(len(shape)) if k not in (first, second)]
             square = emit.permute(g, value, [*rest, first, second])
             flat = emit.reshape(g, square, (*(shape[k] for k in rest), extent * extent))
-            value = emit.cut(g, flat, len(rest), 0, extent * extent, extent + 1)
+            value = emit.slice_axis(g, flat, len(rest), 0, extent * extent, extent + 1)
             term = "".join(term[k] for k in rest) + letter
     return value, term
 

@@ -52,7 +52,7 @@ def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> 
     if shape == (batch, columns):
         kept = emit.reshape(g, mask, (batch, 1, 1, columns))
     elif shape == (batch,):
-        mask = emit.computed(g, mask)
+        mask = emit.as_computed(g, mask)
         places = emit.float_constant(g, np.arange(columns).reshape(1, 1, 1, columns), "places")
         kept = g.add(Gt(), emit.reshape(g, mask, (batch, 1, 1, 1)), places)
     else:
@@ -86,12 +86,13 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
         y = emit.add(g, y, emit.floats(node.input(2)))
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
-        split_heads(g, emit.cut(g, y, 2, start, start + size), heads) for start, size in zip(starts, sizes, strict=True)
+        split_heads(g, emit.slice_axis(g, y, 2, start, start + size), heads)
+        for start, size in zip(starts, sizes, strict=True)
     )
     if node.has_input(4):
         _, _, _, length, size = node.shape(4)
         past = emit.floats(node.input(4))
-        old = [emit.reshape(g, emit.cut(g, past, 0, n, n + 1), (batch, heads, length, size)) for n in (0, 1)]
+        old = [emit.reshape(g, emit.slice_axis(g, past, 0, n, n + 1), (batch, heads, length, size)) for n in (0, 1)]
         k, v = _append_to_past(g, old[0], k), _append_to_past(g, old[1], v)
     mask = _padding(node, g, 3, batch, emit.extents(k)[2])
     results = [node.result(_attention(node, g, _Heads(q, k, v), mask, 5))]
@@ -116,7 +117,7 @@ def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
     for index, width in enumerate(widths):
         x = emit.floats(node.input(index))
         if node.has_input(3):
-            x = emit.add(g, x, emit.cut(g, emit.floats(node.input(3)), 0, start, start + width))
+            x = emit.add(g, x, emit.slice_axis(g, emit.floats(node.input(3)), 0, start, start + width))
         values.append(split_heads(g, x, heads))
         start += width
     q, k, v = values

@@ -133,7 +133,8 @@ def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
             paddings[2 * (2 + axis)], paddings[2 * (2 + axis) + 1] = before, needed
             x = g.add(Pad(Scalar.f32(-np.inf), tuple(paddings)), x)
         shifted = [
-            emit.cut(g, x, 2 + axis, k * dilation, k * dilation + (count - 1) * stride + 1, stride) for k in range(size)
+            emit.slice_axis(g, x, 2 + axis, k * dilation, k * dilation + (count - 1) * stride + 1, stride)
+            for k in range(size)
         ]
         x = shifted[0]
         for other in shifted[1:]:

@@ -136,7 +136,7 @@ def _initial(node: OnnxNode, layer: _Layer, index: int, direction: int) -> Value
 def _part(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:
     if x.is_constant:
         return g.constant(np.take(x.array, range(start, end), axis), name=x.name)
-    return emit.cut(g, x, axis, start, end)
+    return emit.slice_axis(g, x, axis, start, end)
 
 
 def _inputs(g: Graph, layer: _Layer, direction: int, bias: Array) -> Value:
@@ -150,14 +150,14 @@ def _inputs(g: Graph, layer: _Layer, direction: int, bias: Array) -> Value:
 def _step_inputs(g: Graph, layer: _Layer, inputs: Value, position: int) -> Value:
     """Return the rows of one step: [batch, gates * hidden]."""
     if not is_open(layer.batch):
-        return emit.cut(g, inputs, 0, position * layer.batch, (position + 1) * layer.batch)
+        return emit.slice_axis(g, inputs, 0, position * layer.batch, (position + 1) * layer.batch)
     rows = (layer.batch, emit.extents(inputs)[1])
     steps = emit.reshape(g, inputs, (layer.sequence, *rows))
-    return emit.reshape(g, emit.cut(g, steps, 0, position, position + 1), rows)
+    return emit.reshape(g, emit.slice_axis(g, steps, 0, position, position + 1), rows)
 
 
 def _columns(g: Graph, x: Value, index: int, hidden: int) -> Value:
-    return emit.cut(g, x, 1, index * hidden, (index + 1) * hidden)
+    return emit.slice_axis(g, x, 1, index * hidden, (index + 1) * hidden)
 
 
 def _clip(g: Graph, layer: _Layer, x: Value) -> Value:
@@ -271,7 +271,7 @@ def gru(node: OnnxNode, g: Graph) -> list[Result]:
         def step(part: Value, states: list[Value], gates: Value = gates, last: Value = last,
                  last_bias: Value = last_bias, f: Activation = f, h: Activation = h) -> list[Value]:  # fmt: skip
             (before,) = states
-            sums = emit.add(g, emit.cut(g, part, 1, 0, 2 * hidden), matrix_product(g, before, gates))
+            sums = emit.add(g, emit.slice_axis(g, part, 1, 0, 2 * hidden), matrix_product(g, before, gates))
             update = f(g, _clip(g, layer, _columns(g, sums, 0, hidden)))
             reset = f(g, _clip(g, layer, _columns(g, sums, 1, hidden)))
             if reset_last:

@@ -49,16 +49,16 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
     q = emit.muls(g, q, scale)
     rows = []
     for token in range(length):
-        key = emit.reshape(g, emit.cut(g, k, 2, token, token + 1), (batch, heads, key_size, 1))
-        value = emit.cut(g, v, 2, token, token + 1)
+        key = emit.reshape(g, emit.slice_axis(g, k, 2, token, token + 1), (batch, heads, key_size, 1))
+        value = emit.slice_axis(g, v, 2, token, token + 1)
         if gate is not None:
-            now = emit.cut(g, gate, 2, token, token + 1)
+            now = emit.slice_axis(g, gate, 2, token, token + 1)
             state = emit.mul(g, state, emit.reshape(g, now, (batch, heads, emit.extents(now)[3], 1)))
         if rate is not None:
             held = emit.total(g, emit.mul(g, state, key), (2,))
-            value = emit.mul(g, emit.sub(g, value, held), emit.cut(g, rate, 2, token, token + 1))
+            value = emit.mul(g, emit.sub(g, value, held), emit.slice_axis(g, rate, 2, token, token + 1))
         state = emit.add(g, state, emit.mul(g, key, value))
-        rows.append(_read(node, g, emit.cut(g, q, 2, token, token + 1), state, query_heads // heads))
+        rows.append(_read(node, g, emit.slice_axis(g, q, 2, token, token + 1), state, query_heads // heads))
     return [node.result(merge_heads(g, emit.concat(g, rows, 2))), node.result(state)]
 
 
@@ -111,4 +111,4 @@ def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
         y = g.add(Silu(), y)
     if not before:
         return [node.result(y), np.zeros((batch, channels, 0), np.float32)]
-    return [node.result(y), node.result(emit.cut(g, joined, 2, length, length + before))]
+    return [node.result(y), node.result(emit.slice_axis(g, joined, 2, length, length + before))]

@@ -147,8 +147,8 @@ def _moved_on(g: Graph, x: Value, axis: int, count: int, is_reverse: bool) -> Va
     if count == shape[axis]:
         return filler
     if is_reverse:
-        return emit.concat(g, [emit.cut(g, x, axis, count, shape[axis]), filler], axis)
-    return emit.concat(g, [filler, emit.cut(g, x, axis, 0, shape[axis] - count)], axis)
+        return emit.concat(g, [emit.slice_axis(g, x, axis, count, shape[axis]), filler], axis)
+    return emit.concat(g, [filler, emit.slice_axis(g, x, axis, 0, shape[axis] - count)], axis)
 
 
 @onnx_op("Det", since=11, limits="up to 3 rows")
@@ -162,7 +162,7 @@ def determinant(node: OnnxNode, g: Graph) -> Result:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"matrices of {size} rows", "supported: up to 3")
 
     def at(row: int, column: int) -> Value:
-        return emit.cut(g, emit.cut(g, x, last - 1, row, row + 1), last, column, column + 1)
+        return emit.slice_axis(g, emit.slice_axis(g, x, last - 1, row, row + 1), last, column, column + 1)
 
     def minor(rows: tuple[int, int], columns: tuple[int, int]) -> Value:
         (a, b), (c, d) = rows, columns

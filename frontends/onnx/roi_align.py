@@ -79,19 +79,19 @@ def deform_conv(node: OnnxNode, g: Graph) -> Result:
     count = taps * math.prod(sizes)
     node.budget((batch, count), 8, "coordinates")
     image = emit.permute(g, emit.floats(node.input(0)), (0, 2, 3, 1))
-    offsets = emit.computed(g, emit.floats(node.input(2)))
+    offsets = emit.as_computed(g, emit.floats(node.input(2)))
     moved = emit.reshape(g, offsets, (batch, offset_groups, taps, 2, math.prod(sizes)))
-    mask = emit.computed(g, emit.floats(node.input(4))) if node.has_input(4) else None
+    mask = emit.as_computed(g, emit.floats(node.input(4))) if node.has_input(4) else None
     starts = np.repeat(np.arange(batch) * math.prod(extents), count)
     start = g.constant(starts.astype(np.int32), name="offset") if batch > 1 else None
     width = channels // offset_groups
     columns = []
     for group in range(offset_groups):
-        own = emit.cut(g, moved, 1, group, group + 1)
+        own = emit.slice_axis(g, moved, 1, group, group + 1)
         coordinates = [
             emit.add(
                 g,
-                emit.reshape(g, emit.cut(g, own, 3, axis, axis + 1), (batch * count,)),
+                emit.reshape(g, emit.slice_axis(g, own, 3, axis, axis + 1), (batch * count,)),
                 emit.float_constant(g, np.tile(_base(axis, kernel, sizes, window, pads), batch), "coordinates"),
             )
             for axis in range(2)
@@ -100,9 +100,9 @@ def deform_conv(node: OnnxNode, g: Graph) -> Result:
             SampledAxis(extent, True, "zeros").taps(g, coordinate, "linear")
             for extent, coordinate in zip(extents, coordinates, strict=True)
         ]
-        rows = weighted_picks(g, emit.cut(g, image, 3, group * width, (group + 1) * width), lines, start)
+        rows = weighted_picks(g, emit.slice_axis(g, image, 3, group * width, (group + 1) * width), lines, start)
         if mask is not None:
-            weight = emit.cut(g, mask, 1, group * taps, (group + 1) * taps)
+            weight = emit.slice_axis(g, mask, 1, group * taps, (group + 1) * taps)
             rows = emit.mul(g, rows, emit.reshape(g, weight, (batch * count, 1)))
         samples = emit.permute(g, emit.reshape(g, rows, (batch, taps, math.prod(sizes), width)), (0, 3, 1, 2))
         columns.append(emit.reshape(g, samples, (batch, width * taps, *sizes)))

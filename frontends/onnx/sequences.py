@@ -119,7 +119,7 @@ def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
         elif not size:
             items.append(OnnxTensor(name, tensor.element, target, np.empty(target, tensor.element.numpy)))
         else:
-            value = emit.reshape(g, emit.cut(g, node.input(0), axis, start, start + size), target or (1,))
+            value = emit.reshape(g, emit.slice_axis(g, node.input(0), axis, start, start + size), target or (1,))
             items.append(OnnxTensor(name, tensor.element, target, None, value, None, tensor.roots))
         start += size
     return _sequence(node, tuple(items))

@@ -134,7 +134,7 @@ def spread(g: Graph, x: Value, axis: int, stride: int) -> Value:
     paddings[2 * (axis + 1) + 1] = stride - 1
     padded = g.add(Pad(Scalar.f32(0), tuple(paddings), PadType.PAD_CONSTANT), wide)
     flat = emit.reshape(g, padded, (*shape[:axis], shape[axis] * stride, *shape[axis + 1 :]))
-    return emit.cut(g, flat, axis, 0, (shape[axis] - 1) * stride + 1)
+    return emit.slice_axis(g, flat, axis, 0, (shape[axis] - 1) * stride + 1)
 
 
 @onnx_op("Col2Im", since=18, kind=Kind.DIRECT)
