@@ -121,7 +121,7 @@ def relu(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Clip", since=11, kind=Kind.DIRECT)
 def clip(node: OnnxNode, g: Graph) -> Result:
-    """``min(max(x, low), high)``; the bounds may be tensors."""
+    """``min(max(x, low), high)``; the bounds may be computed."""
     x = node.input(0)
     is_fixed = all(node.is_constant(index) for index in (1, 2) if node.has_input(index))
     if not is_fixed:

@@ -78,7 +78,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
     """``softmax(softcap(q @ k' * scale) + mask) @ v``, per head."""
     if node.has_input(6) and node.has_input(4):
         raise node.invalid("has both past_key and nonpad_kv_seqlen")
-    node.optional_attr("softmax_precision")  # everything is computed in float32
+    node.optional_attr("softmax_precision")  # no effect: everything is computed in float32
     q = _heads(node, g, 0, "q_num_heads")
     k = _with_past(node, g, 4, _heads(node, g, 1, "kv_num_heads"))
     v = _with_past(node, g, 5, _heads(node, g, 2, "kv_num_heads"))
@@ -98,7 +98,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
     else:
         y, scores = _attend_decomposed(node, g, (q, keys, values), mask, scale, cap, mode)
     y = merge_heads(g, y) if node.rank(0) == 3 else y
-    return [node.result(x) for x in (y, k, v, scores or y)]  # y for an unused result
+    return [node.result(x) for x in (y, k, v, scores or y)]  # without scores, the fourth output is unused
 
 
 def attend(node: OnnxNode, g: Graph, op: Attention, operands: Sequence[Value], mask: Value | None) -> Value:
@@ -112,7 +112,10 @@ def attend(node: OnnxNode, g: Graph, op: Attention, operands: Sequence[Value], m
 def _attend_decomposed(
     node: OnnxNode, g: Graph, operands: Sequence[Value], mask: Value | None, scale: float, cap: float, mode: int
 ) -> tuple[Value, Value]:
-    """Attention with capped scores, or whose scores are a result: also return the scores of the output mode."""
+    """Decompose an attention with a softcap, or whose scores are an output.
+
+    Also return the scores of the given ``qk_matmul_output_mode``.
+    """
     q, k, v = operands
     root = float(np.float32(math.sqrt(abs(scale))))
     keys = emit.permute(g, emit.muls(g, k, root), (0, 1, 3, 2))
@@ -125,13 +128,13 @@ def _attend_decomposed(
 
 
 def _mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int) -> Value | None:
-    """The sum of all masks that the node has: 0 where a query attends to a key, else minus infinity or a bias.
+    """Sum of all additive masks of the node, which are minus infinity where a query does not attend to a key.
 
     Args:
         node: the operator.
         g: the graph.
-        shape: of the scores: batch, heads, queries, keys.
-        past: number of keys that precede those of the first query.
+        shape: shape of the scores: batch, heads, queries, keys.
+        past: number of cached keys, which precede the first query.
     """
     masks = [_given_mask(node, g, shape[3])] if node.has_input(3) else []
     left, right = (node.attr(n, -1) if node.version >= 25 else -1 for n in ("left_window_size", "right_window_size"))
@@ -147,7 +150,7 @@ def _mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int)
 
 
 def _given_mask(node: OnnxNode, g: Graph, keys: int) -> Value:
-    """Input 3: a bias, or a Boolean mask; keys beyond its end are hidden."""
+    """Additive mask from input 3, which is a bias or a Boolean mask; keys beyond its last axis are hidden."""
     mask = emit.floats(node.input(3))
     is_boolean = node.element(3) is element_types.BOOL
     if is_boolean:
@@ -159,7 +162,7 @@ def _given_mask(node: OnnxNode, g: Graph, keys: int) -> Value:
 
 
 def _hide(g: Graph, visible: Value) -> Value:
-    """``where(visible, 0, -inf)`` of a Boolean tensor."""
+    """``where(visible, 0, -inf)``: additive mask of a Boolean tensor."""
     if visible.is_constant:
         return emit.float_constant(g, np.where(visible.array > 0, 0, -np.inf), visible.name)
     zero, low = (
@@ -170,7 +173,10 @@ def _hide(g: Graph, visible: Value) -> Value:
 
 
 def _window_mask(node: OnnxNode, g: Graph, shape: tuple[int, int], past: int, window: tuple[int, int]) -> list[Value]:
-    """Hide keys outside a window around the query's position; no mask if all are inside. -1 means no bound."""
+    """Mask of keys outside a window around the query's position; empty if all keys are inside.
+
+    The window is (left, right); -1 means no bound on this side.
+    """
     (rows, columns), (left, right) = shape, window
     node.budget((rows, columns), 8, "mask")
     ahead = np.arange(columns)[None, :] - (np.arange(rows)[:, None] + past)
@@ -183,9 +189,9 @@ def _window_mask(node: OnnxNode, g: Graph, shape: tuple[int, int], past: int, wi
 
 
 def _key_count_mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], window: tuple[int, int]) -> Value:
-    """Hide keys beyond the number of keys of each sample (input 6), and those outside a window.
+    """Mask of keys beyond the number of keys of each sample (input 6), and of keys outside a window.
 
-    The last query is at the position of the last of these keys. -1 means no bound on that side of the window.
+    The last query is at the position of the sample's last key. The window is (left, right); -1 means no bound.
     """
     batch, _, rows, columns = shape
     lengths = node.input(6)
@@ -195,7 +201,7 @@ def _key_count_mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], 
     counts = emit.as_computed(g, lengths)
     counts = emit.reshape(g, emit.as_float(g, counts), (batch, 1, 1, 1))
     key = np.arange(columns)[None, None, None, :]
-    at_end = key - np.arange(rows)[None, None, :, None] + rows  # the number of keys for which this key is the query's
+    at_end = key - np.arange(rows)[None, None, :, None] + rows  # key count for which key and query have one position
     left, right = window
     allowed = _compare(g, Gt(), counts, key)
     if right >= 0:
@@ -210,7 +216,7 @@ def _compare(g: Graph, op: Op, counts: Value, numbers: Array) -> Value:
 
 
 def _guarded_softmax(g: Graph, x: Value) -> Value:
-    """Softmax along the last axis in which a row of minus infinities becomes zeros."""
+    """Softmax along the last axis; the result for a row of minus infinities is zero instead of NaN."""
     largest = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, (x.rank - 1,)), _LOWEST)
     powers = formulas.exp(g, emit.sub(g, x, largest))
     sums = emit.total(g, powers, (x.rank - 1,))
@@ -219,7 +225,7 @@ def _guarded_softmax(g: Graph, x: Value) -> Value:
 
 @onnx_op("RotaryEmbedding", since=23)
 def rotary_embedding(node: OnnxNode, g: Graph) -> Result:
-    """``(x1 cos - x2 sin, x1 sin + x2 cos)`` of pairs of the first elements of each head."""
+    """``(x1 cos - x2 sin, x1 sin + x2 cos)`` of pairs (x1, x2) of the first elements of each head."""
     return rotate(node, g, cos_at=1, sin_at=2, positions_at=3)
 
 
@@ -259,7 +265,7 @@ def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int
 
 
 def _heads_of(node: OnnxNode, width: int, cos_at: int) -> int:
-    """Number of heads if the node does not state it: the width divided by the rotated width."""
+    """Number of heads if the attribute is missing: the width divided by the rotated width; 0 in the default domain."""
     return width // (2 * node.shape(cos_at)[-1]) if node.proto.domain else 0
 
 
@@ -271,12 +277,12 @@ def _interleave(g: Graph, a: Value, b: Value) -> Value:
 
 
 def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tuple[int, int, int]) -> Value:
-    """Sines or cosines as [batch, sequence, 1, half]; positions select the rows."""
+    """Sines or cosines as [batch, sequence, 1, half]; an input with positions selects rows of the cache."""
     cache = emit.floats(node.input(index))
     batch, sequence, half = wanted
     if node.has_input(positions_at):
         rows = node.shape(index)[0]
-        if node.proto.domain and node.shape(positions_at) == (1,):  # the position of the first token
+        if node.proto.domain and node.shape(positions_at) == (1,):  # only the first token's position is given
             first = int(node.scalar(positions_at))
             if not 0 <= first <= rows - sequence:
                 raise node.invalid(f"positions from {first} on in a cache of {rows}")

@@ -22,7 +22,7 @@ from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.types import Shape, format_shape
 
 DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
-"""Operator and name of a node that needs a symbolic extent as a number, the extent, and the inputs of the node."""
+"""A node that requires a symbolic extent as a number: its operator, its name, the extent, and its inputs."""
 
 
 class _TensorExtents(NamedTuple):
@@ -44,7 +44,7 @@ class _Problem(NamedTuple):
 
 
 def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
-    """Add problems for nodes that need static extents; all have the same hint with shapes.
+    """Add a problem per node that needs a static extent, with a common hint that sets the shapes of the inputs.
 
     Without such nodes, add a note with the extents of the inputs that stay symbolic.
     """
@@ -61,7 +61,7 @@ def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: G
 
 
 def _find_tensor(extent: str, tensors: Iterable[OnnxTensor | None]) -> _TensorExtents | None:
-    """Return the tensor with the extent, or one with the same symbolic extents in it."""
+    """Return a tensor with this extent, or otherwise a tensor whose extents contain a name of this extent."""
     names = open_extents.names_in(extent)
     candidates = [_extents_of(tensor) for tensor in tensors if tensor is not None]
     exact = [item for item in candidates if extent in item.extents]
@@ -76,7 +76,7 @@ def _extents_of(tensor: OnnxTensor) -> _TensorExtents:
 
 
 def _required_extents(problem: _Problem) -> set[str]:
-    """Return the symbolic extents that must be numbers: those of the same image or shape are set together."""
+    """Return the names that must get numbers: those in the extent, and related names in the same tensor."""
     names = open_extents.names_in(problem.extent)
     if problem.tensor is None:
         return names
@@ -86,7 +86,7 @@ def _required_extents(problem: _Problem) -> set[str]:
 
 
 def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
-    """Return the option with example numbers for the given symbolic extents; others keep their names."""
+    """Return a hint with an example of ``--input-shapes`` that replaces the given symbolic extents by numbers."""
     shapes = []
     blanks = False
     for port in ports:
@@ -105,7 +105,7 @@ def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
 
 
 def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
-    """Return a symbolic extent of some tensors, or an empty string."""
+    """Return the first symbolic extent of the tensors, or an empty string."""
     shapes = (_extents_of(tensor).extents for tensor in tensors if tensor is not None)
     return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")
 
@@ -133,7 +133,7 @@ def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, f
             raise CannotConvertError(INVALID_NODE, error.message) from error
         raise
     except (TypeError, AttributeError, ValueError) as error:
-        if extent := open_extent_of(node.inputs):  # NumPy does not accept a symbolic extent
+        if extent := open_extent_of(node.inputs):  # probably raised by NumPy, which rejects symbolic extents
             raise OpenExtentError(extent) from error
         if isinstance(error, ValueError):
             raise CannotConvertError(INVALID_NODE, str(error)) from error

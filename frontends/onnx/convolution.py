@@ -126,7 +126,7 @@ def conv(node: OnnxNode, g: Graph) -> Value:
 
 
 def conv_values(node: OnnxNode, g: Graph, x: Value, w: Value, bias: Value | None, x_at: int, w_at: int) -> Value:
-    """Convolve values whose source tensors are the inputs ``x_at`` and ``w_at`` of the node."""
+    """Add a convolution of the values of the node's inputs with the indices ``x_at`` (data) and ``w_at`` (weight)."""
     groups = node.attr("group", 1)
     window = read_window(node, kernel_of(node, x_at, w_at))
     check_channels(node, node.shape(x_at)[1], node.shape(w_at), groups, transposed=False)

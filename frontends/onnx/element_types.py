@@ -24,8 +24,8 @@ class Element:
 
     Attributes:
         code: value of ``TensorProto.DataType``.
-        name: ONNX name in lower case; the NumPy name if NumPy has the type.
-        bits: width in a file.
+        name: ONNX name in lower case, or the NumPy name if NumPy has the type.
+        bits: width in the file.
         numpy: NumPy type of constants after reading.
     """
 
@@ -109,12 +109,12 @@ def element_of(numpy_type: np.dtype[Any]) -> Element:
 
 
 def describe(code: int) -> str:
-    """Name of an element type code for messages."""
+    """Name of the element type with a code, for messages."""
     return ELEMENTS[code].name if code in ELEMENTS else UNREADABLE.get(code, f"type {code}")
 
 
 def narrow(array: Array) -> Array:
-    """Convert an array to the type that the graph has for it.
+    """Convert an array to the NumPy type of its dtype in the graph.
 
     Raises:
         OverflowError: a 64-bit integer does not fit 32 bits.

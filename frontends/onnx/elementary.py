@@ -64,7 +64,7 @@ def erf(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Sign", since=9)
 def sign(node: OnnxNode, g: Graph) -> Result:
-    """1, 0 or -1."""
+    """Sign of each element: 1, 0 or -1."""
     x = node.input(0)
     return node.elementwise(emit.cast(g, formulas.sign(g, emit.as_float(g, x)), x.dtype))
 

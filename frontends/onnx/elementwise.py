@@ -70,7 +70,7 @@ def multiply(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Div", since=1, kind=Kind.DIRECT)
 def divide(node: OnnxNode, g: Graph) -> Result:
-    """``a / b``; quotients of integers are truncated toward zero and computed in FLOAT32 (exact below 2^24)."""
+    """``a / b``; integer division truncates toward zero and is computed in FLOAT32 (exact below 2^24)."""
     a, b = operands(node)
     if a.dtype is DType.FLOAT32:
         return node.elementwise(emit.div(g, a, b))
@@ -130,13 +130,13 @@ def modulo(node: OnnxNode, g: Graph) -> Result:
 
 
 def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Value:
-    """Replace the remainder for infinite ``y``, where the formula gives NaN."""
+    """Correct the remainder of finite ``x`` by infinite ``y``, for which the formula gives NaN."""
     x, y, rest = emit.align(g, x, y, rest)
     shape = emit.broadcast_shape(emit.extents(x), emit.extents(y))
     wide = widened_to(g, x, shape)
     is_infinite = g.add(Eqs(Scalar.f32(math.inf)), formulas.absolute(g, widened_to(g, y, shape)))
     other = wide
-    if not is_truncated:  # y itself if the signs differ
+    if not is_truncated:  # with floored division, the remainder is y if the signs differ
         is_other_sign = g.add(Lts(Scalar.f32(0)), emit.mul(g, wide, y))
         other = g.add(ConditionSelect(), is_other_sign, widened_to(g, y, shape), wide)
     is_finite = g.add(Eq(), emit.sub(g, wide, wide), emit.muls(g, wide, 0))
@@ -145,7 +145,7 @@ def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Valu
 
 
 def widened_to(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
-    """Return a computed value in the full shape: ``condition_select`` does not accept a constant there."""
+    """Broadcast ``x`` to a shape; the result is never a constant, because ``condition_select`` does not accept one."""
     return emit.expand(g, emit.as_computed(g, x), shape)
 
 

@@ -1,4 +1,4 @@
-"""Hints for problems of a model: the outputs to end it at, the inputs to fix, operators with similar names."""
+"""Hints for problems of a model: outputs and inputs that cut the model, inputs to fix, similar operator names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuconvert.schema.spelling import nearest
 from tpuconvert.schema.types import format_shape
 
 MOST_FIXED_ELEMENTS = 16
-"""Inputs with more elements are data, and are not suggested to be constants."""
+"""Largest input that a hint suggests to fix to a constant; larger inputs are probably data."""
 
 
 def complete(
@@ -34,11 +34,11 @@ def complete(
     Args:
         problems: problems of the model.
         source: the main graph.
-        nodes: needed nodes of the main graph, in order.
-        failed: ids of the nodes with a problem.
+        nodes: needed nodes of the main graph, in topological order.
+        failed: ``id()`` of each node with a problem.
         outputs: names of the outputs of the model.
         tensors: tensors of the main graph, by name.
-        graph: the graph with the nodes that were converted.
+        graph: the result of the import, which contains the converted nodes.
     """
     ports = {port.name: port for port in graph.input_ports}
     named = {problem.node for problem in problems}
@@ -78,7 +78,7 @@ def _suggest_cut(
 
 
 def _begins(source: GraphProto, bad: Sequence[NodeProto], outputs: Sequence[str]) -> list[str]:
-    """Return the outputs of the nodes with problems, if a model that begins at them has none of these nodes."""
+    """Return the outputs of the nodes with problems, if a model that begins there contains none of these nodes."""
     ids = set(map(id, bad))
     read = {name for node in source.node for name in reads_of(node)}
     begins = [name for node in bad for name in node.output if name in read]
@@ -92,7 +92,7 @@ def _begins(source: GraphProto, bad: Sequence[NodeProto], outputs: Sequence[str]
 
 
 def _fix(needs: Sequence[str], ports: Mapping[str, Port]) -> str:
-    """Return the option that fixes small inputs, or an empty string if one of them is not a model input."""
+    """Return a hint to fix the needed inputs; empty if one is not a model input or has too many elements."""
     found = [ports[name] for name in needs if name in ports]
     sizes = [math.prod(extent for extent in port.shape if isinstance(extent, int)) for port in found]
     if not found or len(found) != len(needs) or max(sizes) > MOST_FIXED_ELEMENTS:

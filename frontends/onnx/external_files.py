@@ -1,7 +1,7 @@
 """Location of external data: the one check of every path that a model file names.
 
-A model file is untrusted: a path in it must not make a program read (or digest, or copy into its result) any other file
-of the machine. Whatever opens external data calls :func:`external_file` first.
+A model file is untrusted: a path in it must not make a program read (or hash, or copy to its output) unrelated files of
+the machine. All code that opens external data calls :func:`external_file` first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def external_file(
         location: the path that the model file states, relative to its folder.
         allow_root: a directory that files may be in besides the model's folder. Hugging Face's cache needs it: its
             snapshots hold links to ``blobs``.
-        owner: for messages, as ``constant 'w'``.
+        owner: description of the data for messages, such as ``constant 'w'``.
 
     Raises:
         CorruptInputError: the path is absolute, or its file is neither in the model's folder nor in ``allow_root``.
@@ -47,7 +47,7 @@ def external_file(
         found = f"{owner} has external data at '{location}', which is in {place}, outside the model's folder"
         raise CorruptInputError(f"{found} and outside {roots[1]}", file=file, hint=_allow(place))
     found = f"{owner} has external data at '{location}', outside the model's folder"
-    if not os.path.normpath(named).startswith(".."):  # the name stays inside, so a link of this machine leads outside
+    if not os.path.normpath(named).startswith(".."):  # the path is inside the folder, but a symbolic link leads outside
         raise CorruptInputError(f"{found}: it is a link to {place}", file=file, hint=_allow(place))
     raise CorruptInputError(found, file=file, hint=f"only if you trust the model: {_allow(place)}")
 

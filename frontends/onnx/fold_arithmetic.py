@@ -36,7 +36,7 @@ def _operands(node: OnnxNode) -> list[Array]:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Divide; the quotient of integers is truncated towards zero."""
+    """Divide; integer division truncates towards zero."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     if is_shape_tensor(a):
@@ -48,7 +48,7 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _apply(function: Callable[..., Array], *arrays: Array) -> Array:
-    """Apply a NumPy function; its TypeError means an invalid node."""
+    """Apply a NumPy function; report its TypeError as an invalid node."""
     try:
         return np.asarray(function(*arrays))
     except TypeError as error:
@@ -167,10 +167,10 @@ _OLD_NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32
 
 
 def cast_target(node: OnnxNode) -> Element:
-    """Result type of Cast: a name before opset 6, a number since then."""
+    """Result type of Cast; the attribute is a type name before opset 6, and a type code since then."""
     code = _OLD_NAMES.get(node.required_attr("to", ""), 0) if node.version < 6 else node.required_attr("to", 0)
     node.optional_attr("saturate")  # applies to float8 only, which is not supported
-    node.optional_attr("round_mode")  # the same
+    node.optional_attr("round_mode")  # applies to float8 only, too
     target = ELEMENTS.get(code)
     if target is None or target.bits < 8 or "float8" in target.name:
         raise node.fail(UNSUPPORTED_TYPE, f"cast to {describe(code)}", "supported: numbers of 8 bits and more")

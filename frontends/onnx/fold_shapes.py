@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Array
 
 @folds("Shape", since=1)
 def shape(node: OnnxNode, _: Graph) -> Array:
-    """Shape of the input; from opset 15 a range of it."""
+    """Shape of the input; since opset 15, attributes may select a range of its axes."""
     found = node.shape(0)
     start = node.attr("start", 0) if node.version >= 15 else 0
     end = node.attr("end", len(found)) if node.version >= 15 else len(found)
@@ -36,7 +36,7 @@ def size(node: OnnxNode, _: Graph) -> Array:
 
 @folds("Constant", since=1)
 def constant(node: OnnxNode, _: Graph) -> Folded | Array:
-    """The value of the attribute that is given."""
+    """Value of the node's only attribute, which may have several names and types."""
     names = [name for name in node.attributes if name.startswith(("value", "sparse_value"))]
     if len(names) != 1:
         raise node.invalid(f"has {len(names)} values")
@@ -82,7 +82,7 @@ def _fill(node: OnnxNode, g: Graph, target: tuple[int, ...], value: object) -> R
 
 @folds("Identity", since=1)
 def identity(node: OnnxNode, _: Graph) -> Array:
-    """The input."""
+    """Return the input unchanged."""
     return node.constant(0)
 
 
@@ -122,7 +122,7 @@ def gather(node: OnnxNode, _: Graph) -> Array:
     axis = node.axis(node.attr("axis", 0), data.ndim)
     indices = _normalize_indices(node, indices, data.shape[axis])
     node.budget(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.itemsize)
-    return np.asarray(np.take(data, indices, axis=axis))  # NumPy returns a single Python object without an array
+    return np.asarray(np.take(data, indices, axis=axis))  # NumPy returns a scalar instead of an array of rank 0
 
 
 @folds("GatherElements", since=11)
@@ -232,7 +232,7 @@ def trilu(node: OnnxNode, _: Graph) -> Array:
 
 @folds("ScatterND", since=11)
 def scatter_nd(node: OnnxNode, _: Graph) -> Array:
-    """A copy of the data with slices replaced."""
+    """Copy the data and replace slices by updates."""
     reduction = node.attr("reduction", "none") if node.version >= 16 else "none"
     if reduction != "none":
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}' of a constant", "supported: none")

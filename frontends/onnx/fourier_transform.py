@@ -36,7 +36,7 @@ def _one_sided_inverse(extent: int, length: int) -> Array:
     bins = min(extent, length // 2 + 1)
     k = np.arange(bins)
     angle = 2 * np.pi / length * np.outer(k, np.arange(length))
-    both = np.where((k == 0) | (2 * k == length), 1.0, 2.0)[:, None]  # the other bins also represent their mirror image
+    both = np.where((k == 0) | (2 * k == length), 1.0, 2.0)[:, None]  # 2 for bins with a conjugate that is not stored
     matrix = np.zeros((extent, 2, length))
     matrix[:bins, 0], matrix[:bins, 1] = both * np.cos(angle), -both * np.sin(angle)
     return matrix.reshape(extent * 2, length) / length

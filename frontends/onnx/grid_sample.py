@@ -30,21 +30,21 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 @dataclass(frozen=True)
 class Tap:
-    """One tap: the index along an axis and the weight; None means 1."""
+    """One tap of the interpolation along an axis: index and weight; the weight None means 1."""
 
     index: Value
     weight: Value | None
 
 
 class SampledAxis(NamedTuple):
-    """One axis of the image with its padding mode."""
+    """One axis of the image: extent, ``align_corners`` and padding mode."""
 
     extent: int
     is_aligned: bool
     padding: str
 
     def place(self, g: Graph, grid: Value) -> Value:
-        """Convert grid coordinates to elements: -1 and 1 are the centers of the edge elements, or their outer edges."""
+        """Convert grid coordinates to indices: -1 and 1 are the centers or the outer edges of the edge elements."""
         if self.is_aligned:
             return emit.muls(g, emit.adds(g, grid, 1), (self.extent - 1) / 2)
         return emit.muls(g, emit.adds(g, emit.muls(g, emit.adds(g, grid, 1), self.extent), -1), 0.5)
@@ -56,7 +56,7 @@ class SampledAxis(NamedTuple):
         return x if self.padding == "zeros" else emit.mins(g, emit.maxs(g, x, 0), self.extent - 1)
 
     def _apply_padding(self, g: Graph, place: Value) -> Value:
-        """Move coordinates beyond the edges into the image; the half element up to an edge is not changed."""
+        """Move coordinates beyond the image's outer edges into the image; other coordinates are not changed."""
         if self.padding == "zeros" or (self.padding == "reflection" and self.extent == 1):
             return place
         if self.padding == "reflection":

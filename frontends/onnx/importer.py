@@ -1,6 +1,6 @@
-"""Convert the nodes of an ONNX graph one after the other into TPU operators.
+"""Convert the nodes of an ONNX graph to TPU operators, in topological order.
 
-A node whose inputs are all constant is evaluated at once (``folds``), so that shape arithmetic never reaches the graph.
+Nodes whose inputs are all constant are evaluated during the import (``folds``), so shape arithmetic adds no nodes.
 A node that cannot be converted becomes a problem, and conversion continues: all problems are reported together.
 """
 
@@ -66,7 +66,7 @@ LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets. They have no effect on results."""
 
 FOLDED_WITHOUT_DATA = {"Shape": 0, "Size": 0, "CastLike": 1, "EyeLike": 0}
-"""Operator -> number of leading inputs that must be constant; only shape and type of the other inputs matter."""
+"""Operators that are evaluated without the elements of some inputs: number of leading inputs that must be constant."""
 
 
 def import_model(
@@ -78,12 +78,12 @@ def import_model(
     outputs: Sequence[str] | None = None,
     fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
-    """Convert a parsed model. Arguments and errors as ``tpuconvert.frontends.onnx.load``."""
+    """Convert a parsed model; ``tpuconvert.frontends.onnx.load`` documents arguments and errors."""
     return _Importer(model, limits, input_shapes or {}, fixed or {}).run(inputs, outputs)
 
 
 class _ReportedError(CannotConvertError):
-    """The cause is a problem of an inner node, which was added with the name of that node."""
+    """A node fails because of a node in its subgraph or function body, whose problem is already recorded."""
 
 
 class _Importer:
@@ -102,7 +102,7 @@ class _Importer:
         self._materializer = Materializer(self._graph)
         self._infos = input_types.infos_of(model.graph)
         self._open: list[DynamicShapeProblem] = []
-        self._failed: set[int] = set()  # ids of the nodes of the main graph with a problem
+        self._failed: set[int] = set()  # id() of each node of the main graph that has a problem
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
@@ -341,7 +341,7 @@ class _Importer:
         for tensor in inputs[:needed]:
             if tensor is not None and tensor.array is None:
                 break
-        else:  # data movement keeps the integers of a dequantized weight
+        else:  # annotated constants are not folded: data movement would lose their integers
             if converter is None or not _is_annotated(inputs):
                 chosen = folds.find(op_type, version=version, domain=domain) or converter
         if chosen is None:
@@ -463,7 +463,7 @@ class _Importer:
 
 
 def _is_annotated(inputs: Sequence[OnnxTensor | None]) -> bool:
-    """Return True if an input is a constant with quantization parameters, which has its integers too."""
+    """Return True if an input is a dequantized constant that is annotated with its integers."""
     return any(tensor is not None and tensor.value is not None and tensor.value.stored is not None for tensor in inputs)
 
 

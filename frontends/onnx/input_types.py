@@ -56,7 +56,7 @@ _NO_LETTER = r"\W+"
 
 
 class InputTypes:
-    """Determines the types of all inputs of one model; a symbolic extent is the same number everywhere.
+    """Determines the types of all inputs of one model; equal symbolic extents have the same value in all inputs.
 
     Args:
         infos: type information of the file.
@@ -113,7 +113,7 @@ class InputTypes:
     def _element(self, name: str, problems: ProblemList) -> Element | None:
         info = self._infos.get(name)
         if info is None or not info.type.WhichOneof("value"):
-            return FLOAT  # a tensor inside the graph, for which the file states no type
+            return FLOAT  # an intermediate tensor whose type is not in the file
         element = declared_element(info)
         if element is None:
             kind = info.type.WhichOneof("value") or ""

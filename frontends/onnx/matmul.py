@@ -28,7 +28,7 @@ def gemm(node: OnnxNode, g: Graph) -> Value:
     a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
     if node.rank(1) != 2 or (node.rank(0) != 2 and not (node.version < 7 and node.rank(0) > 2)):
         raise node.invalid(f"operands of rank {node.rank(0)} and {node.rank(1)}")
-    if node.rank(0) > 2:  # exporters of the first opsets did not flatten the input
+    if node.rank(0) > 2:  # old exporters omit the Flatten before Gemm
         shape = node.shape(0)
         a = emit.reshape(g, a, (shape[0], math.prod(shape[1:])))
     if node.attr("transA", 0):
@@ -36,7 +36,7 @@ def gemm(node: OnnxNode, g: Graph) -> Value:
     if node.attr("transB", 0):
         b = emit.permute(g, b, (1, 0))
     if node.version < 7:
-        node.optional_attr("broadcast")  # not needed: the shape of C determines the broadcast
+        node.optional_attr("broadcast")  # ignored: the shape of C determines the broadcast
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
     c = node.optional(2)
     if c is not None and beta != 1.0:
@@ -97,7 +97,7 @@ def check_batch(node: OnnxNode, batch: Sequence[int]) -> None:
 
 
 def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
-    """Multiply [.., M, K] @ [.., K, N] with broadcast batches; one matmul if all rows have the same right matrix."""
+    """Multiply [.., M, K] @ [.., K, N] with broadcast batches; one matmul if the right operand is one matrix."""
     left, right = emit.extents(a), emit.extents(b)
     m, k, n = left[-2], left[-1], right[-1]
     batch = emit.broadcast_shape(left[:-2], right[:-2])

@@ -14,8 +14,8 @@ def _import_generated_module() -> ModuleType:
     """Import the module of the ``onnx`` package that protoc generated, without the rest of the package.
 
     ``import onnx`` also loads its native checker, its shape inference and its helpers. This takes 75 ms of CPU time;
-    a whole conversion of a small model takes 165. protobuf keeps one class per message type: whether ``onnx`` is
-    imported before, afterwards or never, these are the classes that it has.
+    a whole conversion of a small model takes 165 ms. protobuf keeps one class per message type, so that these are the
+    classes of the ``onnx`` package too, whether it is imported earlier or later.
     """
     name = "onnx.onnx_ml_pb2"
     package = None if "onnx" in sys.modules else importlib.util.find_spec("onnx")

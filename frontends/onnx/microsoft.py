@@ -136,7 +136,7 @@ def matmul_integer_to_float(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("DynamicQuantizeMatMul", since=1, domain=DOMAIN)
 def dynamic_quantize_matmul(node: OnnxNode, g: Graph) -> Result:
-    """Matmul whose left operand is quantized to 8 bits by its own range first."""
+    """Matmul whose left operand is first quantized to 8 bits, with a scale from its range at run time."""
     rounded, scale, zero = quantize_dynamically(g, emit.floats(node.input(0)), keep_dims=True)
     a = emit.sub(g, rounded, zero)
     b = subtract_zero_point(node, g, 1, 3, -1)
@@ -162,7 +162,7 @@ onnx_op("DequantizeLinear", since=1, domain=DOMAIN)(dequantize_linear)
 @onnx_op("MatMulNBits", since=1, domain=DOMAIN)
 def matmul_bits(node: OnnxNode, g: Graph) -> Result:
     """Matmul with a weight of 2, 4 or 8 bits and one scale per block of K; the weight is dequantized at conversion."""
-    node.optional_attr("accuracy_level")  # the rounding that a runtime may use
+    node.optional_attr("accuracy_level")  # lets a runtime round more coarsely; computed in float32 here
     node.refuse_attr("weight_prepacked", 0)
     if node.has_input(4):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "g_idx", "supported: blocks in order")
@@ -196,7 +196,7 @@ def matmul_bits(node: OnnxNode, g: Graph) -> Result:
 
 
 def _unpack(packed: Array, bits: int) -> Array:
-    """Unpack integers of a few bits: the first is in the low-order bits of a byte."""
+    """Unpack integers of less than 8 bits; the first of a byte is in the low-order bits."""
     shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)
     codes: Array = (packed.reshape(-1, 1).view(np.uint8) >> shifts) & np.uint8((1 << bits) - 1)
     return codes.reshape(-1)

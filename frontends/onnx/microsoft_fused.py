@@ -25,7 +25,7 @@ from tpuconvert.schema.types import Scalar
 
 
 def _sum_inputs(node: OnnxNode, g: Graph, *indices: int, required: int) -> Value:
-    """Sum of inputs; those from index ``required`` on are optional."""
+    """Sum of inputs; the inputs from index ``required`` on are optional."""
     values = [emit.floats(node.input(index)) for index in indices if index < required or node.has_input(index)]
     return functools.reduce(functools.partial(emit.add, g), values)
 
@@ -120,7 +120,7 @@ def fused_matmul(node: OnnxNode, g: Graph) -> Result:
 
 
 def _normalize(node: OnnxNode, g: Graph, y: Value, total: Value) -> list[Result]:
-    """Return the result and, as the fourth output, the sum. The outputs between them are not supported."""
+    """Return the result and, as the fourth output, the sum; the second and third outputs are not supported."""
     if any(node.outputs_used[1:3]):
         found = "its statistics are used as outputs"
         raise node.fail(UNSUPPORTED_ATTRIBUTE, found, "supported: the result and the sum")

@@ -1,4 +1,4 @@
-"""Interface of a converter: the source node with its inputs and attributes, and the decorators for registration."""
+"""Interface of converters: the source node with its inputs and attributes, and the registering decorators."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_shape
 
 onnx_op = registry("onnx")
-"""Decorator of a converter: ``@onnx_op("Softmax", since=13)``."""
+"""Decorator that registers a converter: ``@onnx_op("Softmax", since=13)``."""
 
 folds = ConverterRegistry("onnx constant", "tpuconvert.frontends.onnx")
-"""Decorator of a constant evaluator, with the same arguments. The evaluator gets the node and returns arrays."""
+"""Decorator that registers a constant evaluator: it has the arguments of a converter, and returns arrays."""
 
 onnx_op.evaluators = folds
 
@@ -42,13 +42,13 @@ class OnnxTensor:
     """One tensor of the source file during the import.
 
     Attributes:
-        name: in the file.
+        name: name in the file.
         element: element type in the file.
-        shape: in the file; () for rank 0, which is [1] in the graph.
-        array: elements of a constant, in the type of the file (64-bit integers stay 64-bit). They are Python objects if
-            they are extents of which one is symbolic.
+        shape: shape in the file; () for rank 0, which is [1] in the graph.
+        array: elements of a constant, in the type of the file (64-bit integers stay 64-bit). The array has dtype object
+            if it contains symbolic extents.
         value: the graph value; None for a constant that the graph does not use yet.
-        quant: set if the file has integers and ``value`` has the dequantized values.
+        quant: quantization parameters if the tensor has integers in the file and dequantized values in ``value``.
         roots: inputs of the model that the tensor is computed from; empty for a constant.
         items: tensors of a sequence; a sequence has neither elements nor a value.
     """
@@ -91,7 +91,7 @@ Converted = Value | Result | OnnxTensor | Folded | Array
 
 
 class Materializer:
-    """Adds source constants to the graph, once per tensor."""
+    """Returns graph values of source tensors; adds each constant to the graph at its first use."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -119,7 +119,7 @@ class Materializer:
 
 @dataclass(eq=False)
 class OnnxNode:
-    """One source node. Attributes that no converter read are reported when it is done.
+    """One source node, as its converter sees it. Attributes that the converter did not read are reported afterwards.
 
     Attributes:
         output_names: names of the output tensors; an empty string for an unused output.
@@ -194,7 +194,7 @@ class OnnxNode:
         return x
 
     def dequantized_input(self, index: int) -> Value:
-        """An input as a graph value; of a quantized tensor its dequantized values."""
+        """An input as a graph value, which contains the dequantized values if the tensor is quantized."""
         return self.materializer.value(self.tensor(index))
 
     def optional(self, index: int) -> Value | None:
@@ -327,7 +327,7 @@ class OnnxNode:
             value: has rank 1 if ``scalar`` is set.
             element: ONNX element type; by default that of the first input.
             scalar: True if the output has rank 0 in the source.
-            quant: quantization parameters if the value has the dequantized values of integers.
+            quant: quantization parameters if the output has integers in the file, of which the value is dequantized.
         """
         return Result(value, element, scalar, quant)
 
@@ -354,18 +354,18 @@ class OnnxNode:
             )
 
     def invalid(self, message: str, hint: str = "") -> CannotConvertError:
-        """Return the error to raise for a node that the standard does not allow."""
+        """Create the error for a node that the standard does not allow; use it as ``raise node.invalid(...)``."""
         return CannotConvertError(INVALID_NODE, message, hint)
 
     def fail(
         self, kind: ProblemKind, message: str, hint: str = "", *, needs: OnnxTensor | None = None
     ) -> CannotConvertError:
-        """Return the error to raise: ``raise node.fail(...)``; ``needs`` is the tensor that must be constant."""
+        """Create an error, for ``raise node.fail(...)``; ``needs`` is a tensor that would have to be constant."""
         return CannotConvertError(kind, message, hint, needs.roots if needs is not None else ())
 
 
 def decode_attribute(proto: AttributeProto) -> Any:
-    """Value of an attribute: a number, str, tuple of them, or the message of a tensor or graph.
+    """Value of an attribute: a number, a string, a tuple of these, or the message of a tensor or graph.
 
     Files of the first versions do not store the type of an attribute; it follows from the field that is set.
     """

@@ -1,4 +1,4 @@
-"""Softmax and normalizations, with computed statistics or those of a model."""
+"""Softmax and normalizations, whose statistics are computed at run time or stored in the model."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import DType, Scalar, Shape
 
 AlongAxis = Callable[[Graph, Value, int], Value]
-"""A function of one axis of a tensor."""
+"""A function that adds an operator along one axis: graph, value and axis -> result."""
 
 
 def apply_flattened(g: Graph, function: AlongAxis, x: Value, axis: int, always_flatten: bool = False) -> Value:
-    """Apply a function of one axis after flattening all axes from ``axis`` to the last."""
+    """Flatten all axes from ``axis`` to the last, apply a function along this axis, and restore the shape."""
     shape = emit.extents(x)
     if axis == x.rank - 1 and not always_flatten:
         return function(g, x, axis)
@@ -40,7 +40,7 @@ def along_axis(
 ) -> None:
     """Register an operator along one axis; before opset 13 it flattens all axes from ``axis`` to the last.
 
-    ``always_flatten`` applies to the last axis too, for which flattening changes nothing but the nodes of the graph.
+    With ``always_flatten`` the last axis is reshaped too, which does not change the result.
     """
 
     def convert(node: OnnxNode, g: Graph) -> Value:
@@ -60,7 +60,7 @@ def softmax(g: Graph, x: Value, axis: int) -> Value:
 
 
 def _hardmax(g: Graph, x: Value, axis: int) -> Value:
-    """Compare the index of the first maximum with all indices."""
+    """1 at the first maximum along the axis, else 0: compare its index with all indices."""
     shape = emit.extents(x)
     position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
     counter = np.arange(shape[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(x.rank)])
@@ -78,8 +78,8 @@ def normalize_last(
 ) -> Value:
     """Add a normalization of the last axes, with a scale and a bias that broadcast to x.
 
-    Factors with the extents of the normalized axes are operands of the operator; others are multiplied and added after
-    it. A constant is broadcast to these extents.
+    If scale and bias have the extents of the normalized axes, or are constants that broadcast to these extents, they
+    are operands of the normalization. Otherwise a multiply and an add follow it.
     """
     given = [None if value is None else emit.floats(value) for value in (scale, bias)]
     factors = [None if value is None else _factor(g, value, x.shape[op.axis :]) for value in given]
@@ -91,7 +91,7 @@ def normalize_last(
 
 
 def _factor(g: Graph, value: Value, shape: Shape) -> Value | None:
-    """A scale or bias with the extents of the normalized axes; None if it has others, or quantized elements."""
+    """Broadcast a scale or bias to the extents of the normalized axes; None if impossible or if it is quantized."""
     lead, own = value.shape[: max(value.rank - len(shape), 0)], value.shape[-len(shape) :]
     if value.stored is not None or any(extent != 1 for extent in lead):
         return None
@@ -193,7 +193,7 @@ def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
     size = node.required_attr("size", 1)
     if len(shape) < 3 or size < 1:
         raise node.invalid(f"an input of rank {len(shape)} with size={size}")
-    node.budget((shape[1], shape[1]), 4, "banded matrix")  # the operator may be expanded
+    node.budget((shape[1], shape[1]), 4, "banded matrix")  # a constant of the decomposed Lrn
     return g.add(Lrn(size, node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)), x)
 
 

@@ -1,4 +1,4 @@
-"""Tensors of a source graph: the names that its nodes see, and the results of converters."""
+"""Tensors of a source graph: lookup by name within scopes, and conversion of converter results to tensors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Results:
     def __init__(self, graph: Graph, most_elements: int) -> None:
         self._graph = graph
         self._most_elements = most_elements
-        self._named: set[int] = set()  # ids of values with the name of a source tensor
+        self._named: set[int] = set()  # id() of each value that has the name of a source tensor
 
     def keep_name(self, value: Value) -> None:
         """Record that a value has the name of a source tensor."""

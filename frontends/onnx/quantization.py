@@ -29,7 +29,7 @@ from tpuconvert.schema.types import Array, DType, QuantParams, Scalar
 RESCALE = "onnx"
 
 _FAR = float(1 << 17)
-"""A bound outside the range of 16-bit integers for every zero point. Unlike infinity it can be cast to an integer."""
+"""Clamping bound before a cast: beyond the 16-bit range for every zero point, but finite, so that a cast is defined."""
 
 
 def read_params(node: OnnxNode, scale_at: int, zero_at: int, axis: int | None = None) -> QuantParams:
@@ -57,7 +57,7 @@ def annotate(g: Graph, value: Value, quant: QuantParams) -> Value:
 
 
 def integers(node: OnnxNode, g: Graph, value: Value, quant: QuantParams) -> Result:
-    """Return the result of an operator whose output has integers in the file."""
+    """Annotate the result of an operator whose output is quantized in the file."""
     element = element_types.element_of(quant.dtype.numpy)
     return node.result(annotate(g, value, quant), element, quant=quant)
 
@@ -123,7 +123,10 @@ def _axis(node: OnnxNode, scale_at: int) -> int | None:
 
 @onnx_op("QuantizeLinear", since=10)
 def quantize_linear(node: OnnxNode, g: Graph) -> Result:
-    """The input with an annotation. A copy separates it from other users of the input, and is removed without any."""
+    """Annotate the input with scale and zero point.
+
+    The annotation is on a copy, because the input may have other users; unnecessary copies are removed later.
+    """
     _read_type_attributes(node)
     if _axis(node, 1) is not None or _block_size(node) or _broadcastable_params(node)[2].bits < 8:
         return _quantize_explicitly(node, g)
@@ -201,7 +204,7 @@ def dequantize_linear(node: OnnxNode, g: Graph) -> OnnxTensor | Result:
     if _block_size(node) or tensor.element.is_float:
         if tensor.quant is not None:
             raise node.fail(UNSUPPORTED_TYPE, "blocks of a tensor with another scale", "supported: plain integers")
-        node.optional_attr("axis")  # has no effect with one scale
+        node.optional_attr("axis")  # may be given without effect if there is one scale
         zero = node.constant(2) if node.has_input(2) else np.zeros(1, np.int64)
         scale = _broadcast_params(node, node.constant(1).astype(np.float32))
         y = _dequantize_computed(g, emit.as_float(g, node.input(0)), scale, _broadcast_params(node, zero))
@@ -239,7 +242,7 @@ def quantize_constant(node: OnnxNode, _: Graph) -> Folded:
 
 @folds("DequantizeLinear", since=21)
 def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor | Array:
-    """A constant with one scale per block; with one scale per tensor or channel the constant is annotated instead."""
+    """Dequantize a constant with one scale per block; with one scale per tensor or channel, annotate it instead."""
     if not node.attr("block_size", 0):
         found = dequantize_linear(node, g)
         assert isinstance(found, OnnxTensor), "a constant"
@@ -269,7 +272,7 @@ def _broadcast_params(node: OnnxNode, array: Array) -> Array:
 
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(node: OnnxNode, g: Graph) -> Result:
-    """Convolution of integers; the scale of the bias is the product of the scales of input and weight."""
+    """Quantized convolution: a convolution of the dequantized values with an annotated result."""
     x_quant = read_params(node, 1, 2)
     w_quant = read_params(node, 4, 5, axis=0)
     y_quant = read_params(node, 6, 7)
@@ -287,7 +290,7 @@ def dequantized_bias(node: OnnxNode, g: Graph, index: int, x: QuantParams, w: Qu
 
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(node: OnnxNode, g: Graph) -> Result:
-    """Matrix multiplication of integers."""
+    """Quantized matmul: a matmul of the dequantized values with an annotated result."""
     a_quant = read_params(node, 1, 2)
     b_quant = read_params(node, 4, 5, axis=node.rank(3) - 1)
     y_quant = read_params(node, 6, 7)
@@ -297,9 +300,9 @@ def qlinear_matmul(node: OnnxNode, g: Graph) -> Result:
 
 
 def subtract_zero_point(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> Value:
-    """Return integers minus their zero point as FLOAT32; there may be one zero point per index of an axis."""
+    """Return integers minus their zero point as FLOAT32; the zero point may be a vector along ``axis``."""
     tensor, rank = node.tensor(data_at), node.rank(data_at)
-    if node.has_input(zero_at) and not node.is_constant(zero_at):  # the zero point of DynamicQuantizeLinear is computed
+    if node.has_input(zero_at) and not node.is_constant(zero_at):  # as after DynamicQuantizeLinear
         x = node.input(data_at)
         x = emit.float_constant(g, x.array, x.name) if x.is_constant else emit.as_float(g, x)
         offset = emit.as_float(g, node.input(zero_at))
@@ -340,7 +343,7 @@ def conv_integer(node: OnnxNode, g: Graph) -> Result:
 
 
 def quantize_dynamically(g: Graph, x: Value, *, keep_dims: bool) -> tuple[Value, Value, Value]:
-    """Quantize a tensor to UINT8 by its own range. Return integers, scale and zero point as FLOAT32.
+    """Quantize a tensor to UINT8 with a scale from its range. Return integers, scale and zero point as FLOAT32.
 
     The scale of a tensor that contains only zeros is 1.
     """

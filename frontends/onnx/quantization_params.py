@@ -1,4 +1,4 @@
-"""Scale and zero point as quantization parameters: those of constants, of integer inputs, and of copied values."""
+"""Read quantization parameters from constants and graph inputs, and remove copies that only carry annotations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def params_from(scale: Array, zero_point: Array, axis: int | None) -> QuantParam
 
 
 Triple = tuple[int, int, int]
-"""Indices of the data, its scale and its zero point among the inputs of an operator."""
+"""Input indices of a quantized operand: of its data, its scale and its zero point."""
 
 _ONE: tuple[Triple, ...] = ((0, 1, 2),)
 _TWO: tuple[Triple, ...] = ((0, 1, 2), (3, 4, 5))
@@ -39,7 +39,7 @@ _READERS = {
     **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearLeakyRelu"), _ONE),
     **dict.fromkeys(("QGemm", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QLinearMul"), _TWO),
 }
-"""Operators with quantized inputs -> the indices of data, scale and zero point."""
+"""Input indices of the quantized operands, by operator."""
 
 
 def _triples(node: NodeProto) -> tuple[Triple, ...]:
@@ -49,7 +49,7 @@ def _triples(node: NodeProto) -> tuple[Triple, ...]:
 
 
 def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], Array | None]) -> QuantParams | None:
-    """Return the quantization parameters of an input if all its users have the same constant ones, else None."""
+    """Return the quantization parameters that all users of a graph input state for it; None if they differ."""
     found: set[QuantParams] = set()
     for node in nodes:
         for position, key in enumerate(node.input):
@@ -63,7 +63,7 @@ def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], 
 
 
 def _read_at(node: NodeProto, position: int, constant: Callable[[str], Array | None]) -> QuantParams | None:
-    """Return the quantization parameters that a node has for one of its inputs."""
+    """Return the quantization parameters that a node states for its input at ``position``, else None."""
     triple = next((triple for triple in _triples(node) if triple[0] == position), None)
     if triple is None or len(node.input) <= triple[2]:
         return None
@@ -74,10 +74,7 @@ def _read_at(node: NodeProto, position: int, constant: Callable[[str], Array | N
 
 
 def drop_copies(g: Graph) -> None:
-    """Remove the copies of a value whose users are all copies with the same annotation.
-
-    The value gets the annotation.
-    """
+    """Remove copies of a value if all its users are copies with the same annotation; annotate the value instead."""
     for node in g.nodes:
         if node.op.name != "copy" or node not in g:
             continue

@@ -13,26 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Pieces = list[bytes | memoryview]
-"""Parts of a message, to be joined."""
+"""Consecutive parts of an encoded message."""
 
 Shortener = Callable[[memoryview, int, int], Pieces]
-"""Returns the parts of the shortened form of a message, given the file and the message's first and last offset."""
+"""Function that shortens a message, given the file and the offsets of the message's begin and end."""
 
 OWN_FILE = "\0"
 """Location of external data in the model file itself. It is harmless if a file contains this location already."""
 
 LEAST_BYTES = 1 << 12
-"""Shorter data are copied: this is faster than a reference."""
+"""Smallest data that are replaced by a reference; copying is faster for smaller ones."""
 
-_GRAPH = 7  # of ModelProto
-_INITIALIZER = 5  # of GraphProto
-_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14  # of TensorProto
+_GRAPH = 7  # field of ModelProto
+_INITIALIZER = 5  # field of GraphProto
+_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14  # fields of TensorProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 
 
 class _UnusualError(Exception):
-    """An encoding that this module leaves to protobuf."""
+    """The encoding is not supported by this module, so that protobuf has to parse the original bytes."""
 
 
 def without_raw_data(file: memoryview) -> bytes | memoryview:
@@ -122,9 +122,9 @@ def _varint(value: int) -> bytes:
 
 def _entry(key: str, value: str) -> bytes:
     """Encode one entry of ``external_data``: a message with two strings of less than 60 bytes each."""
-    content = b"\n%c%b\x12%c%b" % (len(key), key.encode(), len(value), value.encode())  # fields 1 and 2
+    content = b"\n%c%b\x12%c%b" % (len(key), key.encode(), len(value), value.encode())  # key: field 1, value: field 2
     return b"%c%c%b" % (_EXTERNAL_DATA << 3 | _BYTES, len(content), content)
 
 
 _IN_OWN_FILE = _entry("location", OWN_FILE) + bytes((_DATA_LOCATION << 3 | _VARINT, 1))
-"""Fields of a tensor whose data are external, with the model file as location."""
+"""Encoded fields of TensorProto that declare external data, with the model file as their location."""

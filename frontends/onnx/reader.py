@@ -43,7 +43,7 @@ class OnnxModel:
     """One parsed model.
 
     Attributes:
-        path: of the file, or ``IN_MEMORY``.
+        path: path of the file, or ``IN_MEMORY``.
         proto: the whole message.
         opsets: version per domain; the default domain is the empty string.
         tensors: reader of its constants.
@@ -75,9 +75,9 @@ def read_model(
         allow_root: a directory that external data of a file may be in besides the folder of the model.
 
     Raises:
-        CorruptInputError: damaged, or something other than an ONNX model.
-        ResourceLimitError: larger than the limits.
-        UsageError: not readable.
+        CorruptInputError: the file is damaged, or is not an ONNX model.
+        ResourceLimitError: the model exceeds the limits.
+        UsageError: the file cannot be read.
     """
     if isinstance(source, ModelProto):
         path, proto = IN_MEMORY, source
@@ -217,7 +217,7 @@ def _opsets(imports: Iterable[OperatorSetIdProto], path: str) -> dict[str, int]:
 
 
 def function_opsets(function: FunctionProto, model: OnnxModel) -> dict[str, int]:
-    """Opsets of the nodes of a local function: those that it imports, else those of the model."""
+    """Opset versions for the nodes of a local function: its own imports, or those of the model if it has none."""
     return {**model.opsets, **_opsets(function.opset_import, model.path)}
 
 
@@ -227,7 +227,7 @@ def _domain(name: str) -> str:
 
 
 def node_domain(node: NodeProto) -> str:
-    """Domain of the operator of a node; the default domain is an empty string."""
+    """Domain of a node's operator; an empty string for the default domain."""
     return _domain(node.domain)
 
 

@@ -24,7 +24,7 @@ from tpuconvert.schema.types import Array, Scalar
 Activation = Callable[[Graph, Value], Value]
 _Factory = Callable[[float, float], Activation]
 
-# Each with its default alpha and beta; None if the function does not have the parameter.
+# Default alpha, default beta and factory by name; None for a parameter that the activation does not have.
 _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
     "sigmoid": (None, None, lambda a, b: formulas.sigmoid),
     "tanh": (None, None, lambda a, b: formulas.tanh),
@@ -41,7 +41,7 @@ _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
 
 
 class _Layer(NamedTuple):
-    """Inputs and attributes that the three operators share.
+    """Inputs and attributes that LSTM, GRU and RNN have in common.
 
     ``x`` is [sequence, batch, input]; weights contain both directions. ``lengths`` has the number of steps of each
     sequence, or is None if all sequences have all steps.
@@ -90,7 +90,7 @@ def _read(node: OnnxNode, gates: int, defaults: Sequence[str], ops_per_step: int
     if sequence * ops_per_step * len(reverse) > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{sequence} steps unrolled", f"at most {node.limits.max_unrolled_nodes} nodes")
     if node.version < 7:
-        node.optional_attr("output_sequence")  # states if Y is used; the name of the output states it too
+        node.optional_attr("output_sequence")  # redundant: the node's outputs show if Y is used
     activations = _activations(node, list(defaults) * len(reverse))
     clip = node.attr("clip", 0.0)
     return _Layer(x, hidden, w, r, b, activations, clip, reverse, batch_first, _lengths(node, emit.extents(x)))
@@ -126,7 +126,7 @@ def _initial(node: OnnxNode, layer: _Layer, index: int, direction: int) -> Value
     """Initial state, [batch, hidden]."""
     g, shape = node.graph, (layer.batch, layer.hidden)
     if not node.has_input(index):
-        rows = 1 if is_open(layer.batch) else layer.batch  # the first step broadcasts the state
+        rows = 1 if is_open(layer.batch) else layer.batch  # if symbolic, the first step broadcasts
         return g.constant(np.zeros((rows, layer.hidden), np.float32), name="initial_state")
     state = emit.floats(node.input(index))
     axis = 1 if layer.batch_first else 0
@@ -189,7 +189,10 @@ def _run(g: Graph, layer: _Layer, direction: int, inputs: Value, states: list[Va
 
 
 def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[Value]]], states: int) -> list[Result]:
-    """Return Y of all steps and the last states, in the axis order of ONNX; Y only if it is used."""
+    """Return Y (the outputs of all steps) and the last states, in the axis order of ONNX.
+
+    If Y is unused, its steps are not concatenated, and a placeholder is returned for it.
+    """
     batch, hidden = layer.batch, layer.hidden
     used = [*node.outputs_used, *(False,) * (1 + states)]
     results: list[Result] = []
@@ -202,7 +205,7 @@ def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[V
         y = emit.concat(g, sides, 1)
         results.append(node.result(emit.permute(g, y, (2, 0, 1, 3)) if layer.batch_first else y))
     else:
-        results.append(node.result(layer.x))  # unused: it has no name and no user
+        results.append(node.result(layer.x))  # placeholder for the unused output
     for index in range(states):
         last = [emit.reshape(g, run[-1][1 + index], (1, batch, hidden)) for run in runs]
         joined = emit.concat(g, last, 0)
@@ -288,7 +291,7 @@ def gru(node: OnnxNode, g: Graph) -> list[Result]:
 
 @onnx_op("RNN", since=1, limits="constant weights and lengths; unrolled over the steps")
 def rnn(node: OnnxNode, g: Graph) -> list[Result]:
-    """One layer with one activation."""
+    """Elman RNN: per step, ``h = f(W x + R h + bias)`` with an activation ``f``."""
     layer = _read(node, 1, ("Tanh",), 4)
     hidden = layer.hidden
     runs = []

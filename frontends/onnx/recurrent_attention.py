@@ -1,4 +1,4 @@
-"""LinearAttention and CausalConvWithState: layers with a state that is an input and an output."""
+"""LinearAttention and CausalConvWithState: operators with a state that is both input and output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tpuconvert.schema.ops.smooth_activation import Silu
 from tpuconvert.schema.types import Array
 
 _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
-"""Update rule -> (True if the state decays, True if the retrieved value is subtracted from the new value)."""
+"""By update rule: True if the state decays, and True if the retrieved value is subtracted from the new value."""
 
 
 @onnx_op("LinearAttention", since=27)
 def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
     """Linear attention: a state [key, value] per head is updated by every token and multiplied by the query."""
-    node.optional_attr("chunk_size")  # only affects speed
+    node.optional_attr("chunk_size")  # affects only the speed
     decays, is_delta = _RULES[node.choice("update_rule", "gated_delta", tuple(_RULES))]
     query_heads, heads = node.required_attr("q_num_heads", 1), node.required_attr("kv_num_heads", 1)
     batch, length, width = node.shape(0)
@@ -40,7 +40,7 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
     rate = _rate(node, g, heads) if is_delta else None
     for index, is_read in ((4, decays), (5, is_delta)):
         if node.has_input(index) and not is_read:
-            node.tensor(index)  # given, but not used by this rule
+            node.tensor(index)  # marks the input as read, because this update rule ignores it
     if node.has_input(3):
         state = emit.floats(node.input(3))
     else:
@@ -76,7 +76,7 @@ def _rate(node: OnnxNode, g: Graph, heads: int) -> Value:
 
 
 def _read(node: OnnxNode, g: Graph, query: Value, state: Value, sharing: int) -> Value:
-    """Multiply queries [batch, heads * sharing, 1, key] by the states of the heads that they share."""
+    """Multiply queries [batch, heads * sharing, 1, key] by states; each state belongs to ``sharing`` query heads."""
     batch, all_heads, _, size = emit.extents(query)
     heads = all_heads // sharing
     y = batched_product(node, g, emit.reshape(g, query, (batch, heads, sharing, size)), state)

@@ -100,7 +100,7 @@ def top_k(node: OnnxNode, g: Graph) -> list[Result]:
     axis = node.axis(node.attr("axis", -1), node.rank(0))
     largest = bool(node.attr("largest", 1)) if node.version >= 11 else True
     if node.version >= 11:
-        node.optional_attr("sorted")  # without it the order is unspecified, so that a sorted result is correct
+        node.optional_attr("sorted")  # sorted results are valid if it is 0, which leaves the order unspecified
     if not 1 <= k <= node.shape(0)[axis]:
         raise node.invalid(f"k={k} of extent {node.shape(0)[axis]}")
     values, indices = g.add_all(Topk(k=k, axis=axis, descending=largest), emit.as_float(g, x))

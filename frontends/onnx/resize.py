@@ -41,11 +41,11 @@ _ROUND: dict[str, Callable[[Array], Array]] = {
     "ceil": np.ceil,
 }
 _SAME_WEIGHT = 2e-6
-"""Largest difference between weights that are computed in float32 in another order."""
+"""Tolerance for equal weights: they are computed in float32, with different orders of operations."""
 
 
 class _AxisResize(NamedTuple):
-    """One axis: extents, the scale in float32, and the cropped range."""
+    """Resize of one axis: input extent, output extent, scale rounded to float32, and region of interest."""
 
     axis: int
     extent: int
@@ -134,7 +134,7 @@ def _kernel_weights(
 
 
 def _interpolate_weights(item: _AxisResize, method: InterpolateMode, align: bool, half: bool) -> Array:
-    """Result of ``interpolate`` on one axis: an index per output, or weights [extent, out]."""
+    """Indices (nearest) or weights [extent, out] (bilinear) with which ``interpolate`` computes one axis."""
     one = np.float32(1)
     ratio = np.float32(item.extent) / np.float32(item.out)
     if align and item.out > 1:
@@ -149,7 +149,7 @@ def _interpolate_weights(item: _AxisResize, method: InterpolateMode, align: bool
 
 
 _FORMS = ((False, False), (False, True), (True, False))
-"""align_corners and half_pixel_centers of interpolate."""
+"""Valid combinations of ``align_corners`` and ``half_pixel_centers`` of ``interpolate``."""
 
 
 def _is_plane(x: Value, items: Sequence[_AxisResize]) -> bool:
@@ -164,7 +164,7 @@ def _full_plane(x: Value, items: Sequence[_AxisResize]) -> list[_AxisResize]:
 
 
 def _by_index(g: Graph, x: Value, items: Sequence[_AxisResize], indices: Sequence[Array]) -> Value:
-    """Resize by gathering: every output element is one input element."""
+    """Resize by selection: ``indices`` has the input index of each output index, per axis."""
     if _is_plane(x, items):
         plane = _full_plane(x, items)
         found = dict(zip((item.axis for item in items), indices, strict=True))
@@ -186,7 +186,7 @@ def _by_index(g: Graph, x: Value, items: Sequence[_AxisResize], indices: Sequenc
 def _interpolate(
     g: Graph, x: Value, plane: Sequence[_AxisResize], method: InterpolateMode, wanted: Sequence[Array]
 ) -> Value | None:
-    """Add ``interpolate`` if one of its forms has the wanted indices or weights, else return None."""
+    """Add ``interpolate`` if some combination of its flags gives the wanted indices or weights, else return None."""
     tolerance = 0 if method is InterpolateMode.NEAREST else _SAME_WEIGHT
     size = (plane[0].out, plane[1].out)
     for align, half in _FORMS:

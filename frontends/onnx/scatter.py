@@ -20,7 +20,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array, DType
 
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
-"""Reduction -> its neutral element."""
+"""Neutral element by reduction."""
 
 
 def _reduction(node: OnnxNode) -> str:
@@ -51,7 +51,7 @@ def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates
 
 
 def _rounds(position: Array) -> list[Array]:
-    """Divide the updates into rounds: a position occurs at most once per round, and its updates keep their order."""
+    """Divide the updates into rounds in which no position occurs twice; updates of one position keep their order."""
     order = np.argsort(position, kind="stable")
     sorted_places = position[order]
     first = np.searchsorted(sorted_places, sorted_places, side="left")
@@ -99,7 +99,7 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
 
 
 def _as_rows(g: Graph, x: Value, first: int, second: int) -> Value:
-    """Permute and reshape to [rows of the two axes, elements of the others]."""
+    """Permute two axes to the front, and reshape to [extents of these axes, extents of the others]."""
     shape = emit.extents(x)
     order = [first, second, *(k for k in range(len(shape)) if k not in (first, second))]
     count = shape[first] * shape[second]

@@ -127,7 +127,7 @@ def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
 
 @onnx_op("SequenceMap", since=17, kind=Kind.FOLDED)
 def sequence_map(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
-    """Inline the body once per tensor of the first sequence; other sequences are indexed too, tensors passed whole."""
+    """Inline the body once per tensor of the first sequence; other sequences are indexed too, tensors are not."""
     body, first = graph_attribute(node, "body"), node.sequence(0)
     rows: list[list[OnnxTensor]] = []
     for number in range(len(first)):

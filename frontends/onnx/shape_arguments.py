@@ -1,6 +1,6 @@
 """Arguments of Reshape, Slice, Pad, reductions and others, for converters and constant evaluators.
 
-Several attributes became inputs in later opsets. These functions read the form that the opset of the node has.
+Several attributes became inputs in later opsets. These functions read the argument as the opset of the node defines it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ DOMAINS = ("",)
 
 @lru_cache(maxsize=256)
 def standard_function(operator: str, domain: str, version: int) -> FunctionProto | None:
-    """Return the body of an operator in an opset, with default values for its attributes, or None."""
+    """Return the function body of an operator in an opset, with its attributes' defaults; None if it has no body."""
     if domain not in DOMAINS or not 1 <= version <= NEWEST_OPSET:
         return None
     from onnx import defs  # 75 ms, needed only for operators without a converter
@@ -31,7 +31,7 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
         return None
     if schema.deprecated or not schema.has_function:  # type: ignore[attr-defined]  # missing in the package's stubs
         return None
-    body: FunctionProto = schema.function_body  # a copy
+    body: FunctionProto = schema.function_body  # onnx returns a new message at each access, which may be modified
     given = {attribute.name for attribute in body.attribute_proto}
     defaults = [attribute.default_value for attribute in schema.attributes.values()]
     body.attribute_proto.extend(default for default in defaults if default.name and default.name not in given)

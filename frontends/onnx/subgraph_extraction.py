@@ -51,7 +51,7 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
     if all(max(sources, default=-1) < index for index, sources in waiting.items()):
         return [node for index, node in enumerate(graph.node) if index in waiting]
     sorter, order = TopologicalSorter(waiting), list[int]()
-    with contextlib.suppress(CycleError):  # reported below
+    with contextlib.suppress(CycleError):  # a cycle leaves nodes without an order, which is reported below
         sorter.prepare()
     ready = list(sorter.get_ready())
     heapq.heapify(ready)
