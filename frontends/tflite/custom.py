@@ -11,7 +11,7 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.data_dependent import count_items, pad_items
 from tpuconvert.frontends.tflite.flexbuffer import read_numbers
-from tpuconvert.frontends.tflite.gather import cut, gather
+from tpuconvert.frontends.tflite.gather import gather, slice_box
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.lowering import bias, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -46,10 +46,10 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
         raise node.fail(INVALID_NODE, f"max_detections {most}, max_classes_per_detection {each}")
     corners = _decode_boxes(node, g, settings, count)
     plain = reshape(g, emit.as_float(g, node.input(1)), (count, scores[-1]))
-    plain = cut(g, plain, [range(count), range(background, scores[-1])])
+    plain = slice_box(g, plain, [range(count), range(background, scores[-1])])
     best = Topk(k=each, axis=1, descending=True, index_dtype=I32)
     values, labels = g.add_all(best, plain, names=("class_scores", "classes"))
-    first = reshape(g, cut(g, values, [range(count), range(1)]), (count,))
+    first = reshape(g, slice_box(g, values, [range(count), range(1)]), (count,))
     score = np.nextafter(
         np.float32(settings["nms_score_threshold"]), np.float32(-np.inf)
     )  # the kernel keeps equal ones
@@ -93,8 +93,8 @@ def _decode_boxes(node: TfliteNode, g: Graph, settings: dict[str, int | float], 
     if anchors.shape != (count, 4):
         raise node.fail(INVALID_NODE, f"anchors {list(anchors.shape)}")
     code = reshape(g, emit.as_float(g, node.input(0)), (count, 4))
-    place = cut(g, code, [range(count), range(2)])
-    size = cut(g, code, [range(count), range(2, 4)])
+    place = slice_box(g, code, [range(count), range(2)])
+    size = slice_box(g, code, [range(count), range(2, 4)])
     steps = np.asarray([settings[name] for name in _SCALES], np.float32)
     near = g.add(Mul(), place, emit.float_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
     center = g.add(Add(), near, emit.float_constant(g, anchors[:, :2], "anchor_centres"))

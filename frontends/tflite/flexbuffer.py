@@ -30,16 +30,16 @@ def read_numbers(data: bytes) -> dict[str, int | float]:
         raise ValueError("the options are no map of numbers")
     start = _target(data, len(data) - 2 - width, width)
     own = 1 << (packed & 3)
-    count = _unsigned(data, start - own, own)
+    count = _read_unsigned(data, start - own, own)
     if count > _MOST_ENTRIES:
         raise ValueError(f"a map of {count} entries")
-    keys, key_width = _target(data, start - 3 * own, own), _unsigned(data, start - 2 * own, own)
+    keys, key_width = _target(data, start - 3 * own, own), _read_unsigned(data, start - 2 * own, own)
     if key_width not in (1, 2, 4, 8):
         raise ValueError(f"keys of {key_width} bytes")
     found: dict[str, int | float] = {}
     for index in range(count):
         name = _key(data, _target(data, keys + index * key_width, key_width))
-        kind = _unsigned(data, start + count * own + index, 1)
+        kind = _read_unsigned(data, start + count * own + index, 1)
         codes = _CODES.get(kind >> 2)
         code = "" if codes is None else codes[own.bit_length() - 1]
         if code and code != "?":
@@ -53,13 +53,13 @@ def _inside(data: bytes, position: int, size: int) -> int:
     return position
 
 
-def _unsigned(data: bytes, position: int, width: int) -> int:
+def _read_unsigned(data: bytes, position: int, width: int) -> int:
     return int.from_bytes(data[_inside(data, position, width) : position + width], "little")
 
 
 def _target(data: bytes, position: int, width: int) -> int:
     """Target of a backward offset."""
-    return _inside(data, position - _unsigned(data, position, width), 1)
+    return _inside(data, position - _read_unsigned(data, position, width), 1)
 
 
 def _key(data: bytes, position: int) -> str:

@@ -32,7 +32,7 @@ def gather_at(node: TfliteNode, x: Value, axis: int, positions: Array) -> Value:
     return gather(g, x, g.constant(positions.reshape(-1).astype(np.int32), "positions"), axis)
 
 
-def cut(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
+def slice_box(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
     """Slice a box with steps; the value itself if the box covers it.
 
     Raises:
@@ -67,7 +67,7 @@ def pad_or_crop(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], num
         pads = tuple(max(n, 0) for pair in zip(low, high, strict=True) for n in pair)
         x = g.add(Pad(pad_val=value, paddings=pads), x)
     ends = [extent + min(n, 0) for extent, n in zip(static(x.shape), high, strict=True)]
-    return cut(g, x, [range(max(-n, 0), end) for n, end in zip(low, ends, strict=True)])
+    return slice_box(g, x, [range(max(-n, 0), end) for n, end in zip(low, ends, strict=True)])
 
 
 def insert_between(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> Value:
@@ -85,7 +85,7 @@ def insert_between(g: Graph, x: Value, factors: Sequence[int], number: float = 0
         )
         ranges = [range(extent) for extent in static(grown.shape)]
         ranges[axis] = range((shape[axis] - 1) * factor + 1)
-        x = cut(g, grown, ranges)
+        x = slice_box(g, grown, ranges)
     return x
 
 

@@ -348,9 +348,9 @@ class _Importer:
                 inner.tensors.bind_array(tensor, given)
         for operator in called.operators:
             inner.convert(operator)
-        return [inner.bound(index) for index in called.outputs]
+        return [inner.binding(index) for index in called.outputs]
 
-    def bound(self, index: int) -> Bound:
+    def binding(self, index: int) -> Bound:
         """A tensor of this subgraph as it is now."""
         tensor = self.tensors.source(index)
         array = self.tensors.array(tensor)

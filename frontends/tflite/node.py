@@ -222,7 +222,7 @@ class TfliteNode:
 
     # Subgraphs
 
-    def bound(self, index: int) -> Bound:
+    def binding(self, index: int) -> Bound:
         """An input: an array if it is constant, else a value."""
         tensor = self.tensor(index)
         array = self.tensors.array(tensor)
@@ -230,11 +230,11 @@ class TfliteNode:
 
     def inline_subgraph(self, subgraph: int, first: int = 0) -> tuple[Bound, ...]:
         """The results of a subgraph on the inputs from ``first`` on."""
-        return tuple(self.caller.inline(self, subgraph, [self.bound(i) for i in range(first, self.input_count)]))
+        return tuple(self.caller.inline(self, subgraph, [self.binding(i) for i in range(first, self.input_count)]))
 
     def unroll_loop(self, condition: int, body: int) -> tuple[Bound, ...]:
         """The results of a body that runs as long as a condition holds, which must be known before every pass."""
-        state = [self.bound(index) for index in range(self.input_count)]
+        state = [self.binding(index) for index in range(self.input_count)]
         while True:
             (holds,) = self.caller.inline(self, condition, state)
             if isinstance(holds, Value):

@@ -34,7 +34,7 @@ def read_variable(node: TfliteNode, g: Graph) -> Converted:
 @tflite_op("ASSIGN_VARIABLE", kind=Kind.FOLDED)
 def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """From here on the variable is the second input."""
-    value = node.bound(1)
+    value = node.binding(1)
     node.caller.states.current[_name(node)] = value
     return ()
 

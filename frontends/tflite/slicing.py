@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.frontends import functions
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.gather import cut, gather
+from tpuconvert.frontends.tflite.gather import gather, slice_box
 from tpuconvert.frontends.tflite.indexing import strided_index
 from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -41,7 +41,7 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
             indices = g.constant(np.asarray(list(positions), dtype=np.int32), "positions")
             x = _annotate(node, gather(g, x, indices, axis))
             ranges[axis] = range(len(positions))
-    x = _annotate(node, cut(g, x, ranges))
+    x = _annotate(node, slice_box(g, x, ranges))
     lengths = iter(ranges)
     result: list[int] = []
     for entry in index:
@@ -69,7 +69,7 @@ def slice_(node: TfliteNode, g: Graph) -> Value:
     ranges = [range(b, e) for b, e in zip(begin, end, strict=True)]
     if any(b < 0 or e > extent or b >= e for b, e, extent in zip(begin, end, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for the shape {list(shape)}")
-    return cut(g, node.input(0), ranges)
+    return slice_box(g, node.input(0), ranges)
 
 
 @tflite_op("STABLEHLO_SLICE", kind=Kind.DIRECT)
@@ -82,7 +82,7 @@ def stablehlo_slice(node: TfliteNode, g: Graph) -> Value:
     ranges = [range(b, e, s) for b, e, s in zip(*bounds, strict=True)]
     if any(not len(r) or r[0] < 0 or r[-1] >= extent for r, extent in zip(ranges, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"bounds {bounds} for the shape {list(shape)}")
-    return cut(g, node.input(0), ranges)
+    return slice_box(g, node.input(0), ranges)
 
 
 @tflite_op("SPLIT", kind=Kind.DIRECT)

@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import layout
-from tpuconvert.frontends.tflite.gather import clamp_indices, cut, gather, gather_at, insert_between, pad_or_crop
+from tpuconvert.frontends.tflite.gather import clamp_indices, gather, gather_at, insert_between, pad_or_crop, slice_box
 from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.scatter_update import box_elements, flat_indices, index_tuples
@@ -129,7 +129,7 @@ def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
             start = min(max(node.one_int(1 + axis), 0), extent - size)
             ranges = [range(e) for e in static(x.shape)]
             ranges[axis] = range(start, start + size)
-            x = cut(g, x, ranges)
+            x = slice_box(g, x, ranges)
         else:
             x = gather(g, x, clamp_indices(g, node.input(1 + axis), extent - size, size), axis)
     return x

@@ -6,7 +6,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite import hybrid
-from tpuconvert.frontends.tflite.gather import cut
+from tpuconvert.frontends.tflite.gather import slice_box
 from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
@@ -38,7 +38,7 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         every = newest
         if length > 1:
             older = reshape(g, before, (batch, filters, length))
-            every = g.add(Concat(axis=2), cut(g, older, [range(batch), range(filters), range(1, length)]), newest)
+            every = g.add(Concat(axis=2), slice_box(g, older, [range(batch), range(filters), range(1, length)]), newest)
         node.set_state(4, reshape(g, every, (batch, filters * length)))
         memory = g.add(Mul(), every, emit.float_constant(g, time[None], "time_weights"))
     units = filters // rank

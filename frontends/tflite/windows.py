@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
-from tpuconvert.frontends.tflite.gather import cut, insert_between, pad_or_crop
+from tpuconvert.frontends.tflite.gather import insert_between, pad_or_crop, slice_box
 from tpuconvert.frontends.tflite.lowering import expand, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.scatter_update import COMBINATIONS
@@ -77,7 +77,7 @@ def _reduce_windows(
         for position in range(shape[axis]):
             start = position * dilations[axis]
             ranges[axis] = range(start, extent - reach + start, strides[axis])
-            parts.append(cut(g, x, ranges))
+            parts.append(slice_box(g, x, ranges))
         x = functions.chain(g, op, parts)
     return emit.cast(g, _combine_with_initial(node, function, x), node.input(0).dtype)
 
