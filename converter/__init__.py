@@ -92,13 +92,13 @@ __all__ = [*sorted(_HOME), "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        # 3 ms: most users of the package do not need the version
+        # This import takes 3 ms, and few programs read the version.
         from tpuconvert.installed import version
 
         return version()
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
-        globals()[name] = value  # found directly from now on
+        globals()[name] = value  # later accesses do not call __getattr__
         return value
     raise AttributeError(f"module 'tpuconvert' has no attribute '{name}'")
 

@@ -14,28 +14,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        arguments: without the program's name; those of the process when None, which then ends here.
+        arguments: Command line without the program's name. If None, use ``sys.argv`` and end the process.
 
     """
-    # Matmuls here are many and small, so that threads mostly wait for each other. With one thread results do not depend
-    # on the number of cores. NumPy reads the variable when it is imported; a value of the user has precedence.
+    # The matmuls are many and small, so that threads mostly wait for each other. With one thread, results do not depend
+    # on the number of cores. NumPy reads the variable when it is imported. A value set by the user has precedence.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with reduced_gc_frequency():
         try:
-            # 55 ms, in which an interrupt already ends the program without a traceback
+            # The import takes 55 ms. It is inside the try block so that an interrupt during it prints no traceback.
             from tpuconvert.cli.entry import run
-        except KeyboardInterrupt:  # so early that nothing else answers to it yet
+        except KeyboardInterrupt:  # during the import; later interrupts are handled by run()
             return 130
         code = run(sys.argv[1:] if arguments is None else list(arguments))
         if arguments is None:
-            _leave(code)  # inside the block: at its end the garbage collector would visit all objects
+            _leave(code)  # inside the block, so that the garbage collector stays idle
     return code
 
 
 def _leave(code: int) -> None:
-    """End the process without freeing every object first, which takes a sixth of a conversion.
+    """End the process without freeing every object first: freeing takes a sixth of the time of a conversion.
 
-    Return if the output cannot be flushed: Python reports it at its regular exit.
+    If the output cannot be flushed, return instead: Python reports the failure at its regular exit.
     """
     atexit._run_exitfuncs()
     try:

@@ -1,4 +1,4 @@
-"""Run time of a model: times of whole runs, and of every step of the plan with its work."""
+"""Run time of a model: wall times of whole runs, and time, multiply-accumulates and bytes of each plan step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall times of runs, in seconds, in the order in which they were made."""
+    """Wall times of runs, in seconds, in execution order."""
 
     seconds: tuple[float, ...]
 
@@ -35,26 +35,26 @@ class Timing:
 
     @property
     def mean(self) -> float:
-        """Sum by number."""
+        """Mean wall time of the runs, in seconds."""
         return statistics.fmean(self.seconds)
 
     @property
     def shortest(self) -> float:
-        """The shortest run."""
+        """Shortest wall time of the runs, in seconds."""
         return min(self.seconds)
 
     def percentile(self, percent: int) -> float:
-        """The time that ``percent`` of the runs did not exceed: one that was measured, not one between two."""
+        """Percentile by the nearest-rank method: always a measured time, never an interpolated one."""
         rank = math.ceil(len(self.seconds) * percent / 100)
         return sorted(self.seconds)[max(rank, 1) - 1]
 
     @property
     def runs_per_second(self) -> float:
-        """Runs one after the other, without pauses."""
+        """Throughput: number of runs divided by their total time."""
         return len(self.seconds) / sum(self.seconds)
 
     def to_mapping(self) -> dict[str, Any]:
-        """All of it in plain numbers, for JSON."""
+        """Return the times and their statistics as plain numbers, for JSON."""
         return {
             "runs": len(self.seconds),
             "median_s": self.median,
@@ -67,16 +67,16 @@ class Timing:
 
 @dataclass(frozen=True)
 class StepCost:
-    """One step of the plan: what ran, for which nodes, how long, and what that is in work.
+    """Time and work of one step of the plan.
 
     Args:
         kernel: name of the kernel; a step without one is named after its operator.
-        nodes: names of the nodes that it computes.
-        macs: multiply-accumulate steps, None where extents are only known when the model runs. Where several steps
-            compute the same nodes, the one that takes longest has them.
-        bytes: read and written at least, None alike.
+        nodes: names of the nodes that the step computes.
+        macs: multiply-accumulate steps; None if an extent is known only at run time. If several steps compute the same
+            nodes, all are counted for the slowest step.
+        bytes: lower bound of the bytes read and written; None if an extent is known only at run time.
         seconds: median over the profiled runs.
-        share: of the time of all steps.
+        share: share of the total time of all steps.
         is_reference: whether the NumPy definition of the operator ran.
     """
 
@@ -96,7 +96,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class KernelCost:
-    """All steps of a plan that one kernel runs. Fields as in :class:`StepCost`; ``steps`` is how many there are."""
+    """Totals of all steps of a plan that run the same kernel. Fields as in :class:`StepCost`; ``steps`` counts them."""
 
     kernel: str
     steps: int
@@ -120,15 +120,15 @@ def time_runs(
     seconds: float | None = None,
     clock: Clock = time.perf_counter,
 ) -> Timing:
-    """Run a model again and again.
+    """Run a model repeatedly and time each run.
 
     Args:
         session: the model.
         feeds: one array per input name.
         warmup: runs before the first one that is timed.
-        runs: so many, or
-        seconds: as many as fit, at least one.
-        clock: in seconds.
+        runs: number of timed runs; None if ``seconds`` is given.
+        seconds: start runs until this time has passed, at least one; None if ``runs`` is given.
+        clock: returns the current time in seconds.
     """
     assert (runs is None) != (seconds is None), "either a number of runs or a time"
     for _ in range(warmup):
@@ -144,23 +144,23 @@ def time_runs(
 
 
 def profile(session: Session, graph: Graph, feeds: Mapping[str, Array], runs: int) -> list[StepCost]:
-    """Time every step of some runs.
+    """Time every step of the plan, as the median over several runs.
 
     Args:
-        session: made from ``graph``.
-        graph: whose nodes the steps compute.
+        session: session created from ``graph``.
+        graph: graph whose nodes the steps compute.
         feeds: one array per input name.
-        runs: whose medians are taken.
+        runs: number of profiled runs.
     """
     return step_costs([session.profile(feeds) for _ in range(runs)], graph)
 
 
 def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[StepCost]:
-    """Medians over several profiles of one plan, with the work of each step."""
+    """Median time of each step over several profiles of one plan, with the work of the step."""
     seconds = [statistics.median(step.seconds for step in same) for same in zip(*profiles, strict=True)]
     total = sum(seconds) or 1.0
     found = []
-    longest: dict[tuple[str, ...], float] = {}  # steps of one group: a convolution and the copy before it
+    longest: dict[tuple[str, ...], float] = {}  # by nodes: a conv and the copy before it have the same nodes
     for step, taken in zip(profiles[0], seconds, strict=True):
         longest[step.nodes] = max(taken, longest.get(step.nodes, 0.0))
     for step, taken in zip(profiles[0], seconds, strict=True):
@@ -183,7 +183,7 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
 
 
 def by_kernel(steps: Sequence[StepCost]) -> list[KernelCost]:
-    """Steps of the same kernel together, those that take longest first."""
+    """Sum up the steps of each kernel; the kernel that takes longest is first."""
     groups: dict[tuple[str, bool], list[StepCost]] = {}
     for step in steps:
         groups.setdefault((step.kernel, step.is_reference), []).append(step)

@@ -1,4 +1,4 @@
-"""The whole way on the bundled example: three formats, float and INT8, accuracy, and a page to look at."""
+"""Convert, quantize and evaluate the bundled example in three source formats, and write an HTML report."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SOURCES = {
     "tflite": ("digits.tflite", None, "NHWC"),
     "caffe": ("digits.prototxt", "digits.caffemodel", "NCHW"),
 }
-"""Format -> source file, weights, layout of its input."""
+"""Source format -> source file, weights file, layout of the input."""
 
 PIXELS = "color=GRAY,scale=0.0625"
-"""The example's pixels count ink from 0 to 16; the network was trained on 0 to 1."""
+"""Scale of the pixels: the images contain ink counts from 0 to 16, but the network was trained on 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def example_folder() -> Path:
     """Return the folder of the example, in a checkout or an installed package.
 
     Raises:
-        UsageError: they were left out of this installation.
+        UsageError: this installation does not contain the example.
 
     """
     folder = Path(str(resources.files("tpuconvert.examples"))) / "digits"
@@ -63,7 +63,7 @@ def example_folder() -> Path:
 
 
 def load_part(folder: Path, name: str) -> tuple[Array, Array]:
-    """Images (uint8 [N, 8, 8]) and labels of one part: ``calibration`` or ``test``."""
+    """Load images (uint8 [N, 8, 8]) and labels of one part of the data: ``calibration`` or ``test``."""
     with np.load(folder / "digits.npz") as archive:
         chosen = archive[name]
         return archive["images"][chosen], archive["labels"][chosen]
@@ -82,8 +82,8 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
     """Convert, quantize and evaluate the example in all formats; write models and a page into ``target``.
 
     Args:
-        target: folder for the files, made where it does not exist.
-        chip: for which chip.
+        target: folder for the files, created if it does not exist.
+        chip: target chip.
         progress: receives the stages, and a line for each format.
 
     Returns:
@@ -135,7 +135,7 @@ HEADING = ("format", "float top-1", "INT8 top-1", "changed predictions", "float 
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row of the demo's table as text, under HEADING."""
+    """Format a row of the demo's table as text, one cell per entry of HEADING."""
     return (
         row.source_format,
         f"{row.float_top1:.2%}",
@@ -147,7 +147,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def demo_page(rows: list[Row], sections: list[tuple[str, Description]]) -> str:
-    """The table, then the report of every INT8 model."""
+    """Return the HTML page: the table, then the report of every INT8 model."""
     lead = (
         "A small network that reads handwritten digits, converted from three formats, in float and in INT8: "
         f"how many of {rows[0].images} test images each of them gets right."

@@ -1,1 +1,1 @@
-"""Models as a step of continuous integration: a manifest of conversions with limits, a cache, reports."""
+"""Conversions in continuous integration: a manifest of models with limits, a cache, reports."""

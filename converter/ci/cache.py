@@ -1,12 +1,12 @@
-"""Models that were made already, by the content of everything that decides what they are.
+"""Cache of converted models, keyed by the content of everything that determines the result.
 
 The key of a model is the SHA-256 of its source with all files that belong to it, its samples, its options, the program
-itself and installed plugins. Names, places and dates of files do not matter, limits neither: a limit that was changed
-is compared with the stored measures, without a conversion.
+itself and installed plugins. Names, folders and dates of files are not part of the key. Limits are not part of it
+either: a changed limit is compared with the stored measurements, without a conversion.
 
-An entry is a model file and a JSON file with the measurements, the SHA-256 of both, and the key. It is used only if all
-of these match, and the recipe in the model file is that of the job; otherwise the source is converted again. This finds
-damage and mistakes, but not a forgery: every user with write access to the folder decides what is delivered.
+An entry is a model file and a JSON file with the measurements, the SHA-256 of both, and the key. It is used only if the
+digests and the key match and the recipe in the model file is that of the job. Otherwise the source is converted again.
+This finds damage and mistakes, but not a forgery: every user with write access to the folder decides what is delivered.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")
 
 _FORM = 2
-"""Version of the entries; another number invalidates all of them."""
+"""Version of the entry format. Entries of another version are not found, because it is part of the key."""
 
 _MOST_BYTES = 1 << 20
 """Largest size of the JSON file of an entry, in bytes."""
 
 _NEEDED = ("size", "transposes", "nodes", "integer_nodes", "cosine")
-"""Measures that every entry has, as numbers."""
+"""Measurements that every entry must contain, as numbers."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A finished model.
+    """A cached model with its measurements.
 
     Args:
-        model: its file.
-        sha256: of that file, in hexadecimal digits.
-        measures: what was measured of it.
+        model: the model file.
+        sha256: digest of the model file, in hexadecimal digits.
+        measures: measurements by name.
     """
 
     model: Path
@@ -66,21 +66,21 @@ class Entry:
 
 
 class DamagedEntry(Exception):
-    """An entry that is not what was written for its key; the text says why."""
+    """A cache entry is damaged or belongs to another key; the message has the reason."""
 
 
 class Cache:
-    """A folder of finished models and what was measured of them. Several programs may use it at once."""
+    """A folder of converted models and their measurements. Several processes may use it at once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def model(self, key: str) -> Path:
-        """Path of the model of a key."""
+        """Path of the model file for a key."""
         return self.folder / key[:2] / f"{key}.tpum"
 
     def new_model(self, key: str) -> Path:
-        """Path of a file to write the model of a key to; :meth:`keep` makes an entry of it."""
+        """Path of a temporary file for a new model; :meth:`keep` turns the written file into an entry."""
         folder = self.model(key).parent
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f".{key}.{os.urandom(8).hex()}.tpum"
@@ -89,7 +89,7 @@ class Cache:
         """Return the entry of a key, or None.
 
         Raises:
-            DamagedEntry: there is one that cannot be used.
+            DamagedEntry: the key has an entry that cannot be used.
         """
         path = self.model(key).with_suffix(".json")
         if not os.path.lexists(path) and not os.path.lexists(self.model(key)):
@@ -100,7 +100,7 @@ class Cache:
             written, digest = content["entry"], content["sha256"]
             key_of_entry, sha256, measures = written["key"], written["model"], written["measures"]
             are_numbers = all(isinstance(measures[name], int | float) for name in _NEEDED)
-        except FileNotFoundError:  # a program that is writing it, or was killed
+        except FileNotFoundError:  # another process is still writing the entry, or was killed
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedEntry(f"its description cannot be read ({type(error).__name__})") from error
@@ -111,10 +111,10 @@ class Cache:
         return entry
 
     def keep(self, key: str, made: Path, measures: dict[str, Any]) -> Entry:
-        """Make an entry of a model file, which is moved, and what was measured of it."""
+        """Add an entry: move the model file into the cache and write its measurements."""
         model = self.model(key)
         sha256 = content(made).hex()
-        os.replace(made, model)  # not through a link, as opening the file for writing would
+        os.replace(made, model)  # replaces a symbolic link; opening the path for writing would follow it
         written = {"key": key, "model": sha256, "measures": measures}
         text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1, sort_keys=True)
         description = model.with_suffix(".json")
@@ -129,10 +129,10 @@ def _digest(written: Mapping[str, Any]) -> str:
 
 
 def _open_file(path: Path) -> Any:
-    """A file of the cache for reading: a regular file and no link, which could lead anywhere.
+    """Open a cache file for reading. Refuse links, because their target may be outside the cache.
 
     Raises:
-        OSError: it is something else, or cannot be read.
+        OSError: the path is not a regular file, or cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -142,10 +142,10 @@ def _open_file(path: Path) -> Any:
 
 
 def _check_model(entry: Entry, job: Job) -> None:
-    """Compare the file with its digest, and its recipe with the job.
+    """Compare a cached model file with its digest, and its recipe with the job.
 
     Raises:
-        DamagedEntry: they do not fit.
+        DamagedEntry: the digest or the recipe differs.
     """
     try:
         with _open_file(entry.model) as file:
@@ -179,7 +179,7 @@ def recipe_of(job: Job) -> dict[str, Any]:
 
 
 def key_of(job: Job) -> str:
-    """The key of a job, in hexadecimal digits. The files that decide it are noted as inputs.
+    """Compute the key of a job, in hexadecimal digits. Register the files that are read as inputs.
 
     Raises:
         OSError: a file cannot be read.
@@ -203,10 +203,10 @@ def key_of(job: Job) -> str:
 
 
 def content(path: Path) -> bytes:
-    """Digest of a file, or of the names and contents of all images under a folder.
+    """Compute the digest of a file, or of the names and contents of all images under a folder.
 
     Raises:
-        UsageError: a pipe or a device, which may have no end.
+        UsageError: the path is a pipe or a device, which may have no end.
     """
     if path.is_dir():
         digest = hashlib.sha256()
@@ -221,10 +221,10 @@ def content(path: Path) -> bytes:
 
 
 def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
-    """Files that hold the weights of an ONNX model, where a conversion may read them.
+    """Yield the files with external data of an ONNX model.
 
     Raises:
-        CorruptInputError: it names one that may not be read.
+        CorruptInputError: the model names a file that a conversion may not read.
     """
     if not source.is_file() or source_format(source) != "onnx" or not _contains(source, b"location"):
         return
@@ -233,14 +233,14 @@ def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
 
     try:
         model = onnx.load(str(source), load_external_data=False)
-    except DecodeError:  # what is wrong with it, the conversion will say
+    except DecodeError:  # the conversion reports the error
         return
     names = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
     for name in sorted(names):
         if not name or "\0" in name:
             raise CorruptInputError("has external data without a location", file=source.name)
         place = Path(external_file(source, name, allow_root))
-        if place.is_file():  # otherwise the conversion says that it is missing
+        if place.is_file():  # the conversion reports a missing file
             yield place
 
 
@@ -252,7 +252,7 @@ def _contains(path: Path, part: bytes) -> bool:
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """All tensors in a message of ONNX, also those of subgraphs and functions."""
+    """Yield all tensors of an ONNX message, including tensors of subgraphs and functions."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield message
         return
@@ -263,7 +263,7 @@ def _tensors(message: Any) -> Iterator[Any]:
 
 
 def program() -> str:
-    """Digest of what makes the models: this package, its tables and compiled engine, and installed plugins."""
+    """Digest of the converter: this package with its tables and compiled engine, and installed plugins."""
     digest = hashlib.sha256()
     for name in (*PACKAGES, *sorted({module.partition(".")[0] for module in installed_modules().values()})):
         digest.update(name.encode() + _digest_of_package(name))

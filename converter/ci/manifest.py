@@ -1,4 +1,4 @@
-"""The manifest: which models are made, from what, and what they have to reach.
+"""The manifest: a YAML file that lists models to convert, their sources, and their limits.
 
     defaults: {chip: bm1686, quantize: int8, data: samples/}
     models:
@@ -34,22 +34,22 @@ FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "
 """Keys that name files. ``calibration`` and ``data`` may also be folders of images."""
 
 NUMBERS = ("samples",)
-"""Number of samples that are compared with the source."""
+"""Keys with an integer. ``samples`` is the number of samples that are compared with the source."""
 
 DEFAULT_SAMPLES = 8
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A number that a model is held to.
+    """A limit of the manifest for one measurement.
 
     Args:
-        key: in the manifest.
-        measure: what is compared with it, as ``measures.py`` names it.
-        is_least: whether smaller is worse.
-        unit: for reports.
-        needs: the key of the file that the measurement needs.
-        meaning: for reports.
+        key: key of the limit in the manifest.
+        measure: name of the measurement in ``measures.py`` that is compared with the limit.
+        is_least: True for a lower limit, False for an upper limit.
+        unit: unit of the measurement, shown in reports.
+        needs: key of the file that the measurement needs; empty if it needs none.
+        meaning: description, shown in reports.
     """
 
     key: str
@@ -89,13 +89,14 @@ class Job:
     """One model of the manifest.
 
     Args:
-        name: in the manifest.
-        files: absolute paths by key.
-        options: of the conversion, as the manifest has them.
-        limits: by key.
+        name: name in the manifest.
+        files: absolute paths by key of FILES.
+        options: options of the conversion, as written in the manifest.
+        limits: values of the limits by key.
         samples: how many samples are compared with the source.
-        plugins: absolute paths.
-        missing: a file that the manifest names and that does not exist, as text; the model cannot be converted.
+        plugins: absolute paths of the plugins.
+        missing: message about a file of the manifest that does not exist, so that the model cannot be converted; else
+            empty.
     """
 
     name: str
@@ -116,7 +117,7 @@ def read_manifest(path: Path) -> list[Job]:
     """Read and check a manifest.
 
     Raises:
-        UsageError: with the model, the key and what was meant, perhaps.
+        UsageError: the manifest is wrong; the message names the model and the key, and suggests a similar key.
     """
     return _Reader(path).jobs(read_yaml(path))
 
@@ -136,7 +137,7 @@ class _Reader:
         if not isinstance(plugins, list):
             raise self._wrong("plugins: is not a list of files")
         locations = tuple(self._place(name) for name in plugins)
-        load_plugins(locations)  # options may name what they register
+        load_plugins(locations)  # options may name calibration methods and rules of plugins
         jobs = [self._job(str(name), defaults, self._mapping(entry, f"models.{name}"), locations)
                 for name, entry in models.items()]  # fmt: skip
         self._check_outputs(jobs)
@@ -166,7 +167,7 @@ class _Reader:
         if missing:
             return Job(name, files, {}, limits, samples, plugins, missing)
         try:
-            if "fix_inputs" in given:  # the values of files, so that they are part of the cache's key
+            if "fix_inputs" in given:  # read the .npy files now, so that their values are part of the cache key
                 given["fix_inputs"] = read_fixed(self._mapping(given["fix_inputs"], "fix_inputs"), self.path.parent)
             Options.of(**given)
         except UsageError as error:

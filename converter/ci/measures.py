@@ -1,4 +1,4 @@
-"""Making one model of a manifest, and measuring what limits may be put on."""
+"""Convert one model of a manifest and take the measurements that limits can refer to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def convert_and_measure(job: Job, target: Path) -> Measures:
     """Convert a model, write it, and measure it.
 
     Raises:
-        TpuConvertError: as converting does.
+        TpuConvertError: the conversion failed.
     """
     load_plugins(job.plugins)
     options = Options.of(**job.options)
@@ -63,11 +63,11 @@ def convert_and_measure(job: Job, target: Path) -> Measures:
 
 
 def _fidelity(job: Job, model: Model, options: Options) -> Measures:
-    """Similarity of the outputs to those of the source, the worst of each measure.
+    """Compare the outputs with those of the source; return the worst value of each measure.
 
     Raises:
         OutputError: an output is NaN or dead.
-        UsageError: a limit for integers, but the model has none.
+        UsageError: the job limits differing integers, but the model computes in float.
     """
     data = job.files.get("data") or job.files.get("calibration")
     result = verify_source(
@@ -105,7 +105,7 @@ def _float_version(job: Job) -> Model:
 
 
 def _latency(job: Job, model: Model) -> Measures:
-    """Time of a run of the model divided by that of the baseline: the median of rounds in which both take turns."""
+    """Time per run relative to the baseline: the median ratio over rounds in which both models run in turn."""
     other = load(job.files["baseline"]) if "baseline" in job.files else _float_version(job)
     with Session(model, threads=1) as mine, Session(other, threads=1) as theirs:
         pairs = list(_rounds(mine, theirs))
@@ -129,7 +129,7 @@ def _rounds(*sessions: Session) -> Iterator[tuple[float, ...]]:
 
 
 def _seconds(session: Session, feed: dict[str, Array]) -> float:
-    """The median of some runs in a row."""
+    """Median wall time of runs that take ``ROUND_SECONDS`` together."""
     found: list[float] = []
     started = time.perf_counter()
     while not found or time.perf_counter() - started < ROUND_SECONDS:

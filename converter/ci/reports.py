@@ -20,7 +20,7 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME = "https://pypi.org/project/tpuconvert/"
 
 _MARKS_OF_MARKDOWN = frozenset("\\`*[]<>|~&")
-"""Characters with a meaning within a line, which a backslash takes away."""
+"""Characters with a special meaning within a line of Markdown, which are escaped by a backslash."""
 
 _MARKS = {"made": "made", "cached": "unchanged", "failed": "**limit not kept**", "error": "**error**"}
 
@@ -44,7 +44,7 @@ def to_json(outcomes: Sequence[Outcome]) -> str:
 
 
 def to_text(outcome: Outcome) -> str:
-    """One outcome on a line, with what is wrong below."""
+    """Format an outcome as one line, followed by its missed limits or its error."""
     line = f"{outcome.status:6} {one_line(outcome.name)}"
     if outcome.measures:
         line += f"  ({_facts(outcome)})"
@@ -61,7 +61,7 @@ def to_text(outcome: Outcome) -> str:
 
 
 def to_markdown(outcomes: Sequence[Outcome]) -> str:
-    """A table for a summary page, with errors below it."""
+    """Format all outcomes as a Markdown table, followed by the errors."""
     lines = ["| model | result | INT8 nodes | cosine | size | transposes | limits |", "|---|---|---|---|---|---|---|"]
     for outcome in outcomes:
         found = outcome.measures
@@ -82,18 +82,18 @@ def to_markdown(outcomes: Sequence[Outcome]) -> str:
 
 
 def _markdown(name: str) -> str:
-    """A name in a line of Markdown, as text: no link, image, HTML or further cell."""
+    """Escape a name for Markdown, so that it cannot add links, images, HTML or table cells."""
     return "".join(f"\\{character}" if character in _MARKS_OF_MARKDOWN else character for character in one_line(name))
 
 
 def _fence(text: str) -> str:
-    """Fence of a code block: more backticks than the text has in a row."""
+    """Fence of a code block: longer than the longest run of backticks in the text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     return "`" * max(3, longest + 1)
 
 
 def to_junit(outcomes: Sequence[Outcome]) -> str:
-    """A test suite with one test case per model."""
+    """Format all outcomes as a JUnit test suite with one test case per model."""
     failures = sum(outcome.status == "failed" for outcome in outcomes)
     errors = sum(outcome.status == "error" for outcome in outcomes)
     counts = {"tests": str(len(outcomes)), "failures": str(failures), "errors": str(errors), "skipped": "0"}
@@ -119,7 +119,7 @@ def to_junit(outcomes: Sequence[Outcome]) -> str:
 
 
 def to_sarif(outcomes: Sequence[Outcome]) -> str:
-    """Errors and limits that are not kept as results of an analysis, at their source files."""
+    """Format errors and missed limits as SARIF results, located at the source files."""
     results = []
     rules: dict[str, str] = {}
     for outcome in outcomes:
@@ -150,12 +150,12 @@ def to_annotations(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """The message of a workflow command: the characters that would end it are escaped as GitHub defines."""
+    """Escape the message of a workflow command as GitHub defines it."""
     return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """A property of a workflow command."""
+    """Escape a property of a workflow command."""
     return _escape(one_line(text)).replace(":", "%3A").replace(",", "%2C")
 
 

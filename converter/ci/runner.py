@@ -1,4 +1,4 @@
-"""Run of a manifest: models are taken from the cache, or converted by several processes."""
+"""Run a manifest: take models from the cache, or convert them in several processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Miss:
-    """A limit that a model does not keep."""
+    """A limit that a model misses."""
 
     limit: Limit
     wanted: float
@@ -45,7 +45,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Error that prevented a model: its id, exit code and text."""
+    """Error of a model's conversion: its id, exit code and text."""
 
     id: str
     exit_code: int
@@ -53,7 +53,7 @@ class Trouble:
 
     @staticmethod
     def of(error: TpuConvertError) -> Trouble:
-        """Return the picklable part of an error."""
+        """Return the id, exit code and text of an error, which can be pickled."""
         return Trouble(error.id, error.exit_code, str(error))
 
 
@@ -63,12 +63,12 @@ class Outcome:
 
     Args:
         name: in the manifest.
-        source: as a path relative to the working folder where it is below that.
-        is_cached: whether it was taken from the cache.
-        measures: by name; empty without a model.
-        limits: what it was held to.
-        trouble: why there is no model.
-        note: why an entry of the cache was not used; empty in most cases.
+        source: path of the source, relative to the working directory if possible.
+        is_cached: whether the model was taken from the cache.
+        measures: measurements by name; empty if there is no model.
+        limits: limits of the job by key.
+        trouble: reason why there is no model; None if there is one.
+        note: reason why an existing cache entry was not used; usually empty.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def misses(self) -> list[Miss]:
-        """The limits that are not kept."""
+        """The limits that the model misses."""
         found = []
         for limit in LIMITS:
             if limit.key in self.limits and limit.measure in self.measures:
@@ -93,7 +93,7 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """``error`` without a model, ``failed`` with a limit that is not kept, else ``cached`` or ``made``."""
+        """``error`` if there is no model, ``failed`` if it misses a limit, otherwise ``cached`` or ``made``."""
         if self.trouble is not None:
             return "error"
         return "failed" if self.misses else "cached" if self.is_cached else "made"
@@ -103,10 +103,10 @@ Watch = Callable[[Outcome], None]
 
 
 def select_jobs(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
-    """The jobs whose names fit one of some patterns; all of them without a pattern.
+    """Select the jobs whose names match at least one pattern; all jobs if there are no patterns.
 
     Raises:
-        UsageError: a pattern fits none.
+        UsageError: a pattern matches no job.
     """
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(job.name, pattern) for job in jobs):
@@ -116,13 +116,13 @@ def select_jobs(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
 
 
 def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list[Outcome]:
-    """Bring all models up to date. An error of one model keeps no other from being made.
+    """Bring all models up to date. An error of one model does not stop the others.
 
     Args:
-        jobs: the models.
-        cache: where finished models are kept.
-        processes: how many are made at once.
-        watch: called with each outcome when it is known.
+        jobs: the models of the manifest.
+        cache: cache of converted models.
+        processes: number of models that are converted at once.
+        watch: called with each outcome as soon as it is known.
 
     Returns:
         One outcome per job, in their order.
@@ -133,7 +133,8 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
         outcomes[outcome.name] = outcome
         watch(outcome)
 
-    keys = {job.name: _attempt(_checked_key, job) for job in jobs}  # before anything is written: they note the inputs
+    # Compute all keys before any file is written: this registers the source files, which must not be overwritten.
+    keys = {job.name: _attempt(_checked_key, job) for job in jobs}
     waiting: list[tuple[Job, str]] = []
     notes: dict[str, str] = {}
     for job in jobs:
@@ -155,7 +156,7 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
 
 
 def _attempt(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T | Trouble:
-    """Return the result of a function, or its error: an error of one model does not stop the others."""
+    """Return the result of a function, or its error as a value."""
     try:
         return function(*arguments, **keywords)
     except Exception as error:
@@ -169,10 +170,10 @@ def _checked_key(job: Job) -> str:
 
 
 def _find_entry(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entry | None:
-    """The model in the cache, where it can be used; a note says why one cannot."""
+    """Return the usable cache entry of a job, or None. Add a note if there is an entry that cannot be used."""
     output = job.files.get("output")
     if output is not None:
-        refuse_input(output)  # before a conversion that takes minutes
+        refuse_input(output)  # fail before a conversion that can take minutes
     try:
         entry = cache.find(key, job)
     except DamagedEntry as error:
@@ -184,7 +185,7 @@ def _find_entry(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entr
 
 
 def _keep_entry(job: Job, key: str, cache: Cache, made: Path, measures: Measures) -> Entry:
-    """Put a new model into the cache, unless one of its files changed while it was made."""
+    """Add a new model to the cache, unless one of its source files changed during the conversion."""
     try:
         if key_of(job) != key:
             raise UsageError("a source file changed during the conversion", hint="run the command again")
@@ -194,7 +195,7 @@ def _keep_entry(job: Job, key: str, cache: Cache, made: Path, measures: Measures
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """That of the first error, else 5 for a limit that is not kept, else 0."""
+    """Exit code of the first error; otherwise 5 if a limit is missed, else 0."""
     errors = [outcome.trouble.exit_code for outcome in outcomes if outcome.trouble is not None]
     return errors[0] if errors else 5 if any(outcome.misses for outcome in outcomes) else 0
 
@@ -215,13 +216,13 @@ def _convert_all(
             job, key = running[future]
             try:
                 yield job, key, future.result()
-            except Exception as error:  # the process is gone, whatever it died of
+            except Exception as error:  # the worker process ended for any reason
                 text = f"the process that made it ended: {type(error).__name__} {error}"
                 yield job, key, Trouble(TpuConvertError.id, TpuConvertError.exit_code, text)
 
 
 def _begin_process(plugins: str | None) -> None:
-    """Load the same plugins in a further process; the first one has told which fail."""
+    """Select the same plugins in a worker process, without warnings: the main process has printed them."""
     warnings.simplefilter("ignore", PluginWarning)
     if plugins is not None:
         os.environ[ENVIRONMENT] = plugins
@@ -255,7 +256,7 @@ def _failure(job: Job, trouble: Trouble, note: str = "") -> Outcome:
 
 
 def _bring(entry: Entry, output: Path) -> None:
-    """Copy a model out of the cache, unless it is there already.
+    """Copy a model from the cache to its output file, unless that file is equal already.
 
     Raises:
         CorruptInputError: another program changed the entry after it was verified.
@@ -276,7 +277,7 @@ def _bring(entry: Entry, output: Path) -> None:
 
 
 def _source_name(job: Job) -> str:
-    """The source as reports name it, with slashes on every system."""
+    """Path of the source for reports: relative if possible, with slashes on every system."""
     source = job.files["source"]
     try:
         return source.relative_to(Path.cwd()).as_posix()

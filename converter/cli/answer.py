@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Answer:
-    """Kept by the context of one command line.
+    """State of one command line, stored in its click context: whether the JSON document was printed.
 
     Args:
         is_json: whether the command prints JSON.

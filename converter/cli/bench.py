@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import Feed
 
 SECONDS = 2.0
-"""That runs are timed for when neither their number nor a time is given."""
+"""Time for which runs are repeated if the user gives neither a number of runs nor a time."""
 
 PROFILED_RUNS = 11
 
 NAMES_SHOWN = 3
-"""Number of nodes of a step that the table names."""
+"""Largest number of nodes per step that the table lists by name."""
 
 
 @click.command("bench")
@@ -105,7 +105,7 @@ def command(
 
 
 def _feed(model: Model, source: str | None, seed: int) -> Feed:
-    """The one sample that every run takes."""
+    """Return the sample that is used in every run."""
     ports = model.graph.input_ports
     if source is not None:
         return next(iter(load_feeds(source, ports, model.preprocess)))
@@ -142,7 +142,7 @@ def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
 
 
 def _node_names(nodes: Sequence[str]) -> str:
-    """The nodes of a step in a line: by names where they fit, else by the last one. ``--json`` has them all."""
+    """Names of the nodes of a step, shortened to one line: the first few, or only the last one."""
     more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
     named = ", ".join(nodes[:NAMES_SHOWN]) + more
     if len(named) <= LONGEST:
@@ -152,7 +152,7 @@ def _node_names(nodes: Sequence[str]) -> str:
 
 
 def _work(cost: StepCost | KernelCost) -> tuple[str, str, str, str, str]:
-    """The columns that steps and kernels share."""
+    """Table cells that the rows of steps and of kernels have in common."""
     speed = cost.macs_per_second
     return (
         f"reference {cost.kernel}" if cost.is_reference else cost.kernel,

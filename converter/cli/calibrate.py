@@ -37,7 +37,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run MODEL on samples and write the range of every tensor, for any number of calls of quantize.
+    """Run MODEL on samples and write the range of every tensor to a file that quantize can use repeatedly.
 
     \b
     tpuconvert calibrate net.onnx --calibration images/ -o ranges.json --preprocess mean=127.5,scale=0.0078125

@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Check whether MODEL can be converted. List every problem, write nothing.
 
-    Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
+    Exit code 0 if it can, 3 if it has operators or attributes that the chip does not support, 4 if the file is damaged.
     """
     load_plugins(plugins)
     settings = Options.of(**options)

@@ -57,9 +57,9 @@ def command(
     markdown: str | None,
     as_json: bool,
 ) -> None:
-    """Make every model of a MANIFEST that is not in the cache, and hold all of them to their limits.
+    """Convert every model of a MANIFEST that is not in the cache, and compare all models with their limits.
 
-    Exit code: that of the first error, else 5 when a limit is not kept, else 0. All models are checked in any case.
+    Exit code: that of the first error, else 5 if a limit is missed, else 0. An error does not stop the other models.
     """
     jobs_of_all = read_manifest(Path(manifest))
     for location in (location for job in jobs_of_all for location in job.inputs):

@@ -24,4 +24,4 @@ def command(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all of SHELLS"
     script = kind(group, {}, "tpuconvert", COMPLETION)
-    click.echo(script.source_template % script.source_vars())  # not source(): it runs bash for its version
+    click.echo(script.source_template % script.source_vars())  # not script.source(): it runs bash to read its version

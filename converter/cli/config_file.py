@@ -29,7 +29,7 @@ FILES = (
     "plugins",
     "allow_root",
 )
-"""Values that name files. In a configuration they are relative to it, as in the manifest of ``tpuconvert ci``."""
+"""Options whose values name files. In a configuration file, paths are relative to the folder of that file."""
 
 _FILE, _SET = "tpuconvert.config file", "tpuconvert.config set"
 
@@ -70,7 +70,7 @@ def _read_settings(context: click.Context, _parameter: click.Parameter, texts: t
 
 
 def _set_defaults(context: click.Context) -> None:
-    """Set the defaults from the options read so far; ``--config`` and ``--set`` may come in any order."""
+    """Set defaults from ``--config`` and ``--set``. Called after each of them, because they may come in any order."""
     known = {parameter.name: parameter for parameter in context.command.params if parameter.expose_value}
     names = _names(known)
     defaults: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def _set_defaults(context: click.Context) -> None:
 
 
 def _names(known: Mapping[str, click.Parameter]) -> dict[str, str]:
-    """Return the parameters by all of their names."""
+    """Map every normalized option name to its parameter."""
     return {_normalized_key(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
 
 
@@ -115,7 +115,7 @@ def _is_option_of_convert(context: click.Context, key: object) -> bool:
 
 
 def _normalized_key(key: object) -> str:
-    """``--input-shapes``, ``input-shapes`` and ``input_shapes`` are one name."""
+    """Normalize an option name: ``--input-shapes`` and ``input-shapes`` become ``input_shapes``."""
     return str(key).lstrip("-").replace("-", "_")
 
 
@@ -160,7 +160,7 @@ def read_yaml(path: Path) -> Any:
     """Read a YAML file.
 
     Raises:
-        UsageError: it cannot be read, or is not YAML.
+        UsageError: the file cannot be read, or is not YAML.
     """
     try:
         return _yaml(str(path), path.read_text(encoding="utf-8"))

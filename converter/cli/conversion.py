@@ -29,11 +29,11 @@ class Files(NamedTuple):
 
     Args:
         model: the source.
-        weights: of a Caffe model.
-        calibration: samples.
-        output: the model file to write; None for the source's name.
-        report: a report to write as well.
-        ranges: a file written by calibrate.
+        weights: the weights of a Caffe model.
+        calibration: calibration samples.
+        output: the model file to write; None derives it from the name of the source.
+        report: a report to write; None for no report.
+        ranges: a ranges file written by ``tpuconvert calibrate``.
 
     """
 
@@ -46,7 +46,7 @@ class Files(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The model file."""
+        """Path of the model file to write."""
         return self.output if self.output is not None else f"{_stem(os.path.basename(self.model))}.tpum"
 
     def check(self) -> None:
@@ -79,12 +79,12 @@ def convert_files(
     """Convert, compare with the source on request, and write model and report. Return the summary.
 
     Args:
-        files: to read and to write.
-        options: of the conversion.
+        files: files to read and to write.
+        options: options of the conversion.
         progress: receives the stages.
         watch: instrumentation of the optimizer's passes.
         with_verification: whether the model is compared with its source.
-        source_args: arguments that a later comparison with the source needs as well.
+        source_args: arguments that ``tpuconvert verify`` needs to read the source in the same way.
 
     """
     measured = None
@@ -124,7 +124,7 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _next_command(files: Files, source_args: Sequence[str], *, is_verified: bool) -> str:
-    """Return the command that a user needs next: the comparison with the source, or an HTML page."""
+    """Return the suggested next command: ``verify``, or after a verification an HTML report."""
     if is_verified:
         return shlex.join(["tpuconvert", "inspect", files.target, "--html", f"{_stem(files.target)}.html"])
     words = ["tpuconvert", "verify", files.model, *([files.weights] if files.weights else []), files.target]

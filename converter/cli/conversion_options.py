@@ -18,7 +18,7 @@ from tpuconvert.schema.chip_names import alias_of, parse_chip
 F = TypeVar("F", bound=Callable[..., Any])
 
 NEEDED_AGAIN = (*(name for name in SOURCE_OPTIONS if name != "preprocess"), "plugins")
-"""Parameters that ``verify`` needs as ``convert`` had them. The preprocessing is stored in the model."""
+"""Options that ``verify`` must repeat with the values given to ``convert``. Preprocessing is stored in the model."""
 
 
 def conversion_options(*names: str) -> Callable[[F], F]:
@@ -76,14 +76,14 @@ def _type_of(name: str) -> click.ParamType[Any] | None:
 
 
 def report_chip_alias(_context: click.Context, _parameter: click.Parameter, chip: str | None) -> str | None:
-    """Print the chip whose operators a product executes, if it has another name."""
+    """Print the chip that an alias such as ``bm1684x`` selects."""
     if chip is not None and alias_of(chip):
         echo(f"{alias_of(chip)} executes the operators of {parse_chip(chip).value}", err=True)
     return chip
 
 
 def source_option_args() -> list[str]:
-    """Return the arguments of this call that ``verify`` needs to read the source in the same way."""
+    """Return the command-line arguments that ``verify`` needs to read the source in the same way."""
     context = click.get_current_context()
     args: list[str] = []
     for option in context.command.params:

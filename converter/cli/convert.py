@@ -96,10 +96,10 @@ def command(
 
 
 def _create_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str | None) -> Watch:
-    """Return the instrumentation that the arguments describe.
+    """Create the instrumentation for the options --trace, --dump-after and --validate.
 
     Raises:
-        UsageError: a dump has no name of a rule, or a file that cannot be written.
+        UsageError: a dump names no rule or pass, is given twice, or its file cannot be written.
 
     """
     sinks: dict[str, Sink] = {}

@@ -1,4 +1,4 @@
-"""The run of one command line: the only place where errors become text and exit codes."""
+"""Run one command line. Only this module converts errors to text and exit codes."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 
 
 def _close_stdout() -> int:
-    """Discard further output. A closed pipe (head, less) is not an error, but Python reports it again at exit."""
+    """Redirect stdout to the null device: otherwise Python reports a closed pipe (head, less) at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _command_error(error: Exception) -> TpuConvertError:
-    """Return an exception of a command as an error of this package."""
+    """Convert an exception of a command to a :class:`TpuConvertError`."""
     if not isinstance(error, click.UsageError):
         return known_error(error)
     called = error.ctx.command_path if error.ctx is not None else "tpuconvert"

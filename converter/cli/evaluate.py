@@ -64,7 +64,7 @@ def command(
 ) -> None:
     """Run the .tpum FILE on labelled samples and count those it gets right.
 
-    Folders are classes by their number where their names are numbers, else in the order of their names.
+    Each folder is a class: its name is the class index if all names are numbers, otherwise names are sorted.
 
     \b
     tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor

@@ -1,7 +1,7 @@
-"""Types of parameters that name files: what a command reads, and what it writes.
+"""click parameter types for names of input files, output files and output folders.
 
-Every parameter with a file's name has one of them, which a test checks. What is read is noted, so that nothing that the
-command writes may take its place (``schema/input_files.py``).
+A test checks that every parameter that names a file has one of these types. Input files are registered, so that the
+command cannot overwrite them (``schema/input_files.py``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _OUTPUTS = "tpuconvert.outputs"
 
 
 class InputFile(StringParamType):
-    """A file or a folder that is read; or other text, where a parameter takes both.
+    """An input file or folder. The parameter may also accept text that names no file.
 
     Args:
-        is_named: whether ``NAME=`` may precede it.
+        is_named: whether ``NAME=`` may precede the file name.
 
     """
 
@@ -30,20 +30,20 @@ class InputFile(StringParamType):
         self._is_named = is_named
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text, and note the file that it names."""
+        """Return the text, and register the file that it names as an input."""
         text: str = super().convert(value, param, ctx)
         note_input(text)
         if self._is_named:
             note_input(text.partition("=")[2])
-            note_input(text.rpartition("=")[2])  # a name may have the sign too
+            note_input(text.rpartition("=")[2])  # NAME may contain "=" too
         return text
 
 
 class OutputFile(StringParamType):
-    """A file that is written.
+    """An output file.
 
     Args:
-        is_named: whether ``NAME=`` precedes it; a text without it names no file.
+        is_named: whether ``NAME=`` precedes the file name; text without ``=`` then names no file.
 
     """
 
@@ -69,4 +69,4 @@ class OutputFile(StringParamType):
 
 
 class OutputFolder(StringParamType):
-    """A folder that files are written into; each of them is compared with what is read when it is written."""
+    """An output folder. Each file in it is compared with the registered inputs when it is written."""

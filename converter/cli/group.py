@@ -32,20 +32,20 @@ COMMANDS = {
     "completion": "Print a script for command completion in a shell.",
     "demo": "Convert and evaluate the bundled example.",
 }
-"""Name of a command -> its line of help. Each is a module of this package with a click command named ``command``.
+"""Command name -> one-line help. Each command is a module of this package with a click command named ``command``.
 
-The line is here so that ``--help`` imports no command: one module imports all that its command needs, up to 400 ms.
+The help lines are stored here so that ``--help`` imports no command module, which can take up to 400 ms.
 """
 
 COMPLETION = "_TPUCONVERT_COMPLETE"
-"""Set by a shell that completes a command line: ``eval "$(_TPUCONVERT_COMPLETE=bash_source tpuconvert)"``."""
+"""Environment variable by which a shell requests completions: ``_TPUCONVERT_COMPLETE=bash_complete tpuconvert``."""
 
 
 class CommandGroup(click.Group):
     """A group that imports the module of a command when the command is chosen."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, those that are usually needed first at the top."""
+        """Return the names of the commands, the most common ones first."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -100,9 +100,9 @@ def group() -> None:
 
 
 def run_command(arguments: list[str], answer: Answer) -> int:
-    """Run the command that the arguments name, and return its exit code. Errors of the command are raised."""
+    """Run the command named by the arguments and return its exit code. Errors propagate as exceptions."""
     try:
-        # Not group.main: it handles interrupts and closed pipes itself.
+        # group.main is not used, because it handles interrupts and closed pipes in its own way.
         with group.make_context("tpuconvert", list(arguments), obj=answer) as ctx:
             group.invoke(ctx)
         return 0

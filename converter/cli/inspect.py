@@ -56,7 +56,7 @@ def command(
         description = {**describe_model(model), "cost": describe_cost(model)}
     else:
         ensure(not with_cost, f"{file}: the cost is that on a chip; convert it first")
-        options = Options.of(signature=signature, allow_non_finite=True)  # damaged weights can be inspected
+        options = Options.of(signature=signature, allow_non_finite=True)  # non-finite weights can be inspected
         description = describe_graph(load_source(file, weights, options, require_weights=False))
     if page is not None:
         write_report(Path(page), description)

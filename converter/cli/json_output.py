@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-"""Option of every command that prints a result; docs/schemas describes the documents."""
+"""The option --json of every command that prints a result. The JSON Schema files are in docs/schemas."""
 
 
 def print_json(content: Any) -> None:
@@ -25,7 +25,7 @@ def print_json(content: Any) -> None:
 
 
 def print_document(text: str) -> None:
-    """Print the one document of a command that has made it text already."""
+    """Print the one document of a command, given as JSON text."""
     answer = click.get_current_context().find_object(Answer)
     assert answer is not None, "commands are run by tpuconvert.cli.entry.run"
     answer.is_given = True
@@ -33,12 +33,12 @@ def print_document(text: str) -> None:
 
 
 def write_document(text: str) -> None:
-    """Write a document to stdout as it is; :func:`to_json` has made it safe for a terminal."""
+    """Write a document to stdout unchanged; :func:`to_json` has escaped control characters."""
     click.echo(text, nl=False)
 
 
 def to_json(content: Any) -> str:
-    """Plain values as JSON text; the same values give the same text. NaN and infinity are null."""
+    """Convert plain values to JSON text, deterministically. NaN and infinity become null."""
     return for_json(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 

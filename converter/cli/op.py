@@ -1,4 +1,4 @@
-"""``tpuconvert op``: working on operators of your own."""
+"""``tpuconvert op``: commands for authors of custom operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuconvert.report.text import table
 
 @click.group("op", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Work on operators of your own."""
+    """Develop custom operators."""
 
 
 @command.command("test", short_help="Generate and run the tests of the operators in a plugin.")
@@ -26,10 +26,10 @@ def command() -> None:
 @json_option
 @click.option("--require-native", is_flag=True, help="Fail when a native kernel is not built.")
 def op_test(file: str, as_json: bool, require_native: bool) -> None:
-    """Test the operators that PLUGIN.py registers, on the examples that their definitions give.
+    """Test the operators that PLUGIN.py registers on the examples in their definitions.
 
-    Types against the reference, the reference against itself, the native kernel against the reference, the integer form
-    against the float reference, and everything once more through a file and a session. Exits with 5 when one fails.
+    Inferred types must match the reference, the reference must be deterministic, the native kernel and the integer form
+    must agree with the reference, and a saved and loaded model must give the same results. Exit code 5 if a test fails.
     """
     outcomes = run_tests(operators_of_file(file), require_native=require_native)
     if as_json:

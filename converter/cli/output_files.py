@@ -17,7 +17,7 @@ def write_report(path: Path, description: Description) -> None:
     """Write a report in the format of its suffix: .html, .json, else text."""
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):
-        from tpuconvert.report.html_page import to_html  # 12 ms
+        from tpuconvert.report.html_page import to_html  # the import takes 12 ms
 
         text = to_html(description)
     else:

@@ -16,7 +16,7 @@ from tpuconvert.report.text import table
 @json_option
 @plugin_option
 def command(as_json: bool, plugins: tuple[str, ...]) -> None:
-    """List what the optimizer does to a graph, in the order in which it does it.
+    """List the optimizer's passes and rules in execution order.
 
     A pass is one walk over the graph; most of them are stages of rules, all of which run until none fires. Every name
     can be given to convert --disable-rule and --dump-after.

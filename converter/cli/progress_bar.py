@@ -13,7 +13,7 @@ from tpuconvert.progress import Progress
 from tpuconvert.schema.visible_text import for_log
 
 SECONDS = 5.0
-"""Between two lines of a log; shorter conversions print none."""
+"""Time between two progress lines in a log. A shorter conversion prints none."""
 
 MODES = ("auto", "bar", "lines", "none")
 
@@ -47,7 +47,7 @@ def _bars() -> Iterator[Progress]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:  # rich honours NO_COLOR
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:  # rich reads NO_COLOR
         yield _Drawn(bars)
 
 
@@ -60,7 +60,7 @@ class Lines(_Messages):
     """Print a line about the running stage at regular intervals.
 
     Args:
-        seconds: between two lines.
+        seconds: time between two lines.
 
     """
 
@@ -106,7 +106,7 @@ class _Drawn(Progress):
         self._bars.console.print(for_log(text), markup=False, highlight=False)
 
     def stage(self, name: str, total: int | None = None) -> None:
-        self._bars.remove_task(self._task)  # a task that is reset keeps its total where the new stage has none
+        self._bars.remove_task(self._task)  # resetting the task would keep the old total if the new stage has none
         self._task = self._bars.add_task(name, total=total)
 
     def advance(self, done: int) -> None:

@@ -48,7 +48,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Convert MODEL to INT8 with measured ranges, or with samples as convert --quantize int8 does.
+    """Convert MODEL to INT8 with ranges from a file, or with samples as convert --quantize int8 does.
 
     The source is needed because the graph of a float .tpum file is optimized for float. With ranges alone weights are
     rounded to nearest and biases stay; samples add bias correction and adaptive rounding.

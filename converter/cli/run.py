@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
 
 BEST = 5
-"""Number of scores per sample, and of samples, that are shown."""
+"""Number of samples that are shown, and of highest scores per sample."""
 
 
 @click.command("run")

@@ -56,7 +56,7 @@ def _disable_installed_plugins(context: click.Context, _parameter: click.Paramet
 
 
 def model_output_option(function: F) -> F:
-    """Add --output of a command that writes a model."""
+    """Add --output, for commands that write a model."""
     return click.option(
         "-o",
         "--output",
@@ -81,7 +81,7 @@ def report_option(function: F) -> F:
 
 
 def calibration_option(**arguments: Any) -> Callable[[F], F]:
-    """Return the decorator that adds --calibration; ``arguments`` of ``click.option``."""
+    """Return the decorator that adds --calibration; ``arguments`` are passed to ``click.option``."""
     settings = {"help": "Calibration samples: a folder of images, an .npz or .npy file.", **arguments}
     return click.option("--calibration", type=InputFile(), metavar="DATA", **settings)
 
@@ -100,7 +100,7 @@ def engine_options(function: F) -> F:
 
 
 def preprocess_option(function: F) -> F:
-    """Add --preprocess of a command that runs a model."""
+    """Add --preprocess, for commands that run a model."""
     return click.option(
         "--preprocess",
         type=InputFile(),

@@ -1,4 +1,4 @@
-"""Text on stdout: lines of the terminal's width, or whole lines in a file or a pipe."""
+"""Text output: lines are wrapped on a terminal, and left whole in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from tpuconvert.schema.visible_text import for_log
 
 NARROWEST = 40
-"""Columns. A narrower terminal gets whole lines: breaking them would not help."""
+"""Smallest width, in columns, of a terminal for which lines are wrapped."""
 
 
 def echo_text(text: str) -> None:
-    """Print text of short lines and sentences; long lines are broken at words, the rest of them further indented."""
+    """Print text; on a terminal, wrap long lines at word boundaries with indented continuation lines."""
     if sys.stdout.isatty():
         import shutil
 
@@ -23,14 +23,14 @@ def echo_text(text: str) -> None:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print text and a line feed, on stderr if ``err``. All text of the commands leaves here, except documents.
+    """Print text and a line feed, on stderr if ``err``. Commands print all text except JSON documents here.
 
-    Names from files are part of it: what would control a terminal or a build service is shown as an escape.
+    The text may contain names from untrusted files, so control sequences for terminals and build services are escaped.
     """
     text = for_log(text)
-    if text.isascii():  # every stream can show that, and click takes its time to load
+    if text.isascii():  # any encoding can represent ASCII; this avoids importing click
         stream = sys.stderr if err else sys.stdout
-        if stream is not None:  # it was closed before the program began
+        if stream is not None:  # None if the stream was closed before the process started
             stream.write(f"{text}\n")
             stream.flush()
         return
@@ -45,7 +45,7 @@ def echo_error(text: str) -> None:
 
 
 def write_commands(lines: Sequence[str]) -> None:
-    """Write commands for the build service to stderr as they are; their texts have been escaped."""
+    """Write build-service commands, which are escaped already, to stderr unchanged."""
     for line in lines:
         sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

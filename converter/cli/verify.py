@@ -92,9 +92,9 @@ def command(
 ) -> None:
     """Compare FILE.tpum with its source MODEL [WEIGHTS], tensor by tensor.
 
-    Four stages are compared: import (with another engine, where one is installed), optimize, quantize and legalize. The
-    first tensor and stage that differ are named. A quantized source is compared integer by integer. Exit code 5 when an
-    output is NaN or has one value everywhere, or is further from the source than the thresholds allow. Without
+    Four stages are compared: import (with another engine, if one is installed), optimize, quantize and legalize. The
+    first tensor that differs is printed with its stage. A quantized source is compared integer by integer. Exit code 5
+    when an output is NaN or has one value everywhere, or is further from the source than the thresholds allow. Without
     thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8, and for BM1686 every integer of a
     quantized source, where only integers take part.
     """

@@ -1,4 +1,4 @@
-"""Enough calibration samples? Thresholds of the first samples against those of all, and samples that set one alone."""
+"""Check that calibration samples suffice, and find samples that alone determine the threshold of a tensor."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
 SETTLED = 0.01
-"""A threshold that moves by less than this share has settled."""
+"""A threshold has settled if more samples change it by at most this share."""
 
 SETTLED_TENSORS = 0.95
-"""Share of the tensors whose thresholds have to be settled."""
+"""Samples suffice if the thresholds of this share of the tensors have settled."""
 
 LONE = 2.0
-"""A sample sets the range of a tensor alone if its largest magnitude is this many times that of every other sample."""
+"""A sample alone sets the range of a tensor if its largest magnitude is this many times that of any other sample."""
 
 LONE_TENSORS = 0.25
-"""Share of the tensors where one sample does so, beside the inputs, that is worth a warning."""
+"""Warn if one sample alone sets the ranges of more than this share of the tensors, or of an input."""
 
 FEWEST = 8
-"""Fewer samples are not compared."""
+"""Smallest number of samples for which thresholds are compared."""
 
 
 @dataclass(frozen=True)
 class Sufficiency:
-    """Calibration samples against the thresholds that they give.
+    """Dependence of the calibration thresholds on the number of samples and on single samples.
 
     Args:
         samples: number of samples.
-        enough: the least number, of those that were tried, whose thresholds are within 1 % of the final ones for 95 %
-            of the tensors; None if half of the samples are not enough.
-        moved: by number of samples, the share of the tensors whose threshold is further than 1 % from the final one.
-        lone: by the index of a sample, the tensors whose largest magnitude is at least twice that of every other.
+        enough: the smallest tried number of samples for which the thresholds of 95 % of the tensors are within 1 % of
+            the final ones; None if about half of the samples are not enough.
+        moved: number of samples -> share of the tensors whose threshold differs from the final one by more than 1 %.
+        lone: index of a sample -> tensors whose largest magnitude in it is at least twice that in any other sample.
 
     """
 
@@ -52,13 +52,13 @@ class Sufficiency:
 def measure(
     graph: Graph, feeds: Iterable[Mapping[str, Array]], method: str, *, threads: int | None = None
 ) -> tuple[dict[str, Range], Sufficiency]:
-    """Calibrate as ``calibrate`` does, and compare thresholds on the way.
+    """Calibrate a graph, and compare the thresholds of the first samples with those of all samples.
 
     Args:
-        graph: float graph.
+        graph: the float graph.
         feeds: the samples; a batch counts as one.
-        method: of the thresholds.
-        threads: of the native engine.
+        method: calibration method.
+        threads: number of threads of the native engine.
 
     """
     collectors: dict[str, Collector] = {}
@@ -115,10 +115,10 @@ def lone_findings(found: Sufficiency, tensors: int, inputs: list[str], names: li
     """Warnings about samples that set the threshold of an input, or of many tensors.
 
     Args:
-        found: what was measured.
+        found: result of :func:`measure`.
         tensors: number of measured tensors.
         inputs: names of the model's inputs.
-        names: of the samples; those without have numbers.
+        names: names of the samples; a sample without a name is called by its index.
 
     """
     findings = []

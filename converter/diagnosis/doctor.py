@@ -32,10 +32,10 @@ from tpuconvert.source_loading import is_quantized_source, load_source, with_pre
 from tpuconvert.text_format import several
 
 SHOWN = 5
-"""Variants that the text report shows."""
+"""Number of variants in the text report."""
 
 MOST_COMPARED = 500
-"""Samples that variants are tried on at most: they are kept in memory, and more decide no more."""
+"""Largest number of samples on which variants are tried. They are kept in memory, and more do not help to decide."""
 
 Backend = Literal["auto", "native", "reference"]
 
@@ -47,7 +47,7 @@ class Diagnosis:
     Args:
         file: the model.
         samples: number of samples.
-        preprocess: the present preprocessing as ``--preprocess`` takes it, empty without one.
+        preprocess: the given preprocessing in the syntax of ``--preprocess``; empty if there is none.
         findings: the warnings.
         trial: the comparison of variants, where the model is a classifier of images.
         calibration: whether the samples are enough for quantization; None for a quantized model.
@@ -72,7 +72,7 @@ class Diagnosis:
             raise ThresholdError(f"{several(len(self.findings), 'warning')}: {self.findings[0]}", file=self.file)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The report as plain values, as ``doctor --json`` prints it."""
+        """Return the report as plain values, as printed by ``doctor --json``."""
         trial, found = self.trial, self.calibration
         return {
             "file": self.file,
@@ -165,7 +165,7 @@ def diagnose(
     threads: int | None = None,
     progress: Progress = SILENT,
 ) -> Diagnosis:
-    """As :func:`doctor`, with the options in one piece."""
+    """Same as :func:`doctor`, with the conversion options in one object."""
     progress.stage("load")
     expected: dict[str, Expected] | None = None
     is_source = not isinstance(source, Model) and Path(source).suffix.lower() != ".tpum"
@@ -188,7 +188,7 @@ def diagnose(
     findings, sufficiency = check_statistics(model.graph, feeds, expected, method, threads=threads)
     trial = None
     if output is not None and len(ports) == 1 and (classes is not None or len(model.graph.output_ports) == 1):
-        step = -(-feeds.samples // MOST_COMPARED)  # a set that is sorted by class is taken as a whole
+        step = -(-feeds.samples // MOST_COMPARED)  # every step-th sample, because the samples may be sorted by class
         chosen = None if classes is None else classes.reshape(len(feeds), -1)[::step].reshape(-1)
         samples = TrialSamples(feeds.every(step), ports[0], rule)
         if samples.are_images:
@@ -210,8 +210,8 @@ def check_statistics(
     Args:
         graph: the graph to run.
         feeds: the samples.
-        expected: of ``expectations``; None for a quantized graph, whose activations are not compared.
-        method: of the thresholds.
+        expected: result of ``expectations``; None for a quantized graph, whose activations are not compared.
+        method: calibration method.
         threads: of the native engine.
 
     """
@@ -245,7 +245,7 @@ def _classes(port: Port) -> int:
 def _load_samples(
     data: Any, labels: Any, ports: list[Port], rule: Preprocess | None, output: Port | None
 ) -> tuple[FeedSource, Array | None]:
-    """Samples, and the index of the class of each where labels are given."""
+    """Load the samples, and the class index of each sample or None without labels."""
     given: Array | None = None
     if labels is not None:
         if output is None:
@@ -291,7 +291,7 @@ def _read_labels(labels: Any) -> Array:
 
 
 def predictor(session: Session, port: Port, output: Port) -> Predict:
-    """The scores of samples as a function, in batches of the model."""
+    """Return a function that computes the scores of samples, in batches of the model's batch size."""
 
     def predict(x: Array) -> Array:
         size = port.shape[0] if port.shape and isinstance(port.shape[0], int) else 1

@@ -12,9 +12,9 @@ class Finding:
 
     Args:
         id: stable name of the check, for programs.
-        seen: the measured fact, with its numbers.
-        expected: what a right preprocessing gives.
-        advice: the option or the samples to change.
+        seen: the measurement as text.
+        expected: the values that correct preprocessing gives, as text.
+        advice: the option or the samples that the user should change.
 
     """
 

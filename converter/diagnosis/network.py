@@ -25,22 +25,26 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array
 
 MOST_RATIO = 8.0
-"""Standard deviation of a first batch norm against that of training. Right preprocessing gives 0.4 to 1.6 on the test
-models; a scale that is wrong by 255 gives about that."""
+"""Largest ratio, or its inverse, of the measured standard deviation after the first batch norm to that in training.
+Correct preprocessing gives ratios of 0.4 to 1.6 on the test models; a scale that is wrong by a factor of 255 gives
+about that factor."""
 
 MOST_SHIFT = 3.0
-"""Distance of the mean from that of training, in standard deviations. Right preprocessing gives up to 0.42."""
+"""Largest distance of the mean from that in training, in standard deviations. Correct preprocessing gives up to
+0.42."""
 
 LEAST_SIGNAL = 0.03
-"""Signal of the first linear operator against its bias. Right preprocessing gives 0.09 to 600 on the test models, a
-scale that is 255 times too small up to 0.023."""
+"""Smallest ratio of the signal of the first linear operator to its biases. Correct preprocessing gives 0.09 to 600 on
+the test models; a scale that is 255 times too small gives up to 0.023."""
 
 MOST_SIGNAL = 100.0
-"""The same where the following linear operators have less than ``USUAL_SIGNAL``."""
+"""Largest ratio of the signal of the first linear operator to its biases, if the median ratio of the later linear
+operators is below ``USUAL_SIGNAL``."""
 
 USUAL_SIGNAL = 30.0
-"""Median of the linear operators after the first, in networks whose biases come from batch norm. In networks without
-batch norm biases can be tiny: the signal is 95 times as large in a CIFAR-10 network, 2200 times in SqueezeNet."""
+"""Upper limit of the median signal-to-bias ratio of the linear operators after the first, for networks whose biases
+come from batch norm. Without batch norm, biases can be tiny: the ratio is 95 in a CIFAR-10 network and 2200 in
+SqueezeNet."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Expected:
 
 
 def expectations(graph: Graph) -> dict[str, Expected]:
-    """Distributions that the first batch norm with stored statistics states, by tensor name, before optimization."""
+    """Find the distributions implied by the first batch norm with stored statistics, by tensor name."""
     for node in graph.nodes:
         if isinstance(node.op, BatchNorm) and node.op.use_global_stats:
             found = _distributions(node)
@@ -62,7 +66,7 @@ def expectations(graph: Graph) -> dict[str, Expected]:
 
 
 def _distributions(node: Node) -> dict[str, Expected]:
-    """The distributions of the result, and of what constant scales and biases make of it."""
+    """Return the distribution of a batch norm's result, and of the results of constant mul and add that follow it."""
     operands = [*node.inputs, None, None][:5]
     gamma, beta = operands[3], operands[4]
     value = node.outputs[0]
@@ -89,8 +93,8 @@ def check_activations(graph: Graph, ranges: Mapping[str, Range], expected: Mappi
 
     Args:
         graph: the float graph that was calibrated.
-        ranges: what calibration measured, by tensor name.
-        expected: of ``expectations``.
+        ranges: measured ranges by tensor name.
+        expected: result of ``expectations``.
 
     """
     inputs = {port.name: ranges[port.name] for port in graph.input_ports if port.name in ranges}
@@ -103,7 +107,7 @@ def check_activations(graph: Graph, ranges: Mapping[str, Range], expected: Mappi
 
 
 def _moments(found: Range | None, channels: int) -> tuple[Array, Array] | None:
-    """Mean and standard deviation per channel."""
+    """Return the measured mean and standard deviation per channel, or None if they were not measured."""
     if found is None or found.channels is None or len(found.channels.variance) != channels or not found.channels.mean:
         return None
     return np.asarray(found.channels.mean), np.sqrt(np.asarray(found.channels.variance))
@@ -152,7 +156,7 @@ def _scale_advice(ratio: float) -> str:
 
 
 def _signal(node: Node, ranges: Mapping[str, Range]) -> float | None:
-    """Root mean square over the channels of the standard deviation, divided by that of the biases."""
+    """Return the RMS over channels of the result's standard deviation, divided by the RMS of the biases."""
     bias = _bias(node)
     if bias is None:
         return None
