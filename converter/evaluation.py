@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit, several
 
 METRICS = {"top1": 1, "top5": 5}
-"""Name of a measure -> among how many of the highest scores the right class has to be."""
+"""Metric name -> number k: a sample counts if the right class is among the k highest scores."""
 
 LABELS = "labels"
 
@@ -33,9 +33,9 @@ class Accuracy:
 
     Args:
         samples: number of samples.
-        output: name of the output that holds the scores.
-        backend: what the model ran on.
-        right: how many have the right class among the best, by the names of METRICS.
+        output: name of the output with the scores.
+        backend: backend that ran the model.
+        right: metric name -> number of samples with the right class among the k highest scores.
 
     """
 
@@ -45,11 +45,11 @@ class Accuracy:
     right: dict[str, int]
 
     def share(self, metric: str) -> float:
-        """Accuracy as a share of 1."""
+        """Accuracy by metric name, from 0 to 1."""
         return self.right[metric] / self.samples
 
     def check(self, least: dict[str, float]) -> None:
-        """Compare with limits, shares of 1 by the names of METRICS.
+        """Compare the accuracy with lower limits from 0 to 1, given by metric name.
 
         Raises:
             ThresholdError: a measure is below its limit.
@@ -66,7 +66,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Samples with the index of their class: arrays by input name, or images."""
+    """Samples (arrays by input name, or images) with their class indices."""
 
     samples: Any
     labels: Array
@@ -75,15 +75,16 @@ class Labelled:
 def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
     """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
 
-    Folders are classes by their number where all of their names are numbers, else in the order of their names.
+    Each folder is a class: its name is the class index if all names are numbers, otherwise names are sorted.
 
     Args:
         path: the file or folder.
-        classes: how many classes the model knows; checked against folders that have names, and against labels.
+        classes: number of classes of the model; checked against the labels, and against folders whose names are not
+            numbers.
 
     Raises:
-        UsageError: there are no labels, or they do not fit.
-        CorruptInputError: a file is not what its name says.
+        UsageError: there are no labels, or they do not match the classes or samples.
+        CorruptInputError: a file does not have the format that its suffix indicates.
 
     """
     place = Path(path)
@@ -143,9 +144,9 @@ def evaluate(
     Args:
         model: the model.
         data: an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
-        metrics: names of METRICS.
+        metrics: names of the metrics, keys of METRICS.
         output: the output with the scores, one per class; the first one when None.
-        preprocess: instead of the model's own.
+        preprocess: preprocessing that replaces the model's.
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
         progress: receives the stages.
@@ -182,7 +183,7 @@ def evaluate(
 
 
 def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
-    """Feeds of the samples; images are opened as they are needed."""
+    """Return an iterable of the feeds. Each image is opened when its feed is requested."""
     ports = model.graph.input_ports
     if not isinstance(labelled.samples, list):
         source = load_feeds(labelled.samples, ports, rule)
@@ -193,7 +194,7 @@ def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
 
 
 def ranks_of(scores: Array, labels: Array) -> Array:
-    """Return the number of classes that precede the right one, [N]. Ties go to the first class; NaN is last."""
+    """Return the number of classes ranked before the right one, [N]. Ties are ranked by class index; NaN is last."""
     own = np.take_along_axis(scores, labels[:, np.newaxis].astype(np.int64), axis=1)
     index = np.arange(scores.shape[1])
     before = ~(scores < own) & ~((scores == own) & (index >= labels[:, np.newaxis]))

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from tpuconvert.frontends.origins import Origin
 
 ConstantArrays = Mapping[int, "weakref.ref[Array]"]
-"""Arrays of constants by their identity."""
+"""``id(array)`` -> weak reference to the array of a constant."""
 
 
 def check_not_empty(graph: Graph, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
-    """Refuse a cut that leaves no operator between inputs and outputs.
+    """Refuse requested inputs and outputs that leave no operator between them.
 
     A source whose outputs are its inputs is converted, with a note.
 
     Args:
-        graph: as a frontend made it, or later.
-        inputs: the tensors where the model is to begin; None for the source's own inputs.
-        outputs: the tensors where it is to end; None for the source's own outputs.
+        graph: the graph, before or after the optimizer.
+        inputs: requested input tensors; None for the inputs of the source.
+        outputs: requested output tensors; None for the outputs of the source.
 
     Raises:
-        UsageError: nothing would be computed.
+        UsageError: the model would compute nothing.
 
     """
     if any(value.producer is not None for value in graph.outputs):
@@ -56,14 +56,14 @@ def check_not_empty(graph: Graph, inputs: Sequence[str] | None, outputs: Sequenc
 
 
 def _is_finite(array: Array) -> bool:
-    """Test an array; the memory of one that is mapped from a file does not stay in use."""
+    """Return True if all elements are finite. Release the pages of a memory-mapped array afterwards."""
     finite = is_finite(array)
     forget_pages(array)
     return finite
 
 
 def constant_arrays(graph: Graph) -> ConstantArrays:
-    """Remember the arrays of all constants, without keeping them alive."""
+    """Return weak references to the arrays of all constants."""
     return {id(value.data): weakref.ref(value.data) for value in graph.values if value.data is not None}
 
 
@@ -73,12 +73,12 @@ def check_finite(
     """Refuse constants that are NaN, or infinite where that has no meaning.
 
     Args:
-        graph: of a frontend, or after the optimizer.
+        graph: the graph, before or after the optimizer.
         find_origin: looks up a constant's name in the source file.
-        known: arrays that were checked before the optimizer ran; what it made of them is checked now.
+        known: arrays that were checked already, before the optimizer ran.
 
     Raises:
-        UnsupportedError: naming every tensor, the node that reads it, and the first index.
+        UnsupportedError: the message lists each such tensor with the node that reads it and the first index.
 
     """
     arrays = [value.data for value in graph.values if value.data is not None]
@@ -87,7 +87,7 @@ def check_finite(
     ops = {id(node.op): node.op for node in graph.nodes}
     if all(map(_is_finite, arrays)) and not any(map(has_non_finite_parameters, ops.values())):
         return
-    # 185 ms: imports the quantizer, whose traits it reads
+    # The import takes 185 ms: it loads the quantizer for its traits.
     from tpuconvert.non_finite import OPTIMIZER, find_non_finite, problems_of, trace_to_source
 
     found = find_non_finite(graph)
@@ -107,7 +107,7 @@ def check_transposes(graph: Graph, most: int | None) -> None:
     """Compare the transposes of a graph with a budget.
 
     Raises:
-        ThresholdError: there are more; the message names them.
+        ThresholdError: the graph has more transposes; the message names them.
 
     """
     left = [node.name for node in graph.nodes if node.op.name == "permute"]
@@ -121,7 +121,7 @@ def check_expanded(graph: Graph) -> None:
     """Refuse composite operators that are left if the model must consist of TPU operators only.
 
     Raises:
-        UnsupportedError: naming every composite whose expansion depends on an extent that is symbolic.
+        UnsupportedError: the message names every composite whose expansion depends on a symbolic extent.
 
     """
     problems = ProblemList(graph.file, "--strict-set")
@@ -137,10 +137,10 @@ def check_expanded(graph: Graph) -> None:
 
 
 def check_legality(graph: Graph, chip: Chip) -> list[Note]:
-    """Notes about nodes that run with a warning.
+    """Check every node against the operators of the chip. Return notes about nodes that run with a warning.
 
     Raises:
-        UnsupportedError: naming every node that the chip cannot run.
+        UnsupportedError: the message names every node that the chip cannot run.
 
     """
     problems = ProblemList(graph.file, chip.value)
@@ -148,7 +148,7 @@ def check_legality(graph: Graph, chip: Chip) -> list[Note]:
     if len(problems):
         illegal = [node for node in graph.nodes if check_use(node, chip).status is Status.ILLEGAL]
         before = [value for node in illegal for value in node.inputs if value is not None]
-        if any(cuts.computes(value) for value in before):  # else a model that ends there is empty
+        if any(cuts.computes(value) for value in before):  # otherwise ending the model there would leave it empty
             problems.revise(
                 lambda problem: problem.with_hint(f"{problem.hint}\nor end the model before it (--outputs)")
             )

@@ -1,6 +1,6 @@
 """Inputs that a conversion fixes to a value: ``--fix-input sr=16000``, ``fix_inputs={"sr": 16000}``.
 
-A fixed input is a constant of the model from the start: nodes that it decides (``If``, ``Loop``, shapes) are evaluated.
+A fixed input becomes a constant before conversion, so that ``If``, ``Loop`` and shapes that depend on it are evaluated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.schema.errors import UsageError
 
 MOST_ELEMENTS = 1 << 14
-"""A fixed input is stored in the recipe of the model file as text; larger data belong into the source model."""
+"""Largest number of elements of a fixed input. Its value is stored as text in the recipe of the model file."""
 
 EXAMPLE = "--fix-input NAME=16000, NAME=true, NAME=[1,2,3] or NAME=FILE.npy"
 
@@ -26,7 +26,7 @@ def parse_fixed(texts: Iterable[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE`` texts: a number, ``true`` or ``false``, a list as in JSON, or the name of an .npy file.
 
     Raises:
-        UsageError: not of that form, or a name is given twice.
+        UsageError: a text has another form, or a name is given twice.
 
     """
     found: dict[str, Any] = {}
@@ -41,15 +41,15 @@ def parse_fixed(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def read_fixed(values: Mapping[str, Any], folder: str | os.PathLike[str] = "") -> dict[str, Any]:
-    """Return values of inputs as plain numbers, or nested tuples of them, by input name.
+    """Convert the values of fixed inputs to numbers or nested tuples of numbers, by input name.
 
     Args:
-        values: numbers, lists or arrays; or texts as :func:`parse_fixed` gives.
-        folder: of .npy files that are named relatively.
+        values: numbers, lists, arrays, or texts as returned by :func:`parse_fixed`.
+        folder: base folder for relative names of .npy files.
 
     Raises:
-        UsageError: a value is none of these, or has too many elements.
-        CorruptInputError: a file is not what its name says.
+        UsageError: a value has another type, or too many elements.
+        CorruptInputError: a file is not a valid .npy file.
 
     """
     return {str(name): _plain(str(name), value, folder) for name, value in values.items()}
@@ -60,7 +60,7 @@ def _plain(name: str, value: Any, folder: str | os.PathLike[str]) -> Any:
         value = _from_text(name, value, folder)
     try:
         array = np.asarray(value)
-    except ValueError:  # rows of different lengths
+    except ValueError:  # nested lists of different lengths
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
         raise UsageError(f"input '{name}' is fixed to {value!r}, expected numbers", hint=EXAMPLE)
@@ -82,7 +82,7 @@ def _from_text(name: str, text: str, folder: str | os.PathLike[str]) -> Any:
     if text.lower().endswith(".npy"):
         return load_arrays(Path(folder) / text)[""]
     lower = {"True": "true", "False": "false"}.get(text.strip(), text)
-    for form in (lower, f"[{lower}]"):  # the second one for 1,2,3
+    for form in (lower, f"[{lower}]"):  # the second form accepts 1,2,3
         try:
             return json.loads(form)
         except ValueError:

@@ -15,7 +15,7 @@ NAME = "tpuconvert"
 
 
 def version() -> str:
-    """The version that this package was installed with."""
+    """Return the version in the metadata of the installed package."""
     for folder in _metadata_folders():
         if os.path.basename(folder).startswith(f"{NAME}-"):
             for line in _text(os.path.join(folder, "METADATA")).splitlines():
@@ -29,7 +29,7 @@ def version() -> str:
 def may_have_entry_points(group: str) -> bool:
     """Return False only if no installed package has entry points of a group."""
     if any(os.path.isfile(location) for location in sys.path):
-        return True  # an archive, which is not looked into here
+        return True  # a zip archive on the path may contain packages; it is not searched here
     return any(group in _text(os.path.join(folder, "entry_points.txt")) for folder in _metadata_folders())
 
 
@@ -39,7 +39,7 @@ def _metadata_folders() -> Iterable[str]:
 
 @functools.cache
 def _folders_in(locations: tuple[str, ...]) -> list[str]:
-    """The folders with what is known about packages, which do not change while a program runs."""
+    """Return the metadata folders of installed packages. Cached: packages do not change while a program runs."""
     found: list[str] = []
     for location in locations:
         try:

@@ -1,4 +1,4 @@
-"""Any exception as an error with an id and an exit code, and the text that users read."""
+"""Convert exceptions to errors with an id and an exit code, and errors to text for users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def known_error(error: Exception) -> TpuConvertError:
-    """Return an exception as an error of this package."""
+    """Convert an exception to a :class:`TpuConvertError`."""
     if isinstance(error, TpuConvertError):
         return error
     if isinstance(error, MemoryError):

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A graph of TPU operators for one chip, with what belongs to it.
+    """A graph of TPU operators for one chip, with notes, preprocessing and recipe.
 
     Args:
-        content: what the file holds.
-        sources: files that it was converted from, which ``save`` does not replace. No part of the file.
+        content: contents of the model file.
+        sources: files from which the model was converted; ``save`` refuses to overwrite them. Not stored in the file.
 
     """
 
@@ -39,12 +39,12 @@ class Model:
 
     @property
     def graph(self) -> Graph:
-        """The program."""
+        """The graph of TPU operators."""
         return self.content.graph
 
     @property
     def chip(self) -> Chip:
-        """The chip that the program is legal on."""
+        """The target chip, which supports every operator of the graph."""
         return self.content.chip
 
     @property
@@ -64,7 +64,7 @@ class Model:
 
     @cached_property
     def preprocess(self) -> Preprocess | None:
-        """Conversion of images to the model's input, if the model stores one."""
+        """Stored conversion of images to the model's input, or None."""
         return Preprocess.from_mapping(self.content.preprocessing) if self.content.preprocessing else None
 
     @property
@@ -90,7 +90,7 @@ class Model:
         write_model(path, self.content)
 
     def summary(self) -> str:
-        """The model in a few lines of text."""
+        """Return a description of the model in a few lines."""
         return summary_text(describe_model(self))
 
     def __repr__(self) -> str:

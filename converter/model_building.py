@@ -1,4 +1,4 @@
-"""Last step of a conversion: a graph with its final arithmetic becomes a model of one chip."""
+"""Fourth step of a conversion: check a quantized or float graph for its chip and build the model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tpuconvert.schema.hardware import LocalMemory
 
 
 class QuantizedGraph(NamedTuple):
-    """A graph in which every tensor has the type that it has on the chip: integers, or floats.
+    """A graph whose tensors have their final data types, integer or float.
 
     Args:
         graph: the graph.
-        notes: about ranges, and nodes that stay in float.
+        notes: notes about ranges, and about nodes that stay in float.
         is_quantized: whether the options or the source request integers.
     """
 
@@ -34,12 +34,12 @@ class QuantizedGraph(NamedTuple):
 
 
 def build_model(quantized: QuantizedGraph, options: Options) -> Model:
-    """Check that the chip executes the graph, which is changed in place, and plan its on-chip memory.
+    """Check that the chip can execute the graph, and plan its on-chip memory. The graph is changed in place.
 
     Raises:
         UnsupportedError: the chip cannot execute some nodes.
         ThresholdError: more transposes are left than allowed, or fewer multiply-accumulates are in integers.
-        UsageError: a limit for the share of integers, but the model is float.
+        UsageError: the options limit the share of integers, but the model computes in float.
 
     """
     graph = quantized.graph

@@ -1,10 +1,10 @@
-"""NaN and meaningless infinities in the constants of a network, with the names that the source file has for them.
+"""Find NaN and meaningless infinities in the constants of a network, and name them as the source file does.
 
-Which infinities are legitimate is decided here, in ``find_non_finite``, from the trait ``Op.infinity``:
+``find_non_finite`` decides from the trait ``Op.infinity`` whether an infinity is legitimate. It is in these cases:
 
 - an operand or parameter of an operator that compares, selects, saturates or normalizes;
 - in a sum or difference: a constant of zeros and infinities of one sign (a mask), or any before a softmax;
-- in a constant that is only moved or cast: as the users of the result decide.
+- in a constant that is only moved or cast: if it is legitimate for every user of the result.
 
 Every other infinity makes results infinite or NaN. NaN is never legitimate.
 """
@@ -27,7 +27,7 @@ from tpuconvert.schema.types import Array, format_shape
 from tpuconvert.text_format import several
 
 OPTIMIZER = "the optimizer"
-"""``NonFinite.made_by`` for constants that a rule makes from finite ones."""
+"""``NonFinite.made_by`` of constants that an optimizer rule computed from finite constants."""
 
 OPTIMIZER_HINT = "check the constants that it is computed from; --disable-rule leaves a rule out, --trace lists them"
 HINT = "export or train the model again; --allow-non-finite converts it as it is, in float only"
@@ -38,17 +38,17 @@ _SUFFIXES = re.compile(r"(:nchw|:reshaped|:permuted|\.\d+)+$")
 
 @dataclass(frozen=True)
 class NonFinite:
-    """A constant that is not finite although it should be.
+    """A constant with NaN or with an infinity that has no meaning.
 
     Args:
-        name: of the tensor, or ``node: parameter``.
-        node: that reads it.
-        shape: of the tensor; () for a parameter.
-        index: of the first element that is not finite.
+        name: name of the tensor, or ``operator.parameter`` for a parameter.
+        node: node that reads the constant.
+        shape: shape of the tensor; () for a parameter.
+        index: index of the first element that is not finite.
         value: that element.
         count: number of such elements.
-        made_by: computation that makes it from finite constants, if it is not in the file.
-        made_into: constant that was computed from it, if it is not read itself.
+        made_by: computation whose result it is, if the source file contains only finite constants; else empty.
+        made_into: constant that was computed from it and that the node reads instead; else empty.
 
     """
 
@@ -77,14 +77,14 @@ class NonFinite:
 
 
 def described(name: str, node: Node, array: Array) -> NonFinite:
-    """Describe an array that is not finite."""
+    """Describe the non-finite elements of an array."""
     bad = ~np.isfinite(array)
     index = tuple(int(position) for position in np.argwhere(bad)[0])
     return NonFinite(name, node, array.shape, index, float(array[index]), int(np.count_nonzero(bad)))
 
 
 def find_non_finite(graph: Graph) -> list[NonFinite]:
-    """Find the constants and parameters that are not finite without a meaning, in the order of their users."""
+    """Find the constants and parameters with NaN or meaningless infinities, in the order of their users."""
     found: list[NonFinite] = []
     seen: set[Value] = set()
     for node in graph.sorted_nodes():
@@ -121,7 +121,7 @@ def _readers_give_meaning(graph: Graph, node: Node, array: Array) -> bool:
 
 
 def _reaches_softmax(node: Node, seen: set[Node]) -> bool:
-    """Return True if a softmax or a selection reads the result, perhaps after sums and movements."""
+    """Return True if an operator that defines infinities (softmax, where) uses the result, perhaps indirectly."""
     seen.add(node)
     for user in (user for value in node.outputs for user in value.users):
         if user.op.infinity is InfinityUse.DEFINED:
@@ -142,7 +142,7 @@ def trace_to_source(found: list[NonFinite], find_origin: Callable[[str], Origin 
     """
     traced = []
     for item in found:
-        # A parameter has no name in the file: it is an operand of the node that makes this result.
+        # A parameter has no name of a tensor: look up the result of its node instead.
         name = source_name(item.name if item.shape else item.node.name)
         origin = find_origin(name)
         if origin is not None and origin.array is not None:
@@ -156,12 +156,12 @@ def trace_to_source(found: list[NonFinite], find_origin: Callable[[str], Origin 
 
 
 def source_name(name: str) -> str:
-    """The name of a constant without our additions."""
+    """Remove the suffixes that this package adds from the name of a constant."""
     return _SUFFIXES.sub("", name)
 
 
 def problems_of(graph: Graph, found: list[NonFinite], detail: str = "") -> ProblemList:
-    """The findings as problems of the source file, by source operator and node."""
+    """Convert the findings to problems, grouped by source operator and node."""
     problems = ProblemList(graph.file, detail)
     for item in found:
         sources = item.node.sources

@@ -1,8 +1,8 @@
 """The ONNX Backend interface: ``prepare``, ``run_model``, ``run_node``, ``supports_device``.
 
-A model whose shapes are open, or some of whose inputs have to be known (they decide shapes, or are parameters of an
-operator), is converted when it is run for the first time, with the shapes and those values of that run; it is converted
-again when they change. Inputs become constants only where the conversion needs them.
+Some models can be converted only when they run: those with dynamic shapes, and those in which input values determine
+shapes or parameters of operators. They are converted at the first run, with its shapes and with the needed inputs as
+constants, and again whenever these shapes or values change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TpuBackendRep(BackendRep):
 
     Args:
         model: the ONNX model.
-        options: as the keyword arguments of ``tpuconvert.convert``, and ``backend`` and ``threads`` of a session.
+        options: keyword arguments of ``tpuconvert.convert``, and ``backend`` and ``threads`` of a session.
 
     """
 
@@ -55,26 +55,26 @@ class TpuBackendRep(BackendRep):
 
     @property
     def known_inputs(self) -> tuple[str, ...]:
-        """Inputs whose values of the last run were made constants, because the conversion asked for them."""
+        """Inputs that became constants with the values of the last run, because the conversion needs their values."""
         return tuple(self._bound)
 
     @property
     def open_inputs(self) -> tuple[str, ...]:
-        """Inputs that the converted model reads when it runs."""
+        """Inputs that are not constants: inputs of the converted model."""
         return () if self._session is None else tuple(info.name for info in self._session.inputs)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Run once.
+        """Run the model once.
 
         Args:
             inputs: arrays in the order of the model's inputs, ``{name: array}``, or one array.
-            kwargs: not used; part of the interface.
+            kwargs: ignored; required by the ONNX Backend interface.
 
         Returns:
             The outputs in the model's order, also reachable by name.
 
         Raises:
-            UsageError: not one array per input, or numbers that FLOAT32 cannot hold.
+            UsageError: there is not one array per input, or a value overflows FLOAT32.
             UnsupportedError: the model cannot be converted, not even with the values of this run.
 
         """
@@ -90,7 +90,7 @@ class TpuBackendRep(BackendRep):
         return result
 
     def _in_declared_type(self, name: str, array: Array) -> Array:
-        """An output in the type that the model declares, also where NumPy itself lacks it (bfloat16, int4)."""
+        """Convert an output to the type that the model declares, including types that NumPy lacks (bfloat16, int4)."""
         code = self._types.get(name, TensorProto.UNDEFINED)
         return (
             array if code == TensorProto.UNDEFINED else array.astype(helper.tensor_dtype_to_np_dtype(code), copy=False)
@@ -106,7 +106,7 @@ class TpuBackendRep(BackendRep):
         return dict(zip(names, map(np.asarray, listed), strict=True))
 
     def _session_for(self, feeds: Mapping[str, Array]) -> Session:
-        """The session that was made in advance, or one for the shapes and the known values of these arrays."""
+        """Return the session for these arrays; convert again if their shapes or the constant inputs changed."""
         if self._session is not None and self._key is None:
             return self._session
         if self._session is None or self._key != self._key_of(feeds):
@@ -118,9 +118,9 @@ class TpuBackendRep(BackendRep):
         return tuple(feeds[name].shape for name in sorted(feeds)), tuple(feeds[name].tobytes() for name in self._bound)
 
     def _specialize(self, feeds: Mapping[str, Array]) -> Session:
-        """Convert with as few inputs as constants as the conversion needs.
+        """Convert the model with as few inputs as possible as constants. Return a session.
 
-        An input without elements says nothing besides its shape and type, so it is one of them.
+        Inputs without elements become constants too: they carry no information besides shape and type.
         """
         self._bound += [name for name in feeds if not feeds[name].size and name not in self._bound]
         while True:
@@ -149,7 +149,7 @@ def _is_static(value: ValueInfoProto) -> bool:
 
 
 def _with_constants(model: ModelProto, arrays: Mapping[str, Array]) -> ModelProto:
-    """A copy of the model in which some inputs are constants."""
+    """Return a copy of the model in which the given inputs are initializers."""
     changed = ModelProto()
     changed.CopyFrom(model)
     kept = [value for value in changed.graph.input if value.name not in arrays]
@@ -160,7 +160,7 @@ def _with_constants(model: ModelProto, arrays: Mapping[str, Array]) -> ModelProt
 
 
 class TpuBackend(Backend):
-    """Converts ONNX models with tpuconvert and runs them."""
+    """ONNX backend that converts models with tpuconvert and runs them."""
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -178,12 +178,11 @@ class TpuBackend(Backend):
         Args:
             model: the model.
             device: "CPU".
-            kwargs: as those of ``tpuconvert.convert`` (chip, quantize, calibration) and of a session (backend,
-                threads).
+            kwargs: options of ``tpuconvert.convert`` (chip, quantize, calibration) and of a session (backend, threads).
 
         Raises:
             UsageError: an unknown device.
-            UnsupportedError: everything in the model that cannot be represented.
+            UnsupportedError: the message lists everything in the model that cannot be represented.
 
         """
         _check_device(device)
@@ -224,7 +223,7 @@ class TpuBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Only the CPU, on which the chips' arithmetic is reproduced."""
+        """Return True for "CPU", the only supported device."""
         return device.split(":")[0].upper() == "CPU"
 
 

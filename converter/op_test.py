@@ -1,7 +1,7 @@
 """Tests generated from an operator's definition, for ``tpuconvert op test plugin.py``.
 
-Operands come from the definition's ``examples()``: pairs of an operator and its operands, each an array or a shape that
-is filled with numbers of a fixed seed.
+Operands come from the definition's ``examples()``: pairs of an operator and its operands. An operand is an array, or a
+shape that is filled with random numbers from a fixed seed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import I8, U8, Array, Chip, DType, QuantParams, TensorType
 
 STEPS = 2.0
-"""Integer forms may be this many steps of the result away from the float reference."""
+"""Largest accepted difference of an integer form from the float reference, in units of the result's scale."""
 
 Example = tuple[Op, tuple[Array, ...]]
 
@@ -40,11 +40,11 @@ class Outcome:
 
 
 class _NotApplicableError(Exception):
-    """A test has nothing to look at; the message says why."""
+    """A test does not apply to the operator; the message has the reason."""
 
 
 class _FailedError(Exception):
-    """A test found something wrong."""
+    """A test failed; the message has the reason."""
 
 
 def run_tests(definitions: Iterable[type[Op]], *, require_native: bool) -> list[Outcome]:
@@ -74,7 +74,7 @@ def _outcomes(definition: type[Op], require_native: bool) -> Iterator[Outcome]:
                 passed = True
             except _NotApplicableError as reason:
                 details.append(str(reason))
-            except Exception as error:  # a plugin may raise anything; the exception is the finding
+            except Exception as error:  # a plugin may raise any exception, which fails the test
                 details = [f"{op}: {error if isinstance(error, _FailedError) else f'{type(error).__name__}: {error}'}"]
                 passed = False
                 break
@@ -82,10 +82,10 @@ def _outcomes(definition: type[Op], require_native: bool) -> Iterator[Outcome]:
 
 
 def examples_of(definition: type[Op]) -> Iterator[Example]:
-    """The operators and operands to test with.
+    """Yield the example operators with their operands.
 
     Raises:
-        UsageError: the definition has none, or one that is not a pair.
+        UsageError: the definition has no examples, or one that is not such a pair.
 
     """
     how = "examples() yields pairs of an operator and its operands: arrays, or shapes"
@@ -183,7 +183,7 @@ def _integer_form(op: Op, operands: Sequence[Array]) -> str:
 
 
 def _params(array: Array) -> QuantParams:
-    """Symmetric INT8, or UINT8 for what is never negative."""
+    """Return parameters for symmetric INT8, or for UINT8 if no element is negative."""
     largest = float(np.abs(array).max(initial=0.0)) or 1.0
     if array.min(initial=0.0) >= 0:
         return QuantParams.per_tensor(largest / 255, 0, U8)
@@ -215,7 +215,7 @@ def raise_if_failed(outcomes: Sequence[Outcome]) -> None:
     """Raise an error with the number of failed tests.
 
     Raises:
-        ThresholdError: some did.
+        ThresholdError: at least one test failed.
 
     """
     failed = [outcome for outcome in outcomes if outcome.passed is False]

@@ -33,12 +33,12 @@ class Declaration:
     Args:
         help: one or two sentences for users.
         read: checks a given value and returns the one that is stored.
-        is_of_source: whether the option decides how the source is read, which a comparison with the source needs too.
+        is_of_source: whether the option changes how the source is read, so that ``verify`` needs it too.
         in_recipe: whether the recipe stores it.
-        flags: on the command line, where it is not the name with dashes.
+        flags: command-line flags, if they are not derived from the name.
         metavar: placeholder of the value on the command line.
-        syntax: further help about the form of the value on the command line.
-        choices: the values that are accepted; the first is the default.
+        syntax: further help text about the syntax of the value on the command line.
+        choices: the accepted values; the first is the default.
         least: lower limit of a number.
         most: upper limit of a number.
         is_repeated: whether it may be repeated on the command line.
@@ -60,7 +60,7 @@ class Declaration:
 
 
 def option(default: Any, help: str, **declared: Any) -> Any:
-    """Return the field of an option; arguments as :class:`Declaration`."""
+    """Return a dataclass field for an option; the arguments are those of :class:`Declaration`."""
     metadata = {"option": Declaration(help, **declared)}
     if isinstance(default, Mapping):
         return field(default_factory=lambda: default, metadata=metadata)
@@ -84,7 +84,7 @@ def _read_mode(mode: str | None) -> str | None:
 
 def _read_method(method: str) -> str:
     if method not in CALIBRATION_METHODS:
-        # 185 ms: imports the quantizer, only for methods of plugins
+        # The import takes 185 ms: it loads the quantizer. Only methods of plugins need it.
         from tpuconvert.optimizer.quantize.calibrators import calibrators
 
         if method not in calibrators():
@@ -162,7 +162,7 @@ def _read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:
 
 @dataclass(frozen=True)
 class Options:
-    """Everything besides the files that decides the result of a conversion, checked and normalized."""
+    """Checked and normalized options: everything besides the input files that determines the result of a conversion."""
 
     chip: Chip = option(  # noqa: RUF009 - returns a field
         Chip.BM1686,
@@ -296,7 +296,7 @@ class Options:
         "Directory that may contain external data of an ONNX model, besides the folder of the model.",
         read=_read_allow_root,
         is_of_source=True,
-        in_recipe=False,  # a path of one machine; the recipe has the digest of the data
+        in_recipe=False,  # a path is valid on one machine only; the recipe contains the digest of the data
         metavar="DIR",
     )
     allow_non_finite: bool = option(
@@ -307,7 +307,7 @@ class Options:
 
     @staticmethod
     def of(**given: Any) -> Options:
-        """Check and normalize given values; the others have their defaults.
+        """Check and normalize the given values; other options get their defaults.
 
         Raises:
             UsageError: a value is not accepted, or two of them exclude each other.

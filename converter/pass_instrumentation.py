@@ -33,10 +33,10 @@ class Watch:
 
     Args:
         trace: called with one line per rule and outcome.
-        dump_after: for names of rules and passes where the graph goes after the pass that ran, or in which the rule
-            fired: a ``.tpum`` file, another file for text, or a function that takes text. A file holds the last one.
+        dump_after: name of a pass or rule -> destination for the graph after the pass ran or the rule fired: a
+            ``.tpum`` file, another file for text, or a function that takes text. A file is overwritten by each dump.
         validate: whether the graph is run around every pass.
-        samples: run besides random numbers.
+        samples: samples for the validation, in addition to random ones.
     """
 
     trace: Report | None = None
@@ -45,7 +45,7 @@ class Watch:
     samples: CalibrationSource | None = None
 
     def check_names(self) -> None:
-        """Check that every name with a dump is a rule or pass.
+        """Check that every name in ``dump_after`` is a rule or pass.
 
         Raises:
             UsageError: an unknown name.
@@ -56,7 +56,7 @@ class Watch:
         """Return the observers for the optimizer; ``report`` receives messages about missing dumps.
 
         Raises:
-            UsageError: the samples do not fit, or there are none for an input whose extents are open.
+            UsageError: the samples do not fit, or an input with dynamic dimensions has no samples.
         """
         found: list[Observer] = [_Dumper(self.dump_after, options, report)] if self.dump_after else []
         if self.validate:
@@ -89,7 +89,7 @@ class _Dumper(Observer):
 
 
 def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
-    graph = copy_graph(graph)  # in running order
+    graph = copy_graph(graph)  # the copy has its nodes in topological order
     if isinstance(sink, Path) and sink.suffix.lower() == ".tpum":
         _save(sink, graph, options)
         return

@@ -1,4 +1,4 @@
-"""Validation of the optimizer's passes on random samples and samples of the user."""
+"""Validation of the optimizer's passes on random and user-provided samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def create_validator(graph: Graph, options: Options, samples: CalibrationSource 
     """Create the observer that runs the graph before and after every pass.
 
     Raises:
-        UsageError: the samples do not fit, or there are none for an input whose extents are open.
+        UsageError: the samples do not fit, or an input with dynamic dimensions has no samples.
     """
     given = () if samples is None else load_feeds(samples, graph.input_ports, options.preprocess)
     feeds = list(islice(given, USER_SAMPLES))

@@ -50,7 +50,7 @@ P = ParamSpec("P")
 
 
 def _with_sources(function: Callable[P, Model]) -> Callable[P, Model]:
-    """Decorator that gives the model the files that were read for it."""
+    """Decorator that stores the files read during the conversion in ``Model.sources``."""
 
     @functools.wraps(function)
     def convert_with_sources(*arguments: P.args, **keywords: P.kwargs) -> Model:
@@ -146,7 +146,7 @@ def convert(
 
 
 @_with_sources
-@np.errstate(all="ignore")  # check_finite and verify examine infinities and NaN
+@np.errstate(all="ignore")  # check_finite and verify detect infinities and NaN
 @reduced_gc_frequency()
 def convert_source(
     source: Source,
@@ -160,7 +160,7 @@ def convert_source(
 ) -> Model:
     """Convert a source, as :func:`convert` does, with checked options and loaded plugins.
 
-    ``ranges`` are measured ranges for quantization. Samples besides only refine the weights.
+    ``ranges`` are measured ranges for quantization. If they are given, calibration samples only refine the weights.
     """
     if calibration is not None and options.quantize is None:
         raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
@@ -195,7 +195,7 @@ def convert_graph(
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
-    """Convert the graph of a frontend, which is changed in place. The model has no recipe."""
+    """Convert the graph of a frontend to a model without recipe. The graph is changed in place."""
     optimized = optimize_graph(graph, options, progress=progress, watch=watch)
     if options.quantize is None and all(value.quant is None for value in graph.values):
         return build_model(QuantizedGraph(graph), options)

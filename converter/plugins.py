@@ -1,8 +1,8 @@
-"""Operators and converters from outside: Python files given by name, and the entry-point group ``tpuconvert.plugins``.
+"""Plugins: operators and converters in Python files, or in packages with the entry point ``tpuconvert.plugins``.
 
-A plugin is a module that calls :func:`tpuconvert.register_op`, :func:`tpuconvert.register_converter` and their like
-when it is imported. It is code of the user's choice and runs with the user's rights; no model file can name one to be
-loaded.
+A plugin is a module that calls :func:`tpuconvert.register_op`, :func:`tpuconvert.register_converter` or similar
+functions when it is imported. The user chooses the plugins, and they run with the user's rights. A model file cannot
+cause a plugin to be loaded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "tpuconvert.plugins"
 
 ENVIRONMENT = "TPUCONVERT_PLUGINS"
-"""``none``, or names of installed plugins with commas: those that are loaded, and have to be. Unset: all of them."""
+"""Environment variable with the installed plugins to load: ``none``, or names separated by commas, each of which must
+load. If it is unset, all installed plugins are loaded."""
 
 _none_installed: ContextVar[bool] = ContextVar("no installed plugins", default=False)
 _MODULE_PREFIX = "tpuconvert_plugin_"
@@ -49,7 +50,7 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
     """Decorator that adds an operator: a frozen dataclass derived from ``tpuconvert.Op``.
 
     Args:
-        name: what a model file stores, such as ``acme_swish``. Prefix it: a name is never used for two things.
+        name: name stored in model files, such as ``acme_swish``. Use a prefix, because names must be unique.
 
     Raises:
         UsageError: the name is taken.
@@ -57,7 +58,7 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
     """
 
     def register(definition: OpClass) -> OpClass:
-        all_ops()  # operators of this package come first, so that a clash is reported for the plugin
+        all_ops()  # register the package's own operators first, so that a clash is reported for the plugin
         try:
             return tpu_op(name, OpKind.CUSTOM)(definition)
         except ValueError as error:
@@ -69,8 +70,8 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
 def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
     """Decorator that adds a calibration method, for ``--calibration-method NAME``.
 
-    The class is made once per tensor; ``add(array)`` is called for each sample, and ``result()`` at the end gives a
-    ``Range``: the smallest and the largest value seen, and the magnitude that is worth representing.
+    The class is instantiated once per tensor. ``add(array)`` is called for each sample. ``result()`` is called at the
+    end and returns a ``Range``: the smallest and largest value of all samples, and the threshold for quantization.
 
     Raises:
         UsageError: the name is taken.
@@ -83,17 +84,17 @@ def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector
 
 
 def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunction], RuleFunction]:
-    """Decorator that adds a rule of the optimizer; patterns are made with ``tpuconvert.pattern``.
+    """Decorator that adds an optimizer rule. Create its patterns with ``tpuconvert.pattern``.
 
     Args:
-        patterns: what it matches, tried in this order.
-        stage: when it runs: canonicalize, layout, fold or fuse.
+        patterns: patterns of the rule, tried in this order.
+        stage: stage in which the rule runs: canonicalize, layout, fold or fuse.
 
     Raises:
-        UsageError: there is no such stage, or a rule of the function's name.
+        UsageError: there is no such stage, or another rule has the function's name.
 
     """
-    load_rules()  # so that the name of a rule of the package is refused here
+    load_rules()  # load the package's own rules first, so that a clash of names is reported for the plugin
     if stage not in STAGES:
         raise UsageError(f"there is no stage '{stage}'", hint=f"one of {', '.join(STAGES)}")
 
@@ -107,9 +108,9 @@ def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunc
 
 
 def register_metric(name: str) -> Callable[[Metric], Metric]:
-    """Decorator that adds a metric for the difference between results and those of the source, for ``--metric NAME``.
+    """Decorator that adds a metric for the difference between an output and that of the source, for ``--metric NAME``.
 
-    The function gets the source's result and the model's as arrays, and returns a number.
+    The function takes the output of the source and that of the model as arrays, and returns a number.
 
     Raises:
         UsageError: the name is taken.
@@ -119,7 +120,7 @@ def register_metric(name: str) -> Callable[[Metric], Metric]:
 
 
 class PluginWarning(UserWarning):
-    """The plugin of an installed package failed, and the program goes on without it."""
+    """An installed plugin failed to load and is skipped."""
 
 
 def load_plugins(files: Iterable[str | Path] = ()) -> None:
@@ -129,7 +130,7 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
     or in TPUCONVERT_PLUGINS, has to load.
 
     Raises:
-        UsageError: a file is missing, or a requested plugin fails; the message has the plugin and the line.
+        UsageError: a file is missing, or a requested plugin fails; the message names the plugin and the line.
 
     """
     _load_installed()
@@ -139,7 +140,7 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
 
 @contextlib.contextmanager
 def without_installed_plugins() -> Iterator[None]:
-    """Load no installed plugin in the block. What the process loaded before stays."""
+    """Load no installed plugins in the ``with`` block. Plugins that are loaded already stay loaded."""
     token = _none_installed.set(True)
     try:
         yield
@@ -163,7 +164,7 @@ def _load_installed() -> None:
 
 @functools.cache
 def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
-    """Looking through the installed packages takes time, and they do not change while a program runs."""
+    """Load the wanted installed plugins. Cached, because searching the installed packages takes time."""
     if wanted == ():
         return
     found = _entry_points()
@@ -179,7 +180,7 @@ def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
                 entry_point.load()
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # SystemExit too: a plugin does not end the program
+        except BaseException as error:  # also SystemExit, so that a plugin cannot end the program
             failure = _failure(f"{entry_point.name} ({entry_point.value})", error, None)
             if wanted is not None:
                 raise failure from error
@@ -187,7 +188,7 @@ def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
 
 
 def installed_modules() -> dict[str, str]:
-    """Modules of the installed plugins that are loaded, by the names of the plugins."""
+    """Return plugin name -> module name of the installed plugins that are loaded."""
     wanted = wanted_plugins()
     if wanted == ():
         return {}
@@ -199,7 +200,7 @@ def installed_modules() -> dict[str, str]:
 
 
 def operators_of_file(file: str | Path) -> list[type[Op]]:
-    """The operators that a plugin file registers, in the order in which it does.
+    """Load a plugin file and return the operators that it registers, in registration order.
 
     Raises:
         UsageError: the plugin fails, or registers none.
@@ -220,26 +221,26 @@ def plugins_of(graph: Graph) -> list[str]:
 
 
 def _load_file(path: str) -> str:
-    """Import a file once; returns the name of its module."""
+    """Import a file unless it is imported already. Return the name of its module."""
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such plugin file")
     note_input(path)
     name = _MODULE_PREFIX + os.path.splitext(os.path.basename(path))[0]
     installed = _installed_as(path)
-    if installed is not None:  # the plugin of an installed package, named once more
+    if installed is not None:  # the file is also an installed plugin
         return installed
     loaded = sys.modules.get(name)
     if loaded is not None:
         if loaded.__file__ is not None and os.path.samefile(loaded.__file__, path):
             return name
         raise UsageError(f"{path}: another plugin of this name is loaded: {loaded.__file__}", hint="rename one of them")
-    import importlib.util  # few calls name a plugin
+    import importlib.util  # imported here because few programs load plugin files
 
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: not a Python file", hint="a plugin's name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look up their module in sys.modules
     try:
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
             spec.loader.exec_module(module)
@@ -252,7 +253,7 @@ def _load_file(path: str) -> str:
 
 
 def _installed_as(path: str) -> str | None:
-    """The module that an installed plugin has brought this very file in as."""
+    """Return the module name under which an installed plugin has imported this file, or None."""
     for entry_point in _entry_points():
         name = str(entry_point.module)
         file = getattr(sys.modules.get(name), "__file__", None)
@@ -270,8 +271,8 @@ def _entry_points() -> list[metadata.EntryPoint]:
 
 
 def _failure(plugin: str, error: BaseException, path: str | None) -> UsageError:
-    """The error for a plugin that raised one, with the line it happened in."""
-    import traceback  # only where one fails
+    """Create the error for a plugin that raised an exception, with the line that raised it."""
+    import traceback  # imported here because it is needed only for errors
 
     file = None if path is None else os.path.abspath(path)
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]

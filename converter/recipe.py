@@ -1,4 +1,4 @@
-"""Recipe of a model in its file: enough to reproduce the conversion, without names or paths of files.
+"""Recipe stored in a model file: digests and options that reproduce the conversion, without names or paths of files.
 
 A recipe contains the digests of the source, of its external data and of the samples, and every option that differs from
 its default. The same version converts the same source with the same options to the same bytes; ``reproduction.py``
@@ -33,10 +33,10 @@ def make_recipe(
     external: Sequence[str | os.PathLike[str]] = (),
     mapped: Sequence[MappedFile] = (),
 ) -> Callable[[], dict[str, Json]]:
-    """Return a function that returns the recipe of a conversion, as plain values.
+    """Return a function that computes the recipe of a conversion as plain values.
 
-    ``external`` are files beside the source that hold its weights. Those of all these files that are ``mapped`` are
-    digested while their constants are written, or when the recipe is needed, without opening the files again.
+    ``external`` lists the external data files of the source. Files in ``mapped`` are memory-mapped: they are digested
+    later, while their constants are written or when the recipe is computed, without opening them again.
     """
     digest_of_source = _digest_of(source, mapped)
     digests = [_digest_of(file, mapped) for file in external]
@@ -63,7 +63,7 @@ def make_recipe(
 
 
 def _digest_of(source: Source, mapped: Sequence[MappedFile]) -> Callable[[], str]:
-    """Return a function that returns a digest: computed now, or from the mapping, which is copied anyway."""
+    """Return a function for the digest of a file: computed now, or for a mapped file while its data are copied."""
     if isinstance(source, (str, os.PathLike)):
         for file in mapped:
             if file.is_at(source):
@@ -81,7 +81,7 @@ def source_digest(source: Source) -> str:
     """
     if isinstance(source, (str, os.PathLike)):
         return file_digest(source)
-    from google.protobuf.message import EncodeError  # 3 ms; only needed for a message in memory
+    from google.protobuf.message import EncodeError  # the import takes 3 ms and is needed only for a message in memory
 
     try:
         return digest_of(source.SerializeToString()).hex()

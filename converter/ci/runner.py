@@ -67,7 +67,7 @@ class Outcome:
         is_cached: whether the model was taken from the cache.
         measures: measurements by name; empty if there is no model.
         limits: limits of the job by key.
-        trouble: reason why there is no model; None if there is one.
+        trouble: error that prevented the conversion, or None.
         note: reason why an existing cache entry was not used; usually empty.
     """
 

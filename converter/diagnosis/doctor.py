@@ -47,7 +47,7 @@ class Diagnosis:
     Args:
         file: the model.
         samples: number of samples.
-        preprocess: the given preprocessing in the syntax of ``--preprocess``; empty if there is none.
+        preprocess: the given preprocessing in the syntax of ``--preprocess``; empty if not given.
         findings: the warnings.
         trial: the comparison of variants, where the model is a classifier of images.
         calibration: whether the samples are enough for quantization; None for a quantized model.

@@ -13,31 +13,33 @@ from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 
 CONSTANT_SHARE = 0.05
-"""Single constant samples occur in real data (a black video frame, silence); more than this share does not."""
+"""Largest accepted share of constant samples. A few occur in correct data: a black video frame, silence."""
 
 EQUAL_SHARE = 0.05
-"""The same for samples that are equal to an earlier one."""
+"""Largest accepted share of samples that are equal to an earlier sample."""
 
 DEAD_SHARE = 0.5
-"""Images of objects on a plain background have pixels at the edges that never change: 45 % of those of MNIST."""
+"""Largest accepted share of elements that are equal in all samples. Images of objects on a plain background have such
+pixels at the edges: 45 % of the pixels of MNIST."""
 
 SATURATED_SHARE = 0.5
-"""Pixels at the limits are usual (45 % of MNIST are 0 or 255, on one side). Both limits together reach this share only
-if a scale is far too large."""
+"""Largest accepted share of integers at the limits of their type. Many elements at one limit are common: 45 % of the
+pixels of MNIST are 0 or 255. A larger share at both limits means that a scale is far too large."""
 
 LEAST_MAGNITUDE, MOST_MAGNITUDE = 0.1, 1000.0
-"""Largest magnitudes of usual normalizations are 0.5 to 255; 0..255 with a second scale of 1/255 has 0.004."""
+"""Accepted limits of the largest magnitude of an image input. Common normalizations give 0.5 to 255. Pixels that were
+divided by 255 twice give 0.004."""
 
 NAMED = 3
 """Number of samples that a warning names."""
 
 
 class SampleStatistics:
-    """Statistics of samples that pass by, in memory that does not grow with them, but for a digest per sample.
+    """Running statistics of samples. Apart from a digest per sample, memory does not depend on their number.
 
     Args:
         ports: the model's inputs.
-        names: file names of the samples, in order; empty where they have none.
+        names: file names of the samples, in order; empty if the samples are not files.
 
     """
 
@@ -54,13 +56,13 @@ class SampleStatistics:
         self.count = 0
 
     def watch(self, feeds: Iterable[Mapping[str, Array]]) -> Iterator[Mapping[str, Array]]:
-        """Pass on the same feeds, and look at each."""
+        """Yield the feeds unchanged and add each to the statistics."""
         for feed in feeds:
             self.add(feed)
             yield feed
 
     def add(self, feed: Mapping[str, Array]) -> None:
-        """Take one batch into account."""
+        """Add one batch to the statistics."""
         arrays = {name: np.asarray(feed[name]) for name in self._ports if name in feed}
         batched = all(array.ndim for array in arrays.values()) and len({len(array) for array in arrays.values()}) == 1
         for index in range(len(next(iter(arrays.values()))) if batched and arrays else 1):
@@ -91,7 +93,7 @@ class SampleStatistics:
         self.count += 1
 
     def findings(self) -> list[Finding]:
-        """The warnings, after all samples."""
+        """Return the warnings; call after all samples were added."""
         found = self._equal_samples()
         for name in self._low:
             found += self._constant_samples(name) or self._dead_elements(name)
@@ -117,7 +119,7 @@ class SampleStatistics:
     def _constant_samples(self, name: str) -> list[Finding]:
         indices = self._constant[name]
         if len(self._ports) > 1 and not is_image(self._ports[name].shape):
-            return []  # a state that begins with zeros, a threshold
+            return []  # may be constant by design: an initial state of zeros, a threshold
         if len(indices) <= CONSTANT_SHARE * self.count:
             return []
         seen = f"input '{name}' has one value throughout {len(indices)} of {several(self.count, 'sample')}"
@@ -125,7 +127,7 @@ class SampleStatistics:
         return [Finding("constant-samples", f"{seen} ({self._sample_names(indices)})", "samples with content", advice)]
 
     def _dead_elements(self, name: str) -> list[Finding]:
-        """Elements that are equal in all samples; of an image model whole channels."""
+        """Report elements that are equal in all samples: the whole input, a color channel, or too many elements."""
         if self.count < 2:
             return []
         fixed = self._low[name] == self._high[name]
@@ -149,7 +151,7 @@ class SampleStatistics:
         if not self._elements[name]:
             return []
         low, high = self._at_limits[name] / self._elements[name]
-        # both sides: pixels of a plain background are at one limit, those of drawings at one each
+        # require 2 % at each limit: the pixels of a plain background are all at the same limit
         if low + high <= SATURATED_SHARE or min(low, high) < 0.02:
             return []
         quant = self._ports[name].quant
@@ -161,7 +163,7 @@ class SampleStatistics:
         return [Finding("saturated-input", seen, expected, "correct --preprocess scale and mean")]
 
     def _implausible_range(self, name: str) -> list[Finding]:
-        """Values that no usual normalization of images gives."""
+        """Report a largest magnitude that no common normalization of images gives."""
         port = self._ports[name]
         if port.quant is not None or not is_image(port.shape) or np.dtype(port.dtype).kind != "f":
             return []

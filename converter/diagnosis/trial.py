@@ -2,11 +2,11 @@
 
 With labels, a variant is better if it classifies more of the same samples right than the present preprocessing does, by
 a sign test (McNemar, exact), or has a smaller cross entropy, by a paired t-test. Both are corrected for the number of
-variants (Bonferroni), so that right preprocessing gives a false alarm in at most ``FALSE_ALARMS`` of the cases.
+variants (Bonferroni), so that for correct preprocessing the probability of a false alarm is at most ``FALSE_ALARMS``.
 
 Without labels two facts are used. A classifier whose result does not depend on the sample carries no information about
-it: the mutual information of sample and class is near 0. And among variants with the same values in another order, the
-right one is that with the smallest entropy.
+it: the mutual information of sample and class is near 0. And among variants that only reorder the same values, the one
+    with the smallest entropy is most likely correct.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from tpuconvert.diagnosis.variants import TrialSamples, Variant
 from tpuconvert.schema.types import Array
 
 FALSE_ALARMS = 0.01
-"""Share of right preprocessings that a comparison with labels may call wrong."""
+"""Largest probability that a comparison with labels reports correct preprocessing as wrong."""
 
 LEAST_PROBABILITY = 1e-3
-"""Bound of the cross entropy of a sample: one mistake that is made with certainty does not decide."""
+"""Lower bound of probabilities in the cross entropy, so that a single confident mistake does not dominate the mean."""
 
 SCREENED = 48
-"""Samples that all variants are tried on; the best go on with all samples."""
+"""Number of samples on which all variants are tried. With labels, the ``FINALISTS`` best are tried on all samples."""
 
 FINALISTS = 5
 
 FEWEST = 16
-"""Fewer samples decide nothing."""
+"""Smallest number of samples for a warning."""
 
 COLLAPSED = 0.2
-"""Mutual information below this share of that of the best variant. A value range that is far too large makes a
-classifier of two classes certain, and gives the most information there can be: right preprocessing may have a third of
-it."""
+"""Warn if the mutual information is below this share of that of the best variant. The share is small, because a wrong
+variant may have more information than correct preprocessing: a value range that is far too large makes a classifier of
+two classes certain, with up to three times the information."""
 
 MORE_CERTAIN = 0.9
-"""Entropy of a variant with the same values, as a share of the present one, below which it is more likely the right
-one."""
+"""A variant with the same values is more likely correct if its entropy is below this share of the entropy with the
+present preprocessing."""
 
 Predict = Callable[[Array], Array]
-"""Scores [N, classes] of stored samples."""
+"""Function that computes scores [N, classes] of samples in the type of the model input."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Results of one variant; ``right`` is None without labels."""
+    """Results of one variant; ``right`` is the number of correctly classified samples, None without labels."""
 
     name: str
     advice: str
@@ -71,21 +71,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Probabilities of the samples, and with labels the result of each."""
+    """Class probabilities [N, classes] of the samples, and their labels [N] if there are any."""
 
     probabilities: Array
     labels: Array | None
 
     @property
     def right(self) -> Array:
-        """Samples that are classified right."""
+        """Boolean mask [N] of the correctly classified samples."""
         assert self.labels is not None
         right: Array = self.probabilities.argmax(axis=1) == self.labels
         return right
 
     @property
     def loss(self) -> Array:
-        """Bounded cross entropy per sample."""
+        """Cross entropy per sample, at most ``-log(LEAST_PROBABILITY)``."""
         assert self.labels is not None
         own = self.probabilities[np.arange(len(self.labels)), self.labels]
         loss: Array = -np.log(np.maximum(own, LEAST_PROBABILITY))
@@ -98,7 +98,7 @@ class _Scores:
 
     @property
     def information(self) -> float:
-        """Mutual information of sample and class."""
+        """Mutual information of sample and predicted class, in nats."""
         return float(_entropy(self.probabilities.mean(axis=0))) - float(self.entropies.mean())
 
     def first(self, count: int) -> _Scores:
@@ -106,7 +106,7 @@ class _Scores:
         return _Scores(self.probabilities[:count], None if self.labels is None else self.labels[:count])
 
     def result(self, name: str, advice: str) -> Result:
-        """The results."""
+        """Return the results of the variant with this name and advice."""
         right = None if self.labels is None else int(self.right.sum())
         return Result(
             name, advice, len(self.probabilities), right, float(self.entropies.mean()), max(0.0, self.information)
@@ -119,7 +119,7 @@ def compare_variants(samples: TrialSamples, predict: Predict, labels: Array | No
     Args:
         samples: the samples.
         predict: the model.
-        labels: index of the class of each sample, as the output counts them; None without labels.
+        labels: class index of each sample along the output's class axis; None without labels.
         rule: the present preprocessing as text.
 
     """
@@ -164,7 +164,7 @@ def _join(first: _Scores, second: _Scores) -> _Scores:
 
 
 def _with_labels(current: _Scores, tried: list[tuple[Variant, _Scores]], compared: int) -> list[Finding]:
-    """A variant that is significantly better, or else an accuracy that is not better than chance."""
+    """Report a variant that is significantly better, or otherwise an accuracy that is not better than chance."""
     right, labels = current.right, current.labels
     assert labels is not None
     count = len(right)
@@ -193,9 +193,9 @@ def _with_labels(current: _Scores, tried: list[tuple[Variant, _Scores]], compare
 
 
 def _shifted_labels(current: _Scores, level: float, best: float) -> Finding | None:
-    """Labels of 1000 classes for a model with 1001, whose first is the background, or vice versa.
+    """Report labels that are off by one, as for models with an additional background class 0.
 
-    ``best`` is the accuracy of the best variant: a smaller one decides nothing about the labels.
+    ``best`` is the accuracy of the best variant. The shifted labels must give a higher one.
     """
     labels, right = current.labels, current.right
     assert labels is not None
@@ -240,7 +240,7 @@ def _without_labels(current: _Scores, now: _Scores, tried: list[tuple[Variant, _
 
 
 def probabilities(scores: Array) -> Array:
-    """Scores as probabilities: as they are if they sum to 1, else their softmax. NaN counts as the least score."""
+    """Convert scores to probabilities: unchanged if they sum to about 1, otherwise by softmax. NaN becomes -1e30."""
     x = np.nan_to_num(scores.astype(np.float64), nan=-1e30, posinf=1e30, neginf=-1e30)
     if x.min(initial=0.0) >= -1e-6 and np.abs(x.sum(axis=1) - 1).max(initial=0.0) < 0.1:
         x = np.maximum(x, 1e-9)
@@ -256,12 +256,12 @@ def _entropy(probabilities: Array) -> Array:
 
 
 def sign_test(gained: int, lost: int) -> float:
-    """Probability of as many gains or more, if gains and losses are equally likely."""
+    """p-value of the sign test: probability of at least ``gained`` gains if gains and losses are equally likely."""
     return binomial_tail(gained + lost, gained, 0.5) if gained + lost else 1.0
 
 
 def binomial_tail(count: int, least: int, share: float) -> float:
-    """Probability of ``least`` successes or more in ``count`` trials."""
+    """Probability of at least ``least`` successes in ``count`` trials with success probability ``share``."""
     if least <= 0:
         return 1.0
     if share >= 1.0:
@@ -275,7 +275,7 @@ def binomial_tail(count: int, least: int, share: float) -> float:
 
 
 def paired_test(difference: Array) -> float:
-    """Probability of such a mean or a greater one, if the true mean is 0 (normal approximation of the t-test)."""
+    """p-value of the one-sided paired t-test, in normal approximation: probability of at least this mean if it is 0."""
     deviation = float(difference.std(ddof=1)) if len(difference) > 1 else 0.0
     mean = float(difference.mean())
     if deviation <= 1e-12:

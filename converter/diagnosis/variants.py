@@ -1,4 +1,4 @@
-"""Other preprocessings that the user may have meant, as arrays for the same model input.
+"""Variants of the given preprocessing that the user may have meant, as arrays for the same model input.
 
 A variant is computed from pixels: decoded images if the samples are images, else pixels estimated from the arrays.
 Arrays that were normalized with an unknown mean and scale are mapped to 0..255 by their smallest and largest value per
@@ -33,18 +33,18 @@ FAMILIES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "CIFAR mean and deviation": (_CIFAR_MEAN, tuple(1 / deviation for deviation in _CIFAR_DEVIATION)),
     "MNIST mean and deviation": ((33.318,), (1 / 78.567,)),
 }
-"""Mean and scale of the common families, in the order R, G, B."""
+"""Mean and scale that common families of networks use, in the order R, G, B."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Another preprocessing.
+    """A variant of the preprocessing.
 
     Args:
-        name: the change as text.
-        advice: the option or the samples to change.
-        same_values: the same set of values per channel as now, in another order: confidence is comparable.
-        make: the samples with these indices as float arrays of the model's input.
+        name: description of the change.
+        advice: the option or the samples that the user should change.
+        same_values: True if the variant only reorders the present values, so that the entropies are comparable.
+        make: returns the samples with given indices as float arrays for the model's input.
 
     """
 
@@ -55,7 +55,7 @@ class Variant:
 
 
 class TrialSamples:
-    """Samples of a model with a single input, as they are and as variants.
+    """Samples of a model with a single input, with the present preprocessing and with its variants.
 
     Args:
         source: the samples.
@@ -74,7 +74,7 @@ class TrialSamples:
 
     @property
     def are_images(self) -> bool:
-        """Return True if the input has the shape of an image: there are variants."""
+        """Return True if the input has the shape of an image; there are no variants otherwise."""
         return self._layout is not None
 
     @property
@@ -83,7 +83,7 @@ class TrialSamples:
         return 3 if self._layout in ("NCHW", "NHWC") else 1
 
     def stored(self, x: Array) -> Array:
-        """Values as the type of the input stores them."""
+        """Convert float values to the type of the model input: quantize, or round and saturate to an integer type."""
         if self.port.quant is not None and np.dtype(self.port.dtype).kind in "iu":
             return self.port.quant.quantize(x)
         dtype = np.dtype(self.port.dtype)
@@ -93,7 +93,7 @@ class TrialSamples:
         return x.astype(dtype)
 
     def variants(self) -> Iterator[Variant]:
-        """The variants with other values, then those with another order of the same."""
+        """Yield variants that change the values, then variants that only reorder them."""
         if not self.are_images:
             return
         yield from self._normalizations()
@@ -105,7 +105,7 @@ class TrialSamples:
         return x.astype(np.float32)
 
     def _pixels(self, fit: str | None = None) -> Array:
-        """Pixels [N, H, W, C] in the order R, G, B, as far as the samples are believed."""
+        """Return pixels [N, H, W, C] in the order R, G, B: decoded from images, or estimated from arrays."""
         key = fit or (self.rule.fit if self.rule is not None else "")
         if key not in self._decoded:
             self._decoded[key] = self._decode(key) if self.rule is not None else self._estimate()
@@ -120,7 +120,7 @@ class TrialSamples:
         return self._to_image(images)
 
     def _estimate(self) -> Array:
-        """Pixels of arrays: per channel, the least value is 0 and the greatest is 255."""
+        """Estimate pixels from arrays: per channel, map the smallest value to 0 and the largest to 255."""
         images = self._to_image(self.current)
         low = images.min(axis=(0, 1, 2), keepdims=True)
         high = images.max(axis=(0, 1, 2), keepdims=True)
@@ -128,7 +128,7 @@ class TrialSamples:
         return pixels.astype(np.float32)
 
     def _to_image(self, x: Array) -> Array:
-        """Model input to [N, H, W, C]."""
+        """Convert a model input to [N, H, W, C]."""
         if self._layout == "NCHW":
             return x.transpose(0, 2, 3, 1)
         return x if self._layout == "NHWC" else x.reshape(len(x), *_plane(self.port.shape), 1)
@@ -155,14 +155,14 @@ class TrialSamples:
                 yield self._by_rule(f"{name}, {color}", rule)
 
         greatest = float(self._pixels().max())
-        if 0 < greatest < 128:  # pixels of fewer bits
+        if 0 < greatest < 128:  # the pixels have fewer than 8 bits
             rule = Preprocess(color="GRAY" if self.channels == 1 else "RGB", scale=(1 / greatest,))
             if self._layout == "NHWC":
                 rule = dataclasses.replace(rule, layout="NHWC")
             yield self._by_rule(f"0..1, of pixels up to {greatest:g}", rule)
 
     def _by_rule(self, name: str, rule: Preprocess, change: Callable[[Array], Array] | None = None) -> Variant:
-        """Variant with another rule; ``change`` is applied to the RGB pixels [N, H, W, C] before it."""
+        """Create the variant with preprocessing ``rule``; ``change`` is applied first, to RGB pixels [N, H, W, C]."""
 
         def make(indices: Array) -> Array:
             pixels = self._pixels(rule.fit if self.rule is not None else None)[indices]
@@ -193,7 +193,7 @@ class TrialSamples:
             for name, change in _MEMORY_ORDERS.items():
                 if rule is None:
                     yield Variant(name, _LAYOUT_ADVICE, True, of_image(change))
-                else:  # on RGB pixels: mean, scale and BGR apply to channels that were already mixed up
+                else:  # the change is applied to RGB pixels, before mean, scale and BGR
                     variant = self._by_rule(name, rule, change)
                     yield dataclasses.replace(variant, advice=_LAYOUT_ADVICE, same_values=True)
         high = self._to_image(self.current).max(axis=(0, 1, 2))
@@ -220,13 +220,13 @@ class TrialSamples:
 
 
 def _from_channels_first(images: Array) -> Array:
-    """Memory of [C, H, W] that was taken as [H, W, C]."""
+    """Reinterpret memory that was read as [H, W, C] as [C, H, W]."""
     count, height, width, channels = images.shape
     return np.ascontiguousarray(images).reshape(count, channels, height, width).transpose(0, 2, 3, 1)
 
 
 def _from_channels_last(images: Array) -> Array:
-    """Memory of [H, W, C] that was taken as [C, H, W]."""
+    """Reinterpret memory that was read as [C, H, W] as [H, W, C]."""
     return np.ascontiguousarray(images.transpose(0, 3, 1, 2)).reshape(images.shape)
 
 
@@ -239,7 +239,7 @@ _LAYOUT_ADVICE = "transpose the arrays between NHWC and NCHW (numpy.transpose) i
 
 
 def short(rule: Preprocess) -> str:
-    """The preprocessing as ``--preprocess`` takes it, without the size, which the model gives."""
+    """Format a preprocessing as a value of ``--preprocess``, without the size, which the model determines."""
     values = dataclasses.replace(rule, size=None).to_mapping()
     words = []
     for key, value in values.items():
@@ -255,12 +255,12 @@ def _other_color(color: str) -> str:
 
 
 def _with_other_color(rule: Preprocess) -> Preprocess:
-    """The same mean and scale for each channel of the model, fed with the other order."""
+    """Swap RGB and BGR. Mean and scale stay with the channels of the model."""
     return dataclasses.replace(rule, color=_other_color(rule.color))
 
 
 def _layout(shape: Sequence[int | str]) -> str | None:
-    """Layout of an image input: NCHW or NHWC with 3 channels, ``plane`` with one, None for another input."""
+    """Return the layout of an image input: NCHW or NHWC for 3 channels, ``plane`` for 1; None for other inputs."""
     if len(shape) == 4 and shape[1] == 3 and shape[3] != 3:
         return "NCHW"
     if len(shape) == 4 and shape[3] == 3:
@@ -270,5 +270,5 @@ def _layout(shape: Sequence[int | str]) -> str | None:
 
 
 def _plane(shape: Sequence[int | str]) -> tuple[int, ...]:
-    """The extents beside 1 without the batch."""
+    """Return the extents other than 1, without the batch."""
     return tuple(extent for extent in shape[1:] if isinstance(extent, int) and extent != 1)

@@ -1,4 +1,4 @@
-"""Share of a model's multiply-accumulates that compute in integers, and why the others do not."""
+"""Share of a model's multiply-accumulates that are computed in integers, and reasons for the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.graph import Graph, Node
 
 LITTLE = 0.5
-"""Notes are made for a smaller share than this."""
+"""Notes are added if the share is below this value."""
 
 _NO_REASON = "no reason is known"
 
@@ -25,18 +25,18 @@ def is_integer(node: Node) -> bool:
 
 
 def integer_share(nodes: Iterable[Node]) -> float | None:
-    """Share of the multiply-accumulates that compute in integers; None if there are none. Open extents count as 1."""
+    """Share of the multiply-accumulates that are computed in integers, or None without any. Open extents are 1."""
     steps = [(macs(node, open_extent=1) or 0, is_integer(node)) for node in nodes]
     total = sum(count for count, _ in steps)
     return sum(count for count, integer in steps if integer) / total if total else None
 
 
 def share_notes(graph: Graph, float_notes: Sequence[Note]) -> list[Note]:
-    """Notes about a graph that was to be quantized and of which less than half is: the share, and what stays in float.
+    """Return notes about a quantized graph with an INT8 share below ``LITTLE``: the share, and the nodes in float.
 
     Args:
-        graph: after quantization.
-        float_notes: reasons, by the nodes that stay float.
+        graph: the graph after quantization.
+        float_notes: notes with the reasons for nodes that stay in float.
 
     """
     share = integer_share(graph.nodes)
@@ -66,12 +66,12 @@ def share_notes(graph: Graph, float_notes: Sequence[Note]) -> list[Note]:
 
 
 def check_integer_share(graph: Graph, least: float | None) -> None:
-    """Compare the share of the multiply-accumulates in integers with the least that is allowed.
+    """Compare the share of multiply-accumulates in integers with a lower limit.
 
     A graph without multiply-accumulates passes if it has quantized values.
 
     Raises:
-        ThresholdError: there are fewer; the message names the operators that stay in float.
+        ThresholdError: the share is below the limit; the message names the operators that stay in float.
 
     """
     if least is None:

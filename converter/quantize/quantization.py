@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpuconvert.quantize.ranges_file import MeasuredRanges
 
 FEW_SAMPLES = 10
-"""Ranges of fewer samples than this get a note."""
+"""Add a note if ranges come from fewer samples than this."""
 
 _CALIBRATION_HINT = "--calibration with a folder of images, an .npz or .npy file; 50 to 200 samples are usual"
 
@@ -47,13 +47,13 @@ def quantize_graph(
 
     Args:
         optimized: the graph, which is changed in place.
-        options: of the conversion.
-        calibration: samples. They give the ranges, and refine the weights.
-        ranges: measured ranges; samples besides only refine the weights.
+        options: options of the conversion.
+        calibration: calibration samples. They determine the ranges if none are given, and refine the weights.
+        ranges: measured ranges. If they are given, samples only refine the weights.
         progress: receives the stages.
 
     Raises:
-        UsageError: the source is quantized already, or there are neither samples nor ranges.
+        UsageError: the source is already quantized, or there are neither samples nor ranges.
 
     """
     graph = optimized.graph
@@ -80,7 +80,7 @@ def quantize_graph(
     legalized = legalize(graph, options.chip, reasons)
     if feeds is not None:
         progress.stage("refine", len(legalized.graph))
-        own = None if ranges is not None else found  # ranges of a file may be those of other samples
+        own = None if ranges is not None else found  # ranges from a file may come from other samples
         refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=own)
     in_float = [
         Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")
@@ -141,7 +141,7 @@ def few_samples(count: int) -> list[Note]:
 
 
 def constant_inputs(graph: Graph, ranges: Mapping[str, Range]) -> list[Note]:
-    """Return notes on inputs that have one value in all samples: their ranges mean nothing."""
+    """Return notes about inputs that are constant in all samples, so that their ranges are meaningless."""
     found = [(port.name, ranges[port.name]) for port in graph.input_ports if port.name in ranges]
     text = "input '{}' is {:g} everywhere in all samples: are they the right ones?"
     return [Note("calibration", "", text.format(name, item.low)) for name, item in found if item.low == item.high]

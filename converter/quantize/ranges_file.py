@@ -1,4 +1,4 @@
-"""File with the ranges of all tensors: measured once, used for any number of quantizations of one source."""
+"""File with the ranges of all tensors of a source: measured once, used by repeated quantizations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = "tpuconvert ranges"
 VERSION = 3
-"""Since 3 ranges do not depend on the order of samples, and means are over all of them."""
+"""Version of the file format. Since version 3, ranges do not depend on the order of samples, and means are over all
+samples."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class MeasuredRanges:
     """Ranges of the tensors of one source.
 
     Args:
-        source: digests of the source, of its weights and of the files with its external data, where it has any.
+        source: digests of the source, of its weights file and of its external data files, if it has them.
         method: calibration method.
         samples: number of samples.
-        ranges: by the names that tensors have after the optimizer, in dequantized units.
+        ranges: ranges in dequantized units, by tensor name after the optimizer.
 
     """
 
@@ -54,10 +55,10 @@ class MeasuredRanges:
     ranges: Mapping[str, Range]
 
     def of(self, graph: Graph) -> Mapping[str, Range]:
-        """The ranges of a graph that is ready to be quantized.
+        """Return the ranges for all tensors of an optimized graph.
 
         Raises:
-            UsageError: there is a tensor without one.
+            UsageError: a tensor has no range.
 
         """
         results = [value for node in graph.nodes for value in node.outputs]
@@ -70,21 +71,21 @@ class MeasuredRanges:
         return self.ranges
 
     def check_source(self, *files: Source | None) -> None:
-        """Compare with the files that are to be quantized.
+        """Check that the ranges were measured on the files that are to be quantized.
 
         Raises:
-            UsageError: the ranges are those of another model.
+            UsageError: the ranges belong to another model.
 
         """
         if self.source != digests(*files):
             raise UsageError(f"{files[0]}: the ranges are those of another model", hint="calibrate this one")
 
     def digest(self) -> str:
-        """Digest of everything here, in hexadecimal digits."""
+        """Digest of the file content, in hexadecimal digits."""
         return digest_of(self.to_json().encode("utf-8")).hex()
 
     def to_json(self) -> str:
-        """The content of the file; the same ranges give the same text."""
+        """Return the file content as JSON; equal ranges give equal text."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -96,10 +97,10 @@ class MeasuredRanges:
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Replace the file atomically.
+        """Write the file; an existing file is replaced atomically.
 
         Raises:
-            UsageError: it cannot be written there.
+            UsageError: the file cannot be written.
 
         """
         with replacing(path) as file:
@@ -107,7 +108,7 @@ class MeasuredRanges:
 
 
 def digests(*files: Source | None) -> tuple[str, ...]:
-    """Digest of each file that there is."""
+    """Digests of the files that are not None."""
     return tuple(source_digest(file) for file in files if file is not None)
 
 
@@ -125,12 +126,12 @@ def measure_ranges(
     Args:
         source: the source file.
         weights: the caffemodel of a prototxt.
-        options: those of the quantization to come.
+        options: options of the quantization that will use the ranges.
         calibration: samples, as ``convert`` takes them.
         progress: receives the stages.
 
     Raises:
-        UsageError: the source is quantized already, or the samples do not fit.
+        UsageError: the source is already quantized, or the samples do not fit.
 
     """
     progress.stage("load")
@@ -150,11 +151,11 @@ def measure_ranges(
 
 
 def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
-    """Read what ``MeasuredRanges.save`` has written.
+    """Read a file written by ``MeasuredRanges.save``.
 
     Raises:
-        UsageError: the file cannot be read, or is of a later version.
-        CorruptInputError: it is damaged, or something else.
+        UsageError: the file cannot be read, or has a later version.
+        CorruptInputError: the file is damaged, or is no ranges file.
 
     """
     note_input(path)

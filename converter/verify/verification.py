@@ -158,7 +158,7 @@ class Verification:
         is_quantized: whether the model computes with integers.
         unmatched: number of the model's tensors that the source does not have (they are intermediate results).
         origin: what the samples are, where they are not the user's.
-        opinion: comparison of the source with another engine, if there is one.
+        opinion: comparison of the source with another engine, or None.
         exactness: verdict on the integers of a quantized source; None where source or model compute in float.
         output_problems: messages about NaN and dead outputs.
 
