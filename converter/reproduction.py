@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def read_options(model: Model, allow_root: str | os.PathLike[str] | None = None) -> Options:
-    """Return the options of a model's conversion; ``allow_root`` is a path of this machine, which no file stores.
+    """Return the options stored in a model's recipe. ``allow_root`` is given separately: recipes contain no paths.
 
     Raises:
         UsageError: the file has no recipe, or one with options that this version does not have.
@@ -54,9 +54,9 @@ class Reproduction:
 
     Args:
         file: name of the model file.
-        wanted: its SHA-256.
-        found: SHA-256 of the file that was made.
-        made_by: version of tpuconvert that made the first one.
+        wanted: SHA-256 of the model file.
+        found: SHA-256 of the file written by the second conversion.
+        made_by: version of tpuconvert that wrote the model file.
         version: this version.
         difference: first difference as text; empty if the files are equal.
 
@@ -82,7 +82,7 @@ class Reproduction:
         """Check that the bytes are equal.
 
         Raises:
-            ThresholdError: saying where the files differ.
+            ThresholdError: the files differ; the message has the first difference.
 
         """
         if self.is_same:
@@ -110,15 +110,15 @@ def reproduce(
         path: the ``.tpum`` file.
         source: its source.
         weights: the caffemodel of a prototxt.
-        calibration: the samples that it was quantized with.
-        ranges: those that it was quantized with.
-        output: where to keep the file that is made; it is thrown away without one.
-        allow_root: a directory that external data of the source may be in besides its folder.
+        calibration: the samples of the first conversion.
+        ranges: the ranges file of the first conversion.
+        output: path for the new file; None discards it.
+        allow_root: directory that may contain external data of the source, besides its folder.
         progress: receives the stages.
 
     Raises:
-        UsageError: the file has no recipe, or the source, its external data or the samples are not those that it was
-            made from.
+        UsageError: the file has no recipe, or the source, its external data or the samples differ from those of the
+            first conversion.
 
     """
     import tempfile
@@ -158,7 +158,7 @@ def reproduce(
 
 
 def file_sha256(path: str | os.PathLike[str]) -> bytes:
-    """SHA-256 of a file, which users can compare with other files."""
+    """Compute the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
@@ -197,7 +197,7 @@ _NOTHING: tuple[str, str, Array | None] = ("(nothing)", "nothing", None)
 
 
 def _describe(graph: Graph) -> Iterator[tuple[str, str, Array | None]]:
-    """Nodes with all their parameters, then values: name, what they are, elements of constants."""
+    """Yield (name, description, elements of a constant or None) for each node, then for each value."""
     for node in graph.nodes:
         name = node.outputs[0].name if node.outputs else ""
         yield name, f"{node.op} of {[value and value.name for value in node.inputs]}", None

@@ -1,4 +1,4 @@
-"""Sessions of the public interface: those of the engine, and images by the preprocessing that a model file stores."""
+"""Sessions of the public API: sessions of the engine that also run on images, with the stored preprocessing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Array
 
 Images = str | os.PathLike[str] | Array | Iterable[Any]
-"""A path (of an image or a folder of images), a PIL image, a uint8 array, or several of them."""
+"""Path of an image or of a folder of images, PIL image, uint8 array, or an iterable of these."""
 
 
 OPEN_BATCH = 32
-"""Images per run of a model with a dynamic batch."""
+"""Batch size for images if the model has a dynamic batch."""
 
 
 class Session(session.Session):  # noqa: D101  the docstring of the base class describes both
@@ -42,10 +42,10 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
         Args:
             images: a path (of an image or a folder of images), a PIL image, a uint8 array [N, H, W, 3], [N, H, W]
                 or [H, W, 3] in RGB or gray, or several of them. Each may have its own size.
-            preprocess: instead of the model's own.
+            preprocess: replaces the preprocessing of the model.
 
         Returns:
-            One array per output name; the first axis counts the images in their order.
+            One array per output name. The first axis counts the images, in the given order.
 
         Raises:
             UsageError: the model stores no preprocessing, has several inputs, or takes images in larger batches.
@@ -76,12 +76,13 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
         preprocess: Preprocess | str | Mapping[str, Any] | None = None,
         input: str | None = None,
     ) -> dict[str, Array]:
-        """Turn images into a feed of :meth:`run`, as the model file states.
+        """Convert images to a feed for :meth:`run` with the preprocessing of the model.
 
         Args:
             images: as in :meth:`run_images`.
-            preprocess: instead of the model's own.
-            input: name of the input that takes images, of a model with several: the feed holds this one.
+            preprocess: replaces the preprocessing of the model.
+            input: name of the input that takes images, required for a model with several inputs. The feed contains only
+                it.
 
         Raises:
             UsageError: the model stores no preprocessing, or has several inputs.
@@ -121,7 +122,7 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
 
 
 def _as_declared(x: Array, port: Port) -> Array:
-    """Preprocessed images are floats; a quantized input takes them with the model's own scale."""
+    """Quantize a preprocessed image with the scale of the input; return it unchanged for a float input."""
     return port.quant.quantize(x) if port.quant is not None and np.dtype(port.dtype).kind in "iu" else x
 
 
@@ -130,7 +131,7 @@ def _none_given() -> UsageError:
 
 
 def _each(images: Images) -> Iterable[Any]:
-    """Return single images, or arrays of several."""
+    """Return an iterable whose items are single images or arrays of several images."""
     if isinstance(images, str | os.PathLike):
         path = Path(images)
         if path.is_dir():

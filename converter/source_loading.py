@@ -1,4 +1,4 @@
-"""From a source file to a graph: the format by its content, the frontend, and checks that all formats share."""
+"""Load a source file as a graph: detect the format, call its frontend, and make the checks common to all formats."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Source: TypeAlias = "str | os.PathLike[str] | ModelProto"
 """A model to convert: the path of a file, or an ONNX model in memory."""
 
 SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
-"""Format of a file by its content -> the frontend that reads it."""
+"""Format of a file, detected from its content -> name of the frontend that reads it."""
 
 
 def source_format(source: Source) -> str:
-    """Return the frontend that reads a source: of a file by its content, else by its name.
+    """Return the name of the frontend for a source. The format of a file is detected from its content, then its name.
 
     Raises:
         CorruptInputError: the file has another format, which the message names.
-        UsageError: the file cannot be read, or the source is neither a path nor a message.
+        UsageError: the file cannot be read, or the source is neither a path nor an ``onnx.ModelProto``.
 
     """
     if not isinstance(source, (str, os.PathLike)):
@@ -60,7 +60,7 @@ def source_format(source: Source) -> str:
 
 
 def _format_of_object(source: object) -> str:
-    from tpuconvert.frontends.onnx.messages import ModelProto  # 15 ms, which a path does not need
+    from tpuconvert.frontends.onnx.messages import ModelProto  # the import takes 15 ms and is not needed for a path
 
     if isinstance(source, ModelProto):
         return "onnx"
@@ -78,13 +78,13 @@ def load_source(
     """Read a source file with the frontend of its format.
 
     Args:
-        source: the file, or a message that is in memory.
+        source: the file, or an ``onnx.ModelProto``.
         weights: the caffemodel of a prototxt.
-        options: those of the conversion.
-        require_weights: false takes zeros for a missing caffemodel, to look at everything else about a network.
+        options: options of the conversion.
+        require_weights: False replaces a missing caffemodel by zeros, to inspect a network without its weights.
 
     Raises:
-        TpuConvertError: as the frontends do.
+        TpuConvertError: the frontend reports an error.
 
     """
     graph = _load(source, weights, options, require_weights=require_weights)
@@ -95,9 +95,9 @@ def load_source(
 
 
 def _origin(source: Source, weights: str | os.PathLike[str] | None, options: Options, name: str) -> Origin | None:
-    """The tensor of a source file that makes a constant of its graph not finite."""
+    """Find the tensor of a source file from which a non-finite constant of its graph was computed."""
     kind = source_format(source)
-    # Each import takes 40 to 60 ms. Only sources with an error are read again.
+    # Each of the imports below takes 40 to 60 ms, and only sources with an error need them.
     if kind == "onnx":
         from tpuconvert.frontends.onnx.origins import find_origin as in_onnx
 
@@ -113,7 +113,7 @@ def _origin(source: Source, weights: str | os.PathLike[str] | None, options: Opt
 
 
 def _path(source: Source) -> str | os.PathLike[str]:
-    """Return the path of a source that is not an ONNX model: only those may be in memory."""
+    """Return the path of a source that is not an ONNX model. Only ONNX models can be messages in memory."""
     return cast("str | os.PathLike[str]", source)
 
 
@@ -148,7 +148,7 @@ def _load(
             raise UsageError("--allow-root belongs to ONNX models only", file=str(source), hint="leave it out")
         arguments["allow_root"] = options.allow_root
     if kind == "tflite" and options.quantize is None:
-        arguments["hybrid"] = "dynamic"  # float models repeat the kernels; ranges of int8 come from calibration
+        arguments["hybrid"] = "dynamic"  # without --quantize: as the kernels, which quantize activations at run time
     if kind == "caffe":
         graph = caffe.load(_path(source), weights, require_weights=require_weights, **arguments)
         if weights is None and any(value.is_constant for value in graph.values):
@@ -167,11 +167,11 @@ TFLITE_OPTIONS = {
     "keep_io_layout": ("keep_io_layout", "--nchw-io"),
     "tflite_rounding": ("rounding", "--tflite-rounding"),
 }
-"""Options of TFLite models: argument of the frontend, and the option on the command line that is not the default."""
+"""Option of TFLite models -> argument of the frontend, and command-line flag of a value that is not the default."""
 
 
 def _tflite_arguments(options: Options, kind: str) -> dict[str, Any]:
-    """Return arguments of the TFLite frontend.
+    """Return the arguments for the TFLite frontend; empty for other formats.
 
     Raises:
         UsageError: an option differs from its default, but the source has another format.
@@ -186,24 +186,24 @@ def _tflite_arguments(options: Options, kind: str) -> dict[str, Any]:
 
 
 def has_original_interface(options: Options) -> bool:
-    """Return True if the model has the inputs and outputs that an interpreter of the source file has."""
+    """Return True if another engine that runs the source file accepts the feeds of the converted model."""
     return options.inputs is None and all(
         getattr(options, name) == default_of(name) for name in ("signature", "state", "keep_io_layout")
     )
 
 
 def fixed_arrays(options: Options) -> dict[str, Array]:
-    """The values of fixed inputs."""
+    """Return the values of fixed inputs as arrays."""
     return {name: np.asarray(value) for name, value in options.fix_inputs.items()}
 
 
 def with_preprocessing_of(graph: Graph, options: Options) -> Options:
-    """The options with the preprocessing that the source file states about itself, where none was given."""
+    """Return the options; if they have no preprocessing, use the one in the metadata of the source file."""
     if options.preprocess is not None and len(graph.input_ports) == 1 and len(graph.input_ports[0].shape) == 4:
         options.preprocess.check_fits(graph.input_ports[0].shape)
     if options.preprocess is not None or not graph.metadata:
         return options
-    # 100 ms: imports the TFLite frontend
+    # The import takes 100 ms: it loads the TFLite frontend.
     from tpuconvert.frontends.tflite.metadata import preprocessing
 
     stated = preprocessing(graph.metadata, "NHWC" if options.keep_io_layout else "NCHW")

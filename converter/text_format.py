@@ -1,4 +1,4 @@
-"""Numbers and names in sentences."""
+"""Formatting of numbers and names for messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LONGEST = 72
 
 
 def several(count: int, what: str) -> str:
-    """``1 sample``, ``2 samples``."""
+    """Format a count with its noun: ``1 sample``, ``2 samples``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def against_limit(value: float, limit: float, *, is_least: bool, unit: str = "") -> str:
-    """``0.99989 is below 0.9999``: a value and the limit that it does not keep, with as many digits as both need."""
+    """Format a missed limit, with enough digits to tell both numbers apart: ``0.99989 is below 0.9999``."""
     unit = f" {unit}" if unit else ""
     if math.isnan(value):
         return f"nan{unit} is not a number, expected {'at least' if is_least else 'at most'} {limit:.6g}{unit}"
@@ -27,12 +27,12 @@ def against_limit(value: float, limit: float, *, is_least: bool, unit: str = "")
 
 
 def counted(operators: Mapping[str, int]) -> str:
-    """``add x2, mul``."""
+    """Format numbers of operators: ``add x2, mul``."""
     return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in operators.items())
 
 
 def shortened(name: str, longest: int = LONGEST) -> str:
-    """A name that fits into a line; both ends of a longer one are kept."""
+    """Shorten a name to fit into a line: replace the middle of a long name by ``...``."""
     name = one_line(name)
     if len(name) <= longest:
         return name
@@ -41,7 +41,7 @@ def shortened(name: str, longest: int = LONGEST) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes in the unit that suits it."""
+    """Format a number of bytes with a suitable unit."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 
 REASONS = 6
-"""Number of groups of notes in the summary; inspect shows all."""
+"""Largest number of groups of notes in the summary; ``inspect`` shows all."""
 
 KINDS = 6
-"""Number of operators in the summary, those with most nodes first."""
+"""Largest number of operators in the summary, the most frequent ones first."""
 
 
 def summarize(model: Model, path: str | os.PathLike[str], verification: Verification | None, next_step: str) -> Summary:
-    """The summary as plain values, as ``convert --json`` prints it.
+    """Return the summary of a conversion as plain values, as printed by ``convert --json``.
 
     Args:
-        model: what was converted.
-        path: the file that was written.
-        verification: the comparison with the source, where one was made.
-        next_step: what to type next.
+        model: the converted model.
+        path: the written model file.
+        verification: the comparison with the source; None if it was not made.
+        next_step: suggested next command.
 
     """
     description = describe_model(model, verification, layers=False)

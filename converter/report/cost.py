@@ -1,7 +1,7 @@
-"""Cost of a model on its chip: work, traffic with and without groups, and the least time.
+"""Cost of a model on its chip: multiply-accumulates, memory traffic with and without groups, and minimum time.
 
-The numbers are derived from the graph and the groups in the file, with the peak performance of the chip. The time is a
-bound, not a measurement: it assumes peak arithmetic and peak memory traffic at the same time.
+The cost is computed from the graph, the groups in the file, and the peak performance of the chip. The time is a lower
+bound, not a measurement: it assumes that arithmetic and memory traffic both run at peak rate, in parallel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Description = dict[str, Any]
 
 
 def describe_cost(model: Model) -> Description:
-    """Groups, their cost, and totals, as plain values. Bytes and seconds are those of one run."""
+    """Return the groups, their cost, and totals as plain values. Bytes and seconds are per run."""
     hardware = hardware_of(model.chip)
     nodes = model.graph.nodes
     grouping = model.content.grouping
@@ -70,7 +70,7 @@ def _share(before: int, after: int) -> float:
 
 
 def _group(model: Model, group: Group, layers: list[Description]) -> Description:
-    """One group. What the file says may be impossible for its nodes, which is then said instead of its cost."""
+    """Describe one group of nodes. Raise CorruptInputError if its nodes cannot run in the tiles stored in the file."""
     hardware, grouping = hardware_of(model.chip), model.content.grouping
     assert grouping is not None
     nodes = model.graph.nodes[group.first : group.stop]
@@ -100,12 +100,12 @@ def _group(model: Model, group: Group, layers: list[Description]) -> Description
 
 
 def group_lines(cost: Description) -> list[str]:
-    """The groups and what they save, as text."""
+    """Return the groups and the memory traffic that they save, as text."""
     return [group_summary(cost), *(table([GROUP_HEADING, *group_rows(cost)]) if cost["groups"] else ())]
 
 
 def group_summary(cost: Description) -> str:
-    """Number of groups, and their total saving."""
+    """Return the line with the number of groups and their total saving."""
     memory = cost["memory"]
     size = f"{memory['lanes']} lanes of {bytes_text(memory['lane_bytes'])}"
     if not cost["groups"]:
@@ -119,7 +119,7 @@ GROUP_HEADING = ("group", "nodes", "parts", "memory", "traffic", "saved", "repea
 
 
 def group_rows(cost: Description) -> list[tuple[str, ...]]:
-    """One row per group, under :data:`GROUP_HEADING`."""
+    """Return one table row per group; the columns are :data:`GROUP_HEADING`."""
     memory = cost["memory"]
     rows: list[tuple[str, ...]] = []
     for place, group in enumerate(cost["groups"]):
@@ -140,9 +140,9 @@ def group_rows(cost: Description) -> list[tuple[str, ...]]:
 
 
 def cost_lines(cost: Description) -> list[str]:
-    """Totals, and the groups and nodes that take most of the time."""
+    """Return lines with the totals, and with the groups and nodes that take most of the time."""
     peak = cost["peak"]
-    rates = peak["macs_per_second"]  # of a type that the chip has no faster arithmetic for, FLOAT32's
+    rates = peak["macs_per_second"]  # a type without faster arithmetic on the chip has the rate of FLOAT32
     own = {dtype: rate for dtype, rate in rates.items() if dtype == "FLOAT32" or rate != rates["FLOAT32"]}
     macs = ", ".join(f"{rate / 1e12:g} TMAC/s {dtype}" for dtype, rate in own.items())
     lines = [
@@ -168,7 +168,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def cost_node_lines(description: Description, cost: Description) -> list[str]:
-    """One line per node: work, bytes and least time of the node alone, and its group."""
+    """Return one table line per node: multiply-accumulates, bytes and minimum time of the node alone, and its group."""
     rows: list[tuple[str, ...]] = [("#", "operator", "result", "MACs", "bytes", "least time", "group")]
     for layer, costs in zip(description["layers"], cost["layers"], strict=True):
         rows.append(

@@ -1,6 +1,6 @@
-"""The report as one HTML page without scripts from elsewhere: it can be mailed, archived, and read offline.
+"""The report as one self-contained HTML page, which can be mailed, archived, and read offline.
 
-Everything that comes from a model file is escaped: names in a hostile file stay text.
+All text from a model file is escaped, because the file may be hostile.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 """
 
 _BAR_FULL = 60.0
-"""Decibel at which an SQNR bar is full."""
+"""SQNR in dB at which its bar has the full length."""
 
 _BAR_WIDTH = 8.0
-"""Length of a full bar, in the font's size."""
+"""Length of a full bar in CSS em units."""
 
 _MANY = 8
-"""Number of nodes of a group that are shown without a click."""
+"""Largest number of nodes of a group that are shown without being expanded by a click."""
 
 _FEW = 4
-"""A longer list of numbers is shown as its length and range."""
+"""Largest length of a list of numbers that is shown in full; of longer lists the length and range are shown."""
 
 Cell = tuple[str, str] | str
-"""A cell's HTML, or (CSS class, HTML)."""
+"""Table cell: HTML, or (CSS class, HTML)."""
 
 
 def page(title: str, *sections: str) -> str:
-    """A whole page around sections of HTML."""
+    """Return a whole page with the given sections, which are HTML already."""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
@@ -71,12 +71,12 @@ def page(title: str, *sections: str) -> str:
 
 
 def escape(text: object) -> str:
-    """Text that is safe in HTML, attribute values included."""
+    """Escape text for HTML, including attribute values."""
     return html.escape(visible(str(text)), quote=True)
 
 
 def html_table(heading: Sequence[str], rows: Sequence[Sequence[Cell]], marked: Container[int] = ()) -> str:
-    """A table; cells are HTML already. Rows whose index is in ``marked`` stand out."""
+    """Return an HTML table. Cells are HTML already. Rows whose index is in ``marked`` are highlighted."""
     is_number = [bool(rows) and not isinstance(cell, str) and cell[0] == "n" for cell in (rows[0] if rows else heading)]
     head = "".join(
         f'<th class="n">{escape(cell)}</th>' if number else f"<th>{escape(cell)}</th>"
@@ -94,13 +94,13 @@ def _cell(cell: Cell) -> str:
 
 
 def to_html(description: Description) -> str:
-    """The whole report of a model."""
+    """Return the HTML page with the report of a model."""
     name = description["file"] or description["name"]
     return page(f"tpuconvert: {name}", *model_sections(description))
 
 
 def model_sections(description: Description) -> list[str]:
-    """The sections of one model: what it is, what it costs, what to know about it, and its nodes."""
+    """Return the sections of one model: summary, cost, notes, comparison with the source, and nodes."""
     groups = grouped(description.get("notes", []), operators_of(description))
     verification = description.get("verification")
     others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
@@ -142,7 +142,7 @@ def _facts(description: Description) -> str:
 
 
 def _float(description: Description, groups: list[NoteGroup]) -> str:
-    """Nodes in float of a quantized model or source, with the reasons."""
+    """Return the section about the nodes of a quantized model or source that stay in float, with the reasons."""
     if not any(group.kind == "float" for group in groups):
         if description.get("quantize", "none") == "none":
             return ""
@@ -152,7 +152,7 @@ def _float(description: Description, groups: list[NoteGroup]) -> str:
 
 
 def _notes(title: str, lead: str, groups: list[NoteGroup], *kinds: str) -> str:
-    """One row per reason, the most frequent first; the nodes are listed on request."""
+    """Return a table with one row per reason, the most frequent first. A click expands the list of nodes."""
     chosen = sorted((group for group in groups if group.kind in kinds), key=lambda group: -len(group.nodes))
     if not chosen:
         return ""
@@ -249,7 +249,7 @@ def _bar(part: float) -> str:
 
 
 def _quantization(layers: list[Description]) -> str:
-    """Integer tensors between layers: their scales and the range of their dequantized values."""
+    """Return the table of integer activations, with their scales and dequantized ranges."""
     rows: list[Sequence[Cell]] = []
     for layer in layers:
         for value in layer["outputs"]:
@@ -284,7 +284,7 @@ def _quantization(layers: list[Description]) -> str:
 
 
 def _groups(cost: Description) -> str:
-    """Groups of nodes that share on-chip memory."""
+    """Return the table of groups of nodes that share on-chip memory."""
     lead = f'<h2>Groups</h2>\n<p class="lead">{escape(group_summary(cost))}.</p>\n'
     rows: list[Sequence[Cell]] = [
         (*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in group_rows(cost)
@@ -293,11 +293,11 @@ def _groups(cost: Description) -> str:
 
 
 _ACTIVATION_BITS = 16
-"""Wider integers are sums on their way to a narrower type."""
+"""Widest integer type, in bits, that is listed as an activation. Wider integers are accumulators."""
 
 
 def _steps(quant: Description) -> str:
-    """The scale, or how many there are and between which bounds they lie."""
+    """Return the scale as text; for per-channel scales, their range, number and axis."""
     low, high = min(quant["scale"]), max(quant["scale"])
     if quant["axis"] is None:
         return f"{low:.6g}"
@@ -331,7 +331,7 @@ def _name(name: str) -> str:
 
 
 def _source(source: str) -> str:
-    """A source node without its file, which is the same for all."""
+    """Return the name of a source node without the file, which is the same for all nodes."""
     return _name(source.split(": ", 1)[-1])
 
 

@@ -17,7 +17,7 @@ Description = dict[str, Any]
 
 
 def describe_model(model: Model, verification: Verification | None = None, *, layers: bool = True) -> Description:
-    """Everything a report shows, as plain values; without ``layers`` single nodes are left out."""
+    """Return everything that a report shows, as plain values. Without ``layers``, the list of nodes is left out."""
     content = model.content
     return {
         "tool_version": content.tool_version,
@@ -34,7 +34,7 @@ def describe_model(model: Model, verification: Verification | None = None, *, la
 
 
 def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
-    """The part of a description that a graph alone has. Arguments as ``describe_model``."""
+    """Return the part of a description that depends on the graph only. Arguments as for ``describe_model``."""
     constants = [value.data for value in graph.values if value.data is not None]
     return {
         "name": graph.name,
@@ -89,7 +89,7 @@ def _quant(quant: QuantParams | None) -> Description | None:
 
 
 def _arithmetic(outputs: Iterable[Value]) -> str:
-    """A node computes in what its first result is."""
+    """Return the data type in which a node computes: that of its first result."""
     return next(iter(outputs)).dtype.value
 
 
@@ -107,7 +107,7 @@ def port_text(port: Description) -> str:
 
 
 def scale_text(quant: Description | None) -> str:
-    """Scale and zero point; of scales per channel their range."""
+    """Return scale and zero point as text; for per-channel scales, their range."""
     if quant is None:
         return "-"
     if quant["axis"] is not None:

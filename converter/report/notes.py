@@ -18,13 +18,13 @@ HEADINGS = {
     "float": "stays in float",
     "chip": "runs with a warning",
 }
-"""Kind of note -> beginning of its line, in the order in which they are printed."""
+"""Kind of note -> text before a note of this kind. Notes are printed in this order."""
 
 SHARE = "int8"
-"""Kind of the notes that a model with few integers has."""
+"""Kind of the notes about a small share of INT8 computation."""
 
 NAMED = 3
-"""Number of nodes of a group that are named."""
+"""Largest number of nodes of a group that are listed by name."""
 
 
 @dataclass()
@@ -33,10 +33,10 @@ class NoteGroup:
 
     Args:
         kind: a key of HEADINGS.
-        reason: as text; that of the first note if they differ in the names they quote.
-        operators: how many nodes of each operator.
-        nodes: their names, in order.
-        is_alike: whether the reasons differ in the names they quote.
+        reason: reason of the first note.
+        operators: number of nodes per operator.
+        nodes: names of the nodes, in the order of the notes.
+        is_alike: True if the reasons of other notes differ from ``reason`` in quoted names.
 
     """
 
@@ -48,7 +48,7 @@ class NoteGroup:
 
     @property
     def text(self) -> str:
-        """The reason, and that others differ from it in names only."""
+        """The reason, with a hint if the reasons of other notes differ in quoted names."""
         return f"{self.reason} (the others alike)" if self.is_alike else self.reason
 
     def to_mapping(self) -> dict[str, Any]:
@@ -57,11 +57,11 @@ class NoteGroup:
 
 
 def grouped(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:
-    """Notes by kind and reason; names in quotation marks make no reason a new one.
+    """Group notes by kind and reason. Reasons that differ only in quoted names are in the same group.
 
     Args:
-        notes: each with ``kind``, ``node`` and ``message``; that of a float note begins with the operator.
-        operators: node name -> operator, for the notes that do not say it.
+        notes: mappings with ``kind``, ``node`` and ``message``. The message of a float note begins with the operator.
+        operators: node name -> operator, for notes whose message does not contain the operator.
 
     """
     groups: dict[tuple[str, str], NoteGroup] = {}
@@ -80,29 +80,29 @@ def grouped(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | N
 
 
 def _split(message: str, operator: str) -> tuple[str, str]:
-    """``softmax: 8-bit probabilities ...`` -> operator and reason."""
+    """Split ``softmax: 8-bit probabilities ...`` into operator and reason."""
     found = re.match(r"([a-z0-9_]+): (.*)", message, re.DOTALL)
     return (found[1], found[2]) if found else (operator, message)
 
 
 def note_lines(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[str]:
-    """One line per reason. ``share_lines`` handles notes about the INT8 share."""
+    """Return one line per reason, without the notes about the INT8 share (see ``share_lines``)."""
     return [group_line(group) for group in grouped(notes, operators) if group.kind != SHARE]
 
 
 def share_lines(messages: Iterable[str]) -> list[str]:
-    """Lines for the notes about the INT8 share: the share as a warning, then the reasons."""
+    """Return the lines about the INT8 share: the share as a warning, then the reasons."""
     first, *others = [*messages, ""]
     return [f"  warning: {first}", *(f"    {line}" for line in others[:-1])] if first else []
 
 
 def group_line(group: NoteGroup) -> str:
-    """A group as a line."""
+    """Format a group as one line."""
     return f"  {HEADINGS.get(group.kind, group.kind)}: {names_text(group)}{group.text}"
 
 
 def names_text(group: NoteGroup) -> str:
-    """The operators and nodes of a group: ``concat x19 ('a', 'b', 'c' ...): ``."""
+    """Format the operators and nodes of a group: ``concat x19 ('a', 'b', 'c' ...): ``."""
     if not group.nodes:
         return ""
     named = ", ".join(f"'{shortened(node)}'" for node in group.nodes[:NAMED])
@@ -112,5 +112,5 @@ def names_text(group: NoteGroup) -> str:
 
 
 def operators_of(description: Mapping[str, Any]) -> dict[str, str]:
-    """Node name -> operator, of a description with ``layers``."""
+    """Return node name -> operator for a description with ``layers``; otherwise an empty mapping."""
     return {layer["name"]: layer["op"] for layer in description.get("layers", ())}

@@ -1,7 +1,8 @@
-"""Description of one operator, derived from its definition: the pages and ``tpuconvert ops NAME`` show it.
+"""Description of one operator for the documentation and ``tpuconvert ops NAME``, derived from its definition.
 
-Three things are not in a definition: its family, a short description of its parameters, and a worked example. They
-come from the operator set's contract, through ``operator_notes.json``, which ``tools/operator_pages.py`` makes.
+Three things are not in a definition: its family, a short description of its parameters, and a worked example. They come
+from the specification of the TPU operator set, through ``operator_notes.json``, which ``tools/operator_pages.py``
+generates.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tpuconvert.schema.op import ALL, ALL_SAME, Case, LocalityKind, Op, Operand,
 from tpuconvert.schema.types import Chip, DType, Scalar
 
 Notes = dict[str, Any]
-"""Keys ``family``, ``meanings`` and ``example``."""
+"""Notes about one operator, with the keys ``family``, ``meanings`` and ``example``."""
 
 COMPUTE = {
     "FLOAT32": "computed in binary32",
@@ -32,7 +33,7 @@ COMPUTE = {
     "MODE1": "calculation mode 1",
     "MODE2": "calculation mode 2",
 }
-"""Meaning of the names of arithmetic in the data-type tables."""
+"""Text for each name of an arithmetic mode in the data-type tables."""
 
 LOCALITY = {
     LocalityKind.LOCAL: "Local: input and output tiles may stay in on-chip memory.",
@@ -41,19 +42,19 @@ LOCALITY = {
 }
 
 SECTIONS = ("Shapes:", "Units:", "Errors:", "Source:", "``out_dtype``")
-"""Beginnings of lines in a docstring that begin a paragraph."""
+"""A docstring line with one of these prefixes begins a new paragraph."""
 
 LONGEST_VECTOR = 12
-"""Elements of a parameter that are shown."""
+"""Largest number of elements of a parameter that are shown in full."""
 
 DECISION = re.compile(r" \((?:decision )?D-[A-Z0-9-]+\)|(?<=\()decision D-[A-Z0-9-]+, ?")
-"""Numbers of decisions in the contract's text: they say nothing to who reads the page."""
+"""References to decision records in the specification, which are removed from the pages."""
 
 TERMS = {
     "sat(": "``sat(v)`` is v limited to the range of an integer result; a floating-point result is not limited.",
     "rrs(": "``rrs(v, n)`` is v / 2^n with halves rounded up, ((v >> (n - 1)) + 1) >> 1; for n = 0 it is v.",
 }
-"""Definitions of names in formulas."""
+"""Function name in formulas -> its definition."""
 
 OTHERS = {
     "tpu": "Further operators",
@@ -62,7 +63,7 @@ OTHERS = {
     "host": "Host functions",
     "custom": "Custom operators",
 }
-"""Families of operators that the contract does not put into one, by the value of their kind."""
+"""Operator kind -> family of operators to which the specification assigns no family."""
 
 KINDS = {
     "atomic": "An atomic operation: one step of a chip's kernels, below the operators that convert produces.",
@@ -76,7 +77,7 @@ ON_THE_HOST = (OpKind.HOST, OpKind.CUSTOM)
 
 @dataclass(frozen=True)
 class OperandLine:
-    """One operand or result; ``symbol`` is its name in the formula, empty where it has none."""
+    """One operand or result. ``symbol`` is its name in the formula; empty if the formula does not name it."""
 
     name: str
     symbol: str
@@ -85,7 +86,7 @@ class OperandLine:
 
 @dataclass(frozen=True)
 class ParameterLine:
-    """One parameter; ``default`` is None where it has to be given; ``values`` lists those of an enumeration."""
+    """One parameter. ``default`` is None for a required parameter. ``values`` lists the values of an enumeration."""
 
     name: str
     type: str
@@ -96,7 +97,7 @@ class ParameterLine:
 
 @dataclass(frozen=True)
 class ChipLine:
-    """Data types that one chip accepts: a sentence, then the accepted groups."""
+    """Data types that one chip accepts: an introductory sentence, then the accepted combinations."""
 
     chip: str
     supported: bool
@@ -127,7 +128,7 @@ class OperatorDescription:
 def describe(
     definition: type[Op], chips: Iterable[Chip] = Chip, notes: Mapping[str, Notes] | None = None
 ) -> OperatorDescription:
-    """Describe one operator on the given chips; ``notes`` None selects those of the package."""
+    """Describe one operator on the given chips; ``notes=None`` uses the notes of the package."""
     note = (operator_notes() if notes is None else notes).get(definition.name, {})
     formula, *details = _paragraphs(definition.__doc__ or "")
     operands = [_operand(*item) for item in zip(definition.inputs, operand_symbols(definition), strict=True)]
@@ -154,13 +155,13 @@ def operand_symbols(definition: type[Op]) -> list[str]:
     taken = list(inspect.signature(definition.infer).parameters.values())[1:]
     count = len(definition.inputs)
     several = any(item.kind is item.VAR_POSITIONAL for item in taken) and count > 1
-    # What it takes beyond the operands is there for relatives of the operator, and has a default.
+    # Further arguments of infer have defaults and belong to related operators that share its code.
     return [""] * count if several or len(taken) < count else [item.name for item in taken[:count]]
 
 
 @functools.cache
 def operator_notes() -> dict[str, Notes]:
-    """Family, meanings of parameters and worked example per operator, as ``tools/operator_pages.py`` wrote them."""
+    """Load family, parameter meanings and worked example of each operator, generated by ``tools/operator_pages.py``."""
     text = resources.files("tpuconvert.report").joinpath("operator_notes.json").read_text(encoding="utf-8")
     notes: dict[str, Notes] = json.loads(text)
     return notes
@@ -170,7 +171,7 @@ def operator_notes() -> dict[str, Notes]:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Paragraphs of a docstring, one line each; a section such as ``Shapes:`` begins one."""
+    """Split a docstring into paragraphs of one line. A section such as ``Shapes:`` begins a paragraph."""
     found: list[list[str]] = [[]]
     for line in inspect.cleandoc(text).replace(". Shapes: ", ".\nShapes: ").splitlines():
         if (not line.strip() or line.startswith(SECTIONS)) and found[-1]:
@@ -290,11 +291,11 @@ def _join(cases: Sequence[Case]) -> list[Case]:
 
 
 def _only_difference(case: Case, other: Case) -> str | None:
-    """The operand whose types are all that two cases differ in."""
+    """Return the name of the only operand whose types differ between two cases; None if they differ otherwise."""
     if dataclasses.replace(case, operands=other.operands) != other or case.operands.keys() != other.operands.keys():
         return None
     names = [name for name, types in case.operands.items() if set(types) != set(other.operands[name])]
-    # Types of all operands together can be joined only where all are the same.
+    # Types under ALL can be merged only if all operands of a node must have the same type.
     return names[0] if len(names) == 1 and (names[0] != ALL or ALL_SAME in case.rules) else None
 
 
@@ -320,7 +321,7 @@ def _case(definition: type[Op], support: Support, case: Case) -> str:
 
 
 def _with_names(text: str, names: Iterable[str]) -> str:
-    """Words with the names in them marked as names."""
+    """Put the given names in the text into double backticks."""
     for name in names:
         text = re.sub(rf"\b{name}\b", f"``{name}``", text)
     return text

@@ -1,4 +1,4 @@
-"""Tables of what is supported, derived from the operator definitions and the converter registries."""
+"""Tables of supported operators, derived from the operator definitions and the converter registries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def tpu_operators(chip: str | None = None) -> list[Row]:
-    """One row per operator: name, kind, and per chip the data types that some operand may have.
+    """Return one row per operator: name, kind, and for each chip the data types that any operand may have.
 
     Raises:
         UsageError: an unknown chip.
@@ -32,7 +32,7 @@ def tpu_operators(chip: str | None = None) -> list[Row]:
 
 
 def chips_named(chip: str | None) -> list[Chip]:
-    """One chip, or for None every chip.
+    """Return the chip with this name in a list, or all chips for None.
 
     Raises:
         UsageError: an unknown chip.
@@ -45,10 +45,10 @@ def chips_named(chip: str | None) -> list[Chip]:
 
 
 def operator_named(name: str) -> type[Op]:
-    """The definition of an operator.
+    """Return the definition of an operator.
 
     Raises:
-        UsageError: there is none; the hint has names like it.
+        UsageError: there is no operator of this name; the hint suggests similar names.
 
     """
     definition = find_op(name)
@@ -62,10 +62,10 @@ def operator_named(name: str) -> type[Op]:
 
 
 def source_operators(source_format: str) -> list[Row]:
-    """One row per operator of a source format: name, domain, ranges of versions, what becomes of it, and its limits.
+    """Return one row per operator of a source format: name, domain, ranges of versions, kind of conversion, limits.
 
-    ``versions`` has one range per meaning that a converter has; Caffe has no versions. Kind and limits are those of the
-    newest meaning.
+    ``versions`` has one range of operator set versions per converter; Caffe has no versions. Kind and limits are those
+    of the converter for the newest version.
     """
     found: dict[tuple[str, str], list[Registration]] = {}
     for entry in registry(source_format).all_entries():
@@ -82,7 +82,7 @@ def source_operators(source_format: str) -> list[Row]:
 
 
 def refused_operators(source_format: str) -> list[Row]:
-    """Rows like those of ``source_operators`` for operators without a converter, with the reason as their limit."""
+    """Return rows as in ``source_operators`` for operators that are refused; the limits column has the reason."""
     return [
         _row(name, "", [], Kind.REFUSED.value, why) for name, why in sorted(registry(source_format).refusals.items())
     ]
@@ -93,7 +93,7 @@ def _row(name: str, domain: str, versions: list[str], kind: str, limits: str) ->
 
 
 def _types(definition: type[Op], chip: Chip) -> list[str]:
-    """Data types in the order of DType; ``host`` for an operator that the chip leaves to the host."""
+    """Return the supported data types in the order of DType, or ``host`` for an operator that the host executes."""
     if definition.kind in (OpKind.HOST, OpKind.CUSTOM):
         return ["host"]
     support = definition.dtypes[chip]

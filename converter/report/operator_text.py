@@ -7,7 +7,7 @@ from tpuconvert.report.text import table
 
 
 def description_lines(about: OperatorDescription) -> list[str]:
-    """Everything about one operator: sections with a heading each, their content indented."""
+    """Format a description of one operator as sections, each with a heading and indented content."""
     lines = [about.signature, "", about.formula, *about.details, f"Family: {about.family}", ""]
     lines += ["operands and results", *_indent(_operand_rows(about))]
     if about.parameters:
@@ -30,7 +30,7 @@ def _operand_rows(about: OperatorDescription) -> list[tuple[str, ...]]:
 
 
 def _parameter_lines(about: OperatorDescription) -> list[str]:
-    """A row per parameter; the values of an enumeration, which can be many, on a separate line."""
+    """Return one row per parameter. The values of an enumeration are on a separate line, because there can be many."""
     rows: list[tuple[str, ...]] = [
         (item.name, item.type, "required" if item.default is None else f"default {item.default}", item.meaning)
         for item in about.parameters

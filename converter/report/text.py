@@ -16,19 +16,19 @@ from tpuconvert.verify.difference import LAYER_SQNR
 _ABOUT = ("name", "version", "author", "license")
 
 MANY = 4
-"""Number of elements of a list that are shown."""
+"""Largest number of elements of a list that are shown."""
 
 NOISIEST = 3
-"""Number of tensors in the line about noise."""
+"""Largest number of tensors in the line about quantization noise."""
 
 
 def to_json(description: Description) -> str:
-    """The description as JSON text; the same description gives the same text."""
+    """Format a description as JSON text. Equal descriptions give equal text."""
     return for_json(json.dumps(description, indent=2, ensure_ascii=False)) + "\n"
 
 
 def summary_text(description: Description) -> str:
-    """The model in a few lines."""
+    """Return a summary of the model in a few lines."""
     notes = description.get("notes", [])
     lines = [_headline(description), *share_lines(note["message"] for note in notes if note["kind"] == SHARE)]
     lines += port_lines(description)
@@ -51,7 +51,7 @@ def port_lines(description: Description) -> list[str]:
 
 
 def requirement_lines(description: Description) -> list[str]:
-    """The preprocessing and the plugins of a model, if it has any."""
+    """Return lines about the preprocessing and the plugins of a model, if it has any."""
     lines = []
     if description.get("preprocessing"):
         lines.append(f"  preprocessing: {Preprocess.from_mapping(description['preprocessing'])}")
@@ -61,7 +61,7 @@ def requirement_lines(description: Description) -> list[str]:
 
 
 def metadata_lines(metadata: Description) -> list[str]:
-    """Metadata of the source file: one line for the model, one per input and output."""
+    """Return the metadata of the source file: one line for the model, one per input and output."""
     whole = ", ".join(f"{key} {shortened(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
     lines = [f"  about the model: {whole}"] if whole else []
     for what in ("inputs", "outputs"):
@@ -105,7 +105,7 @@ def node_lines(description: Description) -> list[str]:
 
 
 def verification_lines(verification: Description, *, layers: bool = True) -> list[str]:
-    """The comparison with the source as text."""
+    """Return the comparison with the source as text: the verdict, then with ``layers`` a row per tensor."""
     is_quantized = verification["is_quantized"]
     has_integers = verification["exactness"] is not None
     rows: list[tuple[str, ...]] = [
@@ -136,7 +136,7 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
 
 
 def verdict_lines(verification: Description) -> list[str]:
-    """The comparison in a few lines: bits, the first tensor that stands out, and the other engine."""
+    """Return a few lines: first significant difference, bit-exactness, the other engine, and problems of outputs."""
     exactness = verification["exactness"]
     lines = [first_line(verification)]
     if exactness is not None:
@@ -145,7 +145,7 @@ def verdict_lines(verification: Description) -> list[str]:
 
 
 def opinion_lines(verification: Description) -> list[str]:
-    """Comparison of the source with another engine."""
+    """Return the line about the comparison of the source with another engine."""
     opinion = verification["opinion"]
     if opinion is None:
         return []
@@ -160,7 +160,7 @@ def opinion_lines(verification: Description) -> list[str]:
 
 
 def first_line(verification: Description) -> str:
-    """On how many samples the comparison was made, and the first tensor that stands out."""
+    """Return the line with the number of compared samples and the first tensor with a significant difference."""
     first = verification["first_difference"]
     samples = several(verification["samples"], "sample")
     lead = f"compared with the source on {samples} {verification['origin']}".rstrip()
@@ -172,7 +172,7 @@ def first_line(verification: Description) -> str:
 
 
 def noise_lines(verification: Description) -> list[str]:
-    """Tensors that add most of the quantization noise."""
+    """Return the line about the tensors that add most quantization noise."""
     added = {entry["name"]: entry["noise_added"] for entry in verification["layers"]}
     worst = verification["most_noise_added_at"][:NOISIEST] if verification["is_quantized"] else []
     if not worst:
@@ -182,7 +182,7 @@ def noise_lines(verification: Description) -> list[str]:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage in a table."""
+    """Format a share as a percentage for a table."""
     if value is None:
         return "-"
     if value == 0.0:
@@ -191,7 +191,7 @@ def share(value: float | None) -> str:
 
 
 def sqnr_text(entry: Description) -> str:
-    """SQNR of a compared tensor; no difference at all has no number, nor have tensors that are not finite."""
+    """Format the SQNR of a compared tensor: decibel, ``exact`` for equal tensors, or the number not finite."""
     if entry["not_finite"]:
         return f"{entry['not_finite']} not finite"
     if entry["sqnr_db"] is not None:
@@ -200,12 +200,12 @@ def sqnr_text(entry: Description) -> str:
 
 
 def number(value: float | None) -> str:
-    """A measured number in a table."""
+    """Format a measured number for a table."""
     return "not finite" if value is None else f"{value:.3g}"
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines with aligned columns; the first row is the heading. The last column is not padded."""
+    """Format rows as lines with aligned columns; the first row is the heading. The last column is not padded."""
     rows = [tuple(map(one_line, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,4 +1,4 @@
-"""Arrays of numbers in .npz and .npy files."""
+"""Reading of numeric arrays from .npz and .npy files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def load_arrays(path: Path) -> dict[str, Array]:
 
     Raises:
         UsageError: the file cannot be read.
-        CorruptInputError: it is not such a file.
+        CorruptInputError: the file is not an .npz or .npy file, or contains pickled objects.
 
     """
-    import zipfile  # with every kind of compression
+    import zipfile  # pulls in all compression modules
 
     note_input(path)
     try:
@@ -31,7 +31,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        # NumPy's own words advise to load pickled objects, which run code
+        # NumPy's message suggests loading pickled objects, which can run code
         reason = "neither .npy nor .npz, or with pickled objects in it" if "pickle" in str(error) else str(error)
         hint = "arrays of numbers are written by numpy.savez(FILE, NAME=array)"
         raise CorruptInputError(f"not a NumPy file, or a damaged one: {reason}", file=str(path), hint=hint) from error

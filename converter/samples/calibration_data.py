@@ -2,9 +2,9 @@
 
 The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
-- an array for an input has the input's rank; its first axis counts samples, and is split into the model's batches;
-- ``uint8`` images ([N, H, W, 3] or [N, H, W]) for an input of another type go through the preprocessing, where one is
-  given; the types of all other arrays follow ``schema/input_types.py``.
+- an array for an input has the input's rank; its first axis is the samples, and is split into batches of the model;
+- ``uint8`` images ([N, H, W, 3] or [N, H, W]) for an input of another type are preprocessed if preprocessing is given;
+  ``schema/input_types.py`` defines which types of other arrays are accepted.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ CalibrationSource = str | Path | Iterable[Array] | Iterable[Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class FeedSource:
-    """Feeds that can be gone through several times. Images are decoded as they are needed, one batch at a time.
+    """Feeds that can be iterated several times. Images are decoded one batch at a time, when the feed is requested.
 
-    ``description`` states the origin of the feeds and everything that was left out. ``left_out`` is
-    how many samples fill no batch.
+    ``description`` states the origin of the feeds and everything that was left out. ``left_out`` is the number of
+    samples in an incomplete last batch, which are not used.
     """
 
     description: str
     samples: int
     _batches: list[Any]
     _builder: _FeedBuilder
-    _rest: tuple[Path, ...] = ()  # images that fill no batch
+    _rest: tuple[Path, ...] = ()  # images of an incomplete last batch, which are not used
     left_out: int = 0
 
     @property
     def images(self) -> list[str]:
-        """Names of the images, in order; none where the samples come from elsewhere."""
+        """File names of the images, in order; empty if the samples are arrays."""
         return [path.name for batch in self._batches if isinstance(batch, list) for path in batch]
 
     @property
@@ -65,13 +65,13 @@ class FeedSource:
         return FeedSource(self.description, self.samples, self._batches, builder)
 
     def every(self, step: int) -> FeedSource:
-        """Every ``step``-th batch, beginning with the first."""
+        """Return a source of every ``step``-th batch, beginning with the first."""
         batches = self._batches[::step]
         samples = self.samples * len(batches) // max(1, len(self._batches))
         return FeedSource(self.description, samples, batches, self._builder)
 
     def digest(self) -> str:
-        """Digest of the samples as they were given, in hexadecimal digits: images by their files' content."""
+        """Digest of the samples before preprocessing, in hexadecimal digits. For images, it covers the file contents."""
         digest = Digest()
         for batch in self._batches:
             _add_content(digest, batch)
@@ -97,7 +97,7 @@ class FeedSource:
         """Refuse arrays with NaN, from which no range can be found. Images have none.
 
         Raises:
-            UsageError: naming the first sample that has one.
+            UsageError: an array contains NaN; the message names the first such sample.
 
         """
         for index, batch in enumerate(self._batches):
@@ -113,10 +113,10 @@ class FeedSource:
                     )
 
     def check_complete(self) -> None:
-        """Refuse samples that fill no batch, where every sample counts.
+        """Refuse an incomplete last batch, for uses in which no sample may be left out.
 
         Raises:
-            UsageError: with the number of samples and what the model takes.
+            UsageError: samples were left out; the message has their number and the batch size of the model.
 
         """
         if self.left_out:
@@ -133,18 +133,18 @@ class FeedSource:
 
 
 def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = None) -> FeedSource:
-    """Make feeds for the inputs ``ports`` from ``source``.
+    """Create feeds for the inputs ``ports`` from ``source``.
 
     Args:
         source: a folder of images, an image, an ``.npz`` or ``.npy`` file, a mapping {input name: array}, or any
-            iterable of arrays or of such mappings. Feeds that were made already are taken as they are.
+            iterable of arrays or of such mappings. A ``FeedSource`` is returned unchanged.
         ports: the model's inputs.
-        preprocess: applied to images; its size is taken from the model where it has none.
+        preprocess: preprocessing of images. If it has no size, the size of the model's input is used.
 
     Raises:
         UsageError: the data do not fit the model; the message describes both.
-        CorruptInputError: a file is not what its name says.
-        MissingExtraError: images, but no imaging library.
+        CorruptInputError: a file does not have the format that its suffix indicates.
+        MissingExtraError: the source has images, but Pillow is not installed.
 
     """
     if isinstance(source, FeedSource):
@@ -157,7 +157,7 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
     if isinstance(source, np.ndarray):
         return _from_arrays({"": source}, "an array", builder)
     try:
-        items = list(source)  # gone through more than once, which a generator does not allow
+        items = list(source)  # a list, because the samples are iterated more than once
     except TypeError:
         raise UsageError(
             f"cannot read samples from {type(source).__name__}",
@@ -169,15 +169,15 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
         {name: np.asarray(array) for name, array in item.items()} if isinstance(item, Mapping) else np.asarray(item)
         for item in items
     ]
-    builder.build(batches[0])  # what does not fit is said now, not in the middle of a calibration
+    builder.build(batches[0])  # raises errors about unsuitable samples now, not during calibration
     return FeedSource(several(len(items), "sample"), len(items), batches, builder)
 
 
 def image_feeds(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess | None) -> FeedSource:
-    """Feeds of image files, as many at a time as the model takes; the rest of the last batch is left out.
+    """Create feeds of image files, in batches of the model's batch size. An incomplete last batch is left out.
 
     Raises:
-        UsageError: there are fewer images than the model takes, or they do not fit.
+        UsageError: there are too few images for one batch, or they do not fit the model.
 
     """
     builder = _FeedBuilder(ports, preprocess)
@@ -189,7 +189,7 @@ def image_feeds(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess
 
 
 class _FeedBuilder:
-    """Turns one batch (a list of images, an array, or arrays by name) into a feed of the model's inputs."""
+    """Builder that converts one batch (image paths, an array, or arrays by name) to a feed of the model."""
 
     def __init__(self, ports: list[Port], preprocess: Preprocess | None, file: str = "") -> None:
         self.ports = {port.name: port for port in ports}
@@ -198,10 +198,10 @@ class _FeedBuilder:
 
     @property
     def only_port(self) -> Port:
-        """The model's one input.
+        """The only input of the model.
 
         Raises:
-            UsageError: it has several, so that arrays without names mean nothing.
+            UsageError: the model has several inputs, so that arrays without names are ambiguous.
 
         """
         if len(self.ports) != 1:
@@ -214,23 +214,23 @@ class _FeedBuilder:
 
     @staticmethod
     def batch(port: Port) -> int:
-        """Samples per feed: the extent of the input's first axis, 1 where it is free."""
+        """Return the number of samples per feed: the extent of the input's first axis, or 1 if it is symbolic."""
         return port.shape[0] if port.shape and isinstance(port.shape[0], int) else 1
 
     def split(self, port: Port, array: Array) -> list[Array]:
-        """Cut an array into what single feeds take of it. A last batch that is not full is left out."""
+        """Split an array into the parts for single feeds. An incomplete last batch is left out."""
         rank, size = len(port.shape), self.batch(port)
         if self.preprocess is not None and self.is_images(port, array):
             array = self.preprocess.stacked(array)
         else:
             if array.ndim == rank + 1:
-                return list(array)  # a stack of whole feeds
+                return list(array)  # the first axis counts feeds
             if array.ndim < rank or rank == 0:
-                return [array]  # one sample without its batch axis; build() refuses anything else
+                return [array]  # perhaps one sample without its batch axis; build() refuses other shapes
         return [array[start : start + size] for start in range(0, len(array) - size + 1, size)]
 
     def build(self, batch: Any) -> Feed:
-        """One feed, in the order of the model's inputs."""
+        """Build one feed, in the order of the model's inputs."""
         if isinstance(batch, list):
             port = self.only_port
             images = self.image_rule(port)
@@ -245,7 +245,7 @@ class _FeedBuilder:
         return {name: self._fit(port, batch[name]) for name, port in self.ports.items()}
 
     def image_rule(self, port: Port) -> Preprocess:
-        """The preprocessing with the size of the input."""
+        """Return the preprocessing, resizing to the size of the input."""
         if self.preprocess is None:
             raise UsageError(
                 f"images need preprocessing to become {describe(port)}",
@@ -255,7 +255,7 @@ class _FeedBuilder:
         return self.preprocess.with_size_of(port.shape)
 
     def takes_pixels(self, batch: Any) -> bool:
-        """Return True for one array, with or without its name, that the preprocessing applies to."""
+        """Return True if the batch is a single array, with or without name, to which the preprocessing applies."""
         arrays = list(batch.values()) if isinstance(batch, Mapping) else [batch]
         return len(arrays) == len(self.ports) == 1 and self.is_images(self.only_port, arrays[0])
 
@@ -295,7 +295,7 @@ def describe(port: Port) -> str:
 
 
 def _as_declared(port: Port, x: Array) -> Array:
-    """Preprocessed images are floats; a quantized input takes them with the model's own scale."""
+    """Quantize a preprocessed image with the scale of the input; return it unchanged for a float input."""
     return port.quant.quantize(x) if port.quant is not None and np.dtype(port.dtype).kind in "iu" else x
 
 
@@ -369,7 +369,7 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
 
 
 def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, Array], list[str]]:
-    """The arrays that are the model's inputs, by name or, for a single input, as the only one that can be."""
+    """Select the arrays for the model's inputs by name, or for a single input the only array with a suitable shape."""
     if all(name in arrays for name in builder.ports):
         return {name: arrays[name] for name in builder.ports}, [name for name in arrays if name not in builder.ports]
     if any(name in arrays for name in builder.ports):
@@ -389,7 +389,7 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
 
 
 def _full_batches(paths: list[Path], size: int) -> list[list[Path]]:
-    """Split images into batches; a last batch that is not full is left out."""
+    """Split images into batches. An incomplete last batch is left out."""
     return [paths[start : start + size] for start in range(0, len(paths) - size + 1, size)]
 
 

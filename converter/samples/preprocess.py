@@ -1,7 +1,7 @@
-"""From an image to a model's input: size, colour order, mean, scale and layout, given once and stored in the model.
+"""Preprocessing of images: size, colour order, mean, scale and layout, given once and stored in the model.
 
-x = (pixel - mean) * scale, per channel, in binary32. Calibration, running and verification all use the one
-:class:`Preprocess` of a model, so that they cannot disagree.
+x = (pixel - mean) * scale, per channel, in binary32. Calibration, running and verification all use the
+:class:`Preprocess` stored in the model, so that they agree.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Preprocess:
     """Conversion of images to the input of a model.
 
     Args:
-        size: (height, width) in pixels; None takes it from the model's input.
+        size: (height, width) in pixels; None uses the size of the model's input.
         fit: ``stretch`` takes the whole image; ``crop`` the centre square of 7/8 of the shorter side.
         color: channel order of the model.
-        mean: subtracted first; one number, or one per channel in the order of ``color``. Units: pixel values.
-        scale: multiplied next; one number, or one per channel.
+        mean: subtracted first; a scalar, or one value per channel in the order of ``color``. Unit: pixel values.
+        scale: factor applied after the subtraction; a scalar, or one value per channel.
         layout: axis order of the model's input.
 
     Raises:
-        UsageError: a value that is not possible; the message names the key and what it may be.
+        UsageError: a value is not valid; the message names the key and the valid values.
 
     """
 
@@ -84,7 +84,7 @@ class Preprocess:
         A part without ``=`` continues the value before it: ``mean=104,117,123,color=BGR,size=224x224``.
 
         Raises:
-            UsageError: unknown keys, impossible values, a file that is not such a YAML file.
+            UsageError: a key is unknown, a value is not valid, or the file is not such a YAML file.
 
         """
         if text.lower().endswith(YAML_SUFFIXES):
@@ -104,10 +104,10 @@ class Preprocess:
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> Preprocess:
-        """Read the fields from a mapping, as a YAML file or the metadata of a model holds them.
+        """Read the fields from a mapping, as stored in a YAML file or in the metadata of a model.
 
         Raises:
-            UsageError: unknown keys or impossible values.
+            UsageError: a key is unknown or a value is not valid.
 
         """
         unknown = sorted(set(values) - set(_keys()))
@@ -130,7 +130,7 @@ class Preprocess:
         return Preprocess(**fields)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The fields as plain lists, numbers and strings, for YAML and the model file."""
+        """Return the fields as plain lists, numbers and strings, for YAML and the model file."""
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in dataclasses.asdict(self).items()
@@ -145,10 +145,10 @@ class Preprocess:
         return ",".join(parts)
 
     def with_size_of(self, shape: tuple[int | str, ...]) -> Preprocess:
-        """The same with the size of a model input of that shape, where no size is given.
+        """Return the preprocessing with a size: its own, or else that of a model input with this shape.
 
         Raises:
-            UsageError: the shape is not that of an image, has other channels, or another size than the one given.
+            UsageError: the shape is not that of an image, or has other channels or another size than the preprocessing.
 
         """
         if len(shape) != 4:
@@ -169,10 +169,10 @@ class Preprocess:
         return dataclasses.replace(self, size=(height, width))
 
     def check_fits(self, shape: tuple[int | str, ...]) -> None:
-        """See that an input of four axes takes images in these colours and this layout.
+        """Check that a model input of rank 4 has the number of channels of this colour order, in this layout.
 
         Raises:
-            UsageError: it has another number of channels.
+            UsageError: the input has another number of channels.
 
         """
         channels = shape[1 if self.layout == "NCHW" else 3]
@@ -185,12 +185,12 @@ class Preprocess:
             )
 
     def load(self, path: Path) -> Array:
-        """Decode an image and make it one sample of the model's input, with a batch axis.
+        """Decode an image file and convert it to one sample of the model's input, with a batch axis.
 
         Raises:
             MissingExtraError: Pillow is not installed.
-            CorruptInputError: the file is not an image, or a damaged one.
-            ResourceLimitError: the image is larger than Pillow deems sensible.
+            CorruptInputError: the file is not an image, or is damaged.
+            ResourceLimitError: the image exceeds Pillow's limit against decompression bombs.
 
         """
         try:
@@ -204,20 +204,20 @@ class Preprocess:
             raise UsageError(f"{path}: no such file") from None
         except Image.DecompressionBombError as error:
             raise ResourceLimitError(str(error), file=str(path), hint="make the image smaller first") from error
-        except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
+        except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are raised by Pillow's decoders
             raise CorruptInputError(
                 f"not an image, or a damaged one: {error}", file=str(path), hint="leave it out, or copy it again"
             ) from error
         return self._finish(image)[np.newaxis]
 
     def load_any(self, image: Any) -> Array:
-        """Make one image, or an array of several, a batch of the model's input.
+        """Convert one image, or an array of several images, to a batch of the model's input.
 
         Args:
             image: a path, a PIL image, or a uint8 array in a shape that ``stacked`` takes or [H, W].
 
         Raises:
-            UsageError: something else.
+            UsageError: the argument has another type or shape.
             CorruptInputError: the file is not an image.
 
         """
@@ -238,13 +238,13 @@ class Preprocess:
         return self.apply(image)
 
     def apply(self, pixels: Array) -> Array:
-        """Turn decoded images into a batch of the model's input.
+        """Convert decoded images to a batch of the model's input.
 
         Args:
             pixels: uint8, RGB or grey, in a shape that ``stacked`` takes.
 
         Raises:
-            UsageError: not an array of images.
+            UsageError: the argument is not an array of images.
 
         """
         pixels = self.stacked(pixels)
@@ -253,7 +253,7 @@ class Preprocess:
             raise self._no_images(pixels, "drop the alpha channel: array[..., :3]" if is_rgba else "")
         wanted = self.size or pixels.shape[1:3]
         if pixels.shape[1:3] == wanted and self.fit == "stretch" and pixels.shape[3] == self.channels:
-            return self._normalize(pixels)  # nothing to resize: no need of an imaging library
+            return self._normalize(pixels)  # no resizing, so that Pillow is not needed
         return np.stack([self._resize(image) for image in pixels])
 
     @staticmethod
@@ -262,7 +262,7 @@ class Preprocess:
         return UsageError(f"not images: {found.dtype}{list(found.shape)}", hint=f"{hint}; {known}" if hint else known)
 
     def stacked(self, pixels: Array) -> Array:
-        """Images as [N, H, W, C]: [N, H, W] are grey ones, [H, W, 3] for a model in colour is a single one."""
+        """Reshape images to [N, H, W, C]: [H, W, 3] is one image for a colour model, [N, H, W] are grey images."""
         if pixels.ndim != 3:
             return pixels
         return pixels[np.newaxis] if self.channels == 3 and pixels.shape[2] == 3 else pixels[..., np.newaxis]
@@ -276,7 +276,7 @@ class Preprocess:
         return self._finish(Image.fromarray(squeezed).convert("RGB"))
 
     def _finish(self, image: Any) -> Array:
-        """The part after decoding: crop, grey, resize (bilinear), normalise; without the batch axis."""
+        """Convert a decoded image to grey, crop, resize (bilinear) and normalize it. Return it without batch axis."""
         from PIL import Image
 
         if self.color == "GRAY":
@@ -293,7 +293,7 @@ class Preprocess:
         return normalized
 
     def _normalize(self, pixels: Array) -> Array:
-        """Pixels [N, H, W, C] in RGB or grey to the model's colour order, numbers and layout."""
+        """Convert pixels [N, H, W, C], RGB or grey, to the model's colour order, value range and layout."""
         ordered = pixels[..., ::-1] if self.color == "BGR" else pixels
         mean, scale = np.asarray(self.mean, np.float32), np.asarray(self.scale, np.float32)
         x = (ordered.astype(np.float32) - mean) * scale

@@ -1,4 +1,4 @@
-"""Samples where there are no real ones."""
+"""Random samples, used if the user gives none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpuconvert.schema.types import Array
 
 
 def unknown_extents(ports: Sequence[Port]) -> dict[str, list[str]]:
-    """Open extents per port, if no extent is given. The first axis, the number of samples, is 1."""
+    """Return port name -> symbolic extents that have no default. The batch, the first extent, has the default 1."""
     samples = {port.shape[0] for port in ports if len(port.shape) > 1}
     found = {port.name: [extent for extent in port.shape if isinstance(extent, str)] for port in ports}
     found = {name: [extent for extent in extents if extent not in samples] for name, extents in found.items()}
@@ -21,12 +21,12 @@ def unknown_extents(ports: Sequence[Port]) -> dict[str, list[str]]:
 
 
 def random_feeds(ports: list[Port], count: int, seed: int = 0) -> list[dict[str, Array]]:
-    """Samples where there are no real ones: normal numbers, or the whole range of an 8-bit integer type.
+    """Create random samples: normal floats, 8-bit integers from their whole range, wider integers and Booleans 0 or 1.
 
-    An open number of samples is 1.
+    A symbolic batch extent becomes 1.
 
     Raises:
-        UsageError: another extent is not known.
+        UsageError: another extent is symbolic.
 
     """
     for name, extents in unknown_extents(ports).items():

@@ -11,7 +11,7 @@ import numpy as np
 from tpuconvert.schema.types import Array, QuantParams
 
 LAYER_SQNR = 20.0
-"""Decibel. A quantized layer below this lost more than one part in a hundred of its signal's power."""
+"""SQNR limit in dB for a quantized tensor: noise of 1 % of the signal power. A lower SQNR is reported."""
 
 
 @dataclass
@@ -19,13 +19,14 @@ class Difference:
     """Difference between a tensor and the source's tensor, summed over samples.
 
     Args:
-        name: of the tensor in the source.
-        op: operator that makes it in the model.
-        stage: where the difference came in: ``same``, ``optimize``, ``quantize`` or ``legalize``.
-        reads: the nearest compared tensors that it is computed from, by name.
-        moves: whether its operator only moves elements.
-        added: noise that comes in between those tensors and this one, as a share of this one's power.
-        clipped: share of the source's values that the model's integers cannot reach.
+        name: name of the tensor in the source.
+        op: operator that computes the tensor in the model.
+        stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``same`` if
+            there is no difference.
+        reads: names of the nearest compared tensors from which the tensor is computed.
+        moves: whether the operator only moves elements.
+        added: noise added between the tensors in ``reads`` and this one, as a share of the power of this tensor.
+        clipped: share of the source's values that are outside the range of the model's integers.
         integers: number of elements that were compared as codes.
         different: number of codes that differ.
         steps: largest difference of codes, in steps of the scale.
@@ -55,7 +56,7 @@ class Difference:
     _noise_power: float = 0.0
 
     def add(self, wanted: Array, got: Array, quant: QuantParams | None = None) -> None:
-        """Compare one sample's tensors of one shape; ``quant`` are the quantization parameters of ``got``."""
+        """Add the comparison of one sample. Shapes are equal. ``quant`` has the quantization parameters of ``got``."""
         self._size += wanted.size
         if quant is not None:
             self._outside += int(_outside(wanted, quant))
@@ -79,7 +80,7 @@ class Difference:
         self._noise_power += float(noise @ noise)
 
     def add_steps(self, steps: Array) -> None:
-        """Count one sample's integers; ``steps`` are the distances of their codes."""
+        """Add the integers of one sample; ``steps`` are the distances of their codes."""
         self.integers += steps.size
         self.different += int(np.count_nonzero(steps))
         self.steps = max(self.steps, int(steps.max(initial=0)))
@@ -91,7 +92,7 @@ class Difference:
 
     @property
     def range(self) -> float:
-        """Extent of the source's values; their magnitude where they are all the same."""
+        """Largest minus smallest value of the source's tensor; the magnitude if it is constant."""
         return (self._high - self._low) or self._largest if self._high >= self._low else 0.0
 
     @property
@@ -131,11 +132,11 @@ class Difference:
 
     @property
     def clipped(self) -> float:
-        """Share of the source's values beyond the ends of the model's integers."""
+        """Share of the source's values that are outside the range of the model's integers."""
         return self._outside / self._size if self._size else 0.0
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values; infinities, which JSON does not have, become None."""
+        """Return plain values. Infinities and NaN become None, because JSON cannot represent them."""
         numbers = {
             "max_absolute": self.max_absolute,
             "relative": self.relative,

@@ -1,4 +1,4 @@
-"""Bit-exactness of a model whose source is quantized: its integers against those that the source file defines.
+"""Bit-exactness of a model with a quantized source: compare its integers with those that the source file defines.
 
 Integers are compared as codes relative to their zero point, in steps of their scale. Two programs may hold one tensor
 in different types, such as INT8 and UINT8 with a zero point that differs by 128: equal distances from the zero point
@@ -19,30 +19,30 @@ from tpuconvert.text_format import several, shortened
 from tpuconvert.verify.difference import Difference
 
 OWN_PROGRAM = "the source"
-"""The oracle in the product: the source graph without optimization, run by the NumPy reference."""
+"""Name of the built-in oracle: the source graph without optimization, run by the NumPy reference."""
 
 
 def defines_integers(graph: Graph, chip: Chip) -> bool:
-    """Return True for programs whose integers are the source's by design, on every machine.
+    """Return True if the graph gives exactly the integers of its quantized source on every machine.
 
-    That is BM1686, which can rescale as the source formats do, and a graph in which only inputs and outputs are floats:
-    sums of floats depend on their order, and may round to another integer.
+    The chip must be BM1686, which can rescale as the source formats do. Only inputs and outputs may be floats, because
+    float sums depend on their order and may round to another integer.
     """
     inner = (value for node in graph.nodes for value in node.outputs if value.uses)
     return chip is Chip.BM1686 and all(value.dtype.is_integer for value in inner)
 
 
 class Codes(NamedTuple):
-    """Integers of a tensor and the parameters that give them a meaning."""
+    """Integers of a tensor with their quantization parameters."""
 
     array: Array
     quant: QuantParams
 
 
 def steps_between(wanted: Codes, got: Codes) -> Array:
-    """Distance of two tensors of one shape, element by element, in steps of the scale of ``wanted``.
+    """Element-wise distance of two tensors of equal shape, in units of the scale of ``wanted``.
 
-    Tensors with different scales have no common steps: a difference of their values counts as at least one.
+    For different scales, dequantized values are compared and the distance is rounded up, so that any difference counts.
     """
     if _scales(wanted.quant) == _scales(got.quant):
         steps: Array = np.abs(_from_zero(wanted) - _from_zero(got))
@@ -56,7 +56,7 @@ def _scales(quant: QuantParams) -> tuple[object, ...]:
 
 
 def _along(numbers: tuple[float, ...] | tuple[int, ...], quant: QuantParams, rank: int) -> Array:
-    """Parameters in a shape that broadcasts against a tensor of that rank."""
+    """Reshape per-channel parameters so that they broadcast against a tensor of this rank."""
     if quant.axis is None:
         return np.asarray(numbers[0])
     return np.asarray(numbers).reshape([len(numbers) if axis == quant.axis else 1 for axis in range(rank)])
@@ -77,14 +77,14 @@ class Exactness:
     """Number of integers that equal those of an oracle.
 
     Args:
-        oracle: program that gives the expected integers, as in "equal those of ...".
-        tensors: number of integer tensors that the programs compute under the same name.
-        integers: number of their elements over all samples.
-        different: number of these elements that differ.
+        oracle: name of the program that computes the expected integers, inserted after "equal those of".
+        tensors: number of integer tensors that both programs compute under the same name.
+        integers: number of elements of these tensors over all samples.
+        different: number of elements that differ.
         output_integers: number of elements of integer outputs.
-        output_different: number of these that differ.
-        largest_steps: largest difference.
-        first: first tensor that differs, in the order of computation; empty where none does.
+        output_different: number of output elements that differ.
+        largest_steps: largest difference, in units of the scale.
+        first: first tensor that differs, in execution order; empty if all are equal.
 
     """
 
@@ -99,7 +99,7 @@ class Exactness:
 
     @staticmethod
     def of(oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference]) -> Exactness:
-        """Sum up comparisons. Floats do not count, nor do inputs: they are equal by construction."""
+        """Sum up comparisons, without floats and without inputs, which are equal by construction."""
         inner = [item for item in tensors if item.integers and item.op != "input"]
         leaving = [item for item in outputs if item.integers]
         both = (*inner, *leaving)
@@ -121,7 +121,7 @@ class Exactness:
 
     @property
     def verdict(self) -> str:
-        """The verdict in one line."""
+        """The result of the comparison in one line."""
         if not self.integers + self.output_integers:
             return f"no verdict on bits: no integer tensor has a counterpart in those of {self.oracle}"
         if self.tensors:

@@ -1,4 +1,4 @@
-"""Measures of how far results are from those of the source, that plugins bring along."""
+"""Metrics of plugins for the difference between outputs of a model and of its source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
 
 Metric = Callable[[Array, Array], float]
-"""The source's result and the model's -> a number."""
+"""Function of the source's output and the model's output that returns a number."""
 
 _METRICS: dict[str, Metric] = {}
 
@@ -33,7 +33,7 @@ def add_metric(name: str) -> Callable[[Metric], Metric]:
 
 
 def metric(name: str) -> Metric:
-    """The metric of a name.
+    """Return the metric with this name.
 
     Raises:
         UsageError: there is none.
@@ -48,7 +48,7 @@ def metric(name: str) -> Metric:
 
 @dataclass(frozen=True)
 class MetricLimit:
-    """A metric, and the largest number that it may give; None where it is only told."""
+    """A metric and its upper limit; None if the metric is only printed."""
 
     name: str
     most: float | None = None
@@ -58,7 +58,7 @@ class MetricLimit:
         """Read ``NAME`` or ``NAME<=NUMBER``.
 
         Raises:
-            UsageError: not of that form, or there is no such metric.
+            UsageError: the text has another form, or there is no such metric.
 
         """
         name, sign, number = text.partition("<=")
@@ -71,10 +71,10 @@ class MetricLimit:
 
 
 def check_metrics(limits: Sequence[MetricLimit], found: dict[str, dict[str, float]]) -> None:
-    """See that no metric is above its limit.
+    """Check that no metric exceeds its limit.
 
     Raises:
-        ThresholdError: one is, or is not a number; the message has the metric and the output.
+        ThresholdError: a metric exceeds its limit or is NaN; the message names the metric and the output.
 
     """
     for limit in limits:

@@ -1,7 +1,7 @@
-"""Another engine runs the source file: an opinion about what it computes that shares no code with our frontends.
+"""Run the source file with another engine, as an oracle that shares no code with the frontends.
 
-onnxruntime runs ONNX files, the TensorFlow Lite interpreter (ai-edge-litert) TFLite files, where they are installed.
-They run in a separate process, so that a crash of an engine does not end this one.
+If they are installed, onnxruntime runs ONNX files, and the TensorFlow Lite interpreter (ai-edge-litert) runs TFLite
+files. They run in a separate process, so that a crash of an engine does not end this one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENGINES: Mapping[str, tuple[str, str, str]] = {
     "onnxruntime": ("onnx", "onnxruntime", "onnxruntime"),
     "litert": ("tflite", "ai_edge_litert", "ai-edge-litert"),
 }
-"""Name -> the format it reads, its module, its distribution."""
+"""Engine name -> source format, module name, distribution name."""
 
 _MOST_SECONDS = 600
 
@@ -37,9 +37,9 @@ class Statement:
     """Results of an engine for one feed.
 
     Args:
-        tensors: by their names in the source; outputs too.
-        outputs: names of the source's outputs, in its order.
-        rounds: whether the engine quantizes floats internally, so that it is not exact itself.
+        tensors: tensors by their names in the source, including outputs.
+        outputs: names of the source's outputs, in the order of the source.
+        rounds: whether the engine quantizes floats internally, so that its results are not exact.
 
     """
 
@@ -49,16 +49,16 @@ class Statement:
 
 
 class OracleError(Exception):
-    """The engine could not run the source; the text says why."""
+    """The engine could not run the source; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """An engine that is installed, and the file that it runs.
+    """An installed engine with the source file to run.
 
     Args:
-        name: one of ENGINES.
-        source: the file.
+        name: key of ENGINES.
+        source: path of the source file.
 
     """
 
@@ -67,13 +67,13 @@ class Oracle:
 
     @property
     def title(self) -> str:
-        """Name and version."""
+        """Name and version of the engine."""
         return f"{self.name} {metadata.version(ENGINES[self.name][2])}"
 
     def run(
         self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]], fixed: Mapping[str, Array] | None = None
     ) -> Iterator[Statement]:
-        """Run the engine feed by feed, with the ``fixed`` inputs that the converted model no longer has.
+        """Run the engine on each feed. ``fixed`` has the values of the inputs that became constants in the model.
 
         Raises:
             OracleError: the engine refuses the file or the feeds, dies, or takes longer than ten minutes.
@@ -114,7 +114,7 @@ def find_oracle(wanted: str, source_format: str, source: str | os.PathLike[str])
 
     Raises:
         UsageError: the requested engine does not read this format.
-        MissingExtraError: it is not installed.
+        MissingExtraError: the requested engine is not installed.
 
     """
     if wanted == "none":

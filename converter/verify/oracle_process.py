@@ -1,8 +1,9 @@
-"""The process that another engine runs in: ``python -m tpuconvert.verify.oracle_process ENGINE SOURCE FOLDER``.
+"""Process that runs another engine: ``python -m tpuconvert.verify.oracle_process ENGINE SOURCE FOLDER``.
 
-It reads ``feed0.npz`` ... of the folder (``names`` of the inputs, and ``in0`` ... for them) and writes ``result0.npz``
-... (``names`` of tensors, ``out0`` ... for them, how many of them are the model's ``outputs``, which come first, and
-whether the engine ``rounds`` floats to integers internally). It imports nothing of this package.
+It reads ``feed0.npz``, ``feed1.npz``, ... from the folder. ``names`` contains the names of the inputs, ``in0``,
+``in1``, ... their arrays. It writes ``result0.npz``, ... with ``names`` and ``out0``, ... for all tensors. The first
+``outputs`` of them are the outputs of the model. ``rounds`` is true if the engine quantizes floats internally. This
+module imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ import numpy as np
 
 Arrays = dict[str, Any]
 Runner = Callable[[Arrays], tuple[Arrays, Arrays, bool]]
-"""From the inputs to the outputs, the other tensors, and whether the engine rounds."""
+"""Function that maps inputs to outputs, other tensors, and True if the engine quantizes floats internally."""
 
 
 NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
-"""Types of ONNX Runtime whose names are not those of NumPy."""
+"""ONNX Runtime type -> NumPy type, for types whose names differ."""
 
 
 def typed(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
-    """A fixed input has the type that its text has; here it gets that of the engine."""
+    """Convert a fixed input to the type and rank of the engine's input. So far it has the type of its text."""
     if array.dtype.kind in "biuf" and array.dtype != dtype:
         array = array.astype(dtype)
     return array.reshape([1] * len(shape)) if array.ndim == 0 else array
 
 
 def onnxruntime_runner(source: str) -> Runner:
-    """Every tensor of the main graph is an output; nothing is optimized, so that all of them exist."""
+    """Make every tensor of the main graph an output, and disable optimizations, so that all tensors exist."""
     import onnx
     import onnxruntime
 
@@ -41,14 +42,14 @@ def onnxruntime_runner(source: str) -> Runner:
     providers = ["CPUExecutionProvider"]
     try:
         model = onnx.load(source)
-    except onnx.checker.ValidationError:  # it reads no external data through links, as in Hugging Face's cache
+    except onnx.checker.ValidationError:  # symbolic links, as in Hugging Face's cache, are refused
         model = onnx.load(source, load_external_data=False)
     known = {item.name for item in model.graph.output}
     made = [name for node in model.graph.node for name in node.output if name and name not in known]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    except Exception:  # sequences, sizes beyond protobuf's: the outputs alone can be compared then
+    except Exception:  # outputs of sequence type, or a model above the protobuf limit: compare only the model's outputs
         session = onnxruntime.InferenceSession(source, options, providers=providers)
     names = [item.name for item in session.get_outputs()]
     outputs = [item.name for item in model.graph.output if item.name in known]
@@ -63,7 +64,7 @@ def onnxruntime_runner(source: str) -> Runner:
 
 
 def litert_runner(source: str) -> Runner:
-    """The reference kernels; tensors between operators are kept."""
+    """Use the reference kernels and keep all intermediate tensors."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     interpreter = Interpreter(
@@ -75,12 +76,12 @@ def litert_runner(source: str) -> Runner:
     def run(feed: Arrays) -> tuple[Arrays, Arrays, bool]:
         details = interpreter.get_input_details()
         inputs = {item["name"]: item["index"] for item in details}
-        if inputs.keys() != feed.keys():  # named after a signature; the order is the same
+        if inputs.keys() != feed.keys():  # the feed has the names of a signature, in the same order
             inputs = {name: item["index"] for name, item in zip(feed, details, strict=True)}
         for name, array in feed.items():
             interpreter.resize_tensor_input(inputs[name], array.shape)
         interpreter.allocate_tensors()
-        interpreter.reset_all_variables()  # every run of a model begins with the file's own state
+        interpreter.reset_all_variables()  # variables start with the initial state of the file
         for name, array in feed.items():
             interpreter.set_tensor(inputs[name], array)
         interpreter.invoke()
@@ -89,10 +90,10 @@ def litert_runner(source: str) -> Runner:
         for item in interpreter.get_tensor_details():
             try:
                 array = interpreter.get_tensor(item["index"])
-            except ValueError:  # a tensor without data, such as an optional one
+            except ValueError:  # no data, as for an absent optional tensor
                 continue
             found[item["name"]] = array
-            rounds |= array.dtype == np.int8  # weights of a float model: its activations are rounded on the way
+            rounds |= array.dtype == np.int8  # int8 weights: the kernels quantize activations at run time
         outputs = {item["name"]: found.pop(item["name"]) for item in interpreter.get_output_details()}
         return outputs, found, rounds
 
@@ -117,7 +118,7 @@ def main(engine: str, source: str, folder: str) -> None:
 
 
 def _plain(arrays: Arrays) -> Arrays:
-    """Without sequences, texts and the like."""
+    """Keep only arrays of numbers and Booleans: no sequences, no strings."""
     kept = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
     return {name: array for name, array in kept.items() if array.dtype.kind in "fiub"}
 

@@ -1,12 +1,12 @@
-"""Outputs that no useful model has, however similar they are to the source's: NaN, and one value everywhere.
+"""Detection of NaN outputs and constant outputs, which are errors even if they equal those of the source.
 
-A NaN output fails. So does a dead output: a float output, or integers with a scale, with more than one element, all of
-which have the same value in all samples. Both are looked for in the model and in the source.
+An output with NaN fails. So does a dead output: a float output, or integers with a scale, with more than one element,
+all of which have the same value in all samples. Outputs of the model and of the source are checked.
 
-Some constant outputs are legitimate and never counted as dead: outputs that depend on no input, integers without a
-scale (shapes, indices, masks), floats that are such integers (labels and counts), results of a detection (no object
-found leaves its padding), and outputs with a single element. Infinite outputs, such as masked logits, do not fail, but
-the report counts them.
+Some constant outputs are legitimate and not reported: outputs that depend on no input, integers without a scale
+(shapes, indices, masks), floats converted from such integers (labels and counts), results of a detection (only padding
+if no object is found), and outputs with a single element. Infinite outputs, such as masked logits, do not fail, but the
+report counts them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OutputStatistics:
     """Values of one output of one program over all samples.
 
     Args:
-        name: of the output.
+        name: name of the output.
         may_be_dead: whether a constant output is legitimate.
 
     """
@@ -42,7 +42,7 @@ class OutputStatistics:
     _seen: set[float] = field(default_factory=set)
 
     def add(self, array: Array) -> None:
-        """Count one sample."""
+        """Add one sample."""
         self.samples += 1
         self.elements += array.size
         self.largest_size = max(self.largest_size, array.size)
@@ -55,7 +55,7 @@ class OutputStatistics:
 
     @property
     def is_dead(self) -> bool:
-        """True for an output that has one value everywhere, although it should not."""
+        """True if the output has one value everywhere and this is not legitimate."""
         return not self.may_be_dead and not self.nans and self.largest_size > 1 and len(self._seen) == 1
 
     @property
@@ -65,7 +65,7 @@ class OutputStatistics:
 
 
 def output_statistics(graph: Graph) -> list[OutputStatistics]:
-    """Empty statistics for the outputs of a graph."""
+    """Create empty statistics for the outputs of a graph."""
     reached = _computed_from(graph, graph.inputs)
     padded = _computed_from(graph, [value for node in graph.nodes if node.op.pads_results for value in node.outputs])
     return [
@@ -81,8 +81,8 @@ def output_problems(
 
     Args:
         source: statistics of the source's outputs.
-        model: those of the model's outputs, in the same order.
-        allow_nan: whether NaN is accepted where source and model both have it.
+        model: statistics of the model's outputs, in the same order.
+        allow_nan: whether NaN is accepted in an output if source and model both have it.
 
     """
     found = []
@@ -105,7 +105,7 @@ def output_problems(
 
 
 def _computed_from(graph: Graph, values: Iterable[Value]) -> set[Value]:
-    """The values, and everything that depends on them."""
+    """Return the values and all values that depend on them."""
     reached = set(values)
     for node in graph.sorted_nodes():
         if any(value in reached for value in node.inputs):
@@ -125,7 +125,7 @@ def _numpy_name(port: Port) -> str:
 
 
 def _is_made_of_integers(value: Value) -> bool:
-    """Return True for integers without a scale, also after a cast to float and after data movement."""
+    """Return True for integers without a scale, including results of casting or moving such integers."""
     if value.dtype.is_integer:
         return value.quant is None
     node = value.producer

@@ -34,21 +34,22 @@ if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
 
 VERIFICATION_SAMPLES = 4
-"""Number of feeds that are compared; each gives one value per activation of the network."""
+"""Default number of compared feeds. A few suffice, because each gives many elements per tensor."""
 
 
 def source_program(graph: Graph, model: Model) -> Graph:
-    """Return the program that a model is compared with.
+    """Return the graph with which a model is compared.
 
-    A quantized source defines integers: those that BM1686 gives without the optimizer, because it can rescale as the
-    source formats do. Any other source, and a quantized one whose model computes in float, is compared in float.
+    A quantized source defines integers. They are computed by its lowering for BM1686 without the optimizer, because
+    this chip can rescale as the source formats do. Any other source, and a quantized one whose model computes in float,
+    is compared in float.
     """
     if model.quantize == "none" or not is_quantized_source(graph):
         return as_float(graph)
     return legalize(graph, Chip.BM1686).graph
 
 
-@np.errstate(all="ignore")  # differences count what is not finite
+@np.errstate(all="ignore")  # Difference counts non-finite elements
 def verify_source(
     model: Model,
     source: str | os.PathLike[str],
@@ -66,9 +67,9 @@ def verify_source(
         model: the converted model.
         source: the source file.
         weights: the caffemodel of a prototxt.
-        options: those of the conversion; the preprocessing is the model's own where the options have none.
-        data: samples; random numbers of a fixed seed when None.
-        samples: how many feeds to compare at most.
+        options: options of the conversion. Without preprocessing in them, the preprocessing of the model is used.
+        data: samples; None uses random numbers from a fixed seed.
+        samples: largest number of feeds to compare.
         oracle: another engine that runs the source too: ``auto`` for one that is installed, its name, or ``none``.
         progress: receives the stages.
 
@@ -85,7 +86,7 @@ def verify_source(
     is_quantized = is_quantized_source(graph)
     graph, optimized = (source_program(each, model) for each in (graph, optimized))
     feeds, origin = _feeds(graph, model, options, data, samples), "of random numbers" if data is None else ""
-    is_alike = has_original_interface(options)  # another engine takes the same arrays
+    is_alike = has_original_interface(options)  # True if another engine accepts the same feeds
     kind = source_format(source)
     is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
     if is_quantized and options.tflite_rounding != "double":
@@ -112,7 +113,7 @@ def verify_source(
 def _feeds(
     graph: Graph, model: Model, options: Options, data: CalibrationSource | None, samples: int
 ) -> list[dict[str, Array]]:
-    """The first samples of the user, or random ones."""
+    """Return the first samples of the user, or random samples."""
     if data is None:
         return random_feeds(graph.input_ports, samples)
     return list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples))
@@ -128,16 +129,16 @@ def measure_metrics(
     data: CalibrationSource | None,
     samples: int,
 ) -> dict[str, dict[str, float]]:
-    """Return the largest number over the samples, by metric and output.
+    """Return the largest value over the samples for each metric and output.
 
     Args:
         limits: the metrics.
         model: the converted model.
         source: the source file.
         weights: the caffemodel of a prototxt.
-        options: those of the conversion.
-        data: samples; random numbers of a fixed seed when None.
-        samples: how many to look at, at most.
+        options: options of the conversion.
+        data: samples; None uses random numbers from a fixed seed.
+        samples: largest number of feeds to compare.
 
     """
     graph = source_program(load_source(source, weights, options), model)

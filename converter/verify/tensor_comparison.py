@@ -17,16 +17,16 @@ from tpuconvert.verify.oracle import Statement
 
 CHANNELS_FIRST = ":nchw"
 RESHAPED = ":reshaped"
-"""Suffix of the name of a tensor: the same elements in the same order, in another shape."""
+"""Suffix of a tensor name: the tensor has the elements of the source's tensor in the same order, in another shape."""
 
 
 class Match(NamedTuple):
-    """A tensor of the source with the name of one in another program.
+    """Match of a tensor of the source program with a tensor of another program.
 
     Args:
-        key: its name in the source program.
-        name: its name in the source file.
-        moves: axis that is moved and its new position, to get the other program's order; None for the same order.
+        key: name of the tensor in the source program.
+        name: name of the tensor in the source file.
+        moves: axis to move and its new position, to get the axis order of the other program; None for equal orders.
 
     """
 
@@ -35,12 +35,12 @@ class Match(NamedTuple):
     moves: tuple[int, int] | None = None
 
     def arrange(self, array: Array) -> Array:
-        """Put the axes of the source's tensor in the order of the other program."""
+        """Permute the axes of the source's tensor to the order of the other program."""
         return array if self.moves is None else np.moveaxis(array, *self.moves)
 
 
 def find_match(name: str, values: Mapping[str, Array]) -> Match | None:
-    """Find the source's tensor for a name of another program."""
+    """Find the source's tensor for a tensor name of another program."""
     if name in values:
         return Match(name, name)
     if name.endswith(CHANNELS_FIRST):
@@ -51,19 +51,19 @@ def find_match(name: str, values: Mapping[str, Array]) -> Match | None:
 
 
 class SourceTensors:
-    """Tensors of the source program for one sample, by name: values as floats, and codes of integers."""
+    """Tensors of the source program for one sample, by name: dequantized values, and for integers also the codes."""
 
     def __init__(self) -> None:
         self.values: dict[str, Array] = {}
         self.codes: dict[str, Codes] = {}
 
     def clear(self) -> None:
-        """Forget the tensors of a sample."""
+        """Remove the tensors of a sample."""
         self.values.clear()
         self.codes.clear()
 
     def remember(self, value: Value, array: Array) -> None:
-        """Keep one tensor."""
+        """Store one tensor."""
         if value.quant is not None and value.dtype.is_integer:
             self.codes[value.name] = Codes(array, value.quant)
             array = value.quant.dequantize(array)
@@ -78,10 +78,10 @@ class Comparison:
     by_name: dict[str, Difference] = field(default_factory=dict)
     unmatched: set[str] = field(default_factory=set)
     origins: dict[Value, tuple[str, ...]] = field(default_factory=dict)
-    """Tensors whose noise a value carries: itself if it was compared, else those it is computed from."""
+    """Compared tensors whose noise is in a value: the value itself, or else the nearest ones it is computed from."""
 
     def compare(self, value: Value, array: Array) -> None:
-        """Compare one tensor with the source's of the same name."""
+        """Compare one tensor with the tensor of the same name in the source."""
         match = find_match(value.name.removesuffix(RESHAPED), self.source.values)
         quant = value.quant if value.dtype.is_integer else None
         real = quant.dequantize(array) if quant is not None else array
@@ -96,7 +96,7 @@ class Comparison:
             return
         name = match.name
         difference = self.by_name.setdefault(name, Difference(name))
-        if name not in origins:  # a tensor that is only moved was made before
+        if name not in origins:  # otherwise a layout change of a tensor that was compared before
             difference.op = value.producer.op.name if value.producer is not None else "input"
             difference.reads = origins
             difference.moves = value.producer is not None and keeps_scale(value.producer.op)
@@ -108,7 +108,7 @@ class Comparison:
         self.origins[value] = (name,)
 
     def compare_source(self, graph: Graph, values: Mapping[str, Array]) -> None:
-        """Compare the source's tensors, in its order, with those of another engine: floats, and integers as codes."""
+        """Compare the source's tensors in execution order with those of another engine: floats, and integers as codes."""
         operators = {value.name: node.op.name for node in graph.nodes for value in node.outputs}
         for key, mine in self.source.values.items():
             match = find_match(key, values)
@@ -131,7 +131,7 @@ class Comparison:
 
 
 def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ...]:
-    """The nearest compared tensors that a value is computed from."""
+    """Return the nearest compared tensors from which a value is computed."""
     inputs = value.producer.inputs if value.producer is not None else ()
     return tuple(dict.fromkeys(name for item in inputs if item is not None for name in known.get(item, ())))
 

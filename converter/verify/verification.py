@@ -1,17 +1,17 @@
-"""Is the model what the source is? Both run on the same samples, and every tensor that both have is compared.
+"""Verification of a model: run it and its source on the same samples, and compare every tensor that both have.
 
-Four stages can be wrong. Where another engine is installed that runs the source file itself, what it computes is
-compared with the source graph first: a difference there came from the import.
+A difference is attributed to one of four stages. If another engine that can run the source file is installed, its
+results are compared with the source graph first: a difference there comes from the import.
 
-A source that is quantized defines integers. It is represented by its integer program: every node of the source graph
-on its own, without the optimizer, run by the NumPy reference. Model and source are then compared integer by integer
-(``exactness``), and the similarity of outputs is that to these integers.
+A source that is quantized defines integers. They are computed by its integer program: every node of the source graph
+lowered separately, without the optimizer, run by the NumPy reference. Model and source are then compared integer by
+integer (``exactness``), and the similarity of outputs is computed against these integers.
 
-Values match by name. Integers are dequantized for the comparison; a tensor ``t`` of a channels-last source that the
-graph holds channels-first is called ``t:nchw`` and is compared with its axes put back, one that it holds in another
-shape ``t:reshaped``. Three programs run: the source graph as the frontend read it, the same graph optimized in float,
-and the model. A difference that the optimized graph already has came from the optimizer; every other one from
-quantization, or in a float model from legalization.
+Values match by name. Integers are dequantized for the comparison. A tensor ``t`` of a channels-last source that is
+channels-first in the graph is called ``t:nchw``; its axes are permuted back before the comparison. A tensor with
+another shape in the graph is called ``t:reshaped``. Three programs run: the source graph as the frontend read it, the
+same graph optimized in float, and the model. A difference that is present in the optimized graph comes from the
+optimizer. Any other difference comes from quantization, or in a float model from legalization.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from tpuconvert.verify.output_checks import output_problems, output_statistics
 from tpuconvert.verify.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
 
 FLOAT_TOLERANCE = 1e-4
-"""Share of a tensor's range by which float programs may differ: sums in another order, not another meaning."""
+"""Largest accepted difference of float programs, as a share of a tensor's range: from sums in another order."""
 
 ENGINE_ERROR = 1e-6
-"""Other engines approximate functions: the sigmoid of onnxruntime is off by so much where it is near 0."""
+"""Largest ignored absolute difference from another engine: the error of onnxruntime's approximate sigmoid near 0."""
 
 QUANTIZED_COSINE = 0.95
-"""Outputs in integers keep their direction at least so well."""
+"""Smallest accepted cosine similarity of outputs of a quantized model."""
 
 MOST = 10
-"""Number of tensors that are named as adding most noise."""
+"""Largest number of tensors in the list of those that add most noise."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits of the outputs; None is no limit.
+    """Limits for the outputs; None is no limit.
 
     Args:
         max_difference: largest absolute difference, as a share of the source output's range.
@@ -67,10 +67,11 @@ class Thresholds:
 
     @staticmethod
     def default(model: Model, exactness: Exactness | None = None) -> Thresholds:
-        """Limits where the user gives none.
+        """Return the default limits.
 
-        Float models repeat the source up to rounding, INT8 models keep its direction. A model of a quantized source
-        repeats its integers where the chip can and no float results take part.
+        Outputs of float models equal those of the source up to rounding. Outputs of INT8 models have a cosine
+        similarity of at least ``QUANTIZED_COSINE``. The integers of a model with a quantized source must be equal if
+        ``defines_integers``.
         """
         if model.quantize == "none":
             return Thresholds(max_difference=FLOAT_TOLERANCE)
@@ -80,17 +81,17 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class NamedLimit:
-    """A limit for the tensors and outputs whose names fit a pattern with ``*``, ``?`` and ``[...]``."""
+    """Limits for the tensors and outputs whose names match a pattern with ``*``, ``?`` and ``[...]``."""
 
     pattern: str
     thresholds: Thresholds
 
     @staticmethod
     def parse(text: str) -> NamedLimit:
-        """Read ``PATTERN:KEY=NUMBER``, where KEY is ``difference``, ``cosine`` or ``sqnr``; several with commas.
+        """Parse ``PATTERN:KEY=NUMBER,...``, where KEY is ``difference``, ``cosine`` or ``sqnr``.
 
         Raises:
-            UsageError: not of that form.
+            UsageError: the text has another form.
 
         """
         pattern, _, limits = text.rpartition(":")
@@ -116,12 +117,12 @@ class Opinion:
     """Comparison of the source with another engine.
 
     Args:
-        engine: its name and version.
-        tensors: how far the source graph's tensors are from the engine's, in the order of the source graph.
-        outputs: how far the source graph's outputs are; those of the model where only the source has integers.
+        engine: name and version of the engine.
+        tensors: differences of the source graph's tensors from the engine's, in the order of the source graph.
+        outputs: differences of the source graph's outputs; of the model's outputs if only the source has integers.
         is_exact: whether the engine computes in float only.
         problem: reason for a missing comparison; empty if it was made.
-        exactness: of a quantized source, verdict on the integers.
+        exactness: comparison of the integers of a quantized source.
 
     """
 
@@ -153,13 +154,13 @@ class Verification:
     Args:
         file: name of the model.
         samples: number of feeds.
-        layers: every tensor that both have, in the order in which the model computes them.
-        outputs: the model's outputs, in order.
+        layers: differences of every tensor that both have, in execution order of the model.
+        outputs: differences of the model's outputs, in order.
         is_quantized: whether the model computes with integers.
         unmatched: number of the model's tensors that the source does not have (they are intermediate results).
-        origin: what the samples are, where they are not the user's.
+        origin: origin of random samples as text; empty for samples of the user.
         opinion: comparison of the source with another engine, or None.
-        exactness: verdict on the integers of a quantized source; None where source or model compute in float.
+        exactness: comparison of the integers of a quantized source; None if source or model compute in float.
         output_problems: messages about NaN and dead outputs.
 
     """
@@ -177,12 +178,12 @@ class Verification:
 
     @property
     def worst(self) -> list[Difference]:
-        """Tensors whose own step adds noise, the largest share first."""
+        """Tensors whose operator adds noise, the largest share first."""
         return sorted((layer for layer in self.layers if layer.added > 0.0), key=lambda layer: -layer.added)
 
     @property
     def first(self) -> Difference | None:
-        """The first tensor with a difference that rounding does not explain, or None; the import's come first."""
+        """The first tensor with a difference that rounding does not explain, or None. Import differences come first."""
         imported = self.opinion.tensors if self.opinion is not None else ()
         return next((layer for layer in (*imported, *self.layers) if self._stands_out(layer)), None)
 
@@ -197,7 +198,7 @@ class Verification:
         """Return messages about outputs and tensors that miss their limits.
 
         Raises:
-            UsageError: no tensor has a name that fits the pattern of a limit.
+            UsageError: no tensor name matches the pattern of a limit.
 
         """
         found = [*self._import_failures(), *self._integer_failures(thresholds.max_different)]
@@ -217,7 +218,7 @@ class Verification:
         return list(dict.fromkeys(found))
 
     def _import_failures(self) -> list[str]:
-        """Outputs that are not those of the other engine."""
+        """Return messages about outputs that differ from those of the other engine."""
         if self.opinion is None:
             return []
         limits = Thresholds(FLOAT_TOLERANCE) if self.opinion.is_exact else Thresholds(min_cosine=QUANTIZED_COSINE)
@@ -226,7 +227,7 @@ class Verification:
         return [text for output in outputs for text in _failures(what, output, limits)]
 
     def _integer_failures(self, most: int | None) -> list[str]:
-        """The verdict on integers, where more of them differ than allowed."""
+        """Return a message if more integers differ than ``most``."""
         if most is None:
             return []
         if self.exactness is None:
@@ -243,8 +244,9 @@ class Verification:
 
         Raises:
             OutputError: an output is NaN or dead.
-            ThresholdError: naming the outputs, and the first tensor and stage where the difference appears.
-            UsageError: no tensor has a name that fits the pattern of a limit.
+            ThresholdError: an output or tensor misses a limit; the message has the first tensor and stage with a
+                difference.
+            UsageError: no tensor name matches the pattern of a limit.
 
         """
         self.check_outputs()
@@ -262,7 +264,7 @@ class Verification:
         raise ThresholdError("; ".join(failures), file=self.file, hint=hint)
 
     def check_outputs(self) -> None:
-        """Refuse outputs that no useful model has.
+        """Refuse NaN and dead outputs.
 
         Raises:
             OutputError: an output is NaN or dead.
@@ -322,18 +324,18 @@ def verify(
     """Compare a model with its source on samples.
 
     Args:
-        source: the graph as the frontend read it; of a quantized source the integer program that it defines.
-        optimized: the same after the optimizer.
+        source: the graph of the frontend; for a quantized source its integer program.
+        optimized: the source graph after the optimizer.
         model: the model.
-        feeds: samples; a handful is enough, every tensor has many elements.
+        feeds: samples. A few suffice, because every tensor has many elements.
         origin: origin of random samples, as text after "4 samples"; empty for samples of the user.
-        oracle: another engine's name, and what it computes for these samples.
+        oracle: name of another engine, and its results for these samples.
         is_quantized_source: whether the source file is quantized.
-        allow_nan: whether NaN is accepted in outputs of both.
+        allow_nan: whether NaN is accepted in an output if source and model both have it.
         progress: called with the number of samples done.
 
     Raises:
-        UsageError: the model has other inputs or outputs than the source.
+        UsageError: the inputs or outputs of the model differ from those of the source.
 
     """
     _check_same_ports(source, model)
@@ -348,7 +350,7 @@ def verify(
     if oracle is not None:
         engine, opinions = oracle
     samples = 0
-    # The reference defines the integers of a quantized source; nothing of the native engine takes part in the oracle.
+    # The reference defines the integers of a quantized source: the oracle must not depend on the native engine.
     with (
         Session(source, backend="reference" if in_integers else "auto") as first,
         Session(optimized) as second,
@@ -385,7 +387,7 @@ def verify(
     is_quantized = model.quantize != "none"
     for difference in final.by_name.values():
         before = max((final.by_name[name].noise for name in difference.reads), default=0.0)
-        makes_noise = math.isfinite(before) and not difference.moves  # parts of a tensor differ in noise without a step
+        makes_noise = math.isfinite(before) and not difference.moves  # a part can be noisier than the whole
         difference.added = max(0.0, difference.noise - before) if makes_noise else 0.0
     for difference in (*final.by_name.values(), *outputs):
         difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized and not in_integers)
