@@ -76,7 +76,7 @@ class NonFinite:
         return text + f", which becomes '{self.made_into}'" * bool(self.made_into)
 
 
-def described(name: str, node: Node, array: Array) -> NonFinite:
+def describe_non_finite(name: str, node: Node, array: Array) -> NonFinite:
     """Describe the non-finite elements of an array."""
     bad = ~np.isfinite(array)
     index = tuple(int(position) for position in np.argwhere(bad)[0])
@@ -93,10 +93,10 @@ def find_non_finite(graph: Graph) -> list[NonFinite]:
                 continue
             if np.isnan(value.array).any() or not _has_meaning(graph, node, value, value.array):
                 seen.add(value)
-                found.append(described(value.name, node, value.array))
+                found.append(describe_non_finite(value.name, node, value.array))
         for parameter, array in non_finite_parameters(node.op):
             if np.isnan(array).any() or (np.isinf(array).any() and node.op.infinity is not InfinityUse.DEFINED):
-                found.append(replace(described(f"{node.op.name}.{parameter}", node, array), shape=()))
+                found.append(replace(describe_non_finite(f"{node.op.name}.{parameter}", node, array), shape=()))
     return found
 
 
@@ -147,7 +147,7 @@ def trace_to_source(found: list[NonFinite], find_origin: Callable[[str], Origin 
         origin = find_origin(name)
         if origin is not None and origin.array is not None:
             into = name if item.shape and origin.maker else ""
-            traced.append(replace(described(origin.name, item.node, origin.array), made_into=into))
+            traced.append(replace(describe_non_finite(origin.name, item.node, origin.array), made_into=into))
         elif item.shape:
             traced.append(replace(item, name=name, made_by="" if origin is None else origin.maker))
         else:

@@ -26,12 +26,12 @@ def against_limit(value: float, limit: float, *, is_least: bool, unit: str = "")
     return f"{found}{unit} is {'below' if is_least else 'above'} {wanted}{unit}"
 
 
-def counted(operators: Mapping[str, int]) -> str:
+def operator_counts(operators: Mapping[str, int]) -> str:
     """Format numbers of operators: ``add x2, mul``."""
     return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in operators.items())
 
 
-def shortened(name: str, longest: int = LONGEST) -> str:
+def shorten(name: str, longest: int = LONGEST) -> str:
     """Shorten a name to fit into a line: replace the middle of a long name by ``...``."""
     name = one_line(name)
     if len(name) <= longest:

@@ -231,12 +231,12 @@ def _begin_process(plugins: str | None) -> None:
 def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measures] | Trouble:
     target: Path | None = None
 
-    def made() -> tuple[Path, Measures]:
+    def convert() -> tuple[Path, Measures]:
         nonlocal target
         target = cache.new_model(key)
         return target, convert_and_measure(job, target)
 
-    found = _attempt(made)
+    found = _attempt(convert)
     if isinstance(found, Trouble) and target is not None:
         target.unlink(missing_ok=True)
     return found

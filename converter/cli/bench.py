@@ -21,7 +21,7 @@ from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds, unknown_extents
 from tpuconvert.schema.cost import total_macs
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.text_format import LONGEST, bytes_text, shortened
+from tpuconvert.text_format import LONGEST, bytes_text, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +148,7 @@ def _node_names(nodes: Sequence[str]) -> str:
     if len(named) <= LONGEST:
         return named
     before = f" and {len(nodes) - 1} before" if len(nodes) > 1 else ""
-    return shortened(nodes[-1]) + before
+    return shorten(nodes[-1]) + before
 
 
 def _work(cost: StepCost | KernelCost) -> tuple[str, str, str, str, str]:

@@ -15,7 +15,7 @@ from tpuconvert.options import SOURCE_OPTIONS, Options
 from tpuconvert.pipeline import convert_graph
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.notes import grouped, note_lines, operators_of
+from tpuconvert.report.notes import group_notes, note_lines, operators_of
 from tpuconvert.source_loading import load_source
 from tpuconvert.text_format import several
 
@@ -44,7 +44,7 @@ def command(
         converted = convert_graph(graph, settings, progress=progress)
     description = describe_model(converted)
     if as_json:
-        notes = grouped(description["notes"], operators_of(description))
+        notes = group_notes(description["notes"], operators_of(description))
         print_json(
             {
                 "file": model,

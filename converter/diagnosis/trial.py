@@ -126,7 +126,7 @@ def compare_variants(samples: TrialSamples, predict: Predict, labels: Array | No
     count = len(samples.current)
     order = np.random.default_rng(0).permutation(count)  # samples are often sorted by class
     ordered = None if labels is None else labels[order]
-    current = _Scores(probabilities(predict(samples.stored(samples.current[order]))), ordered)
+    current = _Scores(probabilities(predict(samples.to_input_dtype(samples.current[order]))), ordered)
     variants = list(samples.variants())
     screened = min(count, SCREENED)
     tried: list[tuple[Variant, _Scores]] = []
@@ -153,7 +153,7 @@ def compare_variants(samples: TrialSamples, predict: Predict, labels: Array | No
 
 def _run(samples: TrialSamples, predict: Predict, x: Array, labels: Array | None, start: int = 0) -> _Scores:
     own = None if labels is None else labels[start : start + len(x)]
-    return _Scores(probabilities(predict(samples.stored(x))), own)
+    return _Scores(probabilities(predict(samples.to_input_dtype(x))), own)
 
 
 def _join(first: _Scores, second: _Scores) -> _Scores:

@@ -82,7 +82,7 @@ class TrialSamples:
         """Number of channels of the image."""
         return 3 if self._layout in ("NCHW", "NHWC") else 1
 
-    def stored(self, x: Array) -> Array:
+    def to_input_dtype(self, x: Array) -> Array:
         """Convert float values to the type of the model input: quantize, or round and saturate to an integer type."""
         if self.port.quant is not None and np.dtype(self.port.dtype).kind in "iu":
             return self.port.quant.quantize(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tpuconvert.report.notes import SHARE, grouped, names_text
+from tpuconvert.report.notes import SHARE, group_notes, names_text
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.file_model import Note
@@ -57,7 +57,7 @@ def share_notes(graph: Graph, float_notes: Sequence[Note]) -> list[Note]:
         {"kind": "float", "node": name, "message": reasons.get(name, f"{operators[name]}: {_NO_REASON}")}
         for name in kept
     ]
-    groups = [(sum(steps[name] for name in group.nodes), group) for group in grouped(messages, operators)]
+    groups = [(sum(steps[name] for name in group.nodes), group) for group in group_notes(messages, operators)]
     lines = [
         (f"{count / total:.1%}: " if total else "") + names_text(group) + group.text
         for count, group in sorted(groups, key=lambda item: item[0], reverse=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tpuconvert.model import Model
 from tpuconvert.quantize.integer_share import integer_share, is_integer
 from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.notes import SHARE, NoteGroup, group_line, grouped, share_lines
+from tpuconvert.report.notes import SHARE, NoteGroup, group_line, group_notes, share_lines
 from tpuconvert.report.text import port_lines, requirement_lines, sqnr_text, verdict_lines
 from tpuconvert.schema.cost import total_macs
-from tpuconvert.text_format import bytes_text, counted, several
+from tpuconvert.text_format import bytes_text, operator_counts, several
 
 if TYPE_CHECKING:
     from tpuconvert.schema.graph import Node
@@ -71,7 +71,7 @@ def _grouped_notes(notes: Sequence[Mapping[str, str]], nodes: Iterable[Node]) ->
     if not notes:
         return []
     operators = {node.name: node.op.name for node in nodes}
-    return [group.to_mapping() for group in grouped(notes, operators)]
+    return [group.to_mapping() for group in group_notes(notes, operators)]
 
 
 def summary_lines(summary: Summary) -> list[str]:
@@ -100,7 +100,7 @@ def summary_lines(summary: Summary) -> list[str]:
 def _most_common(operators: dict[str, int]) -> str:
     named = dict(sorted(operators.items(), key=lambda item: item[1], reverse=True)[:KINDS])
     more = len(operators) - len(named)
-    return (counted(named) or "none") + (f" and {several(more, 'other operator')}" if more else "")
+    return (operator_counts(named) or "none") + (f" and {several(more, 'other operator')}" if more else "")
 
 
 def _integer_share(summary: Summary) -> str:

@@ -14,7 +14,7 @@ from tpuconvert.report.text import table
 from tpuconvert.schema import cost
 from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.hardware import hardware_of
-from tpuconvert.text_format import bytes_text, counted, several, shortened
+from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 
 if TYPE_CHECKING:
     from tpuconvert.model import Model
@@ -133,7 +133,7 @@ def group_rows(cost: Description) -> list[tuple[str, ...]]:
                 f"{bytes_text(group['bytes_node_by_node'])} -> {bytes_text(group['bytes'])}",
                 f"{group['saved']:.1%}",
                 f"{group['repeated_macs'] / max(group['macs'], 1):.1%}",
-                shortened(counted(group["operators"])),
+                shorten(operator_counts(group["operators"])),
             )
         )
     return rows
@@ -175,7 +175,7 @@ def cost_node_lines(description: Description, cost: Description) -> list[str]:
             (
                 str(layer["index"]),
                 layer["op"],
-                shortened(layer["outputs"][0]["name"]),
+                shorten(layer["outputs"][0]["name"]),
                 "?" if costs["macs"] is None else f"{costs['macs']:,}",
                 "?" if costs["bytes"] is None else f"{costs['bytes']:,}",
                 _milliseconds(costs["seconds"]),

@@ -11,12 +11,12 @@ from collections.abc import Container, Sequence
 
 from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
 from tpuconvert.report.model_description import Description, port_text, scale_text
-from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, grouped, operators_of
+from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
 from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import DType, format_shape
 from tpuconvert.schema.visible_text import visible
-from tpuconvert.text_format import bytes_text, counted, shortened
+from tpuconvert.text_format import bytes_text, operator_counts, shorten
 
 _STYLE = """
 :root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --ground: #ffffff; --band: #f4f6f9; --mark: #2563a8;
@@ -101,7 +101,7 @@ def to_html(description: Description) -> str:
 
 def model_sections(description: Description) -> list[str]:
     """Return the sections of one model: summary, cost, notes, comparison with the source, and nodes."""
-    groups = grouped(description.get("notes", []), operators_of(description))
+    groups = group_notes(description.get("notes", []), operators_of(description))
     verification = description.get("verification")
     others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
     return [
@@ -130,7 +130,7 @@ def _facts(description: Description) -> str:
     for what in ("input", "output"):
         rows += [(what, port_text(port)) for port in description[f"{what}s"]]
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
-    rows.append(("nodes", f"{description['nodes']}: {counted(description['operators']) or 'none'}"))
+    rows.append(("nodes", f"{description['nodes']}: {operator_counts(description['operators']) or 'none'}"))
     rows.append(("results", arithmetic or "none"))
     rows.append(("constants", f"{bytes_text(description['constant_bytes'])}, {description['parameters']:,} numbers"))
     if description.get("preprocessing"):
@@ -166,7 +166,7 @@ def _notes(title: str, lead: str, groups: list[NoteGroup], *kinds: str) -> str:
         rows.append(
             (
                 ("n", str(len(group.nodes) or "")),
-                escape(counted({name: count for name, count in group.operators.most_common() if name}) or "-"),
+                escape(operator_counts({name: count for name, count in group.operators.most_common() if name}) or "-"),
                 escape(prefix + group.text),
                 ("w", _node_names(group.nodes)),
             )
@@ -326,7 +326,7 @@ def _layers(layers: list[Description]) -> str:
 
 def _name(name: str) -> str:
     """Return a name as HTML; a long one is shortened, with the full name as tooltip."""
-    short = shortened(name)
+    short = shorten(name)
     return escape(name) if short == name else f'<span title="{escape(name)}">{escape(short)}</span>'
 
 

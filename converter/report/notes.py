@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuconvert.text_format import counted, shortened
+from tpuconvert.text_format import operator_counts, shorten
 
 HEADINGS = {
     "int8": "INT8 share",
@@ -56,7 +56,7 @@ class NoteGroup:
         return {"kind": self.kind, "reason": self.text, "operators": dict(self.operators), "nodes": self.nodes}
 
 
-def grouped(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:
+def group_notes(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:
     """Group notes by kind and reason. Reasons that differ only in quoted names are in the same group.
 
     Args:
@@ -87,7 +87,7 @@ def _split(message: str, operator: str) -> tuple[str, str]:
 
 def note_lines(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[str]:
     """Return one line per reason, without the notes about the INT8 share (see ``share_lines``)."""
-    return [group_line(group) for group in grouped(notes, operators) if group.kind != SHARE]
+    return [group_line(group) for group in group_notes(notes, operators) if group.kind != SHARE]
 
 
 def share_lines(messages: Iterable[str]) -> list[str]:
@@ -105,9 +105,9 @@ def names_text(group: NoteGroup) -> str:
     """Format the operators and nodes of a group: ``concat x19 ('a', 'b', 'c' ...): ``."""
     if not group.nodes:
         return ""
-    named = ", ".join(f"'{shortened(node)}'" for node in group.nodes[:NAMED])
+    named = ", ".join(f"'{shorten(node)}'" for node in group.nodes[:NAMED])
     named += " ..." if len(group.nodes) > NAMED else ""
-    counts = counted({name: count for name, count in group.operators.most_common() if name})
+    counts = operator_counts({name: count for name, count in group.operators.most_common() if name})
     return f"{counts} ({named}): " if counts else f"{named}: "
 
 

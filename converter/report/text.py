@@ -10,7 +10,7 @@ from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import for_json, one_line
-from tpuconvert.text_format import bytes_text, counted, several, shortened
+from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.difference import LAYER_SQNR
 
 _ABOUT = ("name", "version", "author", "license")
@@ -32,7 +32,7 @@ def summary_text(description: Description) -> str:
     notes = description.get("notes", [])
     lines = [_headline(description), *share_lines(note["message"] for note in notes if note["kind"] == SHARE)]
     lines += port_lines(description)
-    lines.append(f"  {several(description['nodes'], 'node')}: {counted(description['operators']) or 'none'}")
+    lines.append(f"  {several(description['nodes'], 'node')}: {operator_counts(description['operators']) or 'none'}")
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
     lines.append(f"  results: {arithmetic or 'none'}; constants: {bytes_text(description['constant_bytes'])}")
     if description["conversions"]:
@@ -62,17 +62,17 @@ def requirement_lines(description: Description) -> list[str]:
 
 def metadata_lines(metadata: Description) -> list[str]:
     """Return the metadata of the source file: one line for the model, one per input and output."""
-    whole = ", ".join(f"{key} {shortened(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
+    whole = ", ".join(f"{key} {shorten(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
     lines = [f"  about the model: {whole}"] if whole else []
     for what in ("inputs", "outputs"):
         for index, tensor in enumerate(metadata.get(what, ())):
             names = dict.fromkeys(tensor.get(key) for key in ("name", "content", "color"))
-            parts = [shortened(word) for word in names if word]
+            parts = [shorten(word) for word in names if word]
             for key in ("mean", "std", "min", "max"):
                 if tensor.get(key):
                     parts.append(f"{key} {', '.join(f'{number:g}' for number in tensor[key][:MANY])}")
             if tensor.get("labels"):
-                shown = ", ".join(shortened(label) for label in tensor["labels"][:NOISIEST])
+                shown = ", ".join(shorten(label) for label in tensor["labels"][:NOISIEST])
                 parts.append(f"{several(len(tensor['labels']), 'label')}: {shown} ...")
             lines.append(f"  {what[:-1]} {index} is {'; '.join(parts) or 'not described'}")
     return lines
@@ -95,10 +95,10 @@ def node_lines(description: Description) -> list[str]:
             (
                 str(layer["index"]),
                 layer["op"],
-                shortened(first["name"]),
+                shorten(first["name"]),
                 first["dtype"] + format_shape(first["shape"]),
                 scale_text(first["quantization"]),
-                "; ".join(shortened(source.split(": ", 1)[-1]) for source in layer["sources"]) or "-",
+                "; ".join(shorten(source.split(": ", 1)[-1]) for source in layer["sources"]) or "-",
             )
         )
     return table(rows)
@@ -115,7 +115,7 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
     ]
     for entry in [*(verification["layers"] if layers else []), *verification["outputs"]]:
         row: tuple[str, ...] = (
-            shortened(entry["name"]),
+            shorten(entry["name"]),
             entry["op"],
             entry["stage"],
             number(entry["max_absolute"]),
@@ -168,7 +168,7 @@ def first_line(verification: Description) -> str:
         return f"{lead}; no tensor stands out"
     is_below = verification["is_quantized"] and first["stage"] not in ("import", "optimize")
     what = f"first tensor below {LAYER_SQNR:g} dB" if is_below else "first difference"
-    return f"{lead}; {what}: '{shortened(first['name'])}' ({first['op']}), stage {first['stage']}"
+    return f"{lead}; {what}: '{shorten(first['name'])}' ({first['op']}), stage {first['stage']}"
 
 
 def noise_lines(verification: Description) -> list[str]:
@@ -177,7 +177,7 @@ def noise_lines(verification: Description) -> list[str]:
     worst = verification["most_noise_added_at"][:NOISIEST] if verification["is_quantized"] else []
     if not worst:
         return []
-    listed = ", ".join(f"'{shortened(name)}' ({share(added[name])} of its power)" for name in worst)
+    listed = ", ".join(f"'{shorten(name)}' ({share(added[name])} of its power)" for name in worst)
     return [f"most noise comes in at {listed}"]
 
 

@@ -71,7 +71,7 @@ class FeedSource:
         return FeedSource(self.description, samples, batches, self._builder)
 
     def digest(self) -> str:
-        """Digest of the samples before preprocessing, in hexadecimal digits. For images, it covers the file contents."""
+        """Digest of the samples before preprocessing, in hexadecimal digits. For images, file contents are digested."""
         digest = Digest()
         for batch in self._batches:
             _add_content(digest, batch)

@@ -26,7 +26,6 @@ class Difference:
         reads: names of the nearest compared tensors from which the tensor is computed.
         moves: whether the operator only moves elements.
         added: noise added between the tensors in ``reads`` and this one, as a share of the power of this tensor.
-        clipped: share of the source's values that are outside the range of the model's integers.
         integers: number of elements that were compared as codes.
         different: number of codes that differ.
         steps: largest difference of codes, in steps of the scale.
@@ -131,7 +130,7 @@ class Difference:
         return self._noise_power / self._source_power if self._source_power > 0.0 else math.inf
 
     @property
-    def clipped(self) -> float:
+    def clipped_share(self) -> float:
         """Share of the source's values that are outside the range of the model's integers."""
         return self._outside / self._size if self._size else 0.0
 
@@ -143,7 +142,7 @@ class Difference:
             "cosine": self.cosine,
             "sqnr_db": self.sqnr,
             "noise_added": self.added,
-            "clipped": self.clipped,
+            "clipped": self.clipped_share,
         }
         return {
             "name": self.name,

@@ -15,7 +15,7 @@ import numpy as np
 
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip, QuantParams
-from tpuconvert.text_format import several, shortened
+from tpuconvert.text_format import several, shorten
 from tpuconvert.verify.difference import Difference
 
 OWN_PROGRAM = "the source"
@@ -133,7 +133,7 @@ class Exactness:
         else:
             text = (
                 f"not bit-exact: {different:,} of {count:,} integers in {where} differ from those of {self.oracle}, "
-                f"largest difference {several(self.largest_steps, 'step')}, first at '{shortened(self.first)}'"
+                f"largest difference {several(self.largest_steps, 'step')}, first at '{shorten(self.first)}'"
             )
         if self.tensors and self.output_integers:
             text += f"; outputs: {self.output_integers - self.output_different:,} of {self.output_integers:,} equal"

@@ -24,7 +24,7 @@ NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
 """ONNX Runtime type -> NumPy type, for types whose names differ."""
 
 
-def typed(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
+def cast_input(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
     """Convert a fixed input to the type and rank of the engine's input. So far it has the type of its text."""
     if array.dtype.kind in "biuf" and array.dtype != dtype:
         array = array.astype(dtype)
@@ -56,7 +56,7 @@ def onnxruntime_runner(source: str) -> Runner:
     inputs = {item.name: (NUMPY_TYPES.get(item.type, item.type[7:-1]), item.shape) for item in session.get_inputs()}
 
     def run(feed: Arrays) -> tuple[Arrays, Arrays, bool]:
-        feed = {name: typed(array, *inputs[name]) for name, array in feed.items() if name in inputs}
+        feed = {name: cast_input(array, *inputs[name]) for name, array in feed.items() if name in inputs}
         found = dict(zip(names, session.run(names, feed), strict=True))
         return {name: found.pop(name) for name in outputs}, found, False
 

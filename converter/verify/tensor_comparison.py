@@ -108,7 +108,7 @@ class Comparison:
         self.origins[value] = (name,)
 
     def compare_source(self, graph: Graph, values: Mapping[str, Array]) -> None:
-        """Compare the source's tensors in execution order with those of another engine: floats, and integers as codes."""
+        """Compare the source's tensors with those of another engine: floats by value, integers by their codes."""
         operators = {value.name: node.op.name for node in graph.nodes for value in node.outputs}
         for key, mine in self.source.values.items():
             match = find_match(key, values)

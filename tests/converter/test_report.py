@@ -17,7 +17,7 @@ from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
-from tpuconvert.text_format import LONGEST, shortened
+from tpuconvert.text_format import LONGEST, shorten
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.verification import Verification, verify
 
@@ -86,9 +86,9 @@ def test_reasons_that_differ_in_names_only_are_one() -> None:
 
 
 def test_long_names_are_cut_in_the_middle() -> None:
-    assert shortened("short") == "short"
-    assert shortened("0123456789", 9) == "012...789"
-    assert len(shortened("x" * 300)) == LONGEST
+    assert shorten("short") == "short"
+    assert shorten("0123456789", 9) == "012...789"
+    assert len(shorten("x" * 300)) == LONGEST
 
 
 def test_table_is_aligned() -> None:

@@ -60,11 +60,11 @@ def test_clipped_values_are_counted() -> None:
     quant = QuantParams.per_tensor(1.0, 0, DType.INT8)  # from -128 to 127, half a step more on both sides
     real = np.array([-129, -128.4, 0, 127.4, 128, 1000], np.float32)
     found.add(real, quant.dequantize(quant.quantize(real)), quant)
-    assert found.clipped == 3 / 6
+    assert found.clipped_share == 3 / 6
     per_channel = QuantParams((1.0, 2.0), (0, 0), DType.INT8, 1)
     other = Difference("t")
     other.add(np.array([[200, 200]], np.float32), np.array([[127, 200]], np.float32), per_channel)
-    assert other.clipped == 1 / 2
+    assert other.clipped_share == 1 / 2
 
 
 def test_noise_is_counted_where_it_comes_in() -> None:
