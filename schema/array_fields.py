@@ -1,8 +1,8 @@
 """Tuple fields of dataclasses that are kept as arrays until the tuple is accessed.
 
-Per-channel parameters have thousands of numbers. A file stores them as an array and kernels use them as an array;
-creating the tuple takes longer than reading everything else in the file. The tuple is therefore created at the first
-access of the field. Objects that are created with tuples are not affected.
+A per-channel parameter is a tuple with thousands of elements. Files store it as an array and kernels use it as an
+array, and creating the tuple takes longer than reading the rest of the file. ``make_with_arrays`` therefore keeps the
+array and creates the tuple at the first access of the field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
 
 LONG = 32
-"""Length above which a field is kept as an array."""
+"""Length above which a tuple field is kept as an array."""
 
 Made = TypeVar("Made")
 
@@ -28,8 +28,8 @@ def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping
 
     Args:
         cls: a dataclass.
-        values: by field; with ``arrays``, every field without a default.
-        arrays: by field that is a tuple of numbers. They must not be modified afterwards.
+        values: values of fields. A field without a default must be in ``values`` or ``arrays``.
+        arrays: elements of tuple fields. They must not be modified afterwards.
     """
     if cls not in _DEFAULTS:
         _DEFAULTS[cls] = _defaults(cls)
@@ -55,19 +55,19 @@ def _defaults(cls: Any) -> dict[str, Any]:
 
 
 def has_arrays(item: object) -> bool:
-    """Return True if a field of the object may be kept as an array."""
+    """Return True if the object was created by ``make_with_arrays``."""
     return _ARRAYS in item.__dict__
 
 
 def numbers_of(item: object, name: str) -> Array | tuple[Any, ...]:
-    """Return the numbers of a field as an array if it is kept as one, otherwise as a tuple."""
+    """Return the array of a tuple field if it is kept as an array, otherwise the tuple."""
     arrays = item.__dict__.get(_ARRAYS)
     found: Array | tuple[Any, ...] = getattr(item, name) if arrays is None or name not in arrays else arrays[name]
     return found
 
 
 def range_of(item: object, name: str) -> tuple[Any, Any]:
-    """Return the minimum and maximum of a field of integers, and zeros if it is empty."""
+    """Return the minimum and maximum of a field that is a tuple of integers, or (0, 0) if it is empty."""
     numbers = numbers_of(item, name)
     if not len(numbers):
         return 0, 0
@@ -75,7 +75,10 @@ def range_of(item: object, name: str) -> tuple[Any, Any]:
 
 
 class _LongField:
-    """Descriptor that replaces the default of a field in the class: called while the object has no such attribute."""
+    """Descriptor of a field: create the tuple from the array at the first access, or return the default.
+
+    Python calls it only if the object itself does not have the attribute.
+    """
 
     def __init__(self, name: str, default: object) -> None:
         self._name = name

@@ -1,8 +1,8 @@
 """Digests of contents: 128-bit XXH3.
 
-They detect damage and mix-ups: a truncated file, or a source that is not the one a model was converted from. They do
-not detect forgery, because XXH3 collisions can be constructed; nothing relies on that. SHA-256 would take longer than
-the rest of the conversion of a large model.
+They detect accidents: a truncated file, or a source file other than the one from which a model was converted. They do
+not protect against an attacker, who can construct XXH3 collisions. SHA-256 is not used because it would take longer
+than the rest of the conversion of a large model.
 
 Source: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
 """
@@ -12,13 +12,13 @@ from __future__ import annotations
 from xxhash import xxh3_128
 
 ALGORITHM = "xxh3-128"
-"""Name of the algorithm in files. Digests are in canonical form, most significant byte first."""
+"""Name of the algorithm, as stored in files. Digests are stored with the most significant byte first."""
 
 CHUNK = 1 << 20
-"""Bytes to hash at a time while data are copied: a block that fits into the cache and that file systems write fast."""
+"""Block size in bytes for hashing while copying: it fits into the cache, and file systems write such blocks fast."""
 
 Digest = xxh3_128
-"""Hash object with the methods of ``hashlib``: ``update``, ``digest`` and ``hexdigest``."""
+"""Hash object with the interface of ``hashlib``: ``update``, ``digest`` and ``hexdigest``."""
 
 
 def digest_of(data: bytes | memoryview) -> bytes:

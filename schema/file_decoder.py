@@ -1,7 +1,7 @@
-"""Decode the tables of a file to a model and validate their meaning.
+"""Decode the tables of a file to a model and validate their content.
 
-The FlatBuffers verifier has checked that the tables can be read; this module checks indices, types and sizes. Sizes are
-computed with Python integers and compared before anything is allocated.
+The FlatBuffers verifier has checked the structure of the tables; this module checks indices, types and sizes. Sizes are
+Python integers, which do not overflow, and are checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
 
 MAX_ELEMENTS = 1 << 40
-"""Limit for one tensor. A file with more is damaged."""
+"""Largest number of elements of a tensor. A file with a larger tensor is damaged."""
 
 PORT_TYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
 ) | {"bfloat16"}
-"""NumPy names of the types of inputs and outputs; bfloat16 comes from the package ``ml_dtypes``."""
+"""NumPy type names that a port may have; bfloat16 is defined by the package ``ml_dtypes``."""
 
 Constant = Callable[[tpum.Buffer, DType, tuple[int, ...]], Array]
-"""Creates the array of a constant. The size of its buffer has been checked."""
+"""Function that creates the array of a constant, whose buffer size has been checked."""
 
 
 class UnknownOperatorsError(ValueError):
-    """The model has operators without a loaded definition, most likely because a plugin is missing.
+    """The model has operators without a definition, most likely because a plugin is not loaded.
 
     Attributes:
         names: names of the operators.
@@ -101,7 +101,7 @@ def _check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
 
 
 def _grouping(tables: tpum.Model) -> Grouping | None:
-    """Create the groups and check that they are runs of existing nodes."""
+    """Create the layer groups and check that each consists of consecutive nodes of the graph."""
     stored = tables.grouping
     if stored is None:
         return None
@@ -181,7 +181,7 @@ class _GraphDecoder:
             self._graph.output(self._existing(position, "an output"), self._port(port))
 
     def _new(self, position: int, what: str) -> tpum.Value:
-        """Return the stored value with an index, which must not have been created yet."""
+        """Return the stored value with this index and check that no other node or input defines it."""
         if not 0 <= position < len(self._stored):
             raise ValueError(f"{what} is value {position} of {len(self._stored)}")
         if self._values[position] is not None:
@@ -268,7 +268,7 @@ class _GraphDecoder:
         attributes = [stored[position] for position in node.attributes]
         try:
             op = op_attributes.decode(definition, attributes)
-        except Exception as error:  # definitions, also of plugins, are called with values from the file
+        except Exception as error:  # operator definitions may raise anything, plugins too
             raise ValueError(f"{what}: {error}") from error
         self._ops[definition, node.attributes] = op
         return op
@@ -283,7 +283,7 @@ class _GraphDecoder:
             made = self._graph.add_all(op, *inputs, names=[result.name for result in results], sources=sources)
         except ShapeError as error:
             raise ValueError(f"{what}: {error}") from error
-        except Exception as error:  # as above: ``infer`` is called with types from the file
+        except Exception as error:  # ``infer`` may raise anything, in plugins too
             raise ValueError(f"{what} does not fit its operands: {error}") from error
         for value, type_, result, position in zip(made, types, results, node.outputs, strict=True):
             if value.type is not type_ and not may_be_same_type(value.type, type_):
@@ -302,7 +302,7 @@ def _quant(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None
     dtype = _dtype(stored.dtype, "a quantization has no data type")
     scale, zero_point = stored.scale, stored.zero_point
     if isinstance(scale, tuple):
-        if len(zero_point) == 1:  # the same for every scale
+        if len(zero_point) == 1:  # one zero point is stored if all are equal
             zero_point = tuple(zero_point) * len(scale)
         quant = QuantParams(scale, tuple(zero_point), dtype, axis)
     else:

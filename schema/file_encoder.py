@@ -1,7 +1,7 @@
 """Encode a model as the tables of the file and the list of its constants.
 
-The order of the values depends on the graph only: inputs, constants in the order in which they were added, then results
-in the order of the nodes. Equal graphs give equal tables.
+Values are stored in this order: inputs, constants in the order in which they were added to the graph, then results in
+the order of the nodes. Equal graphs therefore give equal tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 @dataclass(frozen=True, eq=False)
 class Blob:
-    """One constant to be written. Its bytes are usually those of the array; otherwise ``bytes`` converts them."""
+    """One constant to be written. ``bytes`` converts it if it is not contiguous and little-endian."""
 
     array: Array
     dtype: DType
@@ -99,7 +99,7 @@ _DTYPES = {dtype: tpum.DType[dtype.name] for dtype in DType}
 
 @functools.lru_cache(64)
 def _dtype_of(numpy_type: np.dtype[Any]) -> DType:
-    """Return the data type of elements in either byte order."""
+    """Return the data type of a NumPy type in either byte order."""
     return DType.of(numpy_type.newbyteorder("="))
 
 
@@ -125,17 +125,17 @@ class _Constants:
                 self._places[self._digests[first]] = first
             known = self._places.setdefault(digest_of(blob.bytes()), len(self.blobs))
             if known < len(self.blobs) and np.array_equal(self.blobs[known].bytes(), blob.bytes()):
-                return known  # digests are not enough: XXH3 collisions can be constructed
+                return known  # equal digests do not prove equal contents: XXH3 collisions can be constructed
         self.blobs.append(blob)
         return len(self.blobs) - 1
 
 
-_SAMPLED = 64  # bytes each at the beginning, in the middle and at the end
+_SAMPLED = 64  # bytes of each of the three samples: beginning, middle and end
 
 
 def _sample(blob: Blob) -> bytes:
-    """Return sampled bytes of a constant; all bytes of a short one."""
-    if not blob.array.flags.c_contiguous:  # its bytes would be a copy of all elements
+    """Return three samples of the bytes of a constant."""
+    if not blob.array.flags.c_contiguous:  # ``bytes`` would copy all elements
         return b""
     data, middle = blob.bytes(), blob.size // 2
     sample = bytes(data[:_SAMPLED]) + bytes(data[middle : middle + _SAMPLED]) + bytes(data[-_SAMPLED:])
@@ -152,7 +152,7 @@ class _GraphEncoder:
         self._attribute_places: dict[str, int] = {}
         self._symbols: dict[str, int] = {}
         self._op_places: dict[tuple[type[Op], str], tuple[int, ...]] = {}
-        self._latest_places: dict[int, tuple[int, ...]] = {}  # by id of an operator; the graph keeps it alive
+        self._latest_places: dict[int, tuple[int, ...]] = {}  # key: id of an operator, which the graph keeps alive
         self._shapes: dict[Shape, tuple[int, ...]] = {}
         made = [value for node in graph.nodes for value in node.outputs]
         fixed = [value for value in graph.values if value.is_constant]
@@ -171,7 +171,7 @@ class _GraphEncoder:
             outputs=tuple(map(self._place, graph.outputs)),
             input_ports=tuple(map(self._port, graph.input_ports)),
             output_ports=tuple(map(self._port, graph.output_ports)),
-            symbols=tuple(self._symbols),  # filled by the lines above
+            symbols=tuple(self._symbols),  # ``_shape`` has filled it while the fields above were computed
             notes=tuple(graph.notes),
         )
 
@@ -221,7 +221,7 @@ class _GraphEncoder:
     def _attributes_of(self, op: Op) -> tuple[int, ...]:
         """Return the indices of an operator's parameters.
 
-        Parameters are compared by their ``repr``: -0.0 and 0.0 are equal but different, and NaN is not equal to itself.
+        Parameters are compared by ``repr``, because ``==`` does not distinguish -0.0 from 0.0 and is False for NaN.
         """
         locations = self._latest_places.get(id(op))
         if locations is not None:
@@ -258,10 +258,10 @@ def _source(source: Source) -> tpum.Source:
 
 @functools.lru_cache(16)
 def _base_name(file: str) -> str:
-    """Return a file name without its folder, which is private and differs between machines."""
+    """Return a file name without its folder, which may be private and differs between machines."""
     if not any(sign in file for sign in "/\\:"):
         return file
-    from pathlib import PurePosixPath, PureWindowsPath  # 4 ms; the frontends give names without folders
+    from pathlib import PurePosixPath, PureWindowsPath  # 4 ms; names from the frontends have no folder
 
     return PureWindowsPath(PurePosixPath(file).name).name
 

@@ -2,7 +2,7 @@
 
 All numbers are little-endian; offsets count bytes from the start of the file:
 
-    0    magic            8 bytes  "TPUM" CR LF 1A LF: shows a transfer that changed line ends
+    0    magic            8 bytes  "TPUM" CR LF 1A LF: detects a transfer that changed line ends
     8    format version   u32
     12   header size      u32      128
     16   file size        u64
@@ -14,10 +14,10 @@ All numbers are little-endian; offsets count bytes from the start of the file:
     64   digest           16 bytes of everything after the header
     80   zeros up to 128
 
-Both sizes are multiples of 64; the parts are padded with zeros. The metadata come last because they contain the digest
-of the source, which is computed while its weights are copied. In versions 1 and 2 the metadata start at 128, and the
-weights of any size follow. Version 1 has the SHA-256 of everything after the header, 32 bytes at 56, and zeros from 88.
-Both versions can still be read.
+The metadata size and the weights size are multiples of 64; both parts are padded with zeros. The metadata come last
+because they contain the digest of the source file, which is computed while its weights are copied. In versions 1 and 2,
+which can still be read, the metadata begin at byte 128 and the weights, of any size, follow. Version 1 has no digest
+algorithm: the SHA-256 of everything after the header is at byte 56 (32 bytes), followed by zeros.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MAGIC = b"TPUM\r\n\x1a\n"
 FORMAT_VERSION = 3
 HEADER_SIZE = 128
 ALIGNMENT = 64
-"""Bytes. The weight segment and every constant in it start at a multiple of this."""
+"""Alignment in bytes of the weight segment and of every constant in it."""
 
 _LAYOUT = struct.Struct("<8sIIQQQQQ72s")
 _START = struct.Struct("<8sI")
 _DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16), 3: (ALGORITHM.encode(), 16)}
 """File version -> name of the digest algorithm, and size of the digest in bytes."""
 _METADATA_LAST = 3
-"""The first version in which the weights come first."""
+"""First version in which the weights precede the metadata."""
 
 
 def aligned(offset: int) -> int:
@@ -50,7 +50,7 @@ class HeaderError(ValueError):
     """The header does not match the file.
 
     Attributes:
-        hint: the next step, if it is not to copy or convert the model again.
+        hint: the next step for the user; empty if it is to copy or convert the model again.
     """
 
     def __init__(self, reason: str, hint: str = "") -> None:
@@ -60,7 +60,7 @@ class HeaderError(ValueError):
 
 @dataclass(frozen=True)
 class Header:
-    """Header of a file. All offsets follow from two sizes, so that a change of any number is detected."""
+    """Header of a file. All offsets follow from the two sizes, so that a damaged offset is detected."""
 
     metadata_size: int
     weights_size: int

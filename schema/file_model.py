@@ -13,10 +13,10 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 class LateMetadata(Mapping[str, Json]):
-    """Metadata whose last entry is computed at the first access.
+    """Metadata mapping whose last entry is computed when it is first accessed.
 
     Args:
-        known: all entries but the last.
+        known: all entries except the last.
         key: key of the last entry.
         make: computes the value of the last entry.
     """

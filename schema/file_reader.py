@@ -1,7 +1,7 @@
 """Read a ``.tpum`` file, which is untrusted input.
 
-The header is checked first, then the digest of the rest, then bounds and meaning of the FlatBuffers metadata: a
-matching digest is no proof, because an attacker can update it. Constants are read-only views into the mapped file.
+The header is checked first, then the digest of the rest, then structure and content of the FlatBuffers metadata: a
+matching digest proves nothing, because an attacker can recompute it. Constants are read-only views of the mapped file.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
             return None, b"", 0
         mapped = map_file(descriptor, path)
         return mapped, mapped[:HEADER_SIZE], status.st_size
-    except (OSError, ValueError, OverflowError) as error:  # the last: more than the address space holds
+    except (OSError, ValueError, OverflowError) as error:  # OverflowError: the file exceeds the address space
         raise UsageError(f"cannot be read: {error}", file=str(path)) from error
     finally:
-        os.close(descriptor)  # the mapping stays
+        os.close(descriptor)  # the mapping stays valid
 
 
 def _decode_metadata(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
@@ -84,12 +84,12 @@ def _decode_metadata(mapped: mmap.mmap, view: memoryview, header: Header) -> Fil
 
 
 def _views(mapped: mmap.mmap, weights_offset: int) -> Constant:
-    """Return a function that creates views into the mapping. Offsets are Python integers, without a limit of 2 GiB."""
+    """Return a function that creates constants as views of the mapping, also beyond an offset of 2 GiB."""
     little = {dtype: dtype.numpy.newbyteorder("<") for dtype in DType}
 
     def view(buffer: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
         stored = little[dtype]
-        if not buffer.size:  # possibly at the end of the file, where NumPy accepts no view
+        if not buffer.size:  # an empty constant may be at the end of the file, where NumPy cannot create a view
             return np.frombuffer(b"", stored).reshape(shape)
         return np.ndarray(shape, stored, mapped, weights_offset + buffer.offset)
 
@@ -97,7 +97,7 @@ def _views(mapped: mmap.mmap, weights_offset: int) -> Constant:
 
 
 def _identify_other_file(start: bytes, size: int) -> tuple[str, str]:
-    """Identify a file without the magic by its first bytes. Return the reason of the error and the next step."""
+    """Guess the format of a file without the magic from its first bytes. Return the error message and the hint."""
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not size:
         return "it is empty", _DAMAGED

@@ -1,7 +1,7 @@
-"""Atomic replacement of files: readers see the old file or the new one, also if the writer is killed.
+"""Atomic replacement of files: readers see the old file or the new file, even if the writer is killed.
 
-Files are not fsynced, as with a compiler: a power failure can truncate a file that was written seconds before. The
-output of a conversion can be generated again, and the digest in the header detects a truncated model file.
+Files are not fsynced, so that a power failure can truncate a file that was written seconds before. This is acceptable:
+the output of a conversion can be generated again, and the digest in the header detects a truncated model file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         ResourceLimitError: the disk is full.
     """
     refuse_input(path)
-    target = os.path.realpath(path)  # keep a symbolic link
+    target = os.path.realpath(path)  # replace the target of a symbolic link, not the link
     if os.path.exists(target) and not os.path.isfile(target):
         raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
     try:
@@ -53,7 +53,7 @@ def _new_file(target: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Return True if an error means that there is no space left, or no more for this user."""
+    """Return True if an error means that the disk is full or the user's quota is exceeded."""
     return error.errno in _FULL
 
 

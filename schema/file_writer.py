@@ -41,19 +41,19 @@ def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
 
 
 def _checked_tables(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
-    """Encode a model without its metadata, and decode the tables as a check."""
+    """Encode a model without its metadata, and check that the tables can be decoded."""
     tables, blobs = encode(replace(model, metadata={}))
     decode(tables, sum(_last(tables)), _stand_in)
     return tables, blobs
 
 
 def _last(tables: tpum.Model) -> tuple[int, int]:
-    """Offset and size of the last constant; their sum is the size of the weight segment."""
+    """Offset and size of the last constant, whose end is the end of the weight segment."""
     return (tables.buffers[-1].offset, tables.buffers[-1].size) if tables.buffers else (0, 0)
 
 
 def _stand_in(_: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Return an array of that type and shape that takes no memory; the check reads no elements."""
+    """Return an array of zero strides, which takes no memory: the check does not read the elements."""
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 
@@ -68,8 +68,8 @@ def _pack(tables: tpum.Model) -> bytes:
 def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapping[str, Json]) -> None:
     """Write weights, metadata and header.
 
-    The header is written last because it contains the digest of the rest. The metadata are read after the weights have
-    been written because they may contain the digest of the source, which is computed meanwhile.
+    The header is written last because it contains the digest of the rest. ``model.metadata`` is evaluated after the
+    weights are written because it may contain the digest of the source file, which is computed while they are copied.
     """
     weights_size = aligned(sum(_last(tables)))
     _reserve(file, HEADER_SIZE + weights_size)
@@ -86,9 +86,9 @@ def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapp
 
 
 class _Content:
-    """Writer of the contents after the header, which computes their digest.
+    """Writer of everything after the header, which computes the digest.
 
-    Each write ends at a multiple of CHUNK in the file, so that most writes are whole pages.
+    Writes are split at multiples of CHUNK in the file, so that most of them consist of whole pages.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -103,7 +103,7 @@ class _Content:
         self.write(bytes(position - self._position))
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write bytes. A view of a large mapped file is read from the file instead of the mapping."""
+        """Write bytes. If they are a view of a large mapped file, read them through its descriptor, which is faster."""
         location = file_place(data) if isinstance(data, memoryview) else None
         start = 0
         while start < len(data):
@@ -121,7 +121,7 @@ class _Content:
 
 
 _MUCH = 1 << 26
-"""Bytes. Reserving less takes longer than it saves."""
+"""Bytes. Reserving space for a smaller file takes longer than it saves."""
 _NOT_THERE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
 
 

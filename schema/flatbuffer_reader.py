@@ -1,12 +1,12 @@
 """Verify a FlatBuffers file against a description of its tables, and read it into named tuples.
 
-The accessors of a FlatBuffers file follow offsets without checks. The walk of this module visits every table that the
-description reaches and checks that each offset, vtable, vector and string is inside the buffer and aligned, that
-required fields are present, and that the walk stays within a depth and a number of visits. Afterwards accessors of the
-same tables cannot read outside the buffer. Nothing is allocated by a size that the file states before that size has
-been compared with these limits.
+Generated FlatBuffers accessors follow offsets without checks. The walk of this module visits every table that can be
+reached from the root by the described fields. It checks that each offset, vtable, vector and string is aligned and
+inside the buffer, that required fields are present, and that nesting depth and number of visits stay within limits.
+Afterwards accessors of the same tables cannot read outside the buffer. A size that the file states is compared with
+these limits before memory is allocated.
 
-All tables that one field leads to are treated together, as arrays of their positions in the buffer.
+For speed, all tables that the same field refers to are processed at once, as arrays of their positions in the buffer.
 
 Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 """
@@ -33,8 +33,8 @@ class FlatBufferError(ValueError):
     """The buffer is not a valid FlatBuffers file of the expected schema.
 
     Attributes:
-        path: where, in the words of the schema, such as ``subgraphs[0].operators[3].inputs``; empty for the file.
-        reason: what is wrong there.
+        path: location of the error, such as ``subgraphs[0].operators[3].inputs``; empty for the whole file.
+        reason: description of the error.
         is_limit: the file may be well formed, but it exceeds a limit of the walk.
     """
 
@@ -49,8 +49,8 @@ class Limits(NamedTuple):
     """Limits of a walk, which also bound its memory.
 
     Attributes:
-        max_depth: nesting of tables.
-        max_visits: visited tables, strings and vectors; one that two fields share counts twice.
+        max_depth: largest nesting depth of tables.
+        max_visits: largest number of visited tables, strings and vectors; an object that two fields share counts twice.
     """
 
     max_depth: int = 64
@@ -77,8 +77,8 @@ def verify(
         root: name of the root table.
         identifier: the four bytes at offset 4, or None when the format has none.
         limits: depth and number of visits.
-        allow_unknown_union_tags: whether a union whose tag is 0 or beyond the description may hold a value (a file of
-            a later schema); it is not verified and must not be read. A tag without a value is legal unless the
+        allow_unknown_union_tags: accept a union that has a value although its tag is 0 or unknown (a file of a later
+            schema); the value is not verified and must not be read. A tag without a value is always legal unless the
             field is required.
 
     Raises:
@@ -100,26 +100,26 @@ def read(
 ) -> Any:
     """Verify a buffer and return its root table with everything below it. The result does not refer to the buffer.
 
-    Strings must be UTF-8. The sizes of all tables, strings and vectors must not exceed the size of the buffer, where a
-    string counts once. Otherwise a hostile file could refer to one long vector from thousands of tables and exhaust the
-    memory. A valid writer shares only strings and vtables.
+    Strings must be UTF-8. The sum of the sizes of all tables, strings and vectors must not exceed the size of the
+    buffer; a string counts once. Otherwise a hostile file could refer to one long vector from thousands of tables and
+    exhaust the memory. Valid writers share only strings and vtables.
 
     Args:
         buffer: the whole file.
         schema: description of the tables.
         root: name of the root table.
         identifier: the four bytes at offset 4.
-        rows: a named tuple class per table. Fields of the table that the class lacks are not read. Of the fields that
-            are not stored, scalars take the default of the schema, others that of the class, and a vector without one
-            is empty. Vectors are tuples; long vectors of 64-bit numbers are arrays.
+        rows: a named tuple class per table. Fields of the table that the class lacks are not read. A scalar that is not
+            stored has the default of the schema, another field that of the class; a vector without a default is empty.
+            Vectors are tuples; long vectors of 64-bit elements are arrays.
         enums: the enum of a scalar field, by table and field name.
-        limits: of the walk. The default allows one visit per byte: every visit follows an offset of four bytes, so
-            a buffer without shared tables needs fewer.
+        limits: limits of the walk. The default allows one visit per byte, which suffices for every buffer without
+            shared tables because each visit follows an offset of four bytes.
         allow_unknown_union_tags: read a union with an unknown tag as a union that is not stored.
 
     Raises:
         FlatBufferError: the buffer is not valid.
-        ValueError: an enum has no member of a stored number, or parts of the buffer overlap.
+        ValueError: a stored value is no member of its enum, or parts of the buffer overlap.
     """
     limits = limits or Limits(max_visits=len(buffer))
     walk = _Walk(bytes(buffer), schema, limits, allow_unknown_union_tags, rows, enums or {})
@@ -127,11 +127,11 @@ def read(
 
 
 class _Offence(Exception):
-    """The first error.
+    """The first error that was found.
 
     Attributes:
-        index: which of the items that are treated together is wrong; None for a limit.
-        path: its parts, innermost first.
+        index: index of the wrong item among the items that are processed at once; None if a limit was exceeded.
+        path: parts of the location, innermost first.
     """
 
     def __init__(self, reason: str, index: int | None = None) -> None:
@@ -147,8 +147,8 @@ def _inside(part: str, owners: Array, elements: Array | None = None) -> Iterator
 
     Args:
         part: name of the field.
-        owners: per item that is read inside, the index of the item that refers to it.
-        elements: per item, its index in a vector.
+        owners: for each item that the block reads, the index of the item that refers to it.
+        elements: for each item, its index in the vector; None if the field is no vector.
     """
     try:
         yield
@@ -177,7 +177,7 @@ class _Tables(NamedTuple):
 
 
 class _Walk:
-    """Walk through one buffer. Its methods return lists of what they read, empty lists where they only verify."""
+    """Walk through one buffer. Methods return lists of the values that they read; empty lists if they only verify."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class _Walk:
         return self._load(code, positions).astype(np.int64)
 
     def _refuse(self, is_wrong: Array, reason: Callable[[int], str], part: str = "") -> None:
-        """Raise an error if a flag is set, for the first one."""
+        """Raise an error for the first item whose flag in ``is_wrong`` is set, if any."""
         if is_wrong.any():
             index = int(is_wrong.argmax())
             offence = _Offence(reason(index), index)
@@ -311,7 +311,7 @@ class _Walk:
         return _Tables(positions, sizes, vtables, vtable_sizes)
 
     def _offsets(self, tables: _Tables, field: Field) -> Array:
-        """Return the offset of a field in each table, 0 where it is not stored."""
+        """Return the offset of a field in each table, or 0 if the table does not store it."""
         entry, size = 4 + 2 * field.slot, field.size if field.kind is Kind.SCALAR else 4
         has_entry = entry + 2 <= tables.vtable_sizes
         offsets = self._load_sizes("H", (tables.vtables + entry) * has_entry) * has_entry
@@ -336,7 +336,7 @@ class _Walk:
         return tags
 
     def _read_field(self, field: Field, at: Array, depth: int, is_read: bool) -> list[Any]:
-        """Read a field of some tables at its positions; it is no union."""
+        """Read a field, not a union, of some tables. ``at`` contains the position of the field in each of them."""
         if field.kind is Kind.SCALAR:
             return self._load(SCALAR_CODES[field.type], at).tolist() if is_read else []
         targets = self._follow(at)
@@ -420,7 +420,7 @@ class _Walk:
         lengths = self._lengths(starts, 4)
         total = int(lengths.sum())
         self._spend(4 * total)
-        if total > self._visits_left:  # before arrays of that size are made
+        if total > self._visits_left:  # before arrays of this size are allocated
             self._visit(total)
         ends = np.cumsum(lengths)
         owners = np.repeat(np.arange(len(starts)), lengths)

@@ -24,7 +24,7 @@ SCALAR_CODES: Mapping[str, str] = {
     **{"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q"},
     **{"f32": "f", "f64": "d"},
 }
-"""Letters of the ``struct`` module."""
+"""Scalar types, as format characters of the ``struct`` module."""
 
 
 class Kind(Enum):
@@ -46,8 +46,8 @@ class Field:
     Attributes:
         slot: index into the vtable, from 0; for a union the slot of its value (the tag is the slot before).
         type: name of the scalar, table or union (of the element, for a vector).
-        size: bytes of a scalar or of one element of a vector, which are also its alignment; otherwise of the offset.
-        default: of a scalar that is not stored.
+        size: size and alignment in bytes of a scalar, of one element of a vector, or otherwise of the offset.
+        default: value of a scalar that is not stored.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Schema:
     """The tables and unions of one file format."""
 
     def __init__(self, tables: Mapping[str, str], unions: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        """Parse the description (see the module's text).
+        """Parse the description, whose syntax is explained in the module's docstring.
 
         Raises:
             ValueError: a name that is not defined, a malformed field, or a name that is used twice.

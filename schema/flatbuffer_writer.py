@@ -1,7 +1,7 @@
 """Write named tuples as FlatBuffers tables.
 
-The builder of the flatbuffers package is not used because its layout differs between releases: equal models must give
-equal files. (Release 24.3.25 also lets tables of different sizes share a vtable.)
+The builder of the flatbuffers package is not used because equal models must give equal files, and its layout differs
+between releases. (Release 24.3.25 also shares one vtable between tables of different sizes.)
 
 A buffer grows from its end to its start, because a table may only refer to later bytes. Positions inside the writer are
 distances from the end of the buffer, which do not change when data are prepended.
@@ -26,7 +26,7 @@ from tpuconvert.schema.flatbuffer_schema import SCALAR_CODES, Field, Kind, Schem
 from tpuconvert.schema.types import Array
 
 MAX_SIZE = (1 << 31) - 1
-"""Bytes; offsets to vtables are signed 32-bit numbers."""
+"""Largest size of a buffer in bytes, because offsets to vtables are signed 32-bit integers."""
 
 OFFSET = "O"
 """Code of a slot that refers to a string, a vector or a table."""
@@ -34,11 +34,13 @@ OFFSET = "O"
 _SIZES = {OFFSET: 4, **{code: struct.calcsize("<" + code) for code in SCALAR_CODES.values()}}
 
 Slot = tuple[int, str, int | float | bool]
-"""Index in the vtable, code (a letter of the struct module, or ``OFFSET``), and default, which is not stored."""
+"""Index in the vtable, format code (a character of the ``struct`` module, or ``OFFSET``), and default of a field.
+
+A value that equals the default is not stored."""
 
 
 _Write = Callable[[Any], int | float | bool]
-"""Writes the value of a field, unless it is a scalar, and returns what its table stores."""
+"""Function that writes a string, vector or table and returns its position, which the referring table stores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class _Layout:
         size: size of the table in bytes.
         alignment: alignment of its widest field.
         pack: returns the bytes of the table, given the distance to the vtable and the values.
-        offsets: per stored field, its position in the table if its value is an offset, otherwise 0.
+        offsets: for each stored field, its position in the table if it is an offset field, otherwise 0.
     """
 
     vtable: bytes
@@ -61,7 +63,7 @@ class _Layout:
 
 
 class TableForm:
-    """The slots of one kind of table in memory order, with the layouts for the sets of stored fields, computed once."""
+    """Slots of one table type in memory order. A layout is computed once for each set of stored fields."""
 
     def __init__(self, *slots: Slot) -> None:
         self._slots = slots
@@ -70,7 +72,7 @@ class TableForm:
         self._layouts: dict[tuple[bool, ...], _Layout] = {}
 
     def layout(self, values: Sequence[int | float | bool]) -> tuple[tuple[bool, ...], _Layout]:
-        """Return the flags of the stored values, and their layout."""
+        """Return which values are stored (not equal to the default), and the layout of a table with these values."""
         stored = tuple(map(operator.ne, values, self.defaults))
         for index in self._floats:  # compare signs: -0.0 equals 0.0, but must be stored
             if not stored[index] and math.copysign(1.0, values[index]) != math.copysign(1.0, self.defaults[index]):
@@ -97,16 +99,16 @@ class TableForm:
 
 
 class FlatBufferWriter:
-    """Writer of one buffer. Every method returns the position of the data that it wrote, 0 if it wrote none.
+    """Writer of one buffer. Every method returns the position of the data that it wrote, or 0 if it wrote nothing.
 
     Args:
-        schema: of the rows; each is a named tuple with the name of its table and all fields of it.
+        schema: schema of the rows. The class of a row has the name of its table, and all fields of the table.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._forms: dict[type, tuple[TableForm, list[tuple[int, _Write | None]]]] = {}
-        self._parts: list[bytes] = []  # from the end of the buffer to its start
+        self._parts: list[bytes] = []  # chunks of the buffer, from its end to its start
         self._size = 0
         self._strings: dict[str, int] = {}
         self._vtables: dict[bytes, int] = {}
@@ -122,7 +124,7 @@ class FlatBufferWriter:
         return size
 
     def string(self, text: str) -> int:
-        """Write a string; equal strings are written once.
+        """Write a string. Equal strings are written once.
 
         Raises:
             ValueError: the text is not valid Unicode.
@@ -135,7 +137,7 @@ class FlatBufferWriter:
         return place
 
     def scalars(self, code: str, items: Sequence[int | float] | Array) -> int:
-        """Write a vector of numbers; an empty vector is not stored."""
+        """Write a vector of scalars; an empty vector is not stored."""
         count = len(items)
         if not count:
             return 0
@@ -155,7 +157,7 @@ class FlatBufferWriter:
         return self._prepend(struct.pack(f"<{len(places) + 1}I", len(places), *relative), 4)
 
     def table(self, form: TableForm, *values: int | float | bool) -> int:
-        """Write a table. ``values`` are those of its slots in the order of the form, positions for offsets."""
+        """Write a table. ``values`` are the values of the slots of ``form``, which are positions for offset slots."""
         stored, layout = form.layout(values)
         vtable = self._vtables.get(layout.vtable)
         if vtable is None:  # equal vtables are written once
@@ -175,7 +177,7 @@ class FlatBufferWriter:
         return self.table(form, *[write(row[index]) if write else row[index] for index, write in fields])
 
     def _make_form(self, row_type: Any) -> tuple[TableForm, list[tuple[int, _Write | None]]]:
-        """Return the form of a named tuple, and per slot the index in the tuple with the function that writes it."""
+        """Return the form of a table and, for each of its slots, the index in the tuple and the writing function."""
 
         def code(field: Field) -> str:
             return SCALAR_CODES[field.type] if field.kind is Kind.SCALAR else OFFSET
@@ -196,7 +198,7 @@ class FlatBufferWriter:
         return write if field.required else lambda value: write(value) if value else 0
 
     def finish(self, root: int, identifier: bytes) -> bytes:
-        """Return the whole buffer. Its size is a multiple of eight, as all alignments require."""
+        """Return the whole buffer. Its size is a multiple of 8, the largest alignment."""
         total = self._size + 8 + (-(self._size + 8) % 8)
         self._prepend(struct.pack("<I4s", total - root, identifier), 8)
         return b"".join(reversed(self._parts))

@@ -32,7 +32,7 @@ def noting_inputs() -> Iterator[dict[str, None]]:
 
 
 def note_input(path: str | os.PathLike[str]) -> None:
-    """Record a file that is read or will be read."""
+    """Record a file as an input of the call."""
     for files in _scopes.get():
         files[os.path.abspath(path)] = None
 
@@ -48,7 +48,7 @@ def refuse_input(path: str | os.PathLike[str], files: Iterable[str] = ()) -> Non
     """
     try:
         target = os.stat(path)
-    except OSError:  # no file to overwrite
+    except OSError:  # the target does not exist
         return
     for location in {**dict.fromkeys(files), **{name: None for scope in _scopes.get() for name in scope}}:
         try:

@@ -1,14 +1,14 @@
-"""Element types that an input accepts: one policy for sessions, the command line, calibration and fixed inputs.
+"""Element types that an input accepts: the policy of sessions, the command line, calibration and fixed inputs.
 
 An array is accepted if its conversion to the input's type keeps every value, up to float rounding:
 
 - a float input accepts every float type, bool, and integers that its type represents exactly, except uint8;
-- an integer input accepts bool, and integers within its range, also of 2 and 4 bits; a quantized one no other 8-bit
-  type than its own;
+- an integer input accepts bool and integers in its range, also of 2 and 4 bits; a quantized 8-bit input does not
+  accept the other 8-bit type;
 - a bool input accepts bool.
 
-uint8 is the type of decoded images. A float input expects preprocessed values, so that uint8 is most often a
-forgotten preprocessing, which would give wrong results without an error.
+uint8 is the type of decoded images. A float input expects preprocessed values, so that an array of uint8 most often
+means that the preprocessing was forgotten, which would give wrong results without an error.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def converted(array: Array, wanted: np.dtype[Any], name: str, *, is_quantized: bool = False) -> Array:
-    """Return an array with the type of an input.
+    """Convert an array to the type of an input.
 
     Args:
         array: any array.
         wanted: type of the input.
-        name: of the input, for messages.
-        is_quantized: the input's integers have a scale.
+        name: name of the input, for messages.
+        is_quantized: True if the input has quantization parameters.
 
     Raises:
         UsageError: the policy of this module does not allow the conversion.

@@ -1,4 +1,4 @@
-"""Memory-mapped files and the arrays that are views of them: release of pages, and copies."""
+"""Memory-mapped files and the arrays that are views of them: releasing pages and copying constants."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
 WORTH_IT = 1 << 20
-"""Bytes. For smaller arrays a system call costs more than it saves."""
+"""Size in bytes of an array. For a smaller array a system call costs more than it saves."""
 
 STAYING_MAPPED = 1 << 28
-"""Bytes. Larger files stay mapped; copies would take too much memory."""
+"""Size in bytes of a file. Constants in a larger file stay views of it; copies would take too much memory."""
 
 _KEPT_OPEN = 1 << 26 if hasattr(os, "preadv") else 1 << 63
-"""Bytes. Smaller files are not read faster through a descriptor, and many of them could exceed the process limit."""
+"""Size in bytes of a file. Reading a smaller file through a descriptor is not faster, and the descriptors of many
+files could exceed the limit of the process."""
 
 
 def map_file(descriptor: int, path: str | os.PathLike[str]) -> mmap.mmap:
     """Map an open, non-empty file read-only. The descriptor may be closed afterwards; ``path`` is for messages.
 
     Raises:
-        OSError, ValueError, OverflowError: it cannot be mapped.
+        OSError, ValueError, OverflowError: the file cannot be mapped.
     """
     if os.fstat(descriptor).st_size >= _KEPT_OPEN:
         return MappedFile(descriptor, path)
@@ -39,13 +40,13 @@ def map_file(descriptor: int, path: str | os.PathLike[str]) -> mmap.mmap:
 class MappedFile(mmap.mmap):
     """A large file that is mapped read-only and can also be read through its descriptor.
 
-    Copying constants through the descriptor is a quarter faster: no pages are mapped and released, and the destination
-    is aligned independently of the position in the file. Computing the digest of parts that are read in order costs a
-    tenth of a second pass over the file.
+    Copying constants through the descriptor is 25 % faster than through the mapping: no pages are mapped and released,
+    and the alignment of the destination does not depend on the position in the file. Computing the digest of parts that
+    are read in file order takes a tenth of the time of a separate pass over the file.
     """
 
-    _descriptor = -1  # closed
-    _digest: Digest  # of the first ``_digested`` bytes
+    _descriptor = -1  # not open
+    _digest: Digest  # digest of the first ``_digested`` bytes
     _digested = 0
     _is_digested = False  # set by ``digest_while_reading``
     _path: str
@@ -75,11 +76,11 @@ class MappedFile(mmap.mmap):
         """Fill a part of memory with the bytes of the file from ``start``.
 
         Raises:
-            UsageError: the file has become shorter.
+            UsageError: the file was truncated meanwhile.
         """
         with self._lock:
             if self._is_digested and start - self._digested <= CHUNK:
-                self._digest_up_to(start)  # the bytes between two constants
+                self._digest_up_to(start)  # include the bytes between two constants
             self._read(start, part)
             known = self._digested - start
             if self._is_digested and 0 <= known < len(part):
@@ -133,8 +134,8 @@ def file_place(data: Array | memoryview) -> tuple[MappedFile, int] | None:
 def aligned_buffer(size: int) -> memoryview:
     """Allocate page-aligned memory.
 
-    Copies from and to files are fastest there. Measured on Zen 4: full speed at a multiple of 32 bytes, two thirds with
-    an offset of 16 bytes, less than a third with an offset of 8.
+    Copies between files and memory are fastest if the memory is aligned. Measured on Zen 4: full speed at a multiple of
+    32 bytes, two thirds of it with an offset of 16 bytes, less than a third with an offset of 8.
     """
     return memoryview(mmap.mmap(-1, size))
 
@@ -159,7 +160,7 @@ def _copy_if_mapped(array: Array) -> Array:
 def forget_pages(array: Array) -> None:
     """Release the pages of an array that is a view of a mapped file. The next access reads them again.
 
-    Does nothing for other arrays, and on systems without ``madvise``.
+    Do nothing for other arrays, and on systems without ``madvise``.
     """
     if array.nbytes < WORTH_IT or array.flags.writeable or not array.flags.c_contiguous:
         return

@@ -1,7 +1,7 @@
 """Convert the parameters of operators to attributes of the ``.tpum`` file, and back.
 
-The annotations of the operator's dataclass give the types. Supported are bool, int (64 bits), float, str, bytes,
-``DType``, ``Scalar`` and enums, tuples of them except bytes and ``Scalar``, and each of these ``| None``.
+The annotations of the operator's dataclass determine the types. Supported are bool, int (64 bits), float, str, bytes,
+``DType``, ``Scalar`` and enums; tuples of these types except bytes and ``Scalar``; and each of these types ``| None``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True)
 class Form:
-    """Type of a field: one ``base`` or a tuple of ``length`` of them (None: any length). ``optional`` allows None."""
+    """Type of a field: a value of type ``base``, or a tuple of ``length`` such values (None: any length).
+
+    ``optional`` allows the value None.
+    """
 
     base: type
     is_tuple: bool = False
@@ -65,7 +68,7 @@ def _forms(definition: type[Op]) -> dict[str, Form]:
 
 
 def _hints(definition: type[Op]) -> dict[str, Any]:
-    """Return the resolved annotations of a definition and its bases, without those of ``Op``."""
+    """Return the resolved annotations of a definition and its bases, except those of ``Op``."""
     hints: dict[str, Any] = {}
     for base in reversed(definition.__mro__):
         if base is not Op:
@@ -164,7 +167,7 @@ def _plain(value: Any, base: type) -> Any:
             return int(value)
     elif base is float:
         if isinstance(value, (float, int, np.floating, np.integer)) and not isinstance(value, bool):
-            return math.nan if value != value else float(value)  # one NaN: file bytes must not depend on its payload
+            return math.nan if value != value else float(value)  # one NaN for all payloads, so that files are equal
     elif isinstance(value, str):
         return str(value)
     raise ValueError(f"{value!r} is not of the type {base.__name__}")
@@ -216,8 +219,8 @@ def _decoders(definition: type[Op]) -> _Decoders:
     """Return the decoders of a definition.
 
     Returns:
-        By parameter, whether it may be None, how it is stored, and the function that reads it; the names of the
-        parameters without a default; and whether long tuples may be stored as arrays.
+        For each parameter: True if it may be None, the kind of its attribute, and the function that decodes it. Then
+        the names of the parameters without a default, and True if long tuples may be kept as arrays.
     """
     missing, items = dataclasses.MISSING, fields(definition)
     required = [item.name for item in items if item.default is missing and item.default_factory is missing]
@@ -226,7 +229,7 @@ def _decoders(definition: type[Op]) -> _Decoders:
 
 
 def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> None:
-    """Check that a parameter may be None, and is."""
+    """Check that an attribute whose kind is not that of the parameter means None, and that None is allowed."""
     if attribute.kind is not Kind.NONE:
         raise ValueError(f"it is stored as {attribute.kind.name}, expected {kind.name}")
     if not is_optional:
@@ -234,7 +237,7 @@ def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> N
 
 
 def _decoder(form: Form) -> _Decoder:
-    """Return the function that reads a value of this form from an attribute."""
+    """Return the function that decodes an attribute to a value of this form."""
     base = form.base
     if form.is_tuple:
         return functools.partial(_decode_tuple, form)

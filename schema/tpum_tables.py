@@ -1,7 +1,7 @@
 """Tables of the metadata of a ``.tpum`` file, each declared once as a named tuple.
 
-Reading and writing take the schema from these classes: the fields of a class are those of the table in the order
-of their slots, and annotations give their types. A string or table without a default is required; a scalar or vector
+The schema is derived from these classes: the fields of a class are those of the table in the order of
+their slots, and annotations determine their types. A string or table without a default is required; a scalar or vector
 without a default is 0 or empty if it is not stored. ``tpum.fbs`` has the same tables for the FlatBuffers compiler, with
 a comment per field; a test compares the two. Fields are only added, at the end of a table.
 """
@@ -26,11 +26,11 @@ Int32s = Annotated[tuple[int, ...], "[i32]"]
 Octets = Annotated[tuple[int, ...], "[u8]"]
 Int64s = Annotated[tuple[int, ...] | Array, "[i64]"]
 Float64s = Annotated[tuple[float, ...] | Array, "[f64]"]
-"""Vectors of 64-bit numbers; long ones that were read are arrays."""
+"""Vector of 64-bit elements. A long vector is decoded to an array instead of a tuple."""
 
 
 class DType(enum.IntEnum):
-    """Element types. NONE stands where a value is not a constant."""
+    """Element types. NONE means that the type does not apply, as in ``stored_dtype`` of a value without integers."""
 
     NONE = 0
     FLOAT32 = 1
@@ -53,7 +53,7 @@ class Chip(enum.IntEnum):
 
 
 class AttributeKind(enum.IntEnum):
-    """The field of ``Attribute`` that holds the value.
+    """Type of the value of an ``Attribute``, which determines the field that contains it.
 
     BOOL is 0 or 1 in ``integer``, ENUM the name of the member in ``string``, SCALAR a ``dtype`` with ``integer`` or
     ``real``.
@@ -89,7 +89,7 @@ class Attribute(NamedTuple):
 
 
 class Quantization(NamedTuple):
-    """One scale, or one per index of ``axis``; one zero point if all are equal."""
+    """One scale, or one per index of ``axis``. The zero points are stored as one if all are equal."""
 
     scale: Float64s = ()
     zero_point: Int64s = ()
@@ -99,14 +99,14 @@ class Quantization(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """Bytes in the weight segment, little-endian, C order. ``offset`` counts from the start of the segment."""
+    """Constant in the weight segment, little-endian and in C order. ``offset`` is from the start of the segment."""
 
     offset: Uint64 = 0
     size: Uint64 = 0
 
 
 class Value(NamedTuple):
-    """Tensor between nodes. In ``shape`` a negative number -1-k is the symbolic extent ``Graph.symbols[k]``."""
+    """Tensor between nodes. In ``shape``, a negative integer -1-k is the symbolic extent ``Graph.symbols[k]``."""
 
     name: str
     dtype: DType = DType.NONE
@@ -126,7 +126,7 @@ class Source(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One operation."""
+    """Operator with operands and results, which are indices into ``Graph.values``."""
 
     op: str
     attributes: Int32s = ()
@@ -187,7 +187,7 @@ class Group(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """Layer groups in the order of ``Graph.nodes``, and the memory that they were planned for."""
+    """Layer groups in the order of ``Graph.nodes``, and the memory for which they were planned."""
 
     lanes: Int32 = 0
     lane_bytes: Int64 = 0
@@ -196,7 +196,7 @@ class Grouping(NamedTuple):
 
 
 class Model(NamedTuple):
-    """Everything but the bytes of the constants."""
+    """Root table: the whole model except the bytes of the constants."""
 
     tool_version: str
     chip: Chip
@@ -214,7 +214,7 @@ class Model(NamedTuple):
 ROWS: dict[str, Any] = {
     name: item for name, item in globals().items() if isinstance(item, type) and issubclass(item, tuple)
 }
-"""The named tuples of this module, by table."""
+"""Named tuple classes of this module, by table name."""
 
 
 def _describe(row: Any) -> Iterator[str]:
@@ -247,7 +247,7 @@ ENUMS = {
 
 
 def unpack(buffer: memoryview) -> Model:
-    """Verify and read a buffer.
+    """Verify a buffer and return the model in it.
 
     Raises:
         ValueError: the buffer is not valid.
@@ -258,11 +258,11 @@ def unpack(buffer: memoryview) -> Model:
 
 
 def pack(model: Model) -> bytes:
-    """Return the buffer of a model.
+    """Encode a model as a buffer.
 
     Raises:
-        OverflowError: it would exceed the maximum size.
-        ValueError: a text is not valid Unicode.
+        OverflowError: the buffer would exceed the maximum size.
+        ValueError: a string is not valid Unicode.
     """
     writer = FlatBufferWriter(SCHEMA)
     return writer.finish(writer.row(model), FILE_IDENTIFIER)
