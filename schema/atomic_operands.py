@@ -24,25 +24,25 @@ RESULT = Operand("dst", (4,), "NCHW, 64-byte aligned")
 
 
 def per_channel_operand(name: str) -> Operand:
-    """Declare an operand with one row of parameters per channel."""
+    """Declare the operand that contains the parameters of each channel."""
     return Operand(name, (4,), "64-byte aligned", coeff=True)
 
 
 def check_atomic(op: Op, x: TensorType) -> None:
-    """Check rank and extents of a tensor.
+    """Check that a tensor has four axes with extents from 1 to 65535.
 
     Raises:
-        ShapeError: the operation does not accept the shape.
+        ShapeError: it does not.
     """
     if x.rank != 4 or any(isinstance(extent, int) and not 1 <= extent <= LARGEST_EXTENT for extent in x.shape):
         raise ShapeError(f"{op.name} takes four axes with extents from 1 to {LARGEST_EXTENT}, got {x}")
 
 
 def check_per_channel(op: Op, x: TensorType, quant: TensorType, count: int) -> None:
-    """Check that parameters are [1, C, 1, count].
+    """Check that per-channel parameters have the shape [1, C, 1, count].
 
     Raises:
-        ShapeError: when they are not.
+        ShapeError: they have another shape.
     """
     wanted = (1, x.shape[1], 1, count)
     if quant.rank != 4 or not all(map(may_equal, quant.shape, wanted)):
@@ -50,10 +50,10 @@ def check_per_channel(op: Op, x: TensorType, quant: TensorType, count: int) -> N
 
 
 def check_offset(op: Op, offset: int, narrow: DType, wide: DType, of: DType) -> None:
-    """Check that an offset fits ``narrow`` when ``of`` is signed, else ``wide``.
+    """Check that an offset is in the range of ``narrow`` if ``of`` is signed, otherwise of ``wide``.
 
     Raises:
-        ShapeError: when it does not.
+        ShapeError: it is out of range.
     """
     limit = narrow if of.is_signed else wide
     if not limit.holds(offset):
@@ -61,10 +61,10 @@ def check_offset(op: Op, offset: int, narrow: DType, wide: DType, of: DType) -> 
 
 
 def check_range(op: Op, name: str, values: Array, low: int, high: int) -> None:
-    """Check a parameter that is given per channel.
+    """Check that the per-channel values of a parameter are in the range low..high.
 
     Raises:
-        UsageError: a value is outside of low..high; the message contains the first one.
+        UsageError: a value is out of range; the message contains the first such channel and its value.
     """
     wrong = np.flatnonzero((values < low) | (values > high))
     if wrong.size:
@@ -74,10 +74,10 @@ def check_range(op: Op, name: str, values: Array, low: int, high: int) -> None:
 
 
 def check_data_types(op: Op, *types: TensorType | None) -> None:
-    """Check that operands have one data type, or one width, if every case of the operator's table requires it.
+    """Check that all operands have the same data type, or the same width, if every case in ``op.dtypes`` requires it.
 
     Raises:
-        ShapeError: when they have not.
+        ShapeError: data types or widths differ.
     """
     rules = [case.rules for support in op.dtypes.values() for case in support.cases]
     dtypes = {operand.dtype for operand in types if operand is not None}
@@ -88,14 +88,16 @@ def check_data_types(op: Op, *types: TensorType | None) -> None:
 
 
 Expands = Callable[[int], bool]
-"""Returns True if the second operand is broadcast along an axis."""
+"""Predicate that is true for the axes along which the second operand is broadcast."""
 
 
 def combined_shape(op: Op, first: TensorType | None, second: TensorType | None, expands: Expands) -> Shape:
-    """Shape of the result of two operands of which only the second may be broadcast; None is a constant.
+    """Shape of the result of a binary operation in which only the second operand may be broadcast.
+
+    An operand that is None is a scalar constant.
 
     Raises:
-        ShapeError: the shapes do not fit, or no operand has a shape.
+        ShapeError: the shapes do not match, or both operands are constants.
     """
     types = [operand for operand in (first, second) if operand is not None]
     for operand in types:
@@ -114,7 +116,7 @@ def check_same_shape(op: Op, shape: Shape, old: TensorType) -> None:
     """Check that the previous content of the result has the shape of the result.
 
     Raises:
-        ShapeError: when it has not.
+        ShapeError: the shapes differ.
     """
     if old.rank != len(shape) or not all(map(may_equal, shape, old.shape)):
         raise ShapeError(f"{op.name}: output_old must be {list(shape)}, got {listed((old,))}")

@@ -1,6 +1,6 @@
-"""Conversion of bfloat16, the upper halves of float32 words, stored as UINT16.
+"""Conversion between float32 and bfloat16, which is stored as UINT16: the upper 16 bits of a float32 word.
 
-It is no element type of the TPU operator set; only host operators accept it.
+bfloat16 is no element type of TPU operators; only host operators accept it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.schema.types import Array
 
 _QUIET = 0x0040
-"""Quiet bit: a NaN stays a NaN after its lower half was dropped."""
+"""Quiet bit. It is set in every NaN, which would become infinity if only its lower 16 mantissa bits were set."""
 
 
 def widen(words: Array) -> Array:
@@ -23,7 +23,7 @@ def narrow(x: Array) -> Array:
     """Round float32 to bfloat16 words, ties to even; NaN stays NaN."""
     pattern = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     upper = pattern >> 16
-    # The sum can only overflow for negative NaN, which are replaced.
+    # The sum overflows only for negative NaN, whose results are replaced.
     nearest = (pattern + (0x7FFF + (upper & 1))) >> 16
     result: Array = np.where(np.isnan(x), upper | _QUIET, nearest).astype(np.uint16)
     return result

@@ -1,6 +1,6 @@
-"""Names of chips and boards that users give, and the chip whose operators they execute.
+"""Names of chips and boards that users may write, and the target chip that each name selects.
 
-Evidence for the aliases: exported programs of BM1686 give the same integers in the vendor's chip simulator for BM1684X
+Evidence for the aliases: programs exported for BM1686 compute the same integers in the vendor's simulators of BM1684X
 and BM1688.
 """
 
@@ -12,7 +12,7 @@ from tpuconvert.schema.spelling import nearest
 from tpuconvert.schema.types import Chip
 
 ALIASES = {"bm1684x": Chip.BM1686, "bm1688": Chip.BM1686}
-"""Products that execute the operators of another chip exactly: ``--chip bm1684x`` selects these."""
+"""Accepted names of further products, and the target chip whose operators they execute exactly."""
 
 _BM1684 = "its TPU is a BM1684: choose --chip bm1684"
 _BM1684X = "its TPU is a BM1684X: choose --chip bm1684x"
@@ -27,19 +27,19 @@ _ANSWERS = (
     (r"cv18\w*|sg200\d|bm1690\w*|sg2260\w*|sg2044|bm1880|bm1680|bm1681", _OTHER),
     (r"sg2042", "it has no TPU: choose the chip of the accelerator card"),
 )
-"""Patterns of other products, and what to choose instead."""
+"""Patterns of the names of other products, and the recommendation in the error message."""
 
 KNOWN = (*(chip.value.lower() for chip in Chip), *ALIASES)
-"""Names that are accepted."""
+"""Accepted names."""
 
 
 def plain_name(text: str) -> str:
-    """Return a name in small letters, without dashes, underscores and spaces."""
+    """Return a name in lower case, without dashes, underscores and spaces."""
     return re.sub(r"[-_\s]", "", text).lower()
 
 
 def parse_chip(text: str | Chip) -> Chip:
-    """Return the chip of a name.
+    """Return the target chip that a name selects.
 
     Raises:
         ValueError: the name is not accepted; the message names the chip to choose.
@@ -62,6 +62,6 @@ def parse_chip(text: str | Chip) -> Chip:
 
 
 def alias_of(text: str | Chip) -> str:
-    """Return the plain name of a product that selects another chip's operators; empty for the chips themselves."""
+    """Return the normalized name of a product that is an alias of a target chip; empty for the target chips."""
     name = "" if isinstance(text, Chip) else plain_name(text)
     return name if name in ALIASES else ""

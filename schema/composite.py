@@ -1,7 +1,8 @@
 """Composite operators: operators of models that expand to several TPU operators.
 
-A composite has an expansion besides ``infer`` and ``reference``. It is one node in graph and file, so that the engine
-runs it faster and rounds once; a chip runs its expansion, which also decides whether it is legal there.
+A composite defines ``expand`` in addition to ``infer`` and ``reference``. It is one node in the graph and in the file,
+which the runtime executes faster and with a single rounding. A chip executes its expansion; a composite is legal on a
+chip if all operators of its expansion are.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Composite(Op):
 
     A definition has ``infer`` and ``reference`` like every operator, and ``expand``, which adds equivalent operators to
     a graph and returns their results; absent operands are None. An expansion depends on parameters and types only,
-    never on the data of constants. ``infer`` and ``expand`` raise ShapeError, ``expand`` also if it needs a symbolic
-    extent as a number.
+    never on the data of constants. ``infer`` and ``expand`` raise ShapeError for types that they do not accept;
+    ``expand`` also raises it if it requires the value of a symbolic extent.
     """
 
     dtypes = on(F32)
@@ -33,12 +34,13 @@ class Composite(Op):
 
 
 def expansion(op: Composite, inputs: Sequence[TensorType | None], coeffs: Sequence[bool] = ()) -> Graph:
-    """Expand a composite for operands of these types to a new graph.
+    """Create a graph that contains the expansion of a composite for operands of the given types.
 
     Args:
         op: the composite with its parameters.
         inputs: operand types in declaration order, None for absent ones.
-        coeffs: for every operand whether it is a constant, for which zeros are used; missing entries mean False.
+        coeffs: which operands are constants, in declaration order; the graph has zeros as their data. Missing
+            entries mean False.
 
     Raises:
         ShapeError: the composite does not accept these types, or cannot be expanded for them.
@@ -63,7 +65,7 @@ def check_float(op: Op, *types: TensorType | None) -> None:
     """Check that all present operands are FLOAT32.
 
     Raises:
-        ShapeError: one of them is not.
+        ShapeError: an operand has another type.
 
     """
     if any(found is not None and found.dtype is not F32 for found in types):

@@ -1,10 +1,11 @@
 """Two-dimensional convolution and transposed convolution by matmul, tile by tile.
 
-The input of a tile is padded and converted once, its windows are gathered into the columns of a matrix, and one product
-per group of channels follows. A tile is a few images, some groups, or some rows of the result: memory stays bounded.
+The input of a tile is padded and converted once, its windows are gathered into the columns of a matrix (im2col), and
+one matmul per group of channels computes the result. A tile consists of some images, groups or rows of the result, so
+that the size of the columns is bounded.
 
-Which type the products are computed in is the caller's choice: binary64 for floating point, and for integers the type
-in which every partial sum is exact (see ``integer_product``).
+The caller chooses the type in which the products are computed: binary64 for floating point, and for integers a type in
+which every partial sum is exact (see ``integer_product``).
 
 Source: docs/semantics.md, sections 4 and 8.
 """
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _TILE_BYTES = 4 << 20
-"""Size that the gathered columns of one tile should not exceed."""
+"""Size of the gathered columns of one tile, exceeded only if a single row of one group is larger."""
 
 
 class Window(NamedTuple):
@@ -37,17 +38,17 @@ class Window(NamedTuple):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Rows and columns that one window covers, gaps included."""
+        """Rows and columns that one window covers, including the gaps of dilation."""
         (kh, kw), (dh, dw) = self.kernel, self.dilations
         return dh * (kh - 1) + 1, dw * (kw - 1) + 1
 
     def forward(self, height: int, width: int) -> tuple[int, int]:
-        """Extents of the convolution of an image."""
+        """Height and width of the result of a convolution."""
         (top, left, bottom, right), (rows, columns), (sh, sw) = self.pads, self.reach, self.strides
         return (height + top + bottom - rows) // sh + 1, (width + left + right - columns) // sw + 1
 
     def backward(self, height: int, width: int) -> tuple[int, int]:
-        """Extents of the transposed convolution of an image."""
+        """Height and width of the result of a transposed convolution."""
         (top, left, bottom, right), (rows, columns), (sh, sw) = self.pads, self.reach, self.strides
         return (height - 1) * sh + rows - top - bottom, (width - 1) * sw + columns - left - right
 
@@ -69,20 +70,20 @@ def convolve(
     pad: int = 0,
     chunk: int | None = None,
 ) -> Array:
-    """Convolution with products in the type of ``w``.
+    """Convolution whose products are computed in the type of ``w``.
 
-    Shapes: x [N, ic, H, W] of any type, w [oc, ic/groups, kh, kw], bias [oc], zero one number or [ic]; the result is
+    Shapes: x [N, ic, H, W] of any type, w [oc, ic/groups, kh, kw], bias [oc], zero scalar or [ic]; the result is
     [N, oc, oh, ow] of type ``out``.
 
     Args:
         x: the images.
         w: the kernels, in the type to compute in.
         window: the geometry.
-        out: type of the result; sums are converted to it once.
+        out: type of the result, to which each final sum is converted.
         bias: added to every sum, in the type of the sums.
-        zero: subtracted from every image element. Padding stays at ``pad``.
+        zero: zero point, subtracted from every image element but not from ``pad``.
         pad: value of the elements around the image.
-        chunk: longest sum of products that is formed in the type of ``w``; longer ones are added up in binary64.
+        chunk: number of products that are summed in the type of ``w``; the sums of the chunks are added in binary64.
 
     """
     groups = window.groups
@@ -113,7 +114,10 @@ def _product(kernels: Array, columns: Array, chunk: int | None) -> Array:
 
 
 def _tiles(images: int, groups: int, rows: int, row_bytes: int) -> Iterator[_Tile]:
-    """Parts of the result whose columns stay below the limit where they can; ``row_bytes`` is for one row and group."""
+    """Split the result into tiles whose columns take at most ``_TILE_BYTES``, but at least one row of one group each.
+
+    ``row_bytes`` is the size of the columns for one row of one group.
+    """
     fit = max(_TILE_BYTES // row_bytes, 1)  # rows of one group that fit
     some_rows = min(fit, rows)
     some_groups = min(max(fit // rows, 1), groups)
@@ -127,7 +131,7 @@ def _tiles(images: int, groups: int, rows: int, row_bytes: int) -> Iterator[_Til
 
 
 class _Gather:
-    """Gathers the windows of tiles into matrix columns, reusing its buffers."""
+    """Gather the windows of tiles into matrix columns, in buffers that all tiles share."""
 
     def __init__(self, x: Array, window: Window, dtype: np.dtype[Any], zero: Array | int, pad: int) -> None:
         self._x = x
@@ -147,13 +151,13 @@ class _Gather:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the columns of one row of the result in one group of channels."""
+        """Size of the columns for one row of the result in one group of channels."""
         kh, kw = self._window.kernel
         size: int = self._channels * kh * kw * self._width * self._padded.itemsize
         return max(size, 1)
 
     def columns(self, tile: _Tile) -> Array:
-        """The windows of a tile. Shape: [groups, channels * kh * kw, images * rows * width]."""
+        """Columns of a tile. Shape: [groups, channels * kh * kw, images * rows * width]."""
         self._load(tile.images)
         groups, images, rows = (part.stop - part.start for part in (tile.groups, tile.images, tile.rows))
         channels = slice(tile.groups.start * self._channels, tile.groups.stop * self._channels)
@@ -176,7 +180,7 @@ class _Gather:
         return gathered.reshape(groups, self._channels * kh * kw, -1)
 
     def _load(self, images: slice) -> None:
-        """Pad and convert some images, unless they are the ones from before."""
+        """Pad and convert some images, unless the previous tile had the same images."""
         if images == self._loaded:
             return
         count = images.stop - images.start
@@ -197,7 +201,7 @@ def convolve_transposed(
 
     A negative trailing pad appends rows or columns that receive only the bias.
 
-    Shapes: x [N, ic, H, W] of any type, w [ic, oc/groups, kh, kw] of any type, bias [oc], zero one number or [ic]; the
+    Shapes: x [N, ic, H, W] of any type, w [ic, oc/groups, kh, kw] of any type, bias [oc], zero scalar or [ic]; the
     result is [N, oc, oh, ow] of type ``out``.
     """
     groups, (kh, kw), (sh, sw), (dh, dw) = window.groups, window.kernel, window.strides, window.dilations
@@ -209,7 +213,7 @@ def convolve_transposed(
     full_width = (width - 1) * sw + reach_right + max(-right, 0)
     tall, wide = window.backward(height, width)
     result = np.empty((images, groups * outputs, tall, wide), dtype=out)
-    # [groups, kh * kw * oc, ic]: one product gives what every element adds at every position of the kernel.
+    # [groups, kh * kw * oc, ic]: one matmul gives the products of every element with every kernel position.
     kernels = w.astype(np.float64).reshape(groups, inputs // groups, outputs, kh, kw).transpose(0, 3, 4, 2, 1)
     kernels = np.ascontiguousarray(kernels).reshape(groups, kh, kw, outputs, inputs // groups)
     shift = np.asarray(zero, dtype=np.float64).reshape(-1, 1, 1)

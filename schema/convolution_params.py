@@ -1,4 +1,4 @@
-"""Base classes of the convolutions: parameters of the geometry, and shapes.
+"""Base classes of the convolution operators: geometry parameters and shape inference.
 
 ``conv`` and ``conv_v2`` are convolutions, ``deconv`` and ``deconv_v2`` transposed ones.
 """
@@ -30,7 +30,7 @@ class SpatialConvolution(Op):
     """Base of convolutions with any number of spatial axes."""
 
     weight_layout: ClassVar[str] = "OIHW"
-    """Begins with O for convolutions, with I for transposed ones."""
+    """Axes of the weights: begins with O for a convolution, with I for a transposed convolution."""
 
     @property
     def geometry(self) -> ConvolutionGeometry:
@@ -46,7 +46,7 @@ class SpatialConvolution(Op):
         return self.weight_layout.startswith("I")
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Each element of the result is a sum over the kernel; transposed, each element of x is spread over it."""
+        """One MAC per kernel element for each result element, or for each operand element if transposed."""
         x, w = operands[:2]
         return math.prod(x if self._is_transposed else results[0]) * math.prod(w[1:])
 
@@ -54,7 +54,7 @@ class SpatialConvolution(Op):
         """Shape [N, oc, ...] of the result.
 
         Raises:
-            ShapeError: ranks, channels, groups, bias or extents do not fit together.
+            ShapeError: ranks, channels, groups, bias or extents do not match.
         """
         types, geometry = (x, w, b), self.geometry
         check_ranks(self, *types)
@@ -82,7 +82,7 @@ class SpatialConvolution(Op):
 
 @op_base
 class ConvolutionParams(SpatialConvolution):
-    """Geometry of a two-dimensional convolution: the first parameters of every convolution operator.
+    """Geometry of a two-dimensional convolution: the first parameters of every such operator.
 
     Dilations, strides and pads are in pixels; h is vertical; t, b, l, r are top, bottom, left, right.
 

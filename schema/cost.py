@@ -1,4 +1,4 @@
-"""Cost of nodes: multiply-accumulates (MACs), and the minimum of bytes that are read and written.
+"""Cost of nodes: the number of multiply-accumulates (MACs), and the minimum number of bytes read and written.
 
 Both follow from the operator's parameters and the types of its operands and results. With the peak rates of a chip they
 give a lower bound of the run time. The cost of a node with dynamic shapes is ``None``.
@@ -16,7 +16,7 @@ from tpuconvert.schema.types import DType
 
 
 def total_macs(nodes: Iterable[Node]) -> int | None:
-    """Number of MACs of all nodes, or None if the number of one node is unknown."""
+    """Number of MACs of all nodes, or None if that of a node is unknown."""
     return sum_known(macs(node) for node in nodes)
 
 
@@ -33,12 +33,12 @@ def sum_known(counts: Iterable[int | None]) -> int | None:
 def macs(node: Node, open_extent: int | None = None) -> int | None:
     """Number of MACs of a node.
 
-    Multiplications with padding count like all others, and so do the additions and comparisons of poolings and
-    reductions. Element-wise operators have no MACs.
+    Multiplications with padding are counted. Each addition or comparison of a pooling or reduction counts as a MAC.
+    Element-wise operators have no MACs.
 
     Args:
         node: the node.
-        open_extent: number to use for symbolic extents; by default the result is None for them.
+        open_extent: value that replaces symbolic extents; by default the result is None if there are any.
     """
     if type(node.op).count_macs is Op.count_macs:
         return 0  # also for symbolic extents
@@ -52,9 +52,9 @@ def macs(node: Node, open_extent: int | None = None) -> int | None:
 
 
 def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
-    """Minimum of bytes that one node, or several fused nodes, read and write.
+    """Minimum number of bytes that one node, or several fused nodes, read and write.
 
-    Operands, constants included, and results count once each. Values that only these nodes use do not count.
+    Each operand (including constants) and each result counts once. Values that only these nodes use do not count.
 
     Args:
         nodes: the nodes.
@@ -84,14 +84,14 @@ def computing_seconds(node: Node, hardware: Hardware, steps: int | None = None) 
     Args:
         node: the node.
         hardware: the chip.
-        steps: number of MACs; by default that of the node, 0 if it is unknown.
+        steps: number of MACs; by default that of the node, or 0 if it is unknown.
     """
     count = macs(node) if steps is None else steps
     return (count or 0) / hardware.macs_per_second(arithmetic_type(node))
 
 
 def roofline_seconds(computing: float, moved: int, hardware: Hardware) -> float:
-    """Lower bound of the time of overlapped computation and transfers: the longer of both."""
+    """Lower bound of the time if computation and transfers overlap: the longer of the two."""
     return max(computing, moved / hardware.bytes_per_second)
 
 

@@ -1,4 +1,4 @@
-"""The named conditions across the data types of one use, which definitions list in their ``dtypes`` tables.
+"""Named conditions on the combination of data types of a node, which definitions list in their ``dtypes`` tables.
 
 Names and texts are those of the operator set's contract.
 """
@@ -117,7 +117,7 @@ def _representable(zero_point: int, dtype: DType) -> bool:
 
 
 def _zero_points_of(a: Assignment, prefix: str) -> Iterator[int]:
-    """The zero point of one operand: the number and the vector, whichever the operator has."""
+    """Zero points of one operand: of the scalar and of the vector parameter, if the operator has them."""
     op: Op = a.op
     yield getattr(op, f"{prefix}_val", 0)
     yield from getattr(op, f"{prefix}_vec", ())

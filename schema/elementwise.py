@@ -26,10 +26,10 @@ class Arithmetic(enum.Enum):
 
 
 def combine(arithmetic: Arithmetic, a: Array, b: Array, out: DType, chip: Chip) -> Array:
-    """Combine two operands element-wise; the result has the type ``out``.
+    """Apply a binary operation element-wise; the result has the type ``out``.
 
-    FLOAT32 is one IEEE operation; FLOAT16 is computed in float32 and rounded once. Integers are exact and saturate
-    once, except INT32 on chips that compute it in float32.
+    FLOAT32 is one IEEE operation; FLOAT16 is computed in float32 and rounded once. Integers are computed exactly and
+    saturated once, but BM1682 and BM1684 compute INT32 in float32.
     """
     operation = _OPERATIONS[arithmetic]
     with np.errstate(all="ignore"):
@@ -42,7 +42,7 @@ def combine(arithmetic: Arithmetic, a: Array, b: Array, out: DType, chip: Chip) 
 
 
 def through_binary32(x: Array) -> Array:
-    """Convert the float32 result of a computation to INT32."""
+    """Round the float32 result of an INT32 computation to INT32; ties round away from zero."""
     return rhaz_i32(x).astype(np.int32)
 
 
@@ -53,13 +53,13 @@ def in_binary64(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """Maximum; NaN if one operand is NaN; the second of two equal operands, which defines the sign of zero."""
+    """Maximum; NaN if an operand is NaN. Of two equal operands (0 and -0) it is the second."""
     result: Array = np.where((a > b) | (a != a), a, b)
     return result
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """Minimum; NaN if one operand is NaN; the second of two equal operands, which defines the sign of zero."""
+    """Minimum; NaN if an operand is NaN. Of two equal operands (0 and -0) it is the second."""
     result: Array = np.where((a < b) | (a != a), a, b)
     return result
 

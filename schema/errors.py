@@ -1,4 +1,4 @@
-"""Every error that leaves the public interface, with stable ids and exit codes.
+"""All exceptions of the public API, with stable ids and exit codes.
 
 All problems of a model are collected in a ``ProblemList`` and reported together.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar, NoReturn
 from tpuconvert.schema.visible_text import one_line
 
 _MOST_NAMES = 6
-"""Node names that are listed per group; further ones are counted."""
+"""Largest number of node names listed per group of problems; of the others only the number is printed."""
 
 
 class TpuConvertError(Exception):
@@ -52,7 +52,7 @@ class InternalError(TpuConvertError):
 
 
 class RunError(TpuConvertError):
-    """An operator cannot process its operands' values in a run of the model."""
+    """The values of an operator's operands are invalid, detected while the model runs."""
 
     id = "TC1002"
     exit_code = 8
@@ -66,7 +66,7 @@ class UsageError(TpuConvertError):
 
 
 class ShapeError(TpuConvertError):
-    """Operand types that an operator does not accept. The message contains the shapes."""
+    """An operator does not accept the types of its operands. The message contains their shapes."""
 
     id = "TC3001"
     exit_code = 3
@@ -136,7 +136,7 @@ class Problem:
         node: name of the source node.
         message: what was found and what was expected.
         hint: the next step.
-        needs: inputs of the model that would have to be constant, if this solves the problem.
+        needs: inputs of the model that have to become constants to solve the problem, if this is possible.
 
     """
 
@@ -148,14 +148,14 @@ class Problem:
     needs: tuple[str, ...] = ()
 
     def with_hint(self, hint: str) -> Problem:
-        """Return the same problem with another next step."""
+        """Return a copy of the problem with another hint."""
         return Problem(self.kind, self.op, self.node, self.message, hint, self.needs)
 
 
 def without_operator(message: str, op: str) -> str:
-    """Remove an operator name at the beginning of a message that is printed after the name anyway.
+    """Remove the prefix ``OP: `` from a message that is printed next to the operator's name.
 
-    Letter case and underscores are ignored: ``BatchMatMul`` and ``batch_matmul`` are equal.
+    Case and underscores of the name are ignored: ``BatchMatMul`` equals ``batch_matmul``.
     """
     name, separator, rest = message.partition(": ")
     return rest if separator and _letters(name) == _letters(op) else message
@@ -219,7 +219,7 @@ class ProblemList:
             self.fail()
 
     def fail(self) -> NoReturn:
-        """Raise the error with all problems."""
+        """Raise an UnsupportedError that contains all problems."""
         raise UnsupportedError(self.file, self.detail, tuple(self._problems))
 
 

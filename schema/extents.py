@@ -1,7 +1,7 @@
-"""Shape arithmetic on extents, which are numbers or names of dynamic dimensions.
+"""Shape arithmetic on extents, which are integers or names of dynamic dimensions.
 
-The result of arithmetic on a name is a name too, written as the formula (``H+2``, ``3*H*W``): equal names mean equal
-extents. Names of data-dependent extents begin with ``?``; two of them may differ although their names are equal.
+Arithmetic on a name gives a name that is the formula (``H+2``, ``3*H*W``), so that equal names mean equal extents.
+Names of data-dependent extents begin with ``?``; these extents may differ although their names are equal.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def times(*factors: Dim) -> Dim:
 
 
 def ceil_div(extent: Dim, step: int) -> Dim:
-    """Quotient, rounded up."""
+    """Extent divided by an integer, rounded up."""
     if isinstance(extent, int):
         return -(-extent // step)
     return extent if step == 1 else f"ceil({_factor(extent)}/{step})"
 
 
 def exact_div(extent: Dim, divisor: int) -> Dim:
-    """Quotient of a multiple of ``divisor``. The caller has checked that a number is a multiple."""
+    """Extent divided by ``divisor``, of which it is a multiple. The caller has checked this for integers."""
     if isinstance(extent, int):
         return extent // divisor
     number, names = factorize((extent,))
@@ -61,7 +61,7 @@ def exact_div(extent: Dim, divisor: int) -> Dim:
 
 
 def factorize(extents: Iterable[Dim]) -> tuple[int, Counter[str]]:
-    """Factorize the product of extents into a number and names with their multiplicities."""
+    """Factorize the product of extents into an integer and names with their multiplicities."""
     number, names = 1, Counter[str]()
     for extent in extents:
         if isinstance(extent, int):
@@ -81,7 +81,7 @@ def may_equal(first: Dim, second: Dim) -> bool:
 
 
 def merge(first: Dim, second: Dim) -> Dim:
-    """Merge two extents that must be equal: prefer the number to the name."""
+    """Merge two extents that must be equal: the integer if one of them is an integer."""
     return second if isinstance(first, str) and isinstance(second, int) else first
 
 
@@ -146,7 +146,7 @@ def normalize_axes(op: str, axes: Sequence[int], x: TensorType) -> tuple[int, ..
 
 
 def with_extent(shape: Shape, axis: int, extent: Dim) -> Shape:
-    """Replace the extent of one axis."""
+    """Shape with another extent on one axis."""
     return (*shape[:axis], extent, *shape[axis + 1 :])
 
 
@@ -154,14 +154,14 @@ def check_length(op: str, name: str, values: Sequence[object], count: int, x: Te
     """Check that a parameter has the number of values that the tensor requires.
 
     Raises:
-        ShapeError: it has another number.
+        ShapeError: it has more or fewer values.
     """
     if len(values) != count:
         raise ShapeError(f"{op}: {name} {values} needs {count} values for {format_shape(x.shape)}")
 
 
 def _factor(name: str) -> str:
-    """Format a name as a factor of a product: sums get parentheses."""
+    """Format a name as a factor of a product, with parentheses if it is a sum."""
     return f"({name})" if any(sign in "+-" for sign in _outside_parentheses(name)) else name
 
 

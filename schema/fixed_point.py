@@ -29,7 +29,7 @@ Shift = int | Array
 
 
 class RoundingMode(enum.IntEnum):
-    """Rounding modes with the numbers of the TPU operator set; UNKNOWN is always rejected."""
+    """Rounding modes, with the values of the TPU operator set. UNKNOWN is always rejected."""
 
     HALF_TO_EVEN = 0
     HALF_AWAY_FROM_ZERO = 1
@@ -40,7 +40,7 @@ class RoundingMode(enum.IntEnum):
     HALF_DOWN = 6
     UNKNOWN = -1
 
-    # Names of the same modes in the shift operators.
+    # aliases: names of these modes in the shift operators
     ROUNDING_HALF_TO_EVEN = 0
     ROUNDING_HALF_AWAY_FROM_ZERO = 1
     ROUNDING_TOWARDS_ZERO = 2
@@ -54,7 +54,7 @@ class RoundingMode(enum.IntEnum):
 # --- integer / 2^shift ------------------------------------------------------------------------------------------------
 
 _STICKY_MASKS = np.array([(1 << below) - 1 for below in range(64)] + [-1], dtype=np.int64)
-"""Masks of the bits below the half bit, by their number; the last one covers 64 bits and more."""
+"""``_STICKY_MASKS[n]`` has the lowest n bits set: the bits below the half bit. The last one is for n >= 64."""
 
 
 def _split(x: Array, shift: Shift) -> tuple[Int64Array, Int64Array, npt.NDArray[np.bool_]]:
@@ -64,7 +64,7 @@ def _split(x: Array, shift: Shift) -> tuple[Int64Array, Int64Array, npt.NDArray[
     """
     x, amount = _operands(x, shift)
     shifts_at_all = np.minimum(amount, 1)
-    doubled = x >> np.clip(amount - 1, 0, 63)  # 2 * floor + half bit, where there is a shift
+    doubled = x >> np.clip(amount - 1, 0, 63)  # 2 * floor + half bit if shift > 0, else x
     rest = (x & _STICKY_MASKS[np.clip(amount - 1, 0, 64)]) != 0
     return doubled >> shifts_at_all, doubled & shifts_at_all, rest
 
@@ -149,10 +149,10 @@ def rrs(x: Array, shift: Shift) -> Int64Array:
 
 
 def shift_left_exact(x: Array, shift: Shift) -> Int64Array:
-    """Left shift x * 2^shift for results that are saturated to at most 32 bits afterwards; shift is 0..31.
+    """Left shift x * 2^shift, for results that are then saturated to at most 32 bits; shift is 0..31.
 
-    Exact for magnitudes of x below 2^32. Larger ones are clipped, but the magnitude of the result stays above
-    2^33 - 2^2, so that saturation gives the same value, also after a 32-bit offset has been added.
+    The result is exact for ``|x| < 2^32``. A larger x is clipped, but the magnitude of the result stays above
+    2^33 - 2^2, so that saturation gives the same value, even after a 32-bit offset is added.
     """
     x, amount = _operands(x, shift)
     if (amount > 31).any():
@@ -165,7 +165,7 @@ def shift_left_exact(x: Array, shift: Shift) -> Int64Array:
 
 
 def limit_to(x: Array, dtype: DType) -> Array:
-    """Clip x to the range of an integer type, without a conversion."""
+    """Clip x to the range of an integer type without converting it."""
     return np.clip(x, dtype.min, dtype.max)
 
 
@@ -182,7 +182,7 @@ def wrap(x: Array, dtype: DType) -> Array:
 def shift_wrapping(x: Array, amount: Shift) -> Array:
     """Compute ``x * 2^amount`` modulo the range of the type of x; for negative amounts ``floor(x / 2^-amount)``."""
     amount = np.asarray(amount, dtype=np.int64)
-    # Larger amounts are equivalent to 63: to the left the low 32 bits are 0, to the right only the sign remains.
+    # Amounts above 63 are equivalent to 63: a left shift gives 32 low zero bits, a right shift only the sign.
     left = x.astype(np.int64) << np.clip(amount, 0, 63)
     right = shift_down(x, np.maximum(-amount, 0))
     return wrap(np.where(amount >= 0, left, right), DType.of(x.dtype))
@@ -210,7 +210,7 @@ def rhaz_i32(v: npt.ArrayLike) -> Int64Array:
 
 
 def round_float(v: npt.ArrayLike, mode: RoundingMode) -> Float64Array:
-    """Round floating-point numbers to integral float64 values. NaN and infinities stay.
+    """Round floating-point numbers to integral float64 values. NaN and infinities are unchanged.
 
     Raises:
         ValueError: the mode is UNKNOWN.
@@ -240,7 +240,7 @@ def _magnitude(v: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Whole and fractional part of |v|, both exact."""
     magnitude = np.abs(v)
     whole = np.floor(magnitude)
-    with np.errstate(invalid="ignore"):  # infinity - infinity is NaN, for which comparisons with 1/2 are False
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and comparing it with 1/2 is False
         return whole, magnitude - whole
 
 
@@ -272,16 +272,16 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
 def rescale_two_roundings(x: Array, multiplier: int | Array, shift: Shift) -> Int64Array:
     """Rescale to x * multiplier * 2^(shift - 31) in two roundings.
 
-    The first step rounds half up by 31 bits and saturates to INT32; the second rounds half away by a negative shift. A
-    positive shift reduces the first one to 31 - shift bits, which gives the same result and cannot overflow. Operands
-    and multipliers have at most 32 bits, shifts are at most 31.
+    The first step shifts right by 31 bits, ties up, and saturates to INT32. The second step applies a negative shift,
+    ties away from zero. A positive shift is subtracted from the 31 bits of the first step, which gives the same result
+    as a left shift of x and cannot overflow. Operands and multipliers have at most 32 bits, shifts are at most 31.
     """
     shift = np.asarray(shift, dtype=np.int64)
     high = _product(x, multiplier)
     _half_up_below_2_62(high, 31 - np.maximum(shift, 0))
     np.clip(high, DType.INT32.min, DType.INT32.max, out=high)
     if (shift < 0).any():
-        right = np.clip(-shift, 0, 40)  # |high| <= 2^31: 0 from 33 bits on
+        right = np.clip(-shift, 0, 40)  # |high| <= 2^31: a shift by 33 bits or more gives 0
         high += _half(right) - ((high < 0) & (right > 0))  # ties of negative numbers round down
         high >>= right
     return high
@@ -290,7 +290,7 @@ def rescale_two_roundings(x: Array, multiplier: int | Array, shift: Shift) -> In
 def rescale_one_rounding(
     x: Array, multiplier: int | Array, shift: Shift, mode: RoundingMode = RoundingMode.HALF_UP
 ) -> Int64Array:
-    """Rescale to x * multiplier * 2^shift, rounded once; for results of at most 16 bits. Shifts are at most 31."""
+    """Rescale to x * multiplier * 2^shift with one rounding, for results of at most 16 bits. Shifts are at most 31."""
     shift = np.asarray(shift, dtype=np.int64)
     product = _product(x, multiplier)
     right = np.maximum(-shift, 0)
@@ -302,13 +302,13 @@ def rescale_one_rounding(
 
 
 def _product(x: Array, multiplier: int | Array) -> Int64Array:
-    """Multiply 32-bit numbers exactly, into a new array; at most 2^62 in magnitude."""
+    """Multiply 32-bit integers exactly, into a new array. The magnitude is at most 2^62."""
     product: Int64Array = np.multiply(x, multiplier, dtype=np.int64)
     return product
 
 
 def _half(shift: Int64Array) -> Int64Array:
-    """Half of 2^shift; 0 for shift 0."""
+    """``2^(shift - 1)``, or 0 for shift 0: the term added before a right shift to round half up."""
     return (np.int64(1) << shift) >> 1
 
 

@@ -1,4 +1,4 @@
-"""One-dimensional operands of host operators, whose extents are parameters."""
+"""One-dimensional operands of host operators, which have the extents of the tensor as parameters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_extents(op: Op, **extents: int) -> None:
     """Check that extents are at least 1.
 
     Raises:
-        ValueError: when one is not.
+        ValueError: an extent is less than 1.
     """
     for name, extent in extents.items():
         if extent < 1:
@@ -46,10 +46,10 @@ def check_extents(op: Op, **extents: int) -> None:
 
 
 def check_size(op: Op, name: str, found: TensorType, wanted: int) -> None:
-    """Check the size of a flat array.
+    """Check the number of elements of a flat array.
 
     Raises:
-        ShapeError: when it has another one.
+        ShapeError: it has more or fewer elements.
     """
     if found.rank != 1 or not may_equal(found.shape[0], wanted):
         raise ShapeError(f"{op.name}: {name} must be [{wanted}], got {found}")

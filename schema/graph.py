@@ -39,7 +39,7 @@ class Port:
     Args:
         name: its name in the source file.
         dtype: a NumPy type name such as ``int64``; also types that no TPU operator has.
-        shape: its shape in the source; () for rank 0, which is [1] in the graph.
+        shape: its shape in the source; () for rank 0, which becomes [1] in the graph.
         quant: quantization parameters of the port, if the source file has them.
     """
 
@@ -69,10 +69,10 @@ class Uses(dict[tuple["Node", int], None]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Uses, list)) and list(self) == list(other)
 
-    def __ne__(self, other: object) -> bool:  # dict defines one
+    def __ne__(self, other: object) -> bool:  # required because dict defines it
         return not self == other
 
-    __hash__ = None  # mutable
+    __hash__ = None  # not hashable because it is mutable
 
     def __repr__(self) -> str:
         return repr(list(self))
@@ -82,7 +82,7 @@ class Value:
     """One tensor between nodes.
 
     Args:
-        name: unique in the graph; the source tensor's name where the value carries exactly that tensor.
+        name: unique in the graph; the name of the source tensor if the value equals that tensor.
         type: data type and shape.
         data: the elements of a constant, or None.
         quant: quantization parameters. On a FLOAT32 value they are an annotation, from the source file or from
@@ -115,7 +115,7 @@ class Value:
 
     @property
     def shape(self) -> Shape:
-        """Extents, some of which may be symbolic."""
+        """Extents; some of them may be symbolic."""
         return self.type.shape
 
     @property
@@ -125,7 +125,7 @@ class Value:
 
     @property
     def is_constant(self) -> bool:
-        """True for a value with data."""
+        """True for a constant, which is a value with data."""
         return self.data is not None
 
     @property
@@ -163,7 +163,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The first result's name, which is unique in the graph."""
+        """Name of the first result, which is unique in the graph."""
         return self.outputs[0].name
 
     @property
@@ -178,7 +178,10 @@ class Node:
 
 
 class _Sources:
-    """Context manager of ``Graph.source``. A class, because one is created per source node and per match of a rule."""
+    """Context manager returned by ``Graph.source``.
+
+    A class is faster than a generator; it is created for each source node and for each match of a rule.
+    """
 
     __slots__ = ("_before", "_graph", "_sources")
 
@@ -197,7 +200,7 @@ class Graph:
     """A program of TPU operators.
 
     Args:
-        name: of the model.
+        name: name of the model.
         file: base name of the source file, for messages.
 
     Attributes:
@@ -231,7 +234,7 @@ class Graph:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes, in topological order after ``sort``, which passes call when they are done."""
+        """The nodes. They are in topological order after ``sort``, which every pass calls at its end."""
         return list(self._nodes)
 
     def __len__(self) -> int:
@@ -301,7 +304,7 @@ class Graph:
         Args:
             op: the operator.
             inputs: operands in the operator's order; None for an absent optional one.
-            name: of the result; by default the name of the operator.
+            name: name of the result; by default the name of the operator.
             sources: source nodes; by default those of the surrounding ``source`` block.
 
         Raises:
@@ -317,7 +320,7 @@ class Graph:
         names: Sequence[str] | None = None,
         sources: tuple[Source, ...] | None = None,
     ) -> tuple[Value, ...]:
-        """Add a node and return all its results. Arguments and errors as ``add``."""
+        """Add a node and return all its results. Arguments and exceptions are those of ``add``."""
         types = self._infer(op, inputs)
         given = (op.name,) * len(types) if names is None else names
         outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
@@ -331,7 +334,7 @@ class Graph:
         return outputs
 
     def unique(self, name: str) -> str:
-        """Return a name that is not taken: ``name``, or ``name`` with a number appended."""
+        """Return an unused name: ``name``, or ``name`` with a number appended."""
         candidate = name
         while candidate in self._values:
             self._suffix[name] = self._suffix.get(name, 0) + 1
@@ -341,7 +344,7 @@ class Graph:
     # Modification
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value a name that is not taken."""
+        """Rename a value; append a number if the name is in use."""
         assert name not in self._values, f"name '{name}' is taken"
         del self._values[value.name]
         value.name = name
@@ -377,7 +380,7 @@ class Graph:
         for value in node.outputs:
             assert not value.uses and not self.is_output(value), f"'{value.name}' is still used"
             del self._values[value.name]
-            value.producer = None  # breaks the reference cycle, so that the operands of the node are freed with it
+            value.producer = None  # break the reference cycle, so that the node and its operands are freed
         for index, operand in enumerate(node.inputs):
             if operand is not None:
                 operand.uses.remove(node, index)
@@ -463,7 +466,7 @@ class Graph:
         self._is_known_sorted = False
 
     def validate(self) -> None:
-        """Check the consistency of the graph. A finding is a bug in tpuconvert.
+        """Check the consistency of the graph. An inconsistency is a bug in tpuconvert.
 
         Raises:
             ValueError: the first inconsistency.
@@ -487,7 +490,7 @@ class Graph:
                 raise ValueError(f"output '{value.name}' is not computed by any node")
 
     def _output_positions(self, value: Value) -> list[int]:
-        """Return the indices of a value in ``outputs``, from an index that is rebuilt after an output was added."""
+        """Return the positions of a value in ``outputs``, from a cache that is rebuilt if an output was added."""
         if self._positions_of != len(self.outputs):
             self._positions = {}
             for position, output in enumerate(self.outputs):
@@ -506,7 +509,7 @@ class Graph:
             if known[1] == types:
                 return known[2]
         elif has_arrays(op):
-            return _infer(op, types)  # comparing thousands of per-channel numbers takes longer than the inference
+            return _infer(op, types)  # comparing thousands of per-channel values takes longer than inference
         else:
             for item in op.__dict__.values():
                 if isinstance(item, tuple) and len(item) > LONG:
@@ -524,9 +527,9 @@ class Graph:
 _Types = tuple[TensorType | None, ...]
 
 _REMEMBERED = 1 << 12
-"""Inferred types that are cached: per graph by the identity of the operator, and in total by its value.
+"""Size of the two caches of inferred types: per graph by the identity of the operator, and globally by its value.
 
-Types are inferred again whenever a pass copies or checks a node, and equal nodes mostly share one operator object.
+Passes that copy or check a node infer its types again, and equal nodes mostly share one operator object.
 """
 
 
@@ -540,12 +543,12 @@ _inferred = functools.lru_cache(_REMEMBERED)(_infer)
 
 @functools.lru_cache(1 << 10)
 def _type_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorType:
-    """Return the type of a constant. Equal types are one object, which compares fast."""
+    """Return the type of a constant. Equal types are the same object, which makes comparisons fast."""
     return TensorType(DType.of(dtype), shape)
 
 
 def may_be_same_type(first: TensorType, second: TensorType) -> bool:
-    """Return True if both types may describe the same tensor: symbolic extents match any extent."""
+    """Return True if both types can describe the same tensor: a symbolic extent matches any extent."""
     if first.dtype is not second.dtype or first.rank != second.rank:
         return False
     pairs = zip(first.shape, second.shape, strict=True)
@@ -567,7 +570,7 @@ def _check_operands(op: Op, types: tuple[TensorType | None, ...]) -> None:
 
 
 def static(shape: Iterable[Dim]) -> tuple[int, ...]:
-    """Return a shape that must be static."""
+    """Return a shape as integers. It must be static."""
     extents = tuple(shape)
     assert all(isinstance(extent, int) for extent in extents), f"symbolic shape {format_shape(extents)}"
     return cast(tuple[int, ...], extents)

@@ -1,4 +1,4 @@
-"""Copies of a graph, also with numbers for symbolic extents."""
+"""Copies of a graph, optionally with integers in place of symbolic extents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
 
     Args:
         graph: not modified.
-        extents: numbers for symbolic extents; the types of all results are inferred from them.
+        extents: integers that replace symbolic extents; the types of all results are inferred again.
 
     Raises:
         ShapeError: an operator does not accept these extents.

@@ -1,8 +1,8 @@
 """Layer groups: nodes whose intermediate tensors stay in on-chip memory, as stored in a model file.
 
-A group is a run of consecutive nodes in the topological order of the graph, so that no path leaves it and returns. It
-is computed tile by tile: results are divided along N, C and H, and all nodes of the group run for one tile before the
-next tile begins. Costs are derived from the graph, not stored.
+A group consists of consecutive nodes in the topological order of the graph, so that no path leaves it and returns. It
+is computed tile by tile: results are divided along N, C and H, and all nodes of the group process one tile before the
+next tile begins. Costs are not stored because they can be computed from the graph.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tpuconvert.schema.hardware import LocalMemory
 
 MAX_PARTS = 128
-"""Tiles along one axis. A file with more is damaged."""
+"""Largest number of tiles along one axis. A file with more is damaged."""
 
 
 class Tiles(NamedTuple):
@@ -52,10 +52,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Grouping:
-    """All groups of a graph in order, and the local memory that they were planned for.
+    """All groups of a graph in the order of its nodes, and the local memory for which they were planned.
 
     Raises:
-        ValueError: groups overlap or are not in order, or a number of tiles is out of range.
+        ValueError: groups overlap or are not sorted, or a number of tiles is out of range.
     """
 
     memory: LocalMemory

@@ -1,7 +1,7 @@
 """Hardware parameters of the chips: on-chip memory, peak compute rate and bandwidth of global memory.
 
-A chip computes in lanes, each with its own memory. Channels are distributed over the lanes; the plane of one channel
-begins at a multiple of ``row_bytes``, the bytes that one lane computes at a time.
+A chip has lanes that compute in parallel, each with its own memory. Channels are distributed over the lanes. The plane
+of a channel begins at a multiple of ``row_bytes``, the number of bytes that a lane processes at once.
 
 Source: lanes and memory sizes, ``bmrt_arch_info.cpp`` of the vendor's runtime (libsophon, get_npu_num, get_lmem_size,
 get_eu_num), and for BM1684, BM1684X and BM1686 the same numbers in TPU-MLIR (include/tpu_mlir/Backend/BM168x, NPU_NUM,
@@ -33,7 +33,7 @@ class LocalMemory:
         row_bytes: alignment of the plane of a channel.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: an argument is out of range.
     """
 
     lanes: int
@@ -46,10 +46,10 @@ class LocalMemory:
 
     @staticmethod
     def parse(text: str) -> LocalMemory:
-        """Read a chip's name, or lanes and bytes per lane as in ``64x256K``, with the alignment as in ``64x256K@64``.
+        """Parse the name of a chip, or lanes and lane memory as in ``64x256K``, or with ``row_bytes`` ``64x256K@64``.
 
         Raises:
-            ValueError: the text is neither.
+            ValueError: the text has another form.
         """
         known = HARDWARE.get(text.lower())
         if known is not None:
@@ -76,13 +76,13 @@ class Hardware:
     macs_float32: float
 
     def macs_per_second(self, dtype: DType) -> float:
-        """Peak rate for operands of a type; types without a rate have the rate of FLOAT32."""
+        """Peak rate for operands of a type; a type without its own rate has that of FLOAT32."""
         if dtype in (I8, U8):
             return self.macs_int8
         return self.macs_float16 if dtype is F16 else self.macs_float32
 
     def bytes_per_mac(self, dtype: DType) -> float:
-        """Bytes that global memory transfers in the time of one MAC: the cost of recomputation in bytes."""
+        """Bytes that global memory transfers in the time of one MAC. It converts a cost of computation to bytes."""
         return self.bytes_per_second / self.macs_per_second(dtype)
 
 

@@ -1,10 +1,10 @@
 """Exact integer matmul and convolution by floating-point matmul of BLAS.
 
-Operands are integers of at most 9 bits with sign (8-bit data minus a zero point of the same type), so a product is at
-most 255 * 255 in magnitude. While the sum of the magnitudes of all products of one result is at most 2^24, every
-partial sum, in any order and with or without fused operations, is an integer of at most 2^24 in magnitude. float32
-represents all of them exactly, so no operation rounds. Longer sums are split into chunks within this bound; the chunks
-are added in float64, which is exact up to 2^53. On one core, chunks in float32 take half of the time of float64.
+Operands are signed integers of at most 9 bits (8-bit data minus a zero point of the same type), so that the magnitude
+of a product is at most 255 * 255. If the magnitudes of all products of one result sum to at most 2^24, every partial
+sum, in any order and with or without fused operations, is an integer of magnitude at most 2^24. float32 represents
+these integers exactly, so no operation rounds. Longer sums are split into chunks within this bound; the sums of chunks
+are added in float64, which is exact up to 2^53. On one core this takes half of the time of a matmul in float64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXACT_BINARY64 = 1 << 53
 
 
 def largest_magnitude(dtype: np.dtype[Any], zero: Array | int = 0) -> int:
-    """Largest ``|x - zero|`` of an integer type and one or several zero points."""
+    """Largest ``|x - zero|`` for all x of an integer type and all given zero points."""
     info = np.iinfo(dtype)
     zeros = np.atleast_1d(np.asarray(zero, dtype=np.int64))
     return max(int(zeros.max()) - int(info.min), int(info.max) - int(zeros.min()))
@@ -32,8 +32,8 @@ def exact_chunk(largest: int, factors: Array) -> int | None:
     """Number of products whose sum is exact in float32, or None if the whole sum is exact.
 
     Args:
-        largest: bound of the magnitudes of the other operand.
-        factors: one operand, integral values. Shape: [..., rows, length of the sum].
+        largest: bound of the magnitudes of one operand.
+        factors: the other operand, with integral values. Shape: [..., rows, length of the sum].
 
     """
     bound = largest * float(np.abs(factors).max(initial=0))
@@ -45,7 +45,7 @@ def exact_chunk(largest: int, factors: Array) -> int | None:
 
 
 def _sum_type(length: int, first: int, second: int) -> np.dtype[Any]:
-    """Return INT32 if no sum can exceed it, else INT64."""
+    """Return INT32 if all sums of ``length`` products fit, else INT64."""
     bound = length * first * second
     if max(first, second) > 1 << 16 or bound > _EXACT_BINARY64:
         raise ValueError(f"{length} products of {first} * {second} are not exact")
@@ -55,10 +55,10 @@ def _sum_type(length: int, first: int, second: int) -> np.dtype[Any]:
 def integer_convolution(
     x: Array, w: Array, window: Window, *, x_zero: Array | int = 0, w_zero: Array | int = 0, pad: int = 0
 ) -> Array:
-    """Exact convolution of (x - x_zero) with (w - w_zero). Padding elements count as ``pad``, without zero point.
+    """Exact convolution of (x - x_zero) with (w - w_zero). ``pad`` is the value of padding after that subtraction.
 
-    Shapes: x [N, ic, H, W], w [oc, ic/groups, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the result
-    is [N, oc, oh, ow], INT32 where no sum can leave it, else INT64.
+    Shapes: x [N, ic, H, W], w [oc, ic/groups, kh, kw], x_zero scalar or [ic], w_zero scalar or [oc]; the result is
+    [N, oc, oh, ow] of type INT32 if all possible sums fit, else INT64.
     """
     largest_x = max(largest_magnitude(x.dtype, x_zero), abs(pad))
     largest_w = largest_magnitude(w.dtype, w_zero)
@@ -73,13 +73,13 @@ def integer_transposed_convolution(
 ) -> Array:
     """Exact transposed convolution of (x - x_zero) with (w - w_zero), computed in binary64.
 
-    Shapes: x [N, ic, H, W], w [ic, oc/groups, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the result
-    is [N, oc, oh, ow], INT32 where no sum can leave it, else INT64.
+    Shapes: x [N, ic, H, W], w [ic, oc/groups, kh, kw], x_zero scalar or [ic], w_zero scalar or [oc]; the result is
+    [N, oc, oh, ow] of type INT32 if all possible sums fit, else INT64.
     """
     largest = largest_magnitude(x.dtype, x_zero), largest_magnitude(w.dtype, w_zero)
     out = _sum_type(w.shape[0] // window.groups * w.shape[2] * w.shape[3], *largest)
     zeros: Array = np.asarray(w_zero, dtype=np.int64)
-    if zeros.size > 1:  # one per output channel: those of a group are the second axis of w
+    if zeros.size > 1:  # one per output channel; the channels of a group are axis 1 of w
         zeros = np.repeat(zeros.reshape(window.groups, w.shape[1]), w.shape[0] // window.groups, axis=0)
         zeros = zeros.reshape(*w.shape[:2], 1, 1)
     return convolve_transposed(x, w.astype(np.int64) - zeros, window, out, zero=x_zero)
@@ -88,8 +88,8 @@ def integer_transposed_convolution(
 def integer_matmul(left: Array, right: Array, *, left_zero: Array | int = 0, right_zero: Array | int = 0) -> Array:
     """Exact matmul of (left - left_zero) with (right - right_zero).
 
-    Shapes: left [..., M, K], right [..., K, N], left_zero one number or [M], right_zero one number or [N]; the result
-    is [..., M, N], INT32 where no sum can leave it, else INT64.
+    Shapes: left [..., M, K], right [..., K, N], left_zero scalar or [M], right_zero scalar or [N]; the result is
+    [..., M, N] of type INT32 if all possible sums fit, else INT64.
     """
     largest_left = largest_magnitude(left.dtype, left_zero)
     largest_right = largest_magnitude(right.dtype, right_zero)
@@ -116,7 +116,7 @@ def _subtract_zero(x: Array, zero: Array) -> Array:
 
 
 def add_bias(sums: Array, bias: Array | None, out: DType) -> Array:
-    """Add an integer bias that broadcasts to exact sums, and saturate once."""
+    """Add an integer bias, which broadcasts, to exact sums, and saturate once."""
     if bias is None:
         return sums if sums.dtype == out.numpy else saturate(sums, out)
     if out is I32 and sums.dtype == np.int32:

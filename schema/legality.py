@@ -1,7 +1,7 @@
-"""Legality check: may an operator be used on a chip with given data types, and why not.
+"""Legality check: decide if a chip supports an operator with given data types, and report the reason if not.
 
-The verdict follows from the ``dtypes`` table of the operator's definition; for a composite operator from the tables of
-the operators in its expansion.
+The verdict is derived from the ``dtypes`` table of the operator's definition, for a composite operator from the tables
+of the operators in its expansion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpuconvert.schema.types import Chip, DType, TensorType, format_shape
 
 
 class Status(enum.Enum):
-    """The three results of a check."""
+    """Result of a legality check."""
 
     LEGAL = "legal"
     WARNING = "legal with a warning"
@@ -29,7 +29,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a check, with the reason unless it is LEGAL."""
+    """Result of a check and, unless it is LEGAL, the reason."""
 
     status: Status
     reason: str = ""
@@ -45,14 +45,14 @@ def check(
     outputs: Sequence[TensorType],
     coeffs: Sequence[bool] = (),
 ) -> Verdict:
-    """Check if ``op`` may be used with these types on ``chip``.
+    """Check if ``chip`` supports ``op`` with these types.
 
     Args:
         op: the operator with its parameters.
         chip: the target.
         inputs: operand types in declaration order, None for absent ones.
         outputs: result types.
-        coeffs: for every operand whether it is a constant; missing entries mean it is not.
+        coeffs: which operands are constants, in declaration order; missing entries mean False.
     """
     if isinstance(op, Composite):
         return _check_expansion(op, chip, inputs, coeffs)
@@ -81,16 +81,16 @@ def check(
             return on_host if op.kind is OpKind.HOST else LEGAL
         misses.append(miss)
     types = ", ".join(f"{name}: {dtype.value}" for name, dtype in assignment.d.items())
-    # The case that got furthest explains best; cases for other parameters explain nothing.
+    # Report the case that met most conditions. At depth 0 the parameters do not match, and the types are no reason.
     depth, text = max(misses, key=lambda miss: miss[0])
     return Verdict(Status.ILLEGAL, f"{op.name} on {chip.value} does not take ({types}): {text}" if depth else text)
 
 
 def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> Verdict:
-    """Check the expansion of a composite for these types; the reason is that of an operator in the expansion.
+    """Check all nodes in the expansion of a composite for these types; the reason is that of one of these nodes.
 
-    The operands of the composite declare which of them may be constant. Symbolic extents are replaced by numbers, as a
-    composite is expanded with static shapes only.
+    The declarations of the composite's operands decide which of them may be constant. Symbolic extents are replaced by
+    integers, because a composite can be expanded with static shapes only.
     """
     try:
         nodes = expansion(op, [None if type_ is None else _with_numbers(type_) for type_ in inputs], coeffs).nodes
@@ -108,7 +108,10 @@ def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | No
 
 
 def refused_constants(op: Op, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> dict[int, str]:
-    """Return the reasons for which constant operands are refused, by operand index; none for custom operators."""
+    """Return the constant operands that the operator does not accept, as reasons by operand index.
+
+    Custom operators accept all constants.
+    """
     if op.kind is OpKind.CUSTOM:
         return {}
     refused: dict[int, str] = {}
@@ -128,7 +131,7 @@ def refused_constants(op: Op, inputs: Sequence[TensorType | None], coeffs: Seque
 
 
 def constants_refused_by(node: Node) -> dict[int, str]:
-    """Return the reasons for which constant operands of a node are refused, by operand index."""
+    """Return the constant operands that a node does not accept, as reasons by operand index."""
     if all(value is None or value.data is None for value in node.inputs):  # fast path for most nodes
         return {}
     inputs, _, coeffs = _use(node)
@@ -136,7 +139,7 @@ def constants_refused_by(node: Node) -> dict[int, str]:
 
 
 def _with_numbers(type_: TensorType) -> TensorType:
-    """Return the type with 2 for each symbolic extent: equal extents stay equal, and 1 would broadcast."""
+    """Replace each name in the extents by 2: equal extents stay equal, and unlike 1 it does not broadcast."""
     if type_.is_static:
         return type_
     factors = [factorize((extent,)) for extent in type_.shape]
@@ -146,7 +149,7 @@ def _with_numbers(type_: TensorType) -> TensorType:
 def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:
     """Check every node. Add illegal ones to ``problems`` and return the warnings with their nodes."""
     warnings = []
-    latest: dict[int, tuple[_Use, Verdict]] = {}  # by id of the operator, which equal nodes mostly share
+    latest: dict[int, tuple[_Use, Verdict]] = {}  # key: id of the operator, which equal nodes mostly share
     for node in graph.nodes:
         use = _use(node)
         wrong = _wrong_values(node)
@@ -172,7 +175,7 @@ def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[N
 def check_use(node: Node, chip: Chip) -> Verdict:
     """Check one node of a graph that is still being optimized.
 
-    A constant operand that is refused counts as a tensor: ``optimizer.constant_operands`` converts it later.
+    Unsupported constant operands are treated as tensors, because ``optimizer.constant_operands`` converts them later.
     """
     inputs, outputs, coeffs = _use(node)
     for index in refused_constants(node.op, inputs, coeffs):
@@ -194,7 +197,7 @@ def _use(node: Node) -> _Use:
 
 
 def _wrong_values(node: Node) -> str:
-    """Return the reason for which elements of constant operands are refused, or an empty string."""
+    """Return the reason if the operator does not accept the values of its constant operands, else an empty string."""
     if node.op.check_values is None:
         return ""
     types = tuple(None if value is None else value.type for value in node.inputs)
@@ -247,7 +250,7 @@ def _assignment(
 
 
 def _mismatch(case: Case, assignment: Assignment) -> tuple[int, str] | None:
-    """Return None if the case matches, else the number of conditions that were met and the first that was not."""
+    """Return None if the case matches, else the number of met conditions and the text of the first that is not met."""
     if case.when is not None and not case.when(assignment.op):
         needed = f", which need: {case.when_text}" if case.when_text else ""
         return 0, f"{assignment.op} has no legal form on {assignment.chip.value} with these parameters{needed}"

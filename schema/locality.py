@@ -1,6 +1,6 @@
-"""Locality of nodes: may a node keep its tiles in on-chip memory, and why.
+"""Locality of nodes: decide if the tiles of a node may stay in on-chip memory, and report the reason.
 
-It follows from the ``locality`` of the operator's definition. The grouping planner queries it for every node after
+It is derived from the ``locality`` of the operator's definition. The grouping planner queries it for every node when
 shapes and data types are known.
 
 Source: docs/semantics.md, section 18.

@@ -1,7 +1,7 @@
 """The operator base class, the operator registry, and the vocabulary of definitions for legal data types and chips.
 
-An operator definition is one frozen dataclass, which ``tpu_op`` makes of a class. Its fields are the parameters of the
-operator, with the names of the TPU operator set. A node of the graph has an instance.
+The decorator ``tpu_op`` turns a class into an operator definition, which is a frozen dataclass. Its fields are the
+parameters of the operator, with the names of the TPU operator set. Each node of a graph has an instance.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Operand:
         name: its name in the operator set.
         ranks: the ranks that are allowed; empty means any.
         layout: axis order, such as ``NCHW``, or ``any``.
-        coeff: whether a constant is accepted.
-        single: whether a constant must have exactly one element.
-        optional: whether it may be absent.
-        variadic: whether it is one or more tensors; at most one operand of an operator is variadic. The operands after
-            it are always given, as None when they are absent.
+        coeff: True if a constant is accepted.
+        single: True if a constant must have exactly one element.
+        optional: True if it may be absent.
+        variadic: True if it is one or more tensors; at most one operand of an operator is variadic. Absent operands
+            after a variadic one must be given as None.
 
     """
 
@@ -48,7 +48,7 @@ class Operand:
 
 
 def operands_given(declared: tuple[Operand, ...], count: int) -> list[Operand]:
-    """Return the declaration of each of ``count`` operands or results; further ones than the declared are dropped."""
+    """Return the declaration of each of ``count`` operands or results. The list is shorter if fewer are declared."""
     places = [index for index, operand in enumerate(declared) if operand.variadic]
     if not places:
         return list(declared[:count])
@@ -59,7 +59,7 @@ def operands_given(declared: tuple[Operand, ...], count: int) -> list[Operand]:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The data types of one use of an operator, for legality rules.
+    """Data types of one node, for legality rules.
 
     ``d`` maps operand, result and scalar names to data types; ``ins`` and ``outs`` list them in declaration order,
     scalars after the tensors; ``coeffs`` names the operands that are constants.
@@ -75,7 +75,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Rule:
-    """A named condition on the data types of one use. ``text`` is the condition in error messages."""
+    """A named condition on the data types of one node. ``text`` is the condition in error messages."""
 
     name: str
     text: str
@@ -83,12 +83,12 @@ class Rule:
 
 
 ALL = "all"
-"""Key of a case for every operand, result and scalar."""
+"""Key in ``Case.operands`` that applies to every operand, result and scalar."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One group of data-type assignments that a chip accepts.
+    """A set of data-type combinations that a chip accepts.
 
     A case matches if ``when`` is true for the parameters, every present operand has a listed type, every operand in
     ``requires_coeff`` is constant, and every rule is satisfied.
@@ -107,10 +107,10 @@ class Support:
     """Support of one operator on one chip.
 
     Args:
-        cases: the accepted groups; empty means that the chip does not have the operator.
-        todo: the vendor marks the whole operator as unfinished on this chip: legal with a warning.
-        todo_dtypes: the same for single data types.
-        inferred: the support was inferred, as the vendor's documentation does not state it.
+        cases: the accepted data types; empty means that the chip does not have the operator.
+        todo: True if the vendor marks the whole operator as unfinished on this chip: legal with a warning.
+        todo_dtypes: data types that the vendor marks as unfinished on this chip.
+        inferred: True if the support was inferred because the vendor's documentation does not state it.
 
     """
 
@@ -128,7 +128,7 @@ CaseLike = DType | Case
 
 
 def same(*dtypes: DType, when: Callable[[Any], bool] | None = None, when_text: str = "", compute: str = "") -> Case:
-    """Every operand has the same data type, one of ``dtypes``."""
+    """Case in which all operands and results have the same data type, one of ``dtypes``."""
     return Case(MappingProxyType({ALL: dtypes}), (ALL_SAME,), when, when_text, (), compute)
 
 
@@ -140,7 +140,7 @@ def case(
     requires_coeff: tuple[str, ...] = (),
     compute: str = "",
 ) -> Case:
-    """Data types listed per operand name."""
+    """Case with a list of data types per operand name."""
     return Case(MappingProxyType(dict(operands)), rules, when, when_text, requires_coeff, compute)
 
 
@@ -149,7 +149,7 @@ _UNSET: Any = object()
 
 
 def on(*everywhere: CaseLike, bm1682: _Entry = _UNSET, bm1684: _Entry = _UNSET, bm1686: _Entry = _UNSET) -> ChipTable:
-    """Legal data types: ``everywhere`` on every chip, then the exceptions. ``None`` means not on that chip.
+    """Legal data types: ``everywhere``, except for chips with their own argument; None means not on that chip.
 
     Bare data types are collected into one case in which all operands have the same type.
     """
@@ -158,12 +158,12 @@ def on(*everywhere: CaseLike, bm1682: _Entry = _UNSET, bm1684: _Entry = _UNSET, 
 
 
 def on_bm1686(*cases: CaseLike) -> ChipTable:
-    """Legal data types of an operator that only BM1686 has."""
+    """Legal data types of an operator that exists only on BM1686."""
     return on(bm1682=None, bm1684=None, bm1686=cases)
 
 
 def todo(*cases: CaseLike) -> Support:
-    """Like a plain tuple of cases, but marked unfinished by the vendor."""
+    """Support with these cases that the vendor marks as unfinished."""
     return replace(_support(cases), todo=True)
 
 
@@ -181,7 +181,7 @@ ChipTable = Mapping[Chip, Support]
 
 
 class LocalityKind(enum.Enum):
-    """Locality classes: input and output tiles may stay in on-chip memory always, under a condition, or never."""
+    """Locality classes: operand and result tiles may stay in on-chip memory always, under a condition, or never."""
 
     LOCAL = "local"
     LIMITED_LOCAL = "limited_local"
@@ -190,7 +190,7 @@ class LocalityKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Locality:
-    """Locality class; ``condition`` decides for LIMITED_LOCAL from a use's parameters, types and chip."""
+    """Locality class. For LIMITED_LOCAL, ``condition`` decides from the parameters, types and chip of a node."""
 
     kind: LocalityKind
     condition: Callable[[Any, tuple[TensorType, ...], tuple[TensorType, ...], Chip], bool] | None = field(
@@ -206,7 +206,7 @@ GLOBAL = Locality(LocalityKind.GLOBAL)
 def limited_local(
     condition: Callable[[Any, tuple[TensorType, ...], tuple[TensorType, ...], Chip], bool], text: str
 ) -> Locality:
-    """Local when ``condition(op, input types, output types, chip)`` holds, global otherwise."""
+    """Local if ``condition(op, operand types, result types, chip)`` is true, otherwise global."""
     return Locality(LocalityKind.LIMITED_LOCAL, condition, text)
 
 
@@ -223,20 +223,20 @@ class OpKind(enum.Enum):
 class Trait(enum.Flag):
     """Facts about an operator that are true for all its parameters and data types.
 
-    A definition lists them in ``traits``. The optimizer, quantization, the layer-group planner and the runtime test
-    ``Trait.UNARY in op.traits`` and keep no lists of operators. A trait written as a combination implies the others:
-    ``UNARY`` implies ``ELEMENTWISE``. Facts that depend on parameters are methods of ``Op``.
+    A definition lists them in ``traits``. The optimizer, quantization, the layer-group planner and the runtime check
+    ``Trait.UNARY in op.traits`` instead of lists of operator names. A trait defined as a combination implies the
+    others: ``UNARY`` implies ``ELEMENTWISE``. Facts that depend on parameters are methods of ``Op``.
     """
 
     ELEMENTWISE = 1 << 0
-    """Element ``i`` of the result depends on element ``i`` of each operand, and on parameters that may differ from
-    channel to channel. Layer groups tile it along any axis."""
+    """Element ``i`` of the result depends only on element ``i`` of each operand, and on parameters that may differ per
+    channel. Layer groups can tile it along any axis."""
 
     UNARY = ELEMENTWISE | 1 << 1
     """``y[i] = f(x[i])`` with one ``f`` for the whole tensor: the optimizer moves it across data movement."""
 
     LUT = UNARY | 1 << 2
-    """From floats to floats of one type: in a quantized network it is a lookup table of 256 entries."""
+    """Operand and result are floats of one type. A quantized network uses a lookup table of 256 entries instead."""
 
     BINARY = ELEMENTWISE | 1 << 3
     """``y[i] = f(a[i], b[i])`` with one ``f`` for the whole tensors, which broadcast."""
@@ -257,39 +257,39 @@ class Trait(enum.Flag):
     """Every element of the result is 0 or 1 if every element of the operands is."""
 
     AFFINE = 1 << 9
-    """If all operands but one are constant, the result is ``k * x + b``. A divisor has to be constant."""
+    """If all operands except x are constant, the result is ``k * x + b``. A divisor must be constant."""
 
     LINEAR = 1 << 10
     """A sum of products of operand 0 with weights (operand 1), plus an optional bias (operand 2)."""
 
     MOVES_DATA = 1 << 11
-    """Every element of the result is an element of an operand, or padding. Further operands are indices or shapes."""
+    """Every element of the result is an element of an operand, or padding. Other operands are indices or shapes."""
 
     PADS = MOVES_DATA | 1 << 12
-    """Inserts elements that no operand has."""
+    """The result also contains padding: elements that no operand has."""
 
     MOVES_INTEGERS = MOVES_DATA | 1 << 13
-    """Moves integers in a quantized network, at the scale of the operand; without this trait it moves floats there."""
+    """In a quantized network, it moves integers and keeps the operand's scale; without this trait it moves floats."""
 
     VIEWS = MOVES_INTEGERS | 1 << 14
-    """The result is a strided view of the one operand."""
+    """The result is a strided view of the only operand."""
 
     REARRANGES = VIEWS | 1 << 15
-    """The result has all elements of the one operand: axes are permuted, merged or split."""
+    """The result has all elements of the only operand: axes are permuted, merged or split."""
 
     ALONG_AXES = 1 << 16
-    """Works along the axes that its parameters name (``axis``, unless it is a list), in the same way at every index of
-    the other axes."""
+    """Works along the axes that its parameters name (``axis``, unless it is a list), identically at every index of the
+    other axes."""
 
     FREE = 1 << 17
-    """Moves no byte in global memory."""
+    """No data are transferred in global memory."""
 
     RESHAPES = REARRANGES | FREE
-    """The result has all elements of the one operand in their order."""
+    """The result has all elements of the only operand in the same order."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of these traits and of those they imply."""
+        """Names of these traits and of the traits that they imply."""
         return frozenset(name for name, trait in Trait.__members__.items() if trait in self)
 
 
@@ -303,24 +303,24 @@ Arrays = tuple[Array | None, ...]
 class Op:
     """Base of all operator definitions, which are frozen dataclasses.
 
-    A definition gives ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
-    (legal types per chip), ``locality``, ``traits`` (facts that other parts rely on), ``infer`` and ``reference``.
+    A definition declares ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
+    (legal types per chip), ``locality``, ``traits`` (facts on which other parts rely), ``infer`` and ``reference``.
 
-    ``unfinished`` definitions are marked so by the vendor as a whole: legal with a warning.
-    ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
-    ``decides_by`` names operands of which an order, a comparison or a whole number decides the result: a small change
-    of them may change results by any amount. ``decides_elements`` is set where every decision concerns one element of
-    the result, such as a label or a mask; ``has_row_set`` where the rows of the result are a set in any order,
-    such as detections.
-    ``rewrite_weight`` is the share of a node in the measure that optimizer rules decrease; data movement has little.
-    ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
-    ``infinity`` declares the meaning of an infinite constant for the operator.
-    ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
-    ``one_constant_of`` names operands of which at most one may be constant.
-    ``parameter_aliases`` maps further names of parameters, as the constructor takes them, to their own.
+    ``unfinished``: the vendor marks the whole operator as unfinished; it is legal with a warning.
+    ``is_pure``: equal operands give equal results, so that nodes may be folded and shared.
+    ``decides_by``: names of operands whose order, comparison or conversion to an integer determines the result, so that
+    a small change of them may change the result by any amount.
+    ``decides_elements``: every such decision determines one element of the result, such as a label or a mask.
+    ``has_row_set``: the rows of the result are a set in any order, such as detections.
+    ``rewrite_weight``: contribution of a node to the measure that optimizer rules decrease; low for data movement.
+    ``chip_dependent``: results differ between chips; ``reference`` has a parameter ``chip``.
+    ``infinity``: meaning of an infinite constant for the operator.
+    ``pads_results``: the operator finds a data-dependent number of items, and the result is padded to a fixed size.
+    ``one_constant_of``: names of operands of which at most one may be constant.
+    ``parameter_aliases``: further parameter names that the constructor accepts, and the parameters they mean.
     """
 
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # of every definition; the base has none
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # every definition has it, this base does not
 
     name: ClassVar[str] = ""
     kind: ClassVar[OpKind] = OpKind.TPU
@@ -341,7 +341,7 @@ class Op:
     one_constant_of: ClassVar[tuple[str, ...]] = ()
     parameter_aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
-    # The parameters differ per definition: present operands as TensorType / Array, absent optional ones as None.
+    # Arguments are the operands: TensorType or Array, and None for an absent optional operand.
     infer: ClassVar[Callable[..., tuple[TensorType, ...]]]
     reference: ClassVar[Callable[..., tuple[Array, ...]]]
 
@@ -355,11 +355,11 @@ class Op:
         return self.unfinished
 
     def clamp_range(self) -> tuple[float, float] | None:
-        """Lower and upper bound if the operator, on floats, only limits its operand to an interval; else None."""
+        """Lower and upper bound if the operator clamps a float operand and does nothing else; otherwise None."""
         return None
 
     def is_non_negative(self) -> bool:
-        """Return True if no element of the result is negative, whatever the operands."""
+        """Return True if no element of the result is negative for any operands."""
         limits = self.clamp_range()
         return Trait.COMPARISON in self.traits or (limits is not None and limits[0] >= 0)
 
@@ -373,7 +373,7 @@ class Op:
         return Trait.MOVES_DATA in self.traits and Trait.PADS not in self.traits
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Number of multiply-accumulate steps, given the extents of the present operands and of the results."""
+        """Number of multiply-accumulates (MACs), given the extents of the present operands and of the results."""
         return 0
 
     def attributes(self) -> dict[str, Any]:
@@ -385,13 +385,13 @@ class Op:
         return {name: value for name in _parameters(type(self)) if isinstance(value := getattr(self, name), Scalar)}
 
     check_values: ClassVar[Callable[[Any, Types, Arrays], None] | None] = None
-    """Check the elements of operands, given their types, where the operator limits them: raise UsageError. The elements
-    of an absent operand, and of one that is computed while the model runs, are None."""
+    """Check the values of the operands, given their types and arrays; raise UsageError if a value is not accepted.
+    An array is None if the operand is absent, or unknown before the model runs."""
 
     def evaluate(self, *arrays: Array | None, chip: Chip = Chip.BM1686) -> tuple[Array, ...]:
         """Check the values of the operands and run the reference for one chip.
 
-        Results without elements are made here, so that a reference may rely on having some.
+        Empty results are created here, so that a reference does not have to support results without elements.
         """
         if any(item is not None and item.size == 0 for item in arrays) and self.kind is not OpKind.CUSTOM:
             types = tuple(None if item is None else TensorType(DType.of(item.dtype), item.shape) for item in arrays)
@@ -405,10 +405,10 @@ class Op:
             return self.reference(*arrays, chip=chip)
         return self.reference(*arrays)
 
-    # These methods are here once: those that a dataclass generates per operator take 45 ms of a small conversion.
+    # These methods are inherited because generating them for every dataclass takes 45 ms of a small conversion.
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in vars(self) or name not in self.__dataclass_fields__:  # the constructor sets each parameter once
+        if name in vars(self) or name not in self.__dataclass_fields__:  # the constructor may set each parameter once
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
         object.__setattr__(self, name, value)
 
@@ -441,16 +441,16 @@ class Op:
 
 
 class UnaryOp(Op):
-    """Base of operators on one tensor whose result has the same shape."""
+    """Base of operators on one tensor whose result has the shape of the operand."""
 
     inputs: ClassVar[tuple[Operand, ...]] = (Operand("tensor_i"),)
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
+        """Shapes: any shape, which is also that of the result."""
         return (TensorType(self.result_dtype(x.dtype), x.shape),)
 
 
-_PARAMETERS: dict[type[Op], tuple[str, ...]] = {}  # their names, looked at once
+_PARAMETERS: dict[type[Op], tuple[str, ...]] = {}  # cache of parameter names
 
 
 def _parameters(definition: type[Op]) -> tuple[str, ...]:
@@ -461,7 +461,7 @@ def _parameters(definition: type[Op]) -> tuple[str, ...]:
 
 
 def non_finite_parameters(op: Op) -> Iterator[tuple[str, Array]]:
-    """Find the float parameters of an operator that have NaN or infinities."""
+    """Yield name and values of each float parameter of an operator that contains NaN or infinities."""
     for name in _parameters(type(op)):
         parameter = getattr(op, name)
         if isinstance(parameter, Scalar):
@@ -485,12 +485,12 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU, *, kw_only: bool = False) -> Ca
     """Make a class a frozen dataclass and register it as the definition of an operator.
 
     Args:
-        name: what the file stores: never reused, never renamed.
-        kind: who executes or defines the operator.
-        kw_only: the constructor takes parameters by name only.
+        name: name in model files, which must never be renamed or reused.
+        kind: kind of the operator.
+        kw_only: True if the constructor takes parameters by name only.
 
     Raises:
-        ValueError: when the name is taken.
+            ValueError: another operator has this name.
 
     """
 
@@ -498,8 +498,8 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU, *, kw_only: bool = False) -> Ca
         if name in _REGISTRY:
             first, second = _REGISTRY[name].__module__, definition.__module__
             raise ValueError(f"operator '{name}' is defined twice: {first} and {second}")
-        if "__dataclass_fields__" not in vars(definition):  # a plugin may have applied the decorator itself
-            # A base that is a plain dataclass has generated methods, which do not know the fields of this class.
+        if "__dataclass_fields__" not in vars(definition):  # a plugin may have applied ``dataclass`` itself
+            # If a base is a plain dataclass, its generated methods ignore the fields of this class: generate them here.
             generate = definition.__eq__ is not Op.__eq__
             is_frozen = definition.__setattr__ is not Op.__setattr__
             dataclass(frozen=is_frozen, eq=generate, repr=generate, kw_only=kw_only)(definition)
@@ -515,13 +515,13 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU, *, kw_only: bool = False) -> Ca
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def op_base(definition: OpClass) -> OpClass:
-    """Make a class a base of operator definitions, which inherit its parameters."""
+    """Make a class a dataclass whose fields are parameters of all operator definitions derived from it."""
     dataclass(eq=False, repr=False)(definition)
     return definition
 
 
 def _accept_aliases(definition: type[Op]) -> None:
-    """Let the constructor accept the names in ``parameter_aliases`` too."""
+    """Make the constructor also accept the names in ``parameter_aliases``."""
     init: Callable[..., None] = definition.__init__
     aliases = definition.parameter_aliases
 
@@ -538,24 +538,24 @@ def _accept_aliases(definition: type[Op]) -> None:
 
 
 def find_op(name: str) -> type[Op] | None:
-    """The definition of that name, or None."""
+    """Operator definition with this name, or None."""
     if name not in _REGISTRY:
         _import_definitions()
     return _REGISTRY.get(name)
 
 
 def loaded_ops() -> tuple[type[Op], ...]:
-    """Every definition whose module has been imported."""
+    """All definitions whose module has been imported."""
     return tuple(_REGISTRY.values())
 
 
 def all_ops() -> dict[str, type[Op]]:
-    """Every registered definition by name, in alphabetical order."""
+    """All registered definitions by name, in alphabetical order."""
     _import_definitions()
     return dict(sorted(_REGISTRY.items()))
 
 
 @functools.cache
 def _import_definitions() -> None:
-    """Import every module of ``schema/ops``: a file with a decorated class is all that an operator needs."""
+    """Import every module of ``schema/ops``, so that a new operator requires only a new file."""
     import_modules("tpuconvert.schema.ops")

@@ -1,4 +1,4 @@
-"""Per-tensor and per-channel (axis 1) parameters of requantizing operators."""
+"""Per-tensor and per-channel (axis 1) parameters of requantization operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_channels(op: Op, is_per_channel: bool, x: TensorType, *fields: str) ->
     """Check that per-channel vectors have one value per channel.
 
     Raises:
-        ShapeError: when x has no axis 1 or a vector has another length.
+        ShapeError: x has no axis 1, or a vector has another length.
     """
     if not is_per_channel:
         return
@@ -31,11 +31,11 @@ def check_channels(op: Op, is_per_channel: bool, x: TensorType, *fields: str) ->
 
 
 _BLOCK = 1 << 15
-"""Elements that are computed at once: several INT64 arrays of this size fit into the cache of a core."""
+"""Largest number of elements of a block: several INT64 arrays of this size fit into the cache of a core."""
 
 
 def channel_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield blocks of a tensor along its first two axes; their size is bounded unless one channel is larger."""
+    """Yield blocks of a tensor along its first two axes. A block exceeds the limit only if one channel does."""
     if len(shape) == 1:
         yield from ((slice(start, start + _BLOCK),) for start in range(0, shape[0], _BLOCK))
         return
@@ -48,6 +48,6 @@ def channel_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
 
 
 def along_channels(values: npt.ArrayLike, dtype: npt.DTypeLike, rank: int) -> Array:
-    """Return a number or a vector as an array that broadcasts along axis 1 of a tensor of that rank."""
+    """Convert a scalar or a per-channel vector to an array that broadcasts along axis 1 of a tensor of this rank."""
     array: Array = np.asarray(values, dtype=dtype)
     return array if array.ndim == 0 else array.reshape(-1, *(1,) * (rank - 2))

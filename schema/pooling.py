@@ -27,11 +27,11 @@ class Span:
 
     @property
     def is_whole(self) -> bool:
-        """True when there is one window, and it is the whole axis."""
+        """True if there is a single window, which covers the whole axis."""
         return (self.count, self.size, self.before) == (1, self.extent, 0)
 
     def elements(self, after: int = 0, *, with_padding: bool = False) -> Array:
-        """Number of elements of each window inside the image, or inside the image with its padding."""
+        """Number of elements of each window that are inside the image, or inside the padded image."""
         low, high = (-self.before, self.extent + after) if with_padding else (0, self.extent)
         first = np.arange(self.count) * self.stride - self.before
         inside: Array = np.minimum(first + self.size, high) - np.maximum(first, low)
@@ -39,14 +39,14 @@ class Span:
 
 
 def window_counts(down: Span, along: Span, after: tuple[int, int] = (0, 0), *, with_padding: bool = False) -> Array:
-    """Elements of every window. Shape: [oh, ow]."""
+    """Number of elements of every window. Shape: [oh, ow]."""
     rows = down.elements(after[0], with_padding=with_padding)
     columns = along.elements(after[1], with_padding=with_padding)
     return rows[:, None] * columns[None, :]
 
 
 def window_max(x: Array, down: Span, along: Span) -> Array:
-    """Maximum of every window; the lowest value of the type for windows outside the image."""
+    """Maximum of every window, which is the lowest value of the type if the window is outside the image."""
     if down.is_whole and along.is_whole:
         whole: Array = x.max(axis=(2, 3), keepdims=True)
         return whole
@@ -75,7 +75,7 @@ def first_maxima(x: Array, down: Span, along: Span) -> tuple[Array, Array]:
 
     Shapes: x [N, C, H, W] of INT32 with at most 16 bits in use; both results [N, C, oh, ow] of INT32.
     """
-    below = int(np.iinfo(np.int32).min)  # lower than any element, so that padding is never the maximum
+    below = int(np.iinfo(np.int32).min)  # lower than all elements, so that padding is never the maximum
     padded = _pad(x, down, along, below)
     shape = (*x.shape[:2], down.count, along.count)
     largest = np.full(shape, below, np.int32)
@@ -93,12 +93,12 @@ def first_maxima(x: Array, down: Span, along: Span) -> tuple[Array, Array]:
 
 
 def _every(first: int, span: Span) -> slice:
-    """Slice of the elements at one position in all windows of an axis."""
+    """Slice of an axis that selects the elements at one position of all windows."""
     return slice(first, first + (span.count - 1) * span.stride + 1, span.stride)
 
 
 def _reduce(x: Array, down: Span, along: Span, reduction: Reduction, outside: float) -> Array:
-    """Reduce the columns of every window, then its rows, without copies except for the padded image."""
+    """Reduce the columns of every window, then its rows; only the padded image is copied."""
     padded = _pad(x, down, along, outside)
     folded = _fold([padded[..., _every(j, along)] for j in range(along.size)], reduction)
     return _fold([folded[:, :, _every(i, down)] for i in range(down.size)], reduction)

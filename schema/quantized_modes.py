@@ -17,7 +17,7 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, DType
 
 
 class QCalMode(enum.IntEnum):
-    """Calculation modes: rescaling of integer results."""
+    """Calculation modes: methods of rescaling integer results."""
 
     LowPrecisionSymmetric = 0
     HighPrecisionSymmetric = 1
@@ -25,10 +25,10 @@ class QCalMode(enum.IntEnum):
 
 
 def check_scale(op: Op, scale: float) -> None:
-    """Check that a scale is positive in binary32.
+    """Check that a scale is positive and finite in float32.
 
     Raises:
-        ValueError: when it is not.
+        ValueError: it is not.
     """
     with np.errstate(over="ignore"):
         rounded = np.float32(scale)
@@ -37,7 +37,7 @@ def check_scale(op: Op, scale: float) -> None:
 
 
 def mode_cases(left: str, right: str, bias: str, result: str, late_biases: tuple[DType, ...]) -> tuple[Case, ...]:
-    """The data types of the three modes; ``late_biases`` are what modes 1 and 2 take besides 16-bit biases."""
+    """Data types of the three modes. Modes 1 and 2 accept 16-bit biases and the types ``late_biases``."""
     data, wide = (I8, U8), (I8, U8, I16, U16)
     late = (I16, U16, *late_biases)
     return (
@@ -61,7 +61,7 @@ def mode_cases(left: str, right: str, bias: str, result: str, late_biases: tuple
 
 
 def mode_0_case(left: str, right: str, bias: str, result: str) -> Case:
-    """The data types of mode 0."""
+    """Data types of mode 0."""
     return case(
         {left: (I8, U8), right: (I8, U8), bias: (I16, U16), result: (I8, U8)},
         ZP_ALL_ZERO,

@@ -30,20 +30,20 @@ def floor_shift(s: np.float32) -> int:
 
 
 def low_precision(sums: Array, bias: Array | None, scale: float, out: DType) -> Array:
-    """Mode 0: shift to 8 bits, then multiply by a 7-bit multiplier. ``bias`` broadcasts with ``sums``."""
+    """Mode 0: shift right to 8 bits, then multiply by a 7-bit fixed-point factor. ``bias`` broadcasts with ``sums``."""
     s = np.float32(scale)
     shift = ceil_shift(s)
     result = limit_to(rrs(_add_bias(sums, bias), shift), out)
     remainder = np.float32(math.ldexp(float(s), shift))
     if remainder != 1:
-        # Any multiplier above 2^40 saturates every result but 0; the limit keeps the product inside 64 bits.
+        # A multiplier of 2^40 saturates every result except 0, as a larger one does; the product fits into 64 bits.
         multiplier = min(int(float(remainder) * 128), 1 << 40)
         result = rrs(result * multiplier, 7)
     return saturate(result, out)
 
 
 def high_precision_symmetric(sums: Array, bias: Array | None, scale: float, out: DType) -> Array:
-    """Mode 1: shift to signed 16 bits, then multiply by a float32 factor; 32-bit biases are added after that."""
+    """Mode 1: shift right to INT16, then multiply by the scale in float32. 32-bit biases are added after that."""
     s = np.float32(scale)
     shift = ceil_shift(s)
     is_late = bias is not None and bias.dtype in (np.int32, np.float32)
@@ -57,13 +57,13 @@ def high_precision_symmetric(sums: Array, bias: Array | None, scale: float, out:
 def high_precision_asymmetric(
     sums: Array, zero_sums: Array | int, offline_bias: Array, scale: float, shift: int, output_zero: int, out: DType
 ) -> Array:
-    """Mode 2: shift both sums to 16 bits, subtract, multiply by a float32 factor, add bias and output zero point.
+    """Mode 2: shift both sums to INT16, subtract, multiply by the scale in float32, add bias and output zero point.
 
     Args:
-        sums: input times weight, without zero points.
-        zero_sums: input times the weight's zero point.
-        offline_bias: bias minus the input's zero point times the centred weight, INT32 or FLOAT32.
-        scale: the factor.
+        sums: sums of ``x * w``.
+        zero_sums: sums of ``x * w_zero``.
+        offline_bias: ``bias - sum(x_zero * (w - w_zero))``, INT32 or FLOAT32.
+        scale: scale of the accumulator divided by that of the result.
         shift: ``floor_shift`` for convolutions, ``ceil_shift`` for matrix products.
         output_zero: added before the last saturation.
         out: type of the result.
@@ -77,7 +77,7 @@ def high_precision_asymmetric(
 
 
 def offline_bias(bias: Array | None, zero_products: Array) -> Array:
-    """Bias of mode 2: bias minus exact integers; in float32 for a FLOAT32 bias, else saturated to INT32."""
+    """Bias of mode 2: ``bias - zero_products``, in float32 for a FLOAT32 bias, otherwise saturated to INT32."""
     if bias is not None and bias.dtype == np.float32:
         return bias - zero_products.astype(np.float32)
     exact = -zero_products.astype(np.int64) if bias is None else bias.astype(np.int64) - zero_products
@@ -91,14 +91,14 @@ def _add_bias(sums: Array, bias: Array | None) -> Array:
 
 
 def _rescale(result: Array, s: np.float32, shift: int) -> Array:
-    """Multiply by ``s * 2^shift`` in float32; the multiplication by the power of two is exact."""
+    """Multiply by ``s * 2^shift`` in float32. Only the multiplication by s rounds."""
     with np.errstate(all="ignore"):
         rescaled: Array = np.ldexp(result.astype(np.float32) * s, np.int32(shift))
         return rescaled
 
 
 def _add_scaled(result: Array, bias: Array, s: np.float32) -> Array:
-    """Add a bias times the scale, both steps in float32."""
+    """Compute ``result + bias * s`` in float32, rounded after each operation."""
     with np.errstate(all="ignore"):
         total: Array = result + bias.astype(np.float32) * s
         return total

@@ -19,12 +19,12 @@ _SIGNIFICANT = 24
 
 
 def to_binary32(x: Array, mode: RoundingMode = _NEAREST) -> npt.NDArray[np.float32]:
-    """Convert integers of at most 32 bits to float32; those with more than 24 bits are rounded by mode."""
+    """Convert integers of at most 32 bits to float32. Integers with more than 24 bits are rounded by ``mode``."""
     if mode is _NEAREST or x.dtype.itemsize < 4:
         nearest: npt.NDArray[np.float32] = x.astype(np.float32, copy=False)
         return nearest
     wide = x.astype(np.int64)
-    length = np.frexp(wide.astype(np.float64))[1]  # bits of the magnitude, which is exact in float64
+    length = np.frexp(wide.astype(np.float64))[1]  # number of bits of |x|; exact, as float64 represents x
     cut = np.maximum(length - _SIGNIFICANT, 0)
     kept = round_shift(wide, cut, mode)
     rounded: npt.NDArray[np.float32] = np.ldexp(kept.astype(np.float64), cut).astype(np.float32)
@@ -32,7 +32,7 @@ def to_binary32(x: Array, mode: RoundingMode = _NEAREST) -> npt.NDArray[np.float
 
 
 def integers_of(v: Array, mode: RoundingMode, out: DType) -> Array:
-    """Round floating-point numbers by mode and saturate; NaN gives 0."""
+    """Round floating-point numbers by ``mode`` and saturate; NaN gives 0."""
     rounded = rhaz(v) if mode is RoundingMode.HALF_AWAY_FROM_ZERO else round_float(v, mode)
     return saturate(np.where(np.isnan(rounded), 0.0, rounded), out)
 
@@ -55,7 +55,7 @@ def requantize(
 def dequantize(x: Array, offset: Array, scale: Array, to_float: RoundingMode = _NEAREST) -> npt.NDArray[np.float32]:
     """Compute ``(x - offset) * scale`` with an exact difference; INT64 ``offset`` and float32 ``scale`` broadcast."""
     difference = x - offset
-    # Differences of 16-bit numbers are exact in float32 in every mode.
+    # The rounding mode has no effect on differences of 16-bit integers, which are exact in float32.
     real = difference.astype(np.float32) if to_float is _NEAREST else to_binary32(difference, to_float)
     with np.errstate(all="ignore"):
         result: npt.NDArray[np.float32] = real * scale

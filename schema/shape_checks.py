@@ -14,7 +14,7 @@ from tpuconvert.schema.types import Dim, TensorType
 
 
 def check_ranks(op: Op, *types: TensorType | None) -> None:
-    """Check the ranks that the operand declarations allow; ``types`` in declaration order, None for absent ones.
+    """Check presence and ranks of operands. ``types`` are in declaration order, None for an absent operand.
 
     Raises:
         ShapeError: the rank of an operand is wrong, or an operand is missing.
@@ -29,10 +29,10 @@ def check_ranks(op: Op, *types: TensorType | None) -> None:
 
 
 def check_extent(op: Op, what: str, found: Dim, wanted: Dim, *types: TensorType | None) -> None:
-    """Check that an extent is, or may be, the wanted one.
+    """Check that an extent equals the expected one, or may be equal to it.
 
     Raises:
-        ShapeError: they are known to differ.
+        ShapeError: the extents are known to differ.
     """
     if not may_equal(found, wanted):
         raise ShapeError(f"{op.name}: {what} must be {wanted}, not {found}, got {listed(types)}")
@@ -50,7 +50,7 @@ def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: 
 
 
 def number(op: Op, what: str, extent: Dim, *types: TensorType | None) -> int:
-    """Return an extent that must be static.
+    """Return an extent, which must be static, as an integer.
 
     Raises:
         ShapeError: the extent is symbolic.

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like a name; an empty text where none is alike.
+    """Return the known name that is most similar to a name, or an empty string if none is similar.
 
-    Case, dashes and underscores do not count: ``conv_2d`` finds ``Conv2D``.
+    Case, spaces, dashes and underscores are ignored: ``conv_2d`` finds ``Conv2D``.
     """
-    import difflib  # 2 ms, only for names that are wrong
+    import difflib  # 2 ms, only required for unknown names
 
     names = {_plain(each): each for each in sorted(known, reverse=True)}
     found = difflib.get_close_matches(_plain(name), names, 1, 0.75)
@@ -18,7 +18,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest known name; an empty text where none is alike."""
+    """Return a hint with the most similar known name, or an empty string if none is similar."""
     found = nearest(name, known)
     return f"did you mean '{found}'?" if found else ""
 

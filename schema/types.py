@@ -39,7 +39,7 @@ class DType(enum.Enum):
     INT8 = "INT8"
     UINT8 = "UINT8"
 
-    __hash__ = object.__hash__  # members are unique; hashing their names would dominate dictionary look-ups
+    __hash__ = object.__hash__  # members are singletons; hashing their names dominates look-ups
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -87,7 +87,7 @@ class DType(enum.Enum):
         return _limits(self)[1]
 
     def holds(self, value: float) -> bool:
-        """Return True if ``value`` is representable without rounding."""
+        """Return True if the type represents ``value`` without rounding."""
         if self.is_float:
             with np.errstate(over="ignore"):
                 return math.isnan(value) or float(self.numpy.type(value)) == value
@@ -114,7 +114,7 @@ _OF_NUMPY: dict[np.dtype[Any], DType] = {numpy_type: dtype for dtype, numpy_type
 
 @functools.cache
 def _limits(dtype: DType) -> tuple[int, int]:
-    """Lowest and highest value of an integer type. Cached: long parameter vectors check every element."""
+    """Lowest and highest value of an integer type. Cached because checks of long vectors query it for every element."""
     info = np.iinfo(dtype.numpy)
     return int(info.min), int(info.max)
 
@@ -126,11 +126,11 @@ I8, U8 = DType.INT8, DType.UINT8
 
 BYTES = (I8, U8)
 SMALL = (I8, U8, I16, U16)
-"""The fixed-point types."""
+"""Integer types of 8 and 16 bits."""
 NUMBERS = (F32, I32, *SMALL)
-"""The data types of most data movement on BM1684."""
+"""Data types of most data movement operators on BM1684."""
 NUMBERS_F16 = (F32, F16, I32, *SMALL)
-"""The same on BM1686."""
+"""Data types of most data movement operators on BM1686."""
 
 
 class Chip(enum.Enum):
@@ -142,7 +142,7 @@ class Chip(enum.Enum):
 
 
 Dim = int | str
-"""One extent: a number of elements, or the name of a dynamic dimension."""
+"""An extent: a number of elements, or the name of a dynamic dimension."""
 
 Shape = tuple[Dim, ...]
 
@@ -161,15 +161,15 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        """True when every extent is a number."""
+        """True if no extent is symbolic."""
         return all(isinstance(extent, int) for extent in self.shape)
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The shape as numbers.
+        """The shape as integers.
 
         Raises:
-            ValueError: when an extent is symbolic.
+            ValueError: an extent is symbolic.
 
         """
         extents = [extent for extent in self.shape if isinstance(extent, int)]
@@ -188,10 +188,10 @@ def format_shape(shape: Iterable[Dim]) -> str:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A constant operand of an operator with its data type.
+    """A constant scalar operand with its data type.
 
     Raises:
-        ValueError: when the value is not representable in the data type; it is never rounded silently.
+        ValueError: the data type cannot represent the value without rounding.
 
     """
 
@@ -242,9 +242,9 @@ class QuantParams:
         if self.axis is None and count != 1:
             raise ValueError(f"{count} scales need an axis")
         least = most = given[0]
-        if count > 1:  # both reductions propagate NaN
+        if count > 1:  # min and max propagate NaN
             scales = given if isinstance(given, np.ndarray) else np.frombuffer(array("d", given))
-            least, most = np.minimum.reduce(scales), np.maximum.reduce(scales)  # faster than the methods
+            least, most = np.minimum.reduce(scales), np.maximum.reduce(scales)  # faster than the array methods
         if not (least > 0 and math.isfinite(most)):
             raise ScaleError("scales must be positive and finite")
         if isinstance(zeros, np.ndarray):
@@ -271,11 +271,11 @@ class QuantParams:
     def dequantize(self, quantized: Array) -> Array:
         """Dequantize to float32: computed in float64 and rounded once."""
         scale, zero_point = self._along(quantized.ndim)
-        with np.errstate(over="ignore"):  # overflow to infinity
+        with np.errstate(over="ignore"):  # the conversion may overflow to infinity
             values: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
         return values
 
     def _along(self, rank: int) -> tuple[Array, Array]:
-        """Return scale and zero point in a shape that broadcasts with a tensor of that rank: rank 0 for one scale."""
+        """Return scale and zero point in a shape that broadcasts with a tensor of this rank; scalars if per-tensor."""
         shape = [len(self.scale) if index == self.axis else 1 for index in range(rank)] if self.axis is not None else ()
         return np.asarray(self.scale).reshape(shape), np.asarray(self.zero_point, dtype=np.float64).reshape(shape)

@@ -1,37 +1,37 @@
-r"""Names and texts of files as they may be shown: in terminals, build logs, and documents of XML, HTML and JSON.
+r"""Escape untrusted names and texts before they are shown in terminals, build logs, XML, HTML and JSON documents.
 
-A model file, a file name or a label may hold any character. Control characters move the cursor, change the clipboard of
-a terminal or reorder a line, and XML 1.0 forbids most of them; build services execute lines of a log that begin with
-``::`` or hold ``##[``. Here such characters become escapes that a reader can see, as ``\x1b``. Only what is shown is
-changed: names in models and in JSON documents stay what they are.
+A model file, a file name or a label may contain any character. Control characters move the cursor, change the clipboard
+of a terminal or reorder a line, and XML 1.0 forbids most of them; build services execute lines of a log that begin with
+``::`` or contain ``##[``. This module replaces such characters by visible escapes such as ``\x1b``. Only the output is
+changed: names in models stay the same, and so do the strings that a JSON document encodes.
 """
 
 from __future__ import annotations
 
 _REORDERING = frozenset((0x061C, 0x200E, 0x200F, 0xFEFF, *range(0x2028, 0x202F), *range(0x2066, 0x206A)))
-"""Marks that change the direction of a text, and separators of lines and paragraphs."""
+"""Characters that change the direction of text, and separators of lines and paragraphs."""
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _LINE_COMMAND = "::"
-"""Begin of a line that GitHub Actions executes, after spaces."""
+"""Prefix of a line that GitHub Actions executes. White space may precede it."""
 
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
 """Commands that GitHub Actions, Azure Pipelines and TeamCity execute anywhere in a line."""
 
 
 def visible(text: str) -> str:
-    """Replace control characters by visible escapes. Line feeds and tabs stay."""
+    """Replace control characters except line feeds and tabs by visible escapes."""
     return text if text.isprintable() else text.translate(_VISIBLE)
 
 
 def one_line(text: str) -> str:
-    """Replace control characters, line feeds and tabs by visible escapes: for a name within a line."""
+    """Replace control characters, including line feeds and tabs, by visible escapes, for a name within a line."""
     return text if text.isprintable() else text.translate(_ONE_LINE)
 
 
 def for_log(text: str) -> str:
-    """Text that neither a terminal nor a build service takes for anything but text."""
+    """Escape a text so that neither a terminal nor a build service executes parts of it."""
     text = visible(text)
     if _LINE_COMMAND in text:
         text = "\n".join(map(_as_text, text.split("\n")))
@@ -39,7 +39,7 @@ def for_log(text: str) -> str:
 
 
 def for_json(document: str) -> str:
-    """A JSON document with escapes for the same characters; what it means stays the same."""
+    """Replace the same characters in a JSON document by JSON escapes, which do not change its content."""
     if not document.isprintable():
         document = document.translate(_JSON)
     return _without_commands(document, "\\u0023")
@@ -51,7 +51,7 @@ def _as_text(line: str) -> str:
 
 
 def _without_commands(text: str, escape: str) -> str:
-    """Replace the first character of each of _COMMANDS, in upper or lower case."""
+    """Replace the first character of each occurrence of ``_COMMANDS``, in upper or lower case, by ``escape``."""
     if "##" not in text:
         return text
     parts = text.split("##")
@@ -62,7 +62,7 @@ def _without_commands(text: str, escape: str) -> str:
 
 
 def is_unsafe(code: int) -> bool:
-    """Return True for a character that is never written as it is."""
+    """Return True for a character that must always be escaped."""
     return (
         (code < 0x20 and code not in (0x09, 0x0A))
         or 0x7F <= code <= 0x9F
@@ -73,7 +73,7 @@ def is_unsafe(code: int) -> bool:
 
 
 class _Escapes(dict[int, str]):
-    """A table for ``str.translate``, filled as characters are met."""
+    """Table for ``str.translate`` whose entries are created when a character first occurs."""
 
     def __init__(self, kept: str, *, is_json: bool = False) -> None:
         self._kept = kept

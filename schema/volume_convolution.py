@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Array
 
 
 class VolumeWindow(NamedTuple):
-    """Geometry of a kernel on a volume: ``plane`` for the planes, the other fields for t. Pads are (before, after)."""
+    """Geometry of a 3-D convolution: ``plane`` for h and w, the other fields for t. Pads are (before, after)."""
 
     plane: Window
     kernel: int
@@ -31,7 +31,7 @@ class VolumeWindow(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Planes that one window covers, gaps included."""
+        """Planes that one window covers, including the gaps of dilation."""
         return self.dilation * (self.kernel - 1) + 1
 
 
@@ -43,17 +43,17 @@ def convolve_volume(x: Array, w: Array, window: VolumeWindow, out: npt.DTypeLike
     kernels = _flat_kernels(w)
     planes = [
         convolve(_taps(image, window, 0), kernels, window.plane, out, bias=bias) for image in x
-    ]  # every image gives [ot, oc, oh, ow]
+    ]  # one array [ot, oc, oh, ow] per image
     return np.stack(planes).transpose(0, 2, 1, 3, 4)
 
 
 def integer_volume_convolution(
     x: Array, w: Array, window: VolumeWindow, *, x_zero: Array | int = 0, w_zero: Array | int = 0
 ) -> Array:
-    """Exact convolution of (x - x_zero) with (w - w_zero). Padding contributes nothing.
+    """Exact convolution of (x - x_zero) with (w - w_zero). Padding contributes 0.
 
-    Shapes: x [N, ic, T, H, W], w [oc, ic/groups, kt, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the
-    result is [N, oc, ot, oh, ow], INT32 where no sum can leave it, else INT64.
+    Shapes: x [N, ic, T, H, W], w [oc, ic/groups, kt, kh, kw], x_zero scalar or [ic], w_zero scalar or [oc]; the result
+    is [N, oc, ot, oh, ow] of type INT32 if all possible sums fit, else INT64.
     """
     kernels, zero = _flat_kernels(w), np.asarray(x_zero)
     per_tap = np.repeat(zero, window.kernel) if zero.ndim else zero
@@ -65,9 +65,9 @@ def integer_volume_convolution(
 
 
 def _taps(image: Array, window: VolumeWindow, zero: Array | int) -> Array:
-    """The planes under every window along t, as channels. Shapes: [ic, T, H, W] to [ot, ic * kt, H, W].
+    """Gather the planes of every window along t as channels. Shapes: [ic, T, H, W] to [ot, ic * kt, H, W].
 
-    Planes of padding hold the zero point, so that it leaves nothing of them.
+    Planes of padding contain the zero point, so that they are 0 after it is subtracted.
     """
     channels, count, height, width = image.shape
     before, after = window.pads
@@ -80,7 +80,7 @@ def _taps(image: Array, window: VolumeWindow, zero: Array | int) -> Array:
 
 
 def _flat_kernels(w: Array) -> Array:
-    """[first, second, kt, kh, kw] as [first, second * kt, kh, kw]."""
+    """Reshape kernels from [first, second, kt, kh, kw] to [first, second * kt, kh, kw]."""
     return w.reshape(w.shape[0], -1, *w.shape[3:])
 
 
@@ -89,8 +89,8 @@ def integer_volume_transposed_convolution(
 ) -> Array:
     """Exact transposed convolution of (x - x_zero) with (w - w_zero).
 
-    Shapes: x [N, ic, T, H, W], w [ic, oc/groups, kt, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the
-    result is [N, oc, ot, oh, ow], INT64.
+    Shapes: x [N, ic, T, H, W], w [ic, oc/groups, kt, kh, kw], x_zero scalar or [ic], w_zero scalar or [oc]; the result
+    is [N, oc, ot, oh, ow] of type INT64.
     """
     zero = np.asarray(w_zero)
     per_tap = np.repeat(zero, window.kernel) if zero.ndim else zero
@@ -99,7 +99,7 @@ def integer_volume_transposed_convolution(
 
 
 def _planes(x: Array) -> Array:
-    """[N, ic, T, H, W] as [N * T, ic, H, W]."""
+    """Convert [N, ic, T, H, W] to [N * T, ic, H, W]."""
     return x.transpose(0, 2, 1, 3, 4).reshape(-1, x.shape[1], *x.shape[3:])
 
 
@@ -124,7 +124,7 @@ def volume_window(
     pads: tuple[tuple[int, int], ...],
     groups: int,
 ) -> VolumeWindow:
-    """A window from one entry per axis (t, h, w); pads are (before, after)."""
+    """Create a window from parameters with one entry per axis (t, h, w); pads are (before, after)."""
     (along, (top, bottom), (left, right)) = pads
     (kt, kh, kw), (st, sh, sw), (dt, dh, dw) = kernel, strides, dilations
     return VolumeWindow(Window((kh, kw), (sh, sw), (dh, dw), (top, left, bottom, right), groups), kt, st, dt, along)

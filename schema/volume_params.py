@@ -9,7 +9,7 @@ from tpuconvert.schema.volume_convolution import VolumeWindow, volume_window
 
 
 class VolumeConvolution(SpatialConvolution):
-    """A convolution with the spatial axes t, h and w."""
+    """Base of convolutions with the spatial axes t, h and w."""
 
     def __post_init__(self) -> None:
         found = self.geometry
@@ -27,7 +27,7 @@ class VolumeConvolution(SpatialConvolution):
 
 
 def volume_convolution_inputs(layout: str, weight_layout: str) -> tuple[Operand, Operand, Operand]:
-    """The operands: volume, weight, optional bias [oc] or [1, oc, 1, 1, 1]."""
+    """Declare the operands: volume, weight, optional bias [oc] or [1, oc, 1, 1, 1]."""
     return (
         Operand("tensor_input", (5,), layout),
         Operand("tensor_weight", (5,), weight_layout, coeff=True),

@@ -1,4 +1,4 @@
-"""Zero points of the operators with 32-bit results: a number, or a vector per channel, row or column."""
+"""Zero points of the operators with 32-bit results: a scalar, or a vector per channel, row or column."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def zero_point(op: Op, prefix: str) -> Array:
 
 
 def check_zero_points(op: Op, prefix: str, wanted: Dim, what: str, *types: TensorType | None) -> None:
-    """Check the length of a vector of zero points, where one is used.
+    """Check the length of a vector of zero points, if the operator has one.
 
     Raises:
-        ShapeError: when it differs from the extent it goes with.
+        ShapeError: the length differs from the extent of the axis.
     """
     found = zero_point(op, prefix)
     if found.ndim and not may_equal(len(found), wanted):
@@ -36,10 +36,10 @@ def check_zero_points(op: Op, prefix: str, wanted: Dim, what: str, *types: Tenso
 
 
 def check_has_bias(op: Op, bias: TensorType | None, *types: TensorType | None) -> None:
-    """Check that ``has_bias`` agrees with the presence of a bias.
+    """Check that a bias is present if and only if ``has_bias`` is True.
 
     Raises:
-        ShapeError: when it does not.
+        ShapeError: it is not.
     """
     has_bias = getattr(op, "has_bias")  # noqa: B009  the base class does not declare it
     if has_bias != (bias is not None):
