@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_types import converted
+from tpuconvert.schema.input_types import convert_input
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Array, Dim, format_shape
 
@@ -56,7 +56,7 @@ def as_constant(array: Array, name: str, shape: tuple[Dim, ...], element: np.dty
             hint=f"give all elements: --fix-input {name}=[...] or {name}=FILE.npy",
         )
     try:
-        return converted(array, element, name)
+        return convert_input(array, element, name)
     except UsageError as error:
         given = array.dtype.name.rstrip("0123456789")
         raise UsageError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph import Port, Value
-from tpuconvert.schema.input_types import converted
+from tpuconvert.schema.input_types import convert_input
 from tpuconvert.schema.types import Array, Dim, Shape, format_shape
 
 
@@ -68,14 +68,14 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
     _check_shape(given.shape, port, bound)
     declared = numpy_type(port.dtype)
     if given.dtype != declared:
-        given = converted(given, declared, port.name, is_quantized=port.quant is not None)
+        given = convert_input(given, declared, port.name, is_quantized=port.quant is not None)
     wanted = value.dtype.numpy
     if given.dtype == wanted:
         result = given
     elif port.quant is not None and value.dtype.is_float:
         result = port.quant.dequantize(given)
     elif wanted.kind in "iu":
-        result = converted(given, wanted, port.name)
+        result = convert_input(given, wanted, port.name)
     else:
         result = given.astype(wanted)
     # Kernels need contiguous and aligned arrays; a field of a packed record is neither.

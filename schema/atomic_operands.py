@@ -13,7 +13,7 @@ from tpuconvert.schema.dtype_rules import INPUTS_SAME_WIDTH
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import may_equal
 from tpuconvert.schema.op import ALL_SAME, Op, Operand
-from tpuconvert.schema.shape_checks import check_extent, listed
+from tpuconvert.schema.shape_checks import check_extent, format_types
 from tpuconvert.schema.types import Array, Dim, DType, Shape, TensorType
 
 LARGEST_EXTENT = 65535
@@ -82,9 +82,9 @@ def check_data_types(op: Op, *types: TensorType | None) -> None:
     rules = [case.rules for support in op.dtypes.values() for case in support.cases]
     dtypes = {operand.dtype for operand in types if operand is not None}
     if len(dtypes) > 1 and all(ALL_SAME in found for found in rules):
-        raise ShapeError(f"{op.name}: operands must have one data type, got {listed(types)}")
+        raise ShapeError(f"{op.name}: operands must have one data type, got {format_types(types)}")
     if len({dtype.bits for dtype in dtypes}) > 1 and all(INPUTS_SAME_WIDTH in found for found in rules):
-        raise ShapeError(f"{op.name}: operands must be of one width, got {listed(types)}")
+        raise ShapeError(f"{op.name}: operands must be of one width, got {format_types(types)}")
 
 
 Expands = Callable[[int], bool]
@@ -119,4 +119,4 @@ def check_same_shape(op: Op, shape: Shape, old: TensorType) -> None:
         ShapeError: the shapes differ.
     """
     if old.rank != len(shape) or not all(map(may_equal, shape, old.shape)):
-        raise ShapeError(f"{op.name}: output_old must be {list(shape)}, got {listed((old,))}")
+        raise ShapeError(f"{op.name}: output_old must be {list(shape)}, got {format_types((old,))}")

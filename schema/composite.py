@@ -15,7 +15,7 @@ import numpy as np
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op, on
-from tpuconvert.schema.shape_checks import listed
+from tpuconvert.schema.shape_checks import format_types
 from tpuconvert.schema.types import F32, TensorType
 
 
@@ -69,4 +69,4 @@ def check_float(op: Op, *types: TensorType | None) -> None:
 
     """
     if any(found is not None and found.dtype is not F32 for found in types):
-        raise ShapeError(f"{op.name} takes FLOAT32, got {listed(types)}")
+        raise ShapeError(f"{op.name} takes FLOAT32, got {format_types(types)}")

@@ -13,7 +13,7 @@ from tpuconvert.schema.convolution import Window
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import plus, times
 from tpuconvert.schema.op import Extents, Op, Operand, op_base
-from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed, number, window_extent
+from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, format_types, number, window_extent
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType
 
 
@@ -61,7 +61,9 @@ class SpatialConvolution(Op):
         first, second, *kernel = (number(self, "every extent of the weight", extent, *types) for extent in w.shape)
         if first % geometry.groups:
             what = "input" if self._is_transposed else "output"
-            raise ShapeError(f"{self.name}: {first} {what} channels in {geometry.groups} groups, got {listed(types)}")
+            raise ShapeError(
+                f"{self.name}: {first} {what} channels in {geometry.groups} groups, got {format_types(types)}"
+            )
         outputs, inputs = second * geometry.groups, first
         if not self._is_transposed:
             outputs, inputs = inputs, outputs

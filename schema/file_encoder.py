@@ -17,7 +17,7 @@ import numpy as np
 from tpuconvert.schema import op_attributes
 from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.content_digest import digest_of
-from tpuconvert.schema.file_header import aligned
+from tpuconvert.schema.file_header import align_up
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.groups import Grouping
@@ -55,7 +55,7 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
     graph = encoder.graph()
     buffers, offset = [], 0
     for blob in constants.blobs:
-        offset = aligned(offset)
+        offset = align_up(offset)
         buffers.append(tpum.Buffer(offset=offset, size=blob.size))
         offset += blob.size
     tables = tpum.Model(

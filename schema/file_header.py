@@ -41,7 +41,7 @@ _METADATA_LAST = 3
 """First version in which the weights precede the metadata."""
 
 
-def aligned(offset: int) -> int:
+def align_up(offset: int) -> int:
     """Round ``offset`` up to a multiple of the alignment."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 

@@ -15,7 +15,7 @@ from tpuconvert.schema.content_digest import CHUNK, Digest
 from tpuconvert.schema.errors import InternalError, ResourceLimitError
 from tpuconvert.schema.file_decoder import decode
 from tpuconvert.schema.file_encoder import Blob, encode, with_metadata
-from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
+from tpuconvert.schema.file_header import HEADER_SIZE, Header, align_up
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.mapped_pages import aligned_buffer, file_place, forget_pages
@@ -62,7 +62,7 @@ def _pack(tables: tpum.Model) -> bytes:
         metadata = tpum.pack(tables)
     except OverflowError as error:
         raise ResourceLimitError("the description of the graph exceeds 2 GiB") from error
-    return metadata.ljust(aligned(len(metadata)), b"\0")
+    return metadata.ljust(align_up(len(metadata)), b"\0")
 
 
 def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapping[str, Json]) -> None:
@@ -71,7 +71,7 @@ def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapp
     The header is written last because it contains the digest of the rest. ``model.metadata`` is evaluated after the
     weights are written because it may contain the digest of the source file, which is computed while they are copied.
     """
-    weights_size = aligned(sum(_last(tables)))
+    weights_size = align_up(sum(_last(tables)))
     _reserve(file, HEADER_SIZE + weights_size)
     content = _Content(file)
     for blob, buffer in zip(blobs, tables.buffers, strict=True):

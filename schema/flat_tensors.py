@@ -60,6 +60,6 @@ def channels_first(x: Array, channels: int, layout: TensorFormat) -> Array:
     return x.reshape(channels, -1) if layout is TensorFormat.NCHW else x.reshape(-1, channels).T
 
 
-def flattened(x: Array, layout: TensorFormat) -> Array:
+def flatten(x: Array, layout: TensorFormat) -> Array:
     """Flatten an array of [channels, elements of a channel]."""
     return x.reshape(-1) if layout is TensorFormat.NCHW else x.T.reshape(-1)

@@ -515,7 +515,7 @@ class Graph:
                 if isinstance(item, tuple) and len(item) > LONG:
                     return _infer(op, types)
         try:
-            found = _inferred(op, types)
+            found = _infer_cached(op, types)
         except TypeError:  # an unhashable parameter; any other TypeError is raised again by the next line
             return _infer(op, types)
         if len(self._inferred) >= _REMEMBERED:
@@ -538,7 +538,7 @@ def _infer(op: Op, types: _Types) -> tuple[TensorType, ...]:
     return op.infer(*types)
 
 
-_inferred = functools.lru_cache(_REMEMBERED)(_infer)
+_infer_cached = functools.lru_cache(_REMEMBERED)(_infer)
 
 
 @functools.lru_cache(1 << 10)

@@ -24,7 +24,7 @@ _PIXELS = np.dtype(np.uint8)
 _EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
-def converted(array: Array, wanted: np.dtype[Any], name: str, *, is_quantized: bool = False) -> Array:
+def convert_input(array: Array, wanted: np.dtype[Any], name: str, *, is_quantized: bool = False) -> Array:
     """Convert an array to the type of an input.
 
     Args:

@@ -306,18 +306,19 @@ class Op:
     A definition declares ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
     (legal types per chip), ``locality``, ``traits`` (facts on which other parts rely), ``infer`` and ``reference``.
 
-    ``unfinished``: the vendor marks the whole operator as unfinished; it is legal with a warning.
-    ``is_pure``: equal operands give equal results, so that nodes may be folded and shared.
-    ``decides_by``: names of operands whose order, comparison or conversion to an integer determines the result, so that
-    a small change of them may change the result by any amount.
-    ``decides_elements``: every such decision determines one element of the result, such as a label or a mask.
-    ``has_row_set``: the rows of the result are a set in any order, such as detections.
-    ``rewrite_weight``: contribution of a node to the measure that optimizer rules decrease; low for data movement.
-    ``chip_dependent``: results differ between chips; ``reference`` has a parameter ``chip``.
-    ``infinity``: meaning of an infinite constant for the operator.
-    ``pads_results``: the operator finds a data-dependent number of items, and the result is padded to a fixed size.
-    ``one_constant_of``: names of operands of which at most one may be constant.
-    ``parameter_aliases``: further parameter names that the constructor accepts, and the parameters they mean.
+    Attributes:
+        unfinished: True if the vendor marks the whole operator as unfinished; it is legal with a warning.
+        is_pure: True if equal operands give equal results, so that nodes may be folded and shared.
+        decides_by: names of operands whose order, comparison or conversion to an integer determines the result, so
+            that a small change of them may change the result by any amount.
+        decides_elements: True if every such decision determines one element of the result, such as a label or a mask.
+        has_row_set: True if the rows of the result are a set in any order, such as detections.
+        rewrite_weight: contribution of a node to the measure that optimizer rules decrease; low for data movement.
+        chip_dependent: True if results differ between chips; ``reference`` then has a parameter ``chip``.
+        infinity: meaning of an infinite constant for the operator.
+        pads_results: True if the operator finds a data-dependent number of items and pads the result to a fixed size.
+        one_constant_of: names of operands of which at most one may be constant.
+        parameter_aliases: further parameter names that the constructor accepts, and the parameters they mean.
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # every definition has it, this base does not

@@ -25,7 +25,7 @@ def check_ranks(op: Op, *types: TensorType | None) -> None:
                 raise ShapeError(f"{op.name}: {operand.name} is missing")
         elif operand.ranks and found.rank not in operand.ranks:
             allowed = " or ".join(str(rank) for rank in operand.ranks)
-            raise ShapeError(f"{op.name}: {operand.name} must have rank {allowed}, got {listed(types)}")
+            raise ShapeError(f"{op.name}: {operand.name} must have rank {allowed}, got {format_types(types)}")
 
 
 def check_extent(op: Op, what: str, found: Dim, wanted: Dim, *types: TensorType | None) -> None:
@@ -35,7 +35,7 @@ def check_extent(op: Op, what: str, found: Dim, wanted: Dim, *types: TensorType 
         ShapeError: the extents are known to differ.
     """
     if not may_equal(found, wanted):
-        raise ShapeError(f"{op.name}: {what} must be {wanted}, not {found}, got {listed(types)}")
+        raise ShapeError(f"{op.name}: {what} must be {wanted}, not {found}, got {format_types(types)}")
 
 
 def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: TensorType | None) -> None:
@@ -46,7 +46,7 @@ def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: 
     """
     if bias is not None and not (bias.rank == len(shape) and all(map(may_equal, bias.shape, shape))):
         wanted = ", ".join(str(extent) for extent in shape)
-        raise ShapeError(f"{op.name}: the bias must be [{wanted}], got {listed(types)}")
+        raise ShapeError(f"{op.name}: the bias must be [{wanted}], got {format_types(types)}")
 
 
 def number(op: Op, what: str, extent: Dim, *types: TensorType | None) -> int:
@@ -56,7 +56,7 @@ def number(op: Op, what: str, extent: Dim, *types: TensorType | None) -> int:
         ShapeError: the extent is symbolic.
     """
     if isinstance(extent, str):
-        raise ShapeError(f"{op.name}: {what} must be a number, not {extent}, got {listed(types)}")
+        raise ShapeError(f"{op.name}: {what} must be a number, not {extent}, got {format_types(types)}")
     return extent
 
 
@@ -74,6 +74,6 @@ def window_extent(op: Op, extent: Dim, pads: int, reach: int, stride: int, x: Te
     return ceil_div(plus(extent, pads - reach + 1), stride)  # floor(n / s) + 1 = ceil((n + 1) / s)
 
 
-def listed(types: Iterable[TensorType | None]) -> str:
+def format_types(types: Iterable[TensorType | None]) -> str:
     """Format operand types for messages: ``FLOAT32[1, 3] and FLOAT32[3]``."""
     return " and ".join(str(found) for found in types if found is not None)

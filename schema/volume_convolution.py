@@ -95,7 +95,7 @@ def integer_volume_transposed_convolution(
     zero = np.asarray(w_zero)
     per_tap = np.repeat(zero, window.kernel) if zero.ndim else zero
     planes = integer_transposed_convolution(_planes(x), _flat_kernels(w), window.plane, x_zero=x_zero, w_zero=per_tap)
-    return _added_up(planes.astype(np.int64), x, window)
+    return _accumulate_planes(planes.astype(np.int64), x, window)
 
 
 def _planes(x: Array) -> Array:
@@ -103,7 +103,7 @@ def _planes(x: Array) -> Array:
     return x.transpose(0, 2, 1, 3, 4).reshape(-1, x.shape[1], *x.shape[3:])
 
 
-def _added_up(planes: Array, x: Array, window: VolumeWindow) -> Array:
+def _accumulate_planes(planes: Array, x: Array, window: VolumeWindow) -> Array:
     """Accumulate the planes [N * T, oc * kt, oh, ow] along t; a negative pad after the end appends zero planes."""
     images, count = x.shape[0], x.shape[2]
     parts = planes.reshape(images, count, -1, window.kernel, *planes.shape[2:])

@@ -8,7 +8,7 @@ from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
 from tpuconvert.schema.op import ChipTable, Op, case, on_bm1686
-from tpuconvert.schema.shape_checks import listed
+from tpuconvert.schema.shape_checks import format_types
 from tpuconvert.schema.types import BYTES, I32, U32, Array, Dim, TensorType
 
 
@@ -32,7 +32,9 @@ def check_zero_points(op: Op, prefix: str, wanted: Dim, what: str, *types: Tenso
     """
     found = zero_point(op, prefix)
     if found.ndim and not may_equal(len(found), wanted):
-        raise ShapeError(f"{op.name}: {len(found)} values in {prefix}_vec for {wanted} {what}, got {listed(types)}")
+        raise ShapeError(
+            f"{op.name}: {len(found)} values in {prefix}_vec for {wanted} {what}, got {format_types(types)}"
+        )
 
 
 def check_has_bias(op: Op, bias: TensorType | None, *types: TensorType | None) -> None:
@@ -43,4 +45,4 @@ def check_has_bias(op: Op, bias: TensorType | None, *types: TensorType | None) -
     """
     has_bias = getattr(op, "has_bias")  # noqa: B009  the base class does not declare it
     if has_bias != (bias is not None):
-        raise ShapeError(f"{op.name}: has_bias is {has_bias}, got {listed(types)}")
+        raise ShapeError(f"{op.name}: has_bias is {has_bias}, got {format_types(types)}")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tpuconvert
-from tpuconvert.schema.input_types import converted
+from tpuconvert.schema.input_types import convert_input
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "python-api.md"
@@ -101,7 +101,7 @@ def _accepts(wanted: str, given: str, is_quantized: bool) -> str:
     found = []
     for values in ([0, 1], extremes):
         try:
-            converted(np.array(values, given), np.dtype(wanted), "x", is_quantized=is_quantized)
+            convert_input(np.array(values, given), np.dtype(wanted), "x", is_quantized=is_quantized)
         except tpuconvert.UsageError:
             found.append(False)
         else:

@@ -25,7 +25,7 @@ from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.input_types import converted
+from tpuconvert.schema.input_types import convert_input
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 
@@ -284,7 +284,7 @@ class _FeedBuilder:
             looks = f"{array.dtype}{list(array.shape)}"
             raise UsageError(f"an array {looks} does not fit input {describe(port)}", file=self.file, hint=hint)
         try:
-            return converted(array, numpy_type(port.dtype), port.name, is_quantized=port.quant is not None)
+            return convert_input(array, numpy_type(port.dtype), port.name, is_quantized=port.quant is not None)
         except UsageError as error:
             raise UsageError(error.message, file=self.file, hint=error.hint) from error
 

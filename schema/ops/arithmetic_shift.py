@@ -22,7 +22,7 @@ __all__ = ["ArithmeticPcShift", "ArithmeticShift", "RoundingMode"]
 _DATA = (I32, U32, I16, U16, I8, U8)
 
 
-def shifted(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
+def shift_saturating(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
     """Shift: x * 2^amount, rounded by mode for negative amounts, saturated; exact for every amount."""
     amount = np.asarray(amount, dtype=np.int64)
     result = round_shift(x, np.maximum(-amount, 0), mode)
@@ -57,7 +57,7 @@ class RoundingShift(UnaryOp):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
 
-    def shifted(self, x: Array, amount: Shift) -> tuple[Array]:
+    def apply_shift(self, x: Array, amount: Shift) -> tuple[Array]:
         """The result for one amount, or amounts that broadcast."""
         return (self.shift_by(x, amount, self.rounding_mode, self.result_dtype(DType.of(x.dtype))),)
 
@@ -78,7 +78,7 @@ class ShiftByOne(RoundingShift):
             raise ValueError(f"{self.name}: shift must be in -64..31, found {self.shift}")
 
     def reference(self, x: Array) -> tuple[Array]:
-        return self.shifted(x, self.shift)
+        return self.apply_shift(x, self.shift)
 
 
 @op_base
@@ -100,7 +100,7 @@ class ShiftPerChannel(RoundingShift):
     def reference(self, x: Array, amount: Array) -> tuple[Array]:
         shape = [1] * x.ndim
         shape[self.shift_axis] = -1
-        return self.shifted(x, amount.reshape(shape))
+        return self.apply_shift(x, amount.reshape(shape))
 
 
 @tpu_op("arithmetic_shift")
@@ -114,7 +114,7 @@ class ArithmeticShift(ShiftByOne):
     """
 
     dtypes = on_bm1686(case({"tensor_i": _DATA, "tensor_o": _DATA}, IO_SAME_SIGN, compute="EXACT_INT"))
-    shift_by = staticmethod(shifted)
+    shift_by = staticmethod(shift_saturating)
 
 
 @tpu_op("arithmetic_pc_shift")
@@ -135,4 +135,4 @@ class ArithmeticPcShift(ShiftPerChannel):
             compute="EXACT_INT",
         )
     )
-    shift_by = staticmethod(shifted)
+    shift_by = staticmethod(shift_saturating)

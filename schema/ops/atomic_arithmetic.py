@@ -100,7 +100,7 @@ def words(x: Array) -> Array:
     return result
 
 
-def shifted_pattern(x: Array, amount: Array, shift_type: ShiftType) -> Array:
+def shift_pattern(x: Array, amount: Array, shift_type: ShiftType) -> Array:
     """Shift every element by its own amount, positive to the left, without rounding or saturation; in the type of x.
 
     Unsigned numbers have no sign to fill with.
@@ -303,7 +303,7 @@ class BmShift(AtomicArithmetic):
 
     def compute(self, x0: Array, x1: Array) -> Array:
         amount = ((x1.astype(np.int64) & 63) ^ 32) - 32
-        return shifted_pattern(x0, amount, self.shift_type)
+        return shift_pattern(x0, amount, self.shift_type)
 
 
 class _Selection(AtomicArithmetic):

@@ -25,7 +25,7 @@ from tpuconvert.schema.ops.atomic_arithmetic import (
     ShiftType,
     check_code,
     infer_copy,
-    shifted_pattern,
+    shift_pattern,
 )
 from tpuconvert.schema.types import BYTES, I16, SMALL, U16, Array, Chip, DType, TensorType
 
@@ -198,7 +198,7 @@ class BmQuantizedShift(FixedPointArithmetic):
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
         out = self.result_dtype(DType.of(x0.dtype))
-        return (wrap(shifted_pattern(x0, x1.astype(np.int64), self.shift_type), out),)
+        return (wrap(shift_pattern(x0, x1.astype(np.int64), self.shift_type), out),)
 
 
 class _BitLogic(FixedPointArithmetic):

@@ -19,7 +19,7 @@ from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.compare import Eqs
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.shape_checks import check_extent, listed, number
+from tpuconvert.schema.shape_checks import check_extent, format_types, number
 from tpuconvert.schema.types import F32, Array, Scalar, TensorType
 
 _RANKS = tuple(range(2, 9))
@@ -61,7 +61,7 @@ class Attention(Composite):
         types = (query, key, value, mask)
         check_float(self, *types)
         if any(found is not None and found.rank != query.rank for found in types) or query.rank < 2:
-            raise ShapeError(f"{self.name} needs operands of one rank, at least 2, got {listed(types)}")
+            raise ShapeError(f"{self.name} needs operands of one rank, at least 2, got {format_types(types)}")
         check_extent(self, "the number of rows of value", value.shape[-2], key.shape[-2], *types)
         if self.scale is None:
             number(self, "the size of a query", query.shape[-1], *types)
@@ -69,7 +69,7 @@ class Attention(Composite):
         if mask is not None:
             merged = broadcast_shapes(self.name, scores, mask)
             if not all(map(may_equal, merged, scores.shape)):
-                raise ShapeError(f"{self.name}: the mask does not broadcast to {scores}, got {listed(types)}")
+                raise ShapeError(f"{self.name}: the mask does not broadcast to {scores}, got {format_types(types)}")
         return BatchMatmul().infer(scores, value)
 
     def reference(self, query: Array, key: Array, value: Array, mask: Array | None = None) -> tuple[Array]:

@@ -15,7 +15,7 @@ from tpuconvert.schema.op import Extents, Operand, OpKind, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.shape_checks import check_extent, listed
+from tpuconvert.schema.shape_checks import check_extent, format_types
 from tpuconvert.schema.types import F32, Array, Dim, Shape, TensorType
 
 _RANKS = tuple(range(2, 9))
@@ -45,7 +45,7 @@ class BatchMatmul(Composite):
         """Shapes: K is one number, the batches broadcast."""
         check_float(self, left, right)
         if min(left.rank, right.rank) < 2:
-            raise ShapeError(f"{self.name} needs matrices, got {listed((left, right))}")
+            raise ShapeError(f"{self.name} needs matrices, got {format_types((left, right))}")
         rows, inner = _matrix(left.shape, self.left_transpose)
         depth, columns = _matrix(right.shape, self.right_transpose)
         check_extent(self, "the number of rows of matrix_right", depth, inner, left, right)
@@ -70,7 +70,9 @@ class BatchMatmul(Composite):
             flat = f.reshape(g, a, (math.prod(shape_a[:-1]), inner))
             return (f.reshape(g, g.add(MatrixMul(), flat, f.reshape(g, b, (inner, columns))), result),)
         if math.prod(batch) == 0:
-            raise ShapeError(f"{self.name} of no matrices cannot be expanded, got {listed((left.type, right.type))}")
+            raise ShapeError(
+                f"{self.name} of no matrices cannot be expanded, got {format_types((left.type, right.type))}"
+            )
         pairs = zip(_matrices(g, a, batch), _matrices(g, b, batch), strict=True)
         products = [g.add(MatrixMul(), x, y) for x, y in pairs]
         joined = products[0] if len(products) == 1 else g.add(Concat(0), *products)
@@ -98,5 +100,5 @@ def _matrices(g: Graph, x: Value, batch: tuple[int, ...]) -> list[Value]:
     flat = f.reshape(g, x, (math.prod(own), *matrix))
     aligned = np.arange(math.prod(own)).reshape((1,) * (len(batch) - len(own)) + own)
     order = np.broadcast_to(aligned, batch).reshape(-1).tolist()
-    made = {k: f.reshape(g, f.cut(g, flat, 0, k, k + 1), matrix) for k in dict.fromkeys(order)}
+    made = {k: f.reshape(g, f.slice_axis(g, flat, 0, k, k + 1), matrix) for k in dict.fromkeys(order)}
     return [made[position] for position in order]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
-from tpuconvert.schema.shape_checks import check_extent, check_ranks, listed
+from tpuconvert.schema.shape_checks import check_extent, check_ranks, format_types
 from tpuconvert.schema.types import F32, Array, TensorType
 
 
@@ -63,7 +63,7 @@ class BatchNorm(Op):
         types = (x, mean, variance, gamma, beta)
         check_ranks(self, *types)
         if (gamma is None) != (beta is None):
-            raise ShapeError(f"batch_norm: gamma and beta come together or not at all, got {listed(types)}")
+            raise ShapeError(f"batch_norm: gamma and beta come together or not at all, got {format_types(types)}")
         for operand, found in zip(self.inputs[1:], types[1:], strict=True):
             if found is not None:
                 check_extent(self, f"the extent of {operand.name}", found.shape[0], x.shape[1], *types)

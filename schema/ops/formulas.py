@@ -158,7 +158,7 @@ def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
     return g.add(Permute(tuple(order)), x)
 
 
-def cut(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:
+def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:
     """The part of a static x between two positions of one axis; no node where that is all of it."""
     shape = x.type.static_shape
     if (start, end) == (0, shape[axis]):

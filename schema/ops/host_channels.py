@@ -14,7 +14,7 @@ from tpuconvert.schema.flat_tensors import (
     check_format,
     check_size,
     flat,
-    flattened,
+    flatten,
 )
 from tpuconvert.schema.op import Op, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, U16, Array, TensorType
@@ -85,7 +85,7 @@ class LrnCrossChannels(Op):
             windows = (slice(max(0, c - self.half), c + self.half + 1) for c in range(self.channels))
             sums = np.stack([squares[window].sum(axis=0) for window in windows])
             result = lines * np.power(self.k[0] + self.k[1] * sums, self.k[2])
-            return (flattened(result.astype(np.float32), self.format),)
+            return (flatten(result.astype(np.float32), self.format),)
 
 
 class ShuffleType(enum.IntEnum):
@@ -136,10 +136,10 @@ class ShuffleForward(Op):
             lines = np.concatenate(
                 [channels_first(x0, self.channels0, self.format), channels_first(x1, self.channels1, self.format)]
             )
-            return flattened(lines[0::2], self.format), flattened(lines[1::2], self.format)
+            return flatten(lines[0::2], self.format), flatten(lines[1::2], self.format)
         pairs = [channels_first(x, self._half, self.format) for x in (x0, x1)]
         mixed = np.stack(pairs, axis=1).reshape(2 * self._half, self.spatial)
-        return flattened(mixed[: self.channels0], self.format), flattened(mixed[self.channels0 :], self.format)
+        return flatten(mixed[: self.channels0], self.format), flatten(mixed[self.channels0 :], self.format)
 
 
 @tpu_op("tiled_scale_2d_32f", OpKind.HOST, kw_only=True)

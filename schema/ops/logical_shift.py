@@ -16,7 +16,7 @@ from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType
 _DATA = (U32, U16, U8)
 
 
-def shifted(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
+def shift_modulo(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
     """Shift: x * 2^amount modulo the width of ``out``; a negative amount rounds by mode, then saturates."""
     amount, wide = np.asarray(amount, dtype=np.int64), x.astype(np.int64)
     left = wrap(wide << np.clip(amount, 0, 63), out)  # from 32 bits on, the low 32 are 0
@@ -36,7 +36,7 @@ class LogicalShift(ShiftByOne):
     """
 
     dtypes = on_bm1686(case({"tensor_i": _DATA, "tensor_o": _DATA}, compute="EXACT_INT"))
-    shift_by = staticmethod(shifted)
+    shift_by = staticmethod(shift_modulo)
 
 
 @tpu_op("logical_pc_shift")
@@ -53,4 +53,4 @@ class LogicalPcShift(ShiftPerChannel):
             {"tensor_i": _DATA, "tensor_shift": (I32, I16, I8), "tensor_o": _DATA}, SHIFT_NOT_WIDER, compute="EXACT_INT"
         )
     )
-    shift_by = staticmethod(shifted)
+    shift_by = staticmethod(shift_modulo)

@@ -9,7 +9,7 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, merge
 from tpuconvert.schema.integer_product import add_bias, integer_matmul
 from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, tpu_op
-from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed
+from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, format_types
 from tpuconvert.schema.types import I32, Array, DType, Shape, TensorType
 from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, exact_dtypes, zero_point
 
@@ -54,7 +54,7 @@ class MatrixMulV2(Op):
         check_has_bias(self, bias, *types)
         batch, other = left.shape[:-2], right.shape[:-2]
         if len(batch) != len(other) or not all(map(may_equal, batch, other)):
-            raise ShapeError(f"matrix_mul_v2: leading extents must be equal, got {listed(types)}")
+            raise ShapeError(f"matrix_mul_v2: leading extents must be equal, got {format_types(types)}")
         m, k = _matrix(left, self.is_left_trans)
         depth, n = _matrix(right, self.is_right_trans)
         check_extent(self, "the number of rows of matrix_right", depth, k, *types)

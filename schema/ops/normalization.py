@@ -16,7 +16,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Operand, OpKind, Trait, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.shape_checks import check_ranks, listed
+from tpuconvert.schema.shape_checks import check_ranks, format_types
 from tpuconvert.schema.types import Array, Shape, TensorType, format_shape
 
 _WITH_CHANNELS = tuple(range(2, 9))
@@ -30,7 +30,7 @@ def _check_epsilon(name: str, epsilon: float) -> None:
 def _check_factors(op: Composite, wanted: Shape, x: TensorType, **given: TensorType | None) -> None:
     for name, found in given.items():
         if found is not None and not (found.rank == len(wanted) and all(map(may_equal, found.shape, wanted))):
-            types = listed((x, *given.values()))
+            types = format_types((x, *given.values()))
             raise ShapeError(f"{op.name}: {name} must be {format_shape(wanted)}, got {types}")
 
 

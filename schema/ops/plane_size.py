@@ -11,7 +11,7 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
 from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_float, saturate
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on_bm1686, tpu_op
-from tpuconvert.schema.shape_checks import check_ranks, listed
+from tpuconvert.schema.shape_checks import check_ranks, format_types
 from tpuconvert.schema.types import F32, I32, U32, Array, DType, Scalar, TensorType
 
 
@@ -23,7 +23,7 @@ def plane_size(hw: Array) -> np.float32:
 
 def _check_pair(op: Op, hw: TensorType, *types: TensorType) -> None:
     if not may_equal(hw.shape[0], 2):
-        raise ShapeError(f"{op.name}: the extents must be [2]: H and W, got {listed(types)}")
+        raise ShapeError(f"{op.name}: the extents must be [2]: H and W, got {format_types(types)}")
 
 
 class HwAvgMode(enum.IntEnum):

@@ -117,7 +117,7 @@ class LstmCell(RecurrentCell):
         """Two matrix products, then gate by gate."""
         units = f.extents(self, hidden)[1]
         sums = f.add(g, _multiply(g, x, weight, bias), _multiply(g, hidden, recurrent_weight, None))
-        enter, leave, forget, candidate = (f.cut(g, sums, 1, k * units, (k + 1) * units) for k in range(4))
+        enter, leave, forget, candidate = (f.slice_axis(g, sums, 1, k * units, (k + 1) * units) for k in range(4))
         kept = f.mul(g, f.sigmoid(g, forget), cell)
         state = f.add(g, kept, f.mul(g, f.sigmoid(g, enter), f.tanh(g, candidate)))
         return f.mul(g, f.sigmoid(g, leave), f.tanh(g, state)), state
@@ -190,7 +190,7 @@ class GruCell(RecurrentCell):
         units = f.extents(self, hidden)[1]
 
         def columns(value: Value, first: int, last: int) -> Value:
-            return f.cut(g, value, 1, first * units, last * units)
+            return f.slice_axis(g, value, 1, first * units, last * units)
 
         def recurrent(value: Value, first: int, last: int) -> Value:
             f.extents(self, recurrent_weight)

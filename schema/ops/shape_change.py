@@ -24,7 +24,7 @@ from tpuconvert.schema.types import (
 )
 
 
-def reshaped(op: str, shape: Shape, target: Sequence[int]) -> Shape:
+def infer_reshape(op: str, shape: Shape, target: Sequence[int]) -> Shape:
     """The shape after a reshape to ``target``: 0 copies the extent at its position, one -1 is inferred.
 
     Raises:
@@ -65,7 +65,7 @@ def reshape_params(shape: Shape, wanted: Shape) -> tuple[int, ...] | None:
     if 0 in wanted or target.count(-1) > 1:
         return None
     try:
-        found = reshaped("reshape", shape, target)
+        found = infer_reshape("reshape", shape, target)
     except ShapeError:
         return None
     return tuple(target) if found == wanted else None
@@ -110,7 +110,7 @@ class Reshape(ShapeChange):
 
     def result_shape(self, shape: Shape) -> Shape:
         """``reshape_param`` with its 0 and -1 replaced."""
-        return reshaped(self.name, shape, self.reshape_param)
+        return infer_reshape(self.name, shape, self.reshape_param)
 
 
 @tpu_op("squeeze")
@@ -182,4 +182,4 @@ class ReshapeV2(Op):
 
     def reference(self, x: Array, shape_info: Array) -> tuple[Array]:
         """The same elements."""
-        return (x.reshape(static(reshaped(self.name, x.shape, shape_info.tolist()))),)
+        return (x.reshape(static(infer_reshape(self.name, x.shape, shape_info.tolist()))),)

@@ -55,7 +55,7 @@ class ShiftArithmetic(Op):
         signed = {U8: I8, U16: I16}.get(first, first)
         return super().result_dtype(signed if self.arithmetic is Arithmetic.SUB else first)
 
-    def shifted(self, first: Array, second: Array, out: DType) -> Array:
+    def compute(self, first: Array, second: Array, out: DType) -> Array:
         """The result; sums and products of at most 16 by 8 bits fit 32 bits, INT64 holds them all the more."""
         a, b = (second, first) if self.scalar_first else (first, second)
         exact = _EXACT[self.arithmetic](a.astype(np.int64), b.astype(np.int64))
@@ -75,7 +75,7 @@ class OfTensors(ShiftArithmetic):
         return (TensorType(self.result_dtype(a.dtype), merge_shapes(self.name, a, b)),)
 
     def reference(self, a: Array, b: Array) -> tuple[Array]:
-        return (self.shifted(a, b, self.result_dtype(DType.of(a.dtype))),)
+        return (self.compute(a, b, self.result_dtype(DType.of(a.dtype))),)
 
 
 @op_base
@@ -87,7 +87,7 @@ class OfScalar(ShiftArithmetic, UnaryOp):
     out_dtype: DType | None = None
 
     def reference(self, x: Array) -> tuple[Array]:
-        return (self.shifted(x, self.scalar.array, self.result_dtype(DType.of(x.dtype))),)
+        return (self.compute(x, self.scalar.array, self.result_dtype(DType.of(x.dtype))),)
 
 
 @tpu_op("mul_shift")

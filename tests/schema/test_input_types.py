@@ -11,7 +11,7 @@ import tpuconvert as tc
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
-from tpuconvert.schema.input_types import converted
+from tpuconvert.schema.input_types import convert_input
 
 ACCEPTED = [
     ("float32", np.float64([0.1, -1e30])),
@@ -50,7 +50,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("wanted", "given"), ACCEPTED, ids=str)
 def test_conversions_that_keep_every_value(wanted: str, given: Any) -> None:
-    found = converted(given, np.dtype(wanted), "x")
+    found = convert_input(given, np.dtype(wanted), "x")
     assert found.dtype == wanted
     np.testing.assert_array_equal(found, given.astype(wanted))
 
@@ -58,19 +58,19 @@ def test_conversions_that_keep_every_value(wanted: str, given: Any) -> None:
 @pytest.mark.parametrize(("wanted", "given", "message"), REFUSED, ids=str)
 def test_conversions_that_would_change_the_meaning(wanted: str, given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        converted(given, np.dtype(wanted), "x")
+        convert_input(given, np.dtype(wanted), "x")
 
 
 def test_infinity_and_nan_are_values() -> None:
     given = np.float64([np.inf, -np.inf, np.nan])
-    np.testing.assert_array_equal(converted(given, np.dtype(np.float32), "x"), given)
+    np.testing.assert_array_equal(convert_input(given, np.dtype(np.float32), "x"), given)
 
 
 def test_rejects_other_8_bit_type_for_quantized_input() -> None:
     """uint8 codes 0 to 127 fit int8, but represent other values."""
     with pytest.raises(UsageError, match="type uint8, the model takes int8"):
-        converted(np.uint8([1, 2]), np.dtype(np.int8), "x", is_quantized=True)
-    assert converted(np.array([1, -2]), np.dtype(np.int8), "x", is_quantized=True).dtype == np.int8
+        convert_input(np.uint8([1, 2]), np.dtype(np.int8), "x", is_quantized=True)
+    assert convert_input(np.array([1, -2]), np.dtype(np.int8), "x", is_quantized=True).dtype == np.int8
 
 
 def test_sessions_calibration_and_the_command_line_share_the_policy(
@@ -108,6 +108,6 @@ def test_integers_of_2_and_4_bits_are_integers(name: str) -> None:
     types = pytest.importorskip("ml_dtypes")
     given = np.array([1, 0], getattr(types, name))
     wanted = np.dtype(np.uint8 if name.startswith("u") else np.int8)
-    found = converted(given, wanted, "x")
+    found = convert_input(given, wanted, "x")
     assert found.dtype == wanted
     assert found.tolist() == [1, 0]
