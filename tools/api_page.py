@@ -28,7 +28,7 @@ COMMAND = "python tools/api_page.py"
 LONGEST = 100
 """Longest signature on one line, in characters."""
 
-SECTIONS = ("Args", "Returns", "Raises", "Yields")
+SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Yields")
 
 INPUT_TYPES = (
     "`Session.run`, calibration, and the commands `run`, `verify` and `evaluate` accept the same types. Rows are the "
