@@ -291,6 +291,14 @@ class Options:
         is_repeated=True,
         is_file=True,
     )
+    golden: int = option(
+        0,
+        "Number of golden vectors to store in the file: inputs, and digests of every integer tensor. ``tpuconvert "
+        "device`` compares other machines with them.",
+        read=lambda count: int(count or 0),
+        metavar="N",
+        least=0,
+    )
     allow_root: str | None = option(
         None,
         "Directory that may contain external data of an ONNX model, besides the folder of the model.",

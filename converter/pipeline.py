@@ -86,6 +86,7 @@ def convert(
     max_transposes: int | None = None,
     min_int8_share: float | None = None,
     fix_inputs: Mapping[str, Any] | None = None,
+    golden: int = 0,
     allow_root: str | os.PathLike[str] | None = None,
     allow_non_finite: bool = False,
     watch: Watch | None = None,
@@ -124,6 +125,8 @@ def convert(
         min_int8_share: Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code
             5).
         fix_inputs: Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.
+        golden: Number of golden vectors to store in the file: inputs, and digests of every integer tensor.
+            ``tpuconvert device`` compares other machines with them.
         allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
         allow_non_finite: Accept constants that are NaN, or infinite where infinity has no meaning. Float only.
         watch: Traces, dumps and validation of the optimizer's passes (``tpuconvert.pass_instrumentation``).
@@ -179,6 +182,12 @@ def convert_source(
 
         feeds = calibration_feeds(graph, options, calibration)
     model = convert_graph(graph, options, feeds, ranges=ranges, progress=progress, watch=watch)
+    if options.golden:
+        # 30 ms: imports the session and its engine
+        from tpuconvert.device.golden import KEY, golden_vectors
+
+        vectors = golden_vectors(model.graph, feeds, options.golden)
+        model = Model(replace(model.content, metadata={**model.metadata, KEY: vectors}))
     mapped = large_files(model.graph)
     recipe = make_recipe(source, weights, options, feeds, ranges, files, mapped)
     known = model.metadata

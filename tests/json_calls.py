@@ -11,7 +11,7 @@ INT8 = [*PIXELS, "--calibration", "calibration.npz"]
 CALLS: dict[str, list[list[str]]] = {
     "convert": [
         ["convert", "digits.onnx", "-o", "float.tpum"],
-        ["convert", "digits.onnx", "-o", "net.tpum", "--quantize", "int8", *INT8, "--verify"],
+        ["convert", "digits.onnx", "-o", "net.tpum", "--quantize", "int8", *INT8, "--verify", "--golden", "1"],
     ],
     "check": [["check", "digits.onnx"], ["check", "digits.prototxt"]],
     "inspect": [["inspect", "net.tpum"], ["inspect", "float.tpum"], ["inspect", "digits.tflite"]],
@@ -38,6 +38,11 @@ CALLS: dict[str, list[list[str]]] = {
         ["doctor", "net.tpum", "--data", "calibration.npz"],
     ],
     "export": [["export", "net.tpum", "exported"], ["export", "net.tpum", "exported", "--with-checks"]],
+    "device": [
+        ["device", "plan", "net.tpum", "planned"],
+        ["device", "compare", "net.tpum", "planned/expected.npz"],
+        ["device", "check", "net.tpum"],
+    ],
     "reproduce": [["reproduce", "digits.onnx", "float.tpum"]],
     "ci": [["ci", "manifest.yaml", "--jobs", "1"], ["ci", "manifest.yaml", "--jobs", "1"]],
     "ops": [

@@ -23,6 +23,7 @@ COMMANDS = {
     "quantize": "Convert a source model to INT8, with ranges or samples.",
     "evaluate": "Measure the accuracy of a classifier.",
     "export": "Write a .tpum file for the vendor's compiler.",
+    "device": "Compare a compiled program on a device with its model.",
     "doctor": "Check samples and their preprocessing against a model.",
     "reproduce": "Convert again from the recipe and compare the bytes.",
     "ci": "Convert all models of a manifest and check their limits.",

@@ -16,20 +16,25 @@ MANIFEST = "export.json"
 """File that describes an export. A folder with it may be replaced by a later export."""
 
 
-def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], manifest: str = MANIFEST) -> None:
     """Write a folder atomically: ``write`` fills a temporary folder beside it, which then takes its place.
 
+    Args:
+        folder: folder to write.
+        write: writes the files.
+        manifest: file that marks a folder of the same kind, which may be replaced.
+
     Raises:
-        UsageError: the folder exists and is no export, or cannot be written.
+        UsageError: the folder exists and has no manifest, or cannot be written.
         ResourceLimitError: the disk is full.
     """
     target = Path(os.path.realpath(folder))
     refuse_input(target)
     if target.exists() and not target.is_dir():
         raise UsageError("it is a file, expected a folder", file=str(folder), hint="name another folder")
-    if target.is_dir() and any(target.iterdir()) and not (target / MANIFEST).is_file():
+    if target.is_dir() and any(target.iterdir()) and not (target / manifest).is_file():
         raise UsageError(
-            "the folder has other files in it", file=str(folder), hint="name a new folder, or one of an earlier export"
+            "the folder has other files in it", file=str(folder), hint=f"name a new folder, or one with {manifest}"
         )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

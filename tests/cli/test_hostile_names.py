@@ -233,7 +233,8 @@ WRITERS = {
     "terminal.py": {"echo", "write_commands"},
     "json_output.py": {"write_document"},
     "completion.py": {"command"},
-    "run_bmodel.py": {"fail", "compare"},  # a separate program that exports contain
+    "run_bmodel.py": {"fail", "compare"},  # separate programs that exports and plans contain
+    "run_device.py": {"main"},
 }
 """Text is written only by these modules: terminal output, documents and the shell script."""
 

@@ -1,0 +1,1 @@
+"""Comparison of a model with its compiled program on a device."""

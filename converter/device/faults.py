@@ -1,0 +1,313 @@
+"""Classification of the first tensor in which a device differs from the model.
+
+The operands of that tensor are right, as it is the first that differs. The nodes between them and the tensor are
+evaluated again with one mistake at a time: another rounding, wrapping in place of saturation, another order of axes. A
+mistake that explains every element exactly is named. Else the relation between both tensors decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.cost import macs
+from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.interpolate import Interpolate
+from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.types import Array, Chip, DType
+
+LAYOUT = "layout"
+SCALE = "scale"
+ZERO_POINT = "zero point"
+ROUNDING = "rounding"
+SATURATION = "saturation"
+STALE_WEIGHTS = "stale weights"
+RESIZE = "resize"
+PREPROCESSING = "preprocessing"
+UNKNOWN = "unknown"
+
+_RESIZES = (Interpolate, Upsample)
+
+_ADVICE = {
+    LAYOUT: "write the tensor in the axis order that the next stage expects",
+    SCALE: "compile the program from this model file; check the multiplier and shift of this tensor",
+    ZERO_POINT: "compile the program from this model file; check the zero point of this tensor",
+    ROUNDING: "set the rounding mode of the operation; a misspelled attribute name selects the default",
+    SATURATION: "check the element type of the result, and that the operation saturates",
+    STALE_WEIGHTS: "export and compile this model file again; the program has the weights of another one",
+    RESIZE: "check the coordinates (align_corners, half pixel) and the method of the resize",
+    PREPROCESSING: "apply the preprocessing that 'tpuconvert inspect' shows: color order, mean, scale and size",
+    UNKNOWN: "export with --with-checks, which returns every integer tensor, and compare again",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Explanation of a difference.
+
+    Attributes:
+        kind: the class, such as ``rounding``.
+        text: the observation, one sentence.
+        hint: the next step.
+        is_exact: True if the mistake explains every element of the tensor.
+    """
+
+    kind: str
+    text: str
+    hint: str
+    is_exact: bool = False
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about the first tensor that differs.
+
+    Attributes:
+        value: the tensor.
+        wanted: its expected integers.
+        found: those of the device.
+        nodes: the nodes between tensors that are equal on the device and this one, in execution order.
+        arrays: expected arrays of all values that the nodes use.
+        chip: chip of the model.
+        from_input: True if the tensor depends on the inputs of the graph alone, through conversions.
+    """
+
+    value: Value
+    wanted: Array
+    found: Array
+    nodes: Sequence[Node]
+    arrays: Mapping[Value, Array]
+    chip: Chip
+    from_input: bool
+
+
+def classify(evidence: Evidence) -> Fault:
+    """Return the most probable fault. Tests that explain every element come before those by similarity."""
+    tests: tuple[Callable[[Evidence], Fault | None], ...] = (
+        _permuted_elements,
+        _other_rounding,
+        _lost_saturation,
+        _affine_relation,
+        _small_differences,
+    )
+    for test in tests:
+        fault = test(evidence)
+        if fault is not None:
+            return fault
+    return _by_operator(evidence)
+
+
+def _fault(kind: str, text: str, *, is_exact: bool = False) -> Fault:
+    return Fault(kind, text, _ADVICE[kind], is_exact)
+
+
+# Mistakes that explain every element
+
+
+def _permuted_elements(e: Evidence) -> Fault | None:
+    """The same elements in another order: axes, mirrored axes, or an axis in blocks."""
+    if np.ptp(e.wanted) == 0 or not np.array_equal(np.sort(e.found, axis=None), np.sort(e.wanted, axis=None)):
+        return None
+    names = "NCHW" if e.wanted.ndim == 4 else "NC" if e.wanted.ndim == 2 else None
+    for axes in itertools.permutations(range(e.wanted.ndim)):
+        moved = np.transpose(e.wanted, axes)
+        if np.array_equal(moved.reshape(-1), e.found.reshape(-1)):
+            order = "".join(names[axis] for axis in axes) if names else str(axes)
+            return _fault(
+                LAYOUT, f"the elements are in the order {order}, expected {names or 'the model order'}", is_exact=True
+            )
+        if np.array_equal(np.transpose(e.found.reshape(moved.shape), np.argsort(axes)), e.wanted):
+            return _fault(LAYOUT, "the elements are in another axis order", is_exact=True)
+    for axis in range(e.wanted.ndim):
+        if np.array_equal(np.flip(e.wanted, axis), e.found):
+            if e.from_input and axis in (1, e.wanted.ndim - 1) and e.wanted.shape[axis] == 3:
+                return _fault(PREPROCESSING, "the color channels are in reverse order (RGB and BGR)", is_exact=True)
+            return _fault(LAYOUT, f"axis {axis} is reversed", is_exact=True)
+    return _fault(LAYOUT, "all elements exist, in another order", is_exact=True)
+
+
+ROUNDINGS = tuple(mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN)
+
+
+def _other_rounding(e: Evidence) -> Fault | None:
+    """One node rounds in another way."""
+    for node in e.nodes:
+        for name, mode in _rounding_parameters(node.op):
+            for other in ROUNDINGS:
+                if other != mode and _is_explained(e, node, {name: other}):
+                    text = f"'{node.name}' rounds as {other.name}, expected {mode.name}"
+                    return _fault(ROUNDING, text, is_exact=True)
+    return None
+
+
+def _rounding_parameters(op: Op) -> Iterator[tuple[str, RoundingMode]]:
+    for item in dataclasses.fields(op):
+        parameter = getattr(op, item.name)
+        if isinstance(parameter, RoundingMode):
+            yield item.name, parameter
+
+
+def _lost_saturation(e: Evidence) -> Fault | None:
+    """The integers wrap, or saturate at other limits."""
+    wanted, found = e.wanted.astype(np.int64), e.found.astype(np.int64)
+    low, high = int(found.min()), int(found.max())
+    clipped = np.clip(wanted, low, high)
+    if np.array_equal(clipped, found):
+        return _fault(SATURATION, f"the integers saturate at {low}..{high}", is_exact=True)
+    limits = np.iinfo(e.wanted.dtype)
+    differs = wanted != found
+    at_limit = (wanted == limits.min) | (wanted == limits.max)
+    wide = _without_saturation(e)
+    if wide is not None:
+        wrapped = wide.astype(e.wanted.dtype)
+        if np.array_equal(wrapped, e.found):
+            return _fault(SATURATION, "integers beyond the type wrap around instead of saturating", is_exact=True)
+    if at_limit[differs].all():
+        return _fault(SATURATION, "only elements that are at a limit of their type differ")
+    return None
+
+
+def _without_saturation(e: Evidence) -> Array | None:
+    """Return the INT32 or INT16 result of the last node where its operator can compute one."""
+    node = e.value.producer
+    if node is None or not any(item.name == "out_dtype" for item in dataclasses.fields(node.op)):
+        return None
+    for dtype in (DType.INT32, DType.INT16):
+        if dtype.bits > e.value.dtype.bits:
+            result = _evaluate(e, node, {"out_dtype": dtype})
+            if result is not None:
+                return result
+    return None
+
+
+def _is_explained(e: Evidence, node: Node, changes: Mapping[str, Any]) -> bool:
+    result = _evaluate(e, node, changes)
+    return result is not None and np.array_equal(result, e.found)
+
+
+def _evaluate(e: Evidence, changed: Node, changes: Mapping[str, Any]) -> Array | None:
+    """Evaluate the nodes with other parameters of one node. None if the operator does not accept them."""
+    arrays = dict(e.arrays)
+    start = list(e.nodes).index(changed) if changed in e.nodes else 0
+    try:
+        for node in e.nodes[start:]:
+            op = dataclasses.replace(node.op, **changes) if node is changed else node.op
+            operands = [None if value is None else arrays[value] for value in node.inputs]
+            arrays.update(zip(node.outputs, op.evaluate(*operands, chip=e.chip), strict=True))
+    except (ValueError, KeyError):
+        return None
+    return arrays[e.value]
+
+
+# Similarity
+
+
+def _affine_relation(e: Evidence) -> Fault | None:
+    """All elements, or all of a channel, are scaled or shifted."""
+    inside = _inside(e)
+    tensor = _fit(e.wanted[inside], e.found[inside])
+    if tensor is not None:
+        return _affine_fault(e, [tensor], "")
+    axis = _channel_axis(e.wanted)
+    if axis is None:
+        return None
+    wanted, found, mask = (np.moveaxis(array, axis, 0) for array in (e.wanted, e.found, inside))
+    fits = [_fit(a[m], b[m]) for a, b, m in zip(wanted, found, mask, strict=True)]
+    known = [fit for fit in fits if fit is not None]
+    fitted = sum(int(m.sum()) for fit, m in zip(fits, mask, strict=True) if fit is not None)
+    if not known or fitted < 0.9 * int(mask.sum()):
+        return None
+    return _affine_fault(e, known, " per channel")
+
+
+def _inside(e: Evidence) -> Array:
+    """Return a mask of the elements that are at no limit of the type on either side."""
+    limits = np.iinfo(e.wanted.dtype)
+    inside: Array = (
+        (e.wanted > limits.min) & (e.wanted < limits.max) & (e.found > e.found.min()) & (e.found < e.found.max())
+    )
+    return inside
+
+
+def _channel_axis(array: Array) -> int | None:
+    return 1 if array.ndim in (2, 4) and array.shape[1] > 1 and array[0, 0].size > 3 else None
+
+
+LEAST_ELEMENTS = 8
+"""Fewer elements, or fewer different ones, decide no relation."""
+
+
+def _fit(wanted: Array, found: Array) -> tuple[float, float] | None:
+    """Return slope and intercept of ``found = slope * wanted + intercept``, if that is true within a rounding."""
+    if wanted.size < LEAST_ELEMENTS or np.unique(wanted).size < 4:
+        return None
+    x, y = wanted.astype(np.float64), found.astype(np.float64)
+    deviation = x - x.mean()
+    slope = float((deviation * (y - y.mean())).sum() / (deviation**2).sum())
+    intercept = float(y.mean() - slope * x.mean())
+    residual = np.abs(y - (slope * x + intercept))
+    # Each side is rounded once: half a unit of the wanted integers counts `slope` times.
+    tolerance = 0.75 + 0.75 * abs(slope)
+    return (slope, intercept) if slope != 0 and (residual <= tolerance).mean() > 0.99 else None
+
+
+def _affine_fault(e: Evidence, fits: Sequence[tuple[float, float]], where: str) -> Fault | None:
+    slopes, intercepts = (np.array(part) for part in zip(*fits, strict=True))
+    slope, intercept = float(np.median(slopes)), float(np.median(intercepts))
+    is_scaled, is_shifted = np.abs(slopes - 1).max() > 0.03, np.abs(intercepts).max() > 1.5
+    if not is_scaled and not is_shifted:
+        return None
+    if e.from_input:
+        text = f"the input is {slope:.3g} times the expected one{where}, plus {intercept:.3g} integer units"
+        return _fault(PREPROCESSING, text)
+    if not is_scaled:
+        return _fault(ZERO_POINT, f"the integers are shifted by {intercept:.3g}{where}")
+    return _fault(SCALE, f"the integers are {slope:.3g} times the expected ones{where}")
+
+
+def _small_differences(e: Evidence) -> Fault | None:
+    difference = np.abs(e.wanted.astype(np.int64) - e.found.astype(np.int64))
+    if difference.max() <= 1 and not e.from_input:
+        share = np.count_nonzero(difference) / difference.size
+        return _fault(ROUNDING, f"{share:.1%} of the elements differ by 1")
+    return None
+
+
+def _by_operator(e: Evidence) -> Fault:
+    """No relation was found: the operator tells what can be different."""
+    if e.from_input:
+        similar = _correlation(e.wanted, e.found)
+        if similar > 0.5:
+            return _fault(RESIZE, f"the input is similar to the expected one (correlation {similar:.2f}), not equal")
+        return _fault(PREPROCESSING, "the input is another one than expected")
+    if any(isinstance(node.op, _RESIZES) for node in e.nodes):
+        return _fault(RESIZE, "the elements of a resized tensor differ")
+    if any(macs(node) for node in e.nodes):
+        channels = _differing_channels(e)
+        return _fault(STALE_WEIGHTS, f"{channels} differ, without a relation to the expected integers")
+    return _fault(UNKNOWN, "the elements differ without a relation to the expected integers")
+
+
+def _correlation(a: Array, b: Array) -> float:
+    x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
+    x, y = x - x.mean(), y - y.mean()
+    norm = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / norm if norm else 0.0
+
+
+def _differing_channels(e: Evidence) -> str:
+    if e.wanted.ndim < 2:
+        return "the elements"
+    differs = (e.wanted != e.found).any(axis=tuple(axis for axis in range(e.wanted.ndim) if axis != 1))
+    return f"{int(differs.sum())} of {differs.size} channels"

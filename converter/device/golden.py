@@ -1,0 +1,104 @@
+"""Golden vectors: inputs, and digests of every integer tensor, stored in a model file.
+
+They show on another machine or another engine that the model still computes the same integers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.runtime.session import Session
+from tpuconvert.samples.random_samples import random_feeds
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.types import Array
+
+KEY = "golden"
+"""Key in the metadata of a model file."""
+
+MOST_BYTES = 1 << 24
+"""Largest size of all stored inputs, before compression."""
+
+Feed = Mapping[str, Array]
+
+
+def golden_vectors(graph: Graph, feeds: Iterable[Feed] | None, count: int) -> dict[str, Any]:
+    """Return the golden vectors of a graph, as plain values for the metadata.
+
+    Args:
+        graph: the graph.
+        feeds: samples, of which the first ``count`` are used; random numbers if None.
+        count: number of samples.
+
+    Raises:
+        UsageError: fewer samples than requested, or inputs that are too large to be stored.
+    """
+    samples = random_feeds(graph.input_ports, count) if feeds is None else list(itertools.islice(feeds, count))
+    if len(samples) < count:
+        raise UsageError(f"{count} golden vectors were requested, but there are {len(samples)} samples")
+    size = sum(np.asarray(array).nbytes for feed in samples for array in feed.values())
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"the inputs of {count} golden vectors have {size} bytes, expected at most {MOST_BYTES}",
+            hint="store fewer with --golden",
+        )
+    return {
+        "inputs": [{name: _encode(np.asarray(array)) for name, array in feed.items()} for feed in samples],
+        "digests": tensor_digests(graph, samples),
+    }
+
+
+def golden_feeds(metadata: Mapping[str, Any]) -> list[dict[str, Array]]:
+    """Return the inputs of the golden vectors of a model file; none if it has no golden vectors.
+
+    Raises:
+        CorruptInputError: the stored arrays are damaged.
+    """
+    try:
+        return [{name: _decode(entry) for name, entry in feed.items()} for feed in metadata.get(KEY, {})["inputs"]]
+    except KeyError:
+        return []
+    except (AttributeError, TypeError, ValueError, zlib.error) as error:
+        raise CorruptInputError(f"the golden vectors cannot be read: {error}") from error
+
+
+def changed_tensors(graph: Graph, metadata: Mapping[str, Any]) -> list[str]:
+    """Run the golden inputs on this machine. Return the tensors whose integers are not the stored ones."""
+    stored: Mapping[str, Any] = metadata[KEY]["digests"]
+    found = tensor_digests(graph, golden_feeds(metadata))
+    return [name for name in {**stored, **found} if stored.get(name) != found.get(name)]
+
+
+def tensor_digests(graph: Graph, feeds: Iterable[Feed]) -> dict[str, list[str]]:
+    """Return one digest per sample for every integer tensor, in execution order."""
+    digests: dict[str, list[str]] = {}
+
+    def observe(value: Value, array: Array) -> None:
+        if array.dtype.kind in "iu":
+            digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+            digests.setdefault(value.name, []).append(digest[:32])
+
+    with Session(graph) as session:
+        for feed in feeds:
+            session.run(feed, observe=observe)
+    return digests
+
+
+def _encode(array: Array) -> dict[str, Any]:
+    data = np.ascontiguousarray(array)
+    packed = base64.b64encode(zlib.compress(data.tobytes(), 9)).decode("ascii")
+    return {"dtype": data.dtype.name, "shape": list(data.shape), "data": packed}
+
+
+def _decode(entry: Mapping[str, Any]) -> Array:
+    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(base64.b64decode(entry["data"], validate=True), MOST_BYTES)
+    return np.frombuffer(data, dtype).reshape(shape).copy()
