@@ -1,4 +1,4 @@
-"""TFLite files as graphs of TPU operators."""
+"""TFLite frontend: read TFLite files as graphs of TPU operators."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,27 +26,28 @@ def load(
 
     Args:
         path: the file.
-        input_shapes: extents for graph inputs that are to have another shape than the file's; in the file's layout.
-        inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
-        outputs: tensor names where it is to end.
-        signature: key of the signature to convert; by default the only one, or the first subgraph if there is
-            none.
-        state: ``reset`` begins every run with the file's own state, ``ports`` makes state further inputs and outputs.
-        keep_io_layout: false makes inputs and outputs of four axes NCHW.
-        rounding: of integers: ``double`` as the reference kernels do, ``single`` as engines that round once.
-        hybrid: activations of layers with integer weights and float activations: ``real``, or ``dynamic`` quantizes
-            them as the kernels do.
+        input_shapes: shapes of graph inputs that override those in the file; in the layout of the file.
+        inputs: names of tensors to use as inputs of the graph instead of the inputs of the model.
+        outputs: names of tensors to use as outputs.
+        signature: key of the signature to convert; by default the only signature, or the first subgraph if the file
+            has none.
+        state: ``reset`` starts every run with the initial state in the file; ``ports`` adds inputs and outputs for it.
+        keep_io_layout: if false, inputs and outputs of rank 4 are NCHW.
+        rounding: rounding of requantized integers: ``double`` like the reference kernels, or ``single`` like engines
+            that round once.
+        hybrid: activations of layers with integer weights and float activations: ``real`` keeps them float,
+            ``dynamic`` quantizes them like the TFLite kernels.
         fixed: values of graph inputs that become constants, in the file's layout.
         limits: bounds on sizes.
 
     Returns:
-        The graph with FLOAT32 arithmetic; a quantized model carries annotations (``Value.quant``).
+        The graph with FLOAT32 arithmetic; values of a quantized model are annotated (``Value.quant``).
 
     Raises:
-        CorruptInputError: damaged, or not a TFLite model.
-        UnsupportedError: everything in the model that cannot be represented.
+        CorruptInputError: the file is damaged, or is not a TFLite model.
+        UnsupportedError: parts of the model cannot be converted; the error lists all of them.
         UsageError: a name or shape in the arguments does not fit the model.
-        ResourceLimitError: larger than the limits.
+        ResourceLimitError: the model exceeds the limits.
     """
     from tpuconvert.frontends.tflite.importer import import_model  # tflite is loaded only for a TFLite file
     from tpuconvert.frontends.tflite.reader import read_model

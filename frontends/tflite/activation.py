@@ -26,7 +26,7 @@ _DIRECT: dict[str, Op] = {
 
 @tflite_op(*_DIRECT, kind=Kind.DIRECT)
 def direct(node: TfliteNode, g: Graph) -> Value:
-    """Element-wise operator that maps to one TPU operator."""
+    """Activation function that maps to one TPU operator."""
     return g.add(_DIRECT[node.op_type], node.input(0))
 
 

@@ -1,4 +1,4 @@
-"""Blocks of pixels become channels or batches: SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND."""
+"""Blocks of pixels as channels or batches: SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND."""
 
 from __future__ import annotations
 

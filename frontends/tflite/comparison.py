@@ -24,14 +24,14 @@ _DIRECTIONS: tuple[Op, ...] = (Eq(), Ne(), Ge(), Gt(), Le(), Lt())
 
 @tflite_op(*_COMPARISONS, kind=Kind.DIRECT)
 def compare(node: TfliteNode, g: Graph) -> Value:
-    """A relation of two tensors; integers are compared as FLOAT32, exact below 2^24."""
+    """Comparison of two tensors; integers are cast to FLOAT32, which is exact below 2^24."""
     return _relation(node, g, _COMPARISONS[node.op_type])
 
 
 @tflite_op("STABLEHLO_COMPARE", kind=Kind.DIRECT)
 def stablehlo_compare(node: TfliteNode, g: Graph) -> Value:
-    """A relation given by the options."""
-    node.ignore_option("compare_type")  # the tensors have types
+    """Comparison that the option ``comparison_direction`` selects."""
+    node.ignore_option("compare_type")  # redundant: the tensors have types
     direction = node.option("comparison_direction")
     if not 0 <= direction < len(_DIRECTIONS):
         raise node.fail(INVALID_NODE, f"comparison_direction is {direction}")
@@ -50,7 +50,7 @@ _LOGICAL: dict[str, Op] = {
 
 @tflite_op(*_LOGICAL, kind=Kind.DIRECT)
 def logical(node: TfliteNode, g: Graph) -> Value:
-    """And and or of Boolean tensors: product and maximum of 0 and 1."""
+    """Logical AND and OR of Boolean tensors, as the product and maximum of 0 and 1."""
     if node.tensor(0).type != "BOOL":
         raise node.fail(UNSUPPORTED_TYPE, f"bits of {node.tensor(0).type}", "supported: BOOL")
     return g.add(_LOGICAL[node.op_type], *align(g, node.input(0), node.input(1)))
@@ -58,16 +58,13 @@ def logical(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("LOGICAL_NOT")
 def logical_not(node: TfliteNode, g: Graph) -> Value:
-    """1 where the input is 0."""
+    """Logical NOT: ``x == 0``."""
     return g.add(Eqs(Scalar.f32(0)), node.input(0))
 
 
 @tflite_op("SELECT", "SELECT_V2", "STABLEHLO_SELECT", kind=Kind.DIRECT)
 def select(node: TfliteNode, g: Graph) -> Value:
-    """The second input where the first is true, the third elsewhere.
-
-    SELECT takes a condition of rank 1 as one per row; SELECT_V2 broadcasts all three.
-    """
+    """``where(condition, x, y)``. SELECT applies a condition of rank 1 to whole rows; SELECT_V2 broadcasts it."""
     condition, yes, no = node.input(0), node.input(1), node.input(2)
     if node.op_type == "SELECT" and node.rank(0) == 1 and node.rank(1) > 1:
         rows = (static(condition.shape)[0], *(1,) * (node.rank(1) - 1))

@@ -1,4 +1,4 @@
-"""Operators that call another subgraph: the call is replaced by its operators."""
+"""Operators that call subgraphs: the operators of the called subgraph are inlined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuconvert.schema.graph import Graph
 
 @tflite_op("CALL", kind=Kind.FOLDED)
 def call(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
-    """A subgraph on the operator's inputs."""
+    """Inline the called subgraph."""
     return node.inline_subgraph(node.option("subgraph"))
 
 
@@ -24,7 +24,7 @@ def composite(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
 
 @tflite_op("IF", kind=Kind.FOLDED, limits="a condition that is known at conversion")
 def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
-    """One of two subgraphs, where the condition is known at conversion time."""
+    """Inline the subgraph that the constant condition selects."""
     then, otherwise = node.option("then_subgraph_index"), node.option("else_subgraph_index")
     if not node.is_constant(0):
         raise node.fail(NO_OPERATOR, "its condition depends on the model's inputs", "export the branch that is needed")
@@ -36,5 +36,5 @@ def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
 
 @tflite_op("WHILE", "STABLEHLO_WHILE", kind=Kind.FOLDED, limits="a condition that is known before every pass; unrolled")
 def while_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
-    """A loop whose condition is known before every pass: the passes one after the other."""
+    """Unroll a loop whose condition is constant before every iteration."""
     return node.unroll_loop(node.option("cond_subgraph_index"), node.option("body_subgraph_index"))

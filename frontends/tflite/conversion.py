@@ -1,4 +1,4 @@
-"""Between types: QUANTIZE, DEQUANTIZE, FAKE_QUANT and CAST."""
+"""Type conversions: QUANTIZE, DEQUANTIZE, FAKE_QUANT and CAST."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ _REALS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
 
 @tflite_op("QUANTIZE", kind=Kind.DIRECT)
 def quantize(node: TfliteNode, g: Graph) -> Value:
-    """Quantize, or requantize to another scale.
-
-    On the dequantized values it is the identity; the annotation of the result holds the new scale.
-    """
+    """Quantize or requantize: a copy whose result is annotated with the new scale and zero point."""
     if node.output_quant() is None:
         raise node.fail(UNSUPPORTED_TYPE, f"the result '{node.output_tensor().name}' has no scale")
     return g.add(Copy(), node.input(0))
@@ -35,7 +32,7 @@ def quantize(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("DEQUANTIZE", kind=Kind.DIRECT)
 def dequantize(node: TfliteNode, g: Graph) -> Value:
-    """Dequantize: the identity on the dequantized values; the result has no annotation."""
+    """Dequantize: a copy of the dequantized values without an annotation."""
     if node.quant(0) is None and node.tensor(0).type not in _REALS:
         raise node.fail(UNSUPPORTED_TYPE, f"the input '{node.tensor(0).name}' has no scale")
     return g.add(Copy(), node.input(0))
@@ -43,13 +40,13 @@ def dequantize(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("FAKE_QUANT", kind=Kind.FOLDED)
 def fake_quant(node: TfliteNode, g: Graph) -> Value:
-    """Round to the quantization levels of a range, which is shifted so that 0 is a level."""
+    """Quantize to the levels of a range and dequantize; the range is shifted such that 0 is a level."""
     low, high = np.float32(node.option("min", 0.0)), np.float32(node.option("max", 0.0))
     bits, first = node.option("num_bits"), int(bool(node.option("narrow_range", False)))
     if not (2 <= bits <= 16 and -np.inf < low <= 0 <= high < np.inf and low < high):
         raise node.fail(INVALID_NODE, f"num_bits {bits}, range {low} to {high}: 2 to 16 bits, a range around 0")
     last = (1 << bits) - 1
-    scale = (high - low) / np.float32(last - first)  # in binary32, as the kernel: it decides ties of the zero point
+    scale = (high - low) / np.float32(last - first)  # in float32 like the kernel, so that ties of zero round alike
     zero = min(max(math.floor(float(np.float32(first) - low / scale) + 0.5), first), last)
     bottom, top = float(np.float32(first - zero) * scale), float(np.float32(last - zero) * scale)
     x = g.add(Clamp(Scalar.f32(bottom), Scalar.f32(top)), node.input(0))
@@ -60,9 +57,9 @@ def fake_quant(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("CAST", "STABLEHLO_CONVERT", kind=Kind.DIRECT, limits="no chip has a cast of UINT32")
 def cast(node: TfliteNode, g: Graph) -> Value:
-    """Cast: floats are truncated, integers wrap around, and every Boolean but 0 is true."""
+    """Cast: floats are truncated to integers, integers wrap around, and nonzero values become true."""
     if node.op_type == "CAST":
-        node.ignore_option("in_data_type", "out_data_type")  # both tensors declare their types
+        node.ignore_option("in_data_type", "out_data_type")  # redundant: both tensors have types
     if node.quant(0) is not None or node.output_quant() is not None:
         raise node.fail(
             UNSUPPORTED_TYPE, "a cast of quantized integers", "export the model with DEQUANTIZE and QUANTIZE"
@@ -80,9 +77,10 @@ def cast(node: TfliteNode, g: Graph) -> Value:
 
 
 def _between_integers(g: Graph, x: Value, wanted: DType) -> Value:
-    """Integers of another width or sign, modulo its range; 32-bit ones go through FLOAT32, exact below 2^24.
+    """Cast between integer types, modulo the range of the result.
 
-    The cast of the operator set saturates, and it has no pair of 32 bits and fewer.
+    The TPU operator saturates, and does not cast between INT32 and smaller integers. Such casts are computed in
+    FLOAT32, which is exact below 2^24.
     """
     fits = wanted.min <= x.dtype.min and x.dtype.max <= wanted.max
     if fits and I32 not in (x.dtype, wanted):
@@ -90,6 +88,6 @@ def _between_integers(g: Graph, x: Value, wanted: DType) -> Value:
     real = emit.as_float(g, x)
     if not fits:
         span = float(wanted.max) - float(wanted.min) + 1
-        turns = g.add(Floor(), emit.muls(g, emit.adds(g, real, -float(wanted.min)), 1 / span))  # powers of two
+        turns = g.add(Floor(), emit.muls(g, emit.adds(g, real, -float(wanted.min)), 1 / span))  # span is 2^n
         real = g.add(Sub(), real, emit.muls(g, turns, span))
     return g.add(Cast(wanted), real)

@@ -23,7 +23,7 @@ def _conv(
     pads = window_padding(node, (height, width), kernel, strides, dilations)
     op = functions.plane_convolution(Conv, strides, dilations, pads, groups)
     weights = node.permute(1, order)
-    # Convolutions with one scale for all channels round symmetrically, the others within the range.
+    # The kernels quantize activations symmetrically for a CONV_2D with one weight scale, otherwise asymmetrically.
     scales = node.quant(1)
     per_channel = node.op_type != "CONV_2D" or (scales is not None and scales.axis is not None)
     x = hybrid.round_activations(node, g, node.nchw(0), asymmetric=per_channel)
@@ -33,8 +33,8 @@ def _conv(
 
 @tflite_op("CONV_2D", kind=Kind.DIRECT)
 def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Convolution; fewer weight channels than data channels mean groups."""
-    node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
+    """Convolution; the number of groups is the ratio of data channels to weight channels."""
+    node.ignore_option("quantized_bias_type")  # the accumulator width of the integer kernel
     channels = node.shape_of_rank(0, 4)[3]
     oc, kh, kw, ic = node.shape_of_rank(1, 4)
     if not ic or not channels or channels % ic or oc % (channels // ic):
@@ -44,8 +44,8 @@ def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
 
 @tflite_op("DEPTHWISE_CONV_2D", kind=Kind.DIRECT)
 def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Depthwise convolution; the results of one channel are adjacent."""
-    node.ignore_option("depth_multiplier")  # stated again by the weights
+    """Depthwise convolution; the output channels of one input channel are adjacent."""
+    node.ignore_option("depth_multiplier")  # redundant: the weights have oc channels
     channels = node.shape_of_rank(0, 4)[3]
     one, kh, kw, oc = node.shape_of_rank(1, 4)
     if one != 1 or not channels or oc % channels:
@@ -55,8 +55,8 @@ def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
 
 @tflite_op("TRANSPOSE_CONV", kind=Kind.DIRECT, limits="a constant output shape")
 def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
-    """Transposed convolution; the padding is that of the convolution it turns round."""
-    node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
+    """Transposed convolution; ``padding`` is that of the convolution from output to input."""
+    node.ignore_option("quantized_bias_type")  # the accumulator width of the integer kernel
     _, out_h, out_w, out_c = _four(node, node.ints(0), "output shape")
     oc, kh, kw, ic = _four(node, node.shape(1), "weights")
     _, height, width, channels = _four(node, node.shape(2), "input")
@@ -74,7 +74,7 @@ def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
 
 
 def _crop(node: TfliteNode, extent: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Rows cut before and after; a negative number after means rows that only receive the bias."""
+    """Elements to crop before and after an axis of the full result; a negative second value adds bias elements."""
     full = (extent - 1) * stride + kernel
     before = functions.same_padding(out, kernel, stride)[0] if node.option("padding") == 0 else 0
     after = full - out - before

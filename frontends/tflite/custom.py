@@ -1,4 +1,4 @@
-"""Custom operators of many published models: detection post-processing and a transposed convolution."""
+"""Custom operators that many published models use: SSD detection post-processing and transposed convolution."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tpuconvert.schema.types import I32, Scalar
 def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Detections of one image by class-agnostic non-maximum suppression; unused rows are 0.
 
-    Results: boxes [1, M, 4], classes [1, M], scores [1, M] and the number of selected boxes; M is the largest
-    number of boxes times the classes reported for each.
+    Results: boxes [1, M, 4], classes [1, M], scores [1, M] and the number of selected boxes;
+    M is the largest number of boxes times the number of classes per box.
     """
     settings = _settings(node)
     boxes, scores, anchors = node.shape(0), node.shape(1), node.shape(2)
@@ -50,12 +50,11 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     best = Topk(k=each, axis=1, descending=True, index_dtype=I32)
     values, labels = g.add_all(best, plain, names=("class_scores", "classes"))
     first = reshape(g, slice_box(g, values, [range(count), range(1)]), (count,))
-    score = np.nextafter(
-        np.float32(settings["nms_score_threshold"]), np.float32(-np.inf)
-    )  # the kernel keeps equal ones
+    # The TFLite kernel keeps scores that are equal to the threshold, the TPU operator does not.
+    score = np.nextafter(np.float32(settings["nms_score_threshold"]), np.float32(-np.inf))
     op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(most, count))
     taken = g.add(op, corners, first)
-    rows = pad_items(g, taken, most, count, "no_box")  # whose row holds zeros
+    rows = pad_items(g, taken, most, count, "no_box")  # index of the zeros that _gather_rows appends
     found = [_gather_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
     spread = g.add(Tile(reps=(1, each)), found[0]) if each > 1 else found[0]
     return (

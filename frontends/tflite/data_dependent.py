@@ -1,4 +1,4 @@
-"""Results whose size, or how much of them means something, depends on the data: WHERE and NON_MAX_SUPPRESSION."""
+"""Operators with a data-dependent number of results: WHERE and NON_MAX_SUPPRESSION."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Scalar
 
 @tflite_op("WHERE", kind=Kind.DIRECT, limits="the number of results depends on data, so only CAST can read them")
 def where(node: TfliteNode, g: Graph) -> Value:
-    """The coordinates of the elements that are not 0, one row each."""
+    """Coordinates of the elements that are not 0, one row per element."""
     return g.add(Where(), emit.as_float(g, node.input(0)))
 
 
@@ -34,7 +34,7 @@ def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
 
 @tflite_op("NON_MAX_SUPPRESSION_V5", limits="constant limits and thresholds; no soft suppression")
 def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """As version 4, with the scores of the selected boxes; soft suppression has no operator."""
+    """NON_MAX_SUPPRESSION_V4 with the scores of the selected boxes; soft suppression is not supported."""
     if node.has_input(5) and node.scalar(5) != 0.0:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"soft_nms_sigma={node.scalar(5)}", "supported: 0")
     scores = node.input(1)
@@ -45,9 +45,10 @@ def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
 
 
 def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Value:
-    """Indices of the boxes above the score threshold that overlap no better one by the IoU threshold or more.
+    """Indices of the boxes that non-maximum suppression selects.
 
-    The operator keeps an overlap of exactly its threshold and TFLite does not, so it gets the next smaller number.
+    TFLite suppresses boxes whose IoU is equal to the threshold, the TPU operator keeps them. Therefore the operator
+    gets the next smaller float as its threshold.
     """
     if node.rank(0) != 2 or node.rank(1) != 1 or node.shape(0) != (node.shape(1)[0], 4):
         raise node.fail(INVALID_NODE, f"boxes {list(node.shape(0))} and scores {list(node.shape(1))}")
@@ -60,12 +61,12 @@ def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> V
 
 
 def pad_items(g: Graph, items: Value, length: int, fill: int = 0, name: str = "zeros") -> Value:
-    """Pad items of data-dependent number with the constant ``fill``, up to a known length."""
+    """Pad the data-dependent first axis with the constant ``fill`` to a static length."""
     rest = g.constant(np.full(length, fill, items.dtype.numpy), name)
     every = g.add(Concat(axis=0), items, rest)
     return gather(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
 
 
 def count_items(g: Graph, items: Value) -> Value:
-    """Number of items of a data-dependent axis."""
+    """Extent of the data-dependent first axis, as a tensor of shape [1]."""
     return reshape(g, g.add(ShapeFetch(begin_axis=0, end_axis=1), items), (1,))

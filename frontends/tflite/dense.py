@@ -14,16 +14,16 @@ from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 
-_MAX_MATMULS = 4096  # matmuls per BATCH_MATMUL: a chip runs them one by one
+_MAX_MATMULS = 4096  # largest batch of one BATCH_MATMUL: a chip runs its matmuls one after another
 
 
 @tflite_op("FULLY_CONNECTED", kind=Kind.DIRECT, limits="weights as they are, not shuffled")
 def fully_connected(node: TfliteNode, g: Graph) -> Value:
-    """Matmul with transposed weights; all axes but the last are rows."""
+    """Matmul with transposed weights; the input is reshaped to rows of as many elements as a row of weights."""
     node.refuse_option(
         "weights_format", 0, "weights in the shuffled format are made for one machine: export them plain"
     )
-    node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
+    node.ignore_option("quantized_bias_type")  # the accumulator width of the integer kernel
     if node.rank(1) != 2:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} must have rank 2")
     oc, ic = node.shape(1)
@@ -46,7 +46,7 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("BATCH_MATMUL", kind=Kind.DIRECT)
 def batch_matmul(node: TfliteNode, g: Graph) -> Value:
-    """Matmul per batch; a single matmul over all rows if the right operand is shared."""
+    """Batched matmul; a single matmul over all rows if the right operand is one matrix."""
     a = _round_rows(node, g, _transpose(node, g, 0, bool(node.option("adj_x"))))
     b = _transpose(node, g, 1, bool(node.option("adj_y")))
     a_shape, b_shape = static(a.shape), static(b.shape)

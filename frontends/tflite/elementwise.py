@@ -52,7 +52,7 @@ def plain_arithmetic(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("DIV", "STABLEHLO_DIVIDE", kind=Kind.DIRECT)
 def div(node: TfliteNode, g: Graph) -> Value:
-    """``x / y``; integers are truncated, exact below 2^24."""
+    """``x / y``; integer division truncates and is computed in FLOAT32, which is exact below 2^24."""
     a, b = align(g, node.input(0), node.input(1))
     quotient = g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))
     if not a.dtype.is_float:
@@ -79,7 +79,7 @@ def remainder(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("SQUARED_DIFFERENCE")
 def squared_difference(node: TfliteNode, g: Graph) -> Value:
-    """(x - y)^2."""
+    """``(x - y) ** 2``."""
     difference = g.add(Sub(), *align(g, node.input(0), node.input(1)))
     if difference.dtype.is_integer:
         return g.add(Mul(), difference, difference)
@@ -88,13 +88,13 @@ def squared_difference(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("ADD_N", kind=Kind.DIRECT)
 def add_n(node: TfliteNode, g: Graph) -> Value:
-    """The sum of tensors of one shape."""
+    """Element-wise sum of tensors of equal shape."""
     return functions.chain(g, Add(), node.values())
 
 
 @tflite_op("POW", "STABLEHLO_POWER", limits="floating point")
 def power(node: TfliteNode, g: Graph) -> Value:
-    """``x ** y``: common constant exponents as products or roots, others as ``exp(y * ln(x))``."""
+    """``x ** y``: products and roots for small integer exponents and +-0.5, otherwise ``exp(y * ln(x))``."""
     x = node.input(0)
     if x.dtype.is_integer:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "integer powers", "supported: FLOAT32")
@@ -126,7 +126,7 @@ def unary(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("NEG", "STABLEHLO_NEGATE", kind=Kind.DIRECT)
 def neg(node: TfliteNode, g: Graph) -> Value:
-    """-x."""
+    """``-x``."""
     x = node.input(0)
     return g.add(Muls(Scalar(x.dtype, -1)), x)
 
@@ -139,7 +139,7 @@ def round_(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("SIGN")
 def sign(node: TfliteNode, g: Graph) -> Value:
-    """1, 0 or -1."""
+    """Sign of each element: 1, 0 or -1."""
     x = node.input(0)
     return emit.cast(g, formulas.sign(g, emit.as_float(g, x)), x.dtype)
 
@@ -162,21 +162,21 @@ def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("ATAN2", kind=Kind.HOST, limits="the sign of a zero y is lost")
 def atan2(node: TfliteNode, g: Graph) -> Value:
-    """Angle of the point (x, y) from -pi to pi. The arc tangent runs on the host; the sign of a zero y is lost."""
+    """``atan2(y, x)`` from -pi to pi. The arc tangent is a host operator; the sign of a zero y is lost."""
     y, x = align(g, node.input(0), node.input(1))
     shape = broadcast_shape(y, x)
     is_left, is_below = g.add(Lts(Scalar.f32(0)), x), g.add(Lts(Scalar.f32(0)), y)
-    side = emit.adds(g, emit.muls(g, is_below, -2 * math.pi), math.pi)  # pi above the axis, -pi below
+    side = emit.adds(g, emit.muls(g, is_below, -2 * math.pi), math.pi)  # -pi if y < 0, else pi
     base = g.add(InverseTrigonometry(InverseFunction.ATAN), g.add(Div(), y, x))
     angle = g.add(Add(), base, g.add(Mul(), is_left, side))
-    is_anywhere = g.add(Max(), g.add(Nes(Scalar.f32(0)), x), g.add(Nes(Scalar.f32(0)), y))  # 0/0 is NaN
+    is_anywhere = g.add(Max(), g.add(Nes(Scalar.f32(0)), x), g.add(Nes(Scalar.f32(0)), y))  # 0 / 0 is NaN
     zero = g.constant(np.zeros(1, np.float32), "zero")
     return g.add(ConditionSelect(), expand(node.graph, is_anywhere, shape), angle, zero)
 
 
 @tflite_op("BITWISE_XOR", kind=Kind.DIRECT)
 def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
-    """Exclusive or of bits, or of Boolean tensors."""
+    """Bitwise exclusive OR of integers, or logical exclusive OR of Boolean tensors."""
     a, b = align(g, node.input(0), node.input(1))
     if node.tensor(0).type == "BOOL":
         return g.add(Ne(), a, b)
@@ -186,7 +186,7 @@ def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("BUCKETIZE")
 def bucketize(node: TfliteNode, g: Graph) -> Value:
-    """Number of boundaries that are at most the input."""
+    """Bucket index of each element: the number of boundaries that are less than or equal to it."""
     boundaries = node.option("boundaries", ())
     if not boundaries or list(boundaries) != sorted(boundaries):
         raise node.fail(INVALID_NODE, f"boundaries {list(boundaries)} must rise")

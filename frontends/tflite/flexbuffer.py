@@ -1,6 +1,6 @@
-"""Options of custom operators: a map of numbers, written as a FlexBuffers map.
+"""Read the options of custom operators: the numbers in a FlexBuffers map.
 
-The bytes are untrusted: every offset is checked. Values that are not numbers are skipped.
+The bytes are untrusted, so every offset is checked. Values other than numbers are skipped.
 
 Source: FlexBuffers, https://flatbuffers.dev/internals/#flexbuffers
 """
@@ -11,17 +11,17 @@ import struct
 
 _MAP, _BOOL = 9, 26
 _CODES = {1: "bhiq", 2: "BHIQ", 3: "?efd", _BOOL: "BHIQ"}
-"""Struct codes of inline types (signed, unsigned, float, Boolean) for widths of 1, 2, 4 and 8 bytes."""
+"""``struct`` format codes for widths of 1, 2, 4 and 8 bytes, by FlexBuffers type: signed, unsigned, float, Boolean."""
 
 _MOST_ENTRIES = 256
 _MOST_KEY_BYTES = 256
 
 
 def read_numbers(data: bytes) -> dict[str, int | float]:
-    """The numbers of a map by their names.
+    """Read the numbers of a map by key.
 
     Raises:
-        ValueError: the bytes hold no map, or an offset leaves them.
+        ValueError: the bytes are not a map, or an offset is outside them.
     """
     if len(data) < 3:
         raise ValueError(f"{len(data)} bytes are no map")
@@ -58,7 +58,7 @@ def _read_unsigned(data: bytes, position: int, width: int) -> int:
 
 
 def _target(data: bytes, position: int, width: int) -> int:
-    """Target of a backward offset."""
+    """Position to which the backward offset at ``position`` points."""
     return _inside(data, position - _read_unsigned(data, position, width), 1)
 
 

@@ -1,8 +1,8 @@
-"""Evaluating operators on constants at conversion time: shapes, indices and widened weights.
+"""Evaluate operators on constants at conversion time: shapes, indices and widened weights.
 
-Shape arithmetic (SHAPE, STRIDED_SLICE, PACK ...) runs in 64-bit integers and leaves nothing in the graph. Real-valued
-constants are left to the optimizer, except where TFLite merely widens weights (DEQUANTIZE, CAST).
-An evaluator returns None if it does not apply: an input is not constant, or it is floating point.
+Shape arithmetic (SHAPE, STRIDED_SLICE, PACK ...) is computed in 64-bit integers and adds no nodes to the graph. The
+optimizer folds floating-point constants later, except for weights that are only widened (DEQUANTIZE, CAST).
+An evaluator returns None if it does not apply, for example because an input is not constant or is floating point.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Folded = Array | tuple[Array, ...] | None
 
 
 def _integers(node: TfliteNode, count: int | None = None) -> list[Array] | None:
-    """All inputs as 64-bit integers or Booleans, None if one has another type.
+    """All inputs as 64-bit integers or Booleans; None if one is not constant, has another type or is quantized.
 
     Raises:
-        CannotConvertError: there are not ``count`` inputs, or none at all.
+        CannotConvertError: the node does not have ``count`` inputs, or has no inputs.
     """
     if not node.input_count or (count is not None and node.input_count != count):
         raise node.fail(INVALID_NODE, f"has {node.input_count} inputs, expected {count or 'at least one'}")
@@ -40,10 +40,10 @@ def _integers(node: TfliteNode, count: int | None = None) -> list[Array] | None:
 
 
 def _result(node: TfliteNode, array: Array, index: int = 0) -> Array:
-    """The result in the type that the file declares.
+    """Convert a result to the type that the file declares.
 
     Raises:
-        CannotConvertError: it does not fit.
+        CannotConvertError: an element is out of the range of the type.
     """
     dtype = np.dtype(NUMPY_NAMES.get(node.output_tensor(index).type, "int64"))
     if dtype.kind in "iu" and array.size and array.dtype.kind in "iu":
@@ -54,11 +54,11 @@ def _result(node: TfliteNode, array: Array, index: int = 0) -> Array:
 
 
 IntegerFunction = Callable[..., Array | None]
-"""An evaluator on integers: it gets the node and its inputs, and returns the result, or None if it does not apply."""
+"""Evaluator of integers: function of the node and its inputs that returns the result, or None if it does not apply."""
 
 
 def _integer_fold(*names: str, inputs: int | None = None) -> Callable[[IntegerFunction], IntegerFunction]:
-    """Register an evaluator for operators of which all inputs are integers; their number is checked."""
+    """Register an evaluator for operators with only integer inputs, whose number is checked if it is given."""
 
     def register(function: IntegerFunction) -> IntegerFunction:
         @folds(*names)
@@ -74,29 +74,29 @@ def _integer_fold(*names: str, inputs: int | None = None) -> Callable[[IntegerFu
 
 
 def _within_limit(node: TfliteNode, shape: Sequence[int]) -> None:
-    """Refuse a result by its size before it is made."""
+    """Check the size of a result before it is computed."""
     node.check_size(shape, limit=node.tensors.file.limits.max_folded_bytes)
 
 
-# Questions about shapes
+# Shape queries
 
 
 @folds("SHAPE")
 def shape(node: TfliteNode) -> Folded:
-    """The extents of a tensor, which need not be constant itself."""
-    node.ignore_option("out_type")  # the result tensor declares the same type
+    """Shape of the input, whose elements need not be constant."""
+    node.ignore_option("out_type")  # redundant: the result tensor has this type
     return _result(node, np.asarray(node.shape(0), dtype=np.int64))
 
 
 @folds("RANK")
 def rank(node: TfliteNode) -> Folded:
-    """The number of axes."""
+    """Rank of the input."""
     return _result(node, np.asarray(node.rank(0), dtype=np.int64))
 
 
 @_integer_fold("BROADCAST_ARGS")
 def broadcast_args(node: TfliteNode, *shapes: Array) -> Array:
-    """The shape that two shapes broadcast to."""
+    """Shape to which two shapes broadcast."""
     if any(shape.ndim != 1 or shape.dtype == np.bool_ for shape in shapes):
         raise node.fail(INVALID_NODE, f"shapes {[list(shape.shape) for shape in shapes]} must have rank 1")
     return np.asarray(np.broadcast_shapes(*(tuple(shape.tolist()) for shape in shapes)), dtype=np.int64)
@@ -106,7 +106,7 @@ def broadcast_args(node: TfliteNode, *shapes: Array) -> Array:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Integer division towards zero."""
+    """Integer division that truncates towards zero."""
     quotient = np.abs(a) // np.abs(b)
     return np.where((a < 0) != (b < 0), -quotient, quotient)
 
@@ -126,7 +126,7 @@ def binary(node: TfliteNode, a: Array, b: Array) -> Array | None:
     if node.op_type in ("ADD", "SUB", "MUL", "DIV"):
         if node.option("fused_activation_function"):
             return None
-        node.ignore_option(*(("pot_scale_int16",) if node.op_type in ("ADD", "SUB") else ()))  # quantized kernels only
+        node.ignore_option(*(("pot_scale_int16",) if node.op_type in ("ADD", "SUB") else ()))  # for quantized kernels
     if node.op_type in ("FLOOR_DIV", "FLOOR_MOD", "DIV") and not b.all():
         raise node.fail(INVALID_NODE, "divides by zero")
     _within_limit(node, np.broadcast_shapes(a.shape, b.shape))
@@ -141,7 +141,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 
 @_integer_fold(*_UNARY, inputs=1)
 def unary(node: TfliteNode, x: Array) -> Array:
-    """Integer functions of one tensor."""
+    """Unary integer functions."""
     return _UNARY[node.op_type](x)
 
 
@@ -169,12 +169,12 @@ def select(node: TfliteNode, condition: Array, x: Array, y: Array) -> Array | No
     return np.where(condition, x, y)
 
 
-# Movement
+# Data movement
 
 
 @_integer_fold("TRANSPOSE")
 def transpose(node: TfliteNode, x: Array, *_order: Array) -> Array:
-    """The axes in another order."""
+    """Permute the axes."""
     order = node.ints(1)
     if sorted(order) != list(range(x.ndim)):
         raise node.fail(INVALID_NODE, f"order {list(order)} for rank {x.ndim}")
@@ -211,7 +211,7 @@ def pack(node: TfliteNode, *parts: Array) -> Array | None:
 
 @folds("UNPACK")
 def unpack(node: TfliteNode) -> Folded:
-    """The slices along an axis."""
+    """Split along an axis into slices, and remove the axis."""
     arrays = _integers(node, 1)
     if arrays is None or not arrays[0].ndim:
         return None
@@ -233,13 +233,13 @@ def concatenation(node: TfliteNode, *parts: Array) -> Array | None:
 
 @_integer_fold("STRIDED_SLICE", inputs=4)
 def strided_slice(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
-    """Slices with steps, as NumPy takes them."""
+    """Strided slice, as a NumPy index."""
     return np.asarray(x[strided_index(node)])
 
 
 @_integer_fold("SLICE", inputs=3)
 def slice_(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
-    """A box of a tensor."""
+    """Slice a box."""
     begin, size = node.ints(1), node.ints(2)
     if len(begin) != x.ndim or len(size) != x.ndim:
         raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for rank {x.ndim}")
@@ -248,7 +248,7 @@ def slice_(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
 
 @_integer_fold("GATHER", inputs=2)
 def gather(node: TfliteNode, x: Array, indices: Array) -> Array | None:
-    """Elements by index along an axis."""
+    """Gather slices along an axis."""
     if node.option("batch_dims"):
         return None
     axis = node.axis(node.option("axis"), x.ndim)
@@ -259,7 +259,7 @@ def gather(node: TfliteNode, x: Array, indices: Array) -> Array | None:
 
 @_integer_fold("TILE", inputs=2)
 def tile(node: TfliteNode, x: Array, times: Array) -> Array | None:
-    """Repeat the whole tensor."""
+    """Repeat the whole tensor along its axes."""
     if times.size != x.ndim:
         return None
     _within_limit(node, [extent * count for extent, count in zip(x.shape, node.ints(1), strict=True)])
@@ -268,17 +268,17 @@ def tile(node: TfliteNode, x: Array, times: Array) -> Array | None:
 
 @_integer_fold("BROADCAST_TO", inputs=2)
 def broadcast_to(node: TfliteNode, x: Array, _shape: Array) -> Array:
-    """Repeat axes of extent 1."""
+    """Broadcast to a shape: repeat unit axes."""
     _within_limit(node, node.ints(1))
     return np.broadcast_to(x, node.ints(1))
 
 
-# Made from nothing
+# Creation of constants, and type conversions
 
 
 @folds("FILL")
 def fill(node: TfliteNode) -> Folded:
-    """One value in a shape that is known."""
+    """Constant of a constant shape, filled with a constant value."""
     if not (node.is_constant(0) and node.is_constant(1)) or node.output_quant() is not None:
         return None
     _within_limit(node, node.ints(0))
@@ -287,7 +287,7 @@ def fill(node: TfliteNode) -> Folded:
 
 @folds("RANGE")
 def range_(node: TfliteNode) -> Folded:
-    """Start, start + delta, ... below the limit."""
+    """``start, start + delta, ...`` below ``limit``."""
     if not all(node.is_constant(index) for index in range(3)):
         return None
     start, limit, delta = (node.constant(index).reshape(-1)[0].item() for index in range(3))
@@ -303,7 +303,7 @@ def range_(node: TfliteNode) -> Folded:
 
 @folds("STABLEHLO_IOTA")
 def iota(node: TfliteNode) -> Folded:
-    """Positions along one axis of a shape that the result declares."""
+    """Index along one axis of each element, in the declared shape of the result."""
     extents = node.output_tensor().shape
     axis = node.axis(node.option("iota_dimension"), len(extents))
     _within_limit(node, extents)
@@ -319,7 +319,7 @@ def cast(node: TfliteNode) -> Folded:
     wanted = NUMPY_NAMES.get(node.output_tensor().type)
     if wanted is None:
         return None
-    node.ignore_option("in_data_type", "out_data_type")  # both tensors declare their types
+    node.ignore_option("in_data_type", "out_data_type")  # redundant: both tensors have types
     with np.errstate(invalid="ignore"):
         result: Array = node.constant(0).astype(wanted)
     return result
@@ -338,13 +338,13 @@ def dequantize(node: TfliteNode) -> Folded:
 
 @folds("DENSIFY")
 def densify(node: TfliteNode) -> Folded:
-    """Weights that the exporter stored as sparse, which have been filled up when they were read."""
+    """Return the dense weights: sparse tensors are already converted when the file is read."""
     return node.constant(0)
 
 
 @folds("BITCAST", limits="constants")
 def bitcast(node: TfliteNode) -> Folded:
-    """The bytes of a constant read as another type; at run time there is no such operator."""
+    """Reinterpret the bytes of a constant as another type; no TPU operator does this at run time."""
     wanted, array = NUMPY_NAMES.get(node.output_tensor().type), np.ascontiguousarray(node.constant(0))
     if wanted is None or node.quant(0) is not None or node.output_quant() is not None:
         raise node.fail(UNSUPPORTED_TYPE, f"{node.tensor(0).type} as {node.output_tensor().type}")

@@ -1,4 +1,4 @@
-"""Gather along an axis, slices, padding and insertion between elements."""
+"""Helpers for data movement: gather, slice, pad, and insertion of constants between elements."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def gather_at(node: TfliteNode, x: Value, axis: int, positions: Array) -> Value:
 
 
 def slice_box(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
-    """Slice a box with steps; the value itself if the box covers it.
+    """Slice a range of every axis; return the value itself if the ranges cover it.
 
     Raises:
-        ValueError: the box is empty, which the importer reports with the operator.
+        ValueError: a range is empty; the importer reports it as a problem of the operator.
     """
     if not all(ranges):
         raise ValueError(f"the slice of {list(static(x.shape))} is empty")
@@ -48,10 +48,10 @@ def slice_box(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
 
 
 def number_like(x: Value, number: float) -> Scalar:
-    """A scalar of the data type of a tensor.
+    """Create a scalar with the data type of a tensor.
 
     Raises:
-        ValueError: the type cannot represent the number, which the importer reports with the operator.
+        ValueError: an integer type cannot represent the number; the importer reports it as a problem of the operator.
     """
     if x.dtype.is_float:
         return Scalar.f32(number)
@@ -61,7 +61,7 @@ def number_like(x: Value, number: float) -> Scalar:
 
 
 def pad_or_crop(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
-    """Pad with a number; a negative pad crops."""
+    """Pad with a constant; negative pads crop."""
     if any(pad > 0 for pad in (*low, *high)):
         value = number_like(x, number)
         pads = tuple(max(n, 0) for pair in zip(low, high, strict=True) for n in pair)
@@ -71,7 +71,7 @@ def pad_or_crop(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], num
 
 
 def insert_between(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> Value:
-    """Insert ``factor - 1`` numbers between adjacent elements along every axis."""
+    """Insert ``factor - 1`` copies of a constant between adjacent elements along each axis, with separate factors."""
     for axis, factor in enumerate(factors):
         shape = static(x.shape)
         if factor == 1 or shape[axis] == 1:
@@ -90,7 +90,7 @@ def insert_between(g: Graph, x: Value, factors: Sequence[int], number: float = 0
 
 
 def clamp_indices(g: Graph, starts: Value, highest: int, length: int = 1) -> Value:
-    """Clamp positions to 0 to ``highest``; a single start is expanded to ``length`` consecutive positions."""
+    """Clamp indices to the range from 0 to ``highest``; with ``length``, expand a start to consecutive indices."""
     inside = g.add(Clamp(Scalar.f32(0), Scalar.f32(highest)), emit.as_float(g, starts))
     if length > 1:
         steps = g.constant(np.arange(length, dtype=np.float32), "steps")

@@ -1,7 +1,8 @@
-"""Layers with integer weights and float activations, as their kernels compute them: activations are quantized first.
+"""Hybrid layers: integer weights and float activations, which the TFLite kernels quantize at run time.
 
-Before every matmul the kernel finds the range of the activations per image or per row, quantizes them to 8 bits,
-multiplies integers and dequantizes the sums. Quantized activations times dequantized weights give the same numbers.
+Before every matmul the kernel computes the range of the activations per image or row, quantizes them to 8 bits,
+multiplies integers and dequantizes the sums. Here the activations are quantized and dequantized, and multiplied by the
+dequantized weights, which gives the same results.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import I8
 
 MODES = ("real", "dynamic")
-"""Activations of such layers stay float, or are quantized as by the kernels."""
+"""Activations of hybrid layers: kept in float, or quantized like in the TFLite kernels."""
 
-_TINY = 1e-30  # the divisor if all activations are zero
+_TINY = 1e-30  # lower bound of the divisor, for activations that are all zero
 
 
 def round_activations(node: TfliteNode, g: Graph, x: Value, *, asymmetric: bool, index: int = 1) -> Value:
-    """Quantize the activations of a layer with integer weights (input ``index``); axis 0 counts images or rows."""
+    """Round the activations of a hybrid layer to 8-bit levels, with a scale per index of axis 0 (image or row).
+
+    Activations of other layers are returned unchanged; ``index`` is the input index of the weights.
+    """
     if not is_rounding(node, index):
         return x
     return _round_asymmetric(g, x) if asymmetric else _round_symmetric(g, x)
 
 
 def is_rounding(node: TfliteNode, index: int = 1) -> bool:
-    """Return True if the layer quantizes the activations for its weights at input ``index``."""
+    """Return True if the layer quantizes its activations because the weights at input ``index`` are integers."""
     weights = node.quant(index)
     return node.tensors.hybrid == "dynamic" and weights is not None and weights.dtype is I8 and not node.is_quantized
 
@@ -39,7 +43,7 @@ def _nearest(g: Graph, x: Value) -> Value:
 
 
 def _round_symmetric(g: Graph, x: Value) -> Value:
-    """Steps of 1/127 of the largest magnitude."""
+    """Round to multiples of 1/127 of the largest magnitude."""
     largest = emit.reduce(g, ReduceMethodType.REDUCE_MAX, formulas.absolute(g, x), range(1, x.rank))
     span = emit.maxs(g, largest, _TINY)
     scaled = emit.mul(g, x, emit.rdivs(g, 127, span))
@@ -47,10 +51,10 @@ def _round_symmetric(g: Graph, x: Value) -> Value:
 
 
 def _round_asymmetric(g: Graph, x: Value) -> Value:
-    """Steps of 1/255 of the range from the least to the largest activation, zero included.
+    """Round to 255 steps from the smallest to the largest activation; the range is extended to contain zero.
 
-    The kernel adds the zero point to the rounded value. Adding it before rounding would lose bits of the value, and
-    round halves the other way where the sign changes.
+    The zero point is added after rounding, as in the kernel: adding it before would lose low-order bits, and would
+    round ties in the other direction if it changes the sign.
     """
     low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, range(1, x.rank)), 0)
     high = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, range(1, x.rank)), 0)

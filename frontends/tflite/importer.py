@@ -1,4 +1,4 @@
-"""From a verified TFLite file to a graph: walks the operators, calls their converters, gathers every problem."""
+"""Convert a verified TFLite file to a graph: run the converter of each operator and collect all problems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tpuconvert.schema.spelling import did_you_mean, nearest
 from tpuconvert.schema.types import F32, Array, QuantParams, Shape, TensorType, format_shape
 
 CUSTOM_DOMAIN = "custom"
-"""Registry domain of custom operators; a plugin may leave it out: ``register_converter("tflite", "MyOp")``."""
+"""Registry domain of custom operators; plugins may omit it, as in ``register_converter("tflite", "MyOp")``."""
 
 
 def import_model(
@@ -52,14 +52,14 @@ def import_model(
     hybrid: str = "real",
     fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
-    """Convert one subgraph of a file. Arguments and errors as ``tpuconvert.frontends.tflite.load``."""
+    """Convert one subgraph of a file; ``tpuconvert.frontends.tflite.load`` documents arguments and errors."""
     chosen = choose(file, signature)
     subgraph = file.subgraphs[chosen.subgraph]
     cut = _prune_operators(file, subgraph, chosen, inputs, outputs)
     graph = Graph(subgraph.name or file.path.stem, file.file)
     states = States(graph, StateMode(state), assigned_variables(file))
     importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout, hybrid))
-    tflite_op.discover()  # the evaluators of constants stand among the converters
+    tflite_op.discover()  # also imports the constant evaluators, which converter modules contain
     importer.add_inputs(dict(input_shapes or {}), fixed or {})
     failed: dict[int, int] = {}
     for operator in cut.operators:
@@ -92,7 +92,7 @@ def _prune_operators(
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
 ) -> Subgraph:
-    """The part of a subgraph between the named tensors; operators that no output needs are left out."""
+    """Return the subgraph that begins and ends at the named tensors, without operators that no output needs."""
     by_name = {tensor.name: tensor.index for tensor in subgraph.tensors}
     by_name |= {name: index for index, name in signature.names(subgraph).items()}
 
@@ -113,7 +113,8 @@ def _prune_operators(
     kept: list[Operator] = []
     for operator in reversed(subgraph.operators):
         is_needed = bool(needed.intersection(operator.outputs)) and not set(operator.outputs) <= set(first)
-        # An operator without a result changes state: it is needed by later ones, and at the end of the whole model.
+        # An operator without outputs changes state. It is kept if an operator after it is needed, or if the caller
+        # does not select outputs.
         if is_needed or (not operator.outputs and (kept or outputs is None)):
             kept.append(operator)
             needed.update(index for index in operator.inputs if index >= 0)
@@ -123,7 +124,7 @@ def _prune_operators(
 
 @dataclass
 class _Work:
-    """State that an importer shares with those of called subgraphs; ``calls`` counts the inlined operators."""
+    """Data that the importers of a model and of its called subgraphs share; ``calls`` counts inlined operators."""
 
     states: States
     signature: Signature
@@ -149,12 +150,12 @@ class _Importer:
         """State that the model keeps between runs."""
         return self.work.states
 
-    # Ports
+    # Inputs and outputs
 
     def add_inputs(self, shapes: dict[str, Sequence[int]], fixed: Mapping[str, Array]) -> None:
         names = self.work.signature.inputs
         if fixed:
-            from tpuconvert.frontends import fixed_inputs  # few conversions fix an input
+            from tpuconvert.frontends import fixed_inputs  # rarely needed
 
             all_names = [names.get(index, self.tensors.source(index).name) for index in self.called.inputs]
             fixed_inputs.check_names(fixed, all_names, shapes, self.file.file)
@@ -196,7 +197,7 @@ class _Importer:
             raise UsageError(f"{self.file.path}: no input '{next(iter(shapes))}'; inputs: {known}")
 
     def _is_nchw(self, tensor: Tensor) -> bool:
-        """Return True if an input or output is NCHW by option: those of rank 4."""
+        """Return True if an input or output has rank 4 and the option ``keep_io_layout`` is false."""
         return not self.work.keep_io_layout and len(tensor.shape) == 4
 
     def _check_shape(self, tensor: Tensor, given: Sequence[int]) -> tuple[int, ...]:
@@ -225,7 +226,7 @@ class _Importer:
             self.graph.output(value, port)
 
     def _result(self, tensor: Tensor) -> tuple[Value, Shape, QuantParams | None]:
-        """The value of an output, its shape as the user sees it, and its quantization."""
+        """Value, shape and quantization of an output; the shape is () for rank 0."""
         quant = self.tensors.quant(tensor)
         if self._is_nchw(tensor):
             value = self.tensors.permute(tensor, layout.NCHW)
@@ -244,7 +245,7 @@ class _Importer:
             self.problems.add(problem.kind, operator.name, node.name, problem.message, problem.hint)
         except ShapeError as error:
             self.problems.add(INVALID_NODE, operator.name, node.name, error.message, error.hint)
-        except ValueError as error:  # parameters that an operator definition does not accept
+        except ValueError as error:  # raised by operator definitions for invalid attributes
             self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
         else:
             return
@@ -273,7 +274,7 @@ class _Importer:
             self.problems.add(UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, f"{name}={value!r}")
 
     def _check_sized(self, node: TfliteNode) -> None:
-        """Only a cast takes a tensor whose extents are known when the model runs; TFLite sizes all others then too."""
+        """Raise an error if an input other than that of CAST has a data-dependent shape."""
         for index in range(node.input_count):
             if node.has_input(index) and not self.tensors.is_sized(node.tensor(index)) and node.op_type != "CAST":
                 message = f"the size of its input '{node.tensor(index).name}' depends on the model's inputs"
@@ -287,7 +288,7 @@ class _Importer:
             raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
 
     def _evaluate(self, node: TfliteNode) -> tuple[Array, ...] | None:
-        """Results of an operator on constants; None if it has to become nodes."""
+        """Evaluate an operator on constants; return None if it must be converted to nodes."""
         fold = folds.find(node.op_type, version=node.operator.version)
         if fold is None:
             return None
@@ -312,7 +313,7 @@ class _Importer:
         return results
 
     def _converter(self, operator: Operator) -> Registration | None:
-        """That of a builtin operator, or of a custom one: a plugin may name the custom domain or leave it out."""
+        """Find the converter of a builtin or custom operator; plugins may register the latter without its domain."""
         if not operator.name.startswith(CUSTOM_PREFIX):
             return tflite_op.find(operator.name, version=operator.version)
         name = operator.name.removeprefix(CUSTOM_PREFIX)
@@ -324,7 +325,7 @@ class _Importer:
     # Subgraphs
 
     def subgraph(self, node: TfliteNode, index: int) -> Subgraph:
-        """A subgraph as the file describes it."""
+        """Subgraph of the file by index."""
         if not 0 <= index < len(self.file.subgraphs):
             raise node.fail(INVALID_NODE, f"calls subgraph {index} of {len(self.file.subgraphs)}")
         return self.file.subgraphs[index]
@@ -351,22 +352,22 @@ class _Importer:
         return [inner.binding(index) for index in called.outputs]
 
     def binding(self, index: int) -> Bound:
-        """A tensor of this subgraph as it is now."""
+        """Constant array of a tensor if it is constant and not quantized, else its graph value."""
         tensor = self.tensors.source(index)
         array = self.tensors.array(tensor)
         return self.tensors.value(tensor) if array is None or self.tensors.quant(tensor) is not None else array
 
     def complete_hints(self, problems: Mapping[int, int]) -> None:
-        """Write where the model can end into problems of operators that have no converter.
+        """Append advice on possible ``--outputs`` to the hints of operators that have no converter.
 
         Args:
-            problems: identities of operators of the main graph -> how many problems they have.
+            problems: number of problems of each operator of the main graph, by its ``id()``.
         """
         names = [tensor.name for tensor in self.called.tensors]
 
         def name(index: int) -> str:
             known = self.work.signature.outputs.get(index, names[index])
-            return known if names.count(known) <= 1 else ""  # a name of several tensors means the last one
+            return known if names.count(known) <= 1 else ""  # ambiguous names are not suggested
 
         def find(wanted: str) -> Value | None:
             index = next((i for i in range(len(names)) if name(i) == wanted), None)
@@ -389,11 +390,11 @@ class _Importer:
         cuts.add_hint(self.problems, end, is_avoided)
 
     def _substitute_results(self, operator: Operator) -> None:
-        """Bind graph inputs to the results of an operator that failed, to find the problems after it."""
+        """Bind graph inputs to the results of an operator that failed, so that its users are checked too."""
         for index in operator.outputs:
             tensor = self.tensors.source(index)
             try:
                 type_ = TensorType(self.tensors.value_type(tensor), tensor.shape or (1,))
-            except CannotConvertError:  # reported by the operator that failed
+            except CannotConvertError:  # already reported by the operator that failed
                 type_ = TensorType(F32, tensor.shape or (1,))
             self.tensors.bind_input(tensor, self.graph.input(tensor.name, type_))

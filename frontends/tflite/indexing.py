@@ -1,4 +1,4 @@
-"""STRIDED_SLICE as a NumPy index."""
+"""Convert the operands of STRIDED_SLICE to a NumPy index."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Index = tuple[slice | int | None, ...]
 
 
 def strided_index(node: TfliteNode) -> Index:
-    """One entry per axis of the input (slice, or an int that drops the axis), and None where an axis is new.
+    """NumPy index of a strided slice: a slice or integer per axis of the input, and None for each new axis.
 
-    Slices have their bounds inside the extent, as ``range`` takes them; a falling one that ends before the first
-    element has the end None.
+    An integer removes its axis. Slice bounds are clamped to the extent; a slice with a negative step that includes
+    index 0 has the end None.
 
     Raises:
         CannotConvertError: begin, end and strides do not fit each other or the input.

@@ -1,7 +1,7 @@
-"""The LSTM of 8-bit integers with a 16-bit cell, step by step; every value has the scale of the kernel.
+"""LSTM with 8-bit activations and a 16-bit cell state, unrolled; values are annotated with the scales of the kernel.
 
-Sums of a gate have 12 fraction bits, what the logistic function and tanh give has 15, the cell has the power of two of
-its tensor, and the output the scale of the result.
+The sums of the gates have the scale 2^-12, results of sigmoid and tanh 2^-15, the cell state the power of two that its
+tensor states, and the output the scale of the result tensor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _SIGMOID, _TANH = Active(ActiveType.ACTIVE_SIGMOID), Active(ActiveType.ACTIVE_TA
 
 
 def is_integer_lstm(node: TfliteNode, indices: InputIndices, norms: tuple[int, ...], function: Op | None) -> bool:
-    """Return True for an integer layer with tanh and without peepholes, normalization or projection."""
+    """Return True for a layer with 8-bit activations and weights and a 16-bit cell state, which this module supports.
+
+    It must have the activation tanh, and no peepholes, layer normalization or projection.
+    """
     x, y = node.quant(0), node.output_quant()
     if x is None or y is None or x.dtype is not I8 or y.dtype is not I8 or not node.has_input(indices.cell_state):
         return False
@@ -57,7 +60,7 @@ class IntegerLstm:
         self.units = node.shape(indices.input_weights[3])[0]
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
-        """The output of every step, in the order of time."""
+        """Outputs of all steps, in the order of the sequence."""
         indices = self.indices
         weights = self._weights([indices.input_weights[gate] for gate in self.gates], "input_weights")
         recurrent = self._weights([indices.recurrent_weights[gate] for gate in self.gates], "recurrent_weights")
@@ -79,7 +82,7 @@ class IntegerLstm:
         return result
 
     def _weights(self, inputs: list[int], name: str) -> Value:
-        """The gates' weights next to each other, [size, gates * units], one scale per column."""
+        """Concatenate the weights of the gates to [size, gates * units], with one scale per column."""
         stored = np.ascontiguousarray(np.concatenate([self.node.constant(index) for index in inputs]).T)
         scales: list[float] = []
         for index in inputs:

@@ -1,4 +1,4 @@
-"""Axis orders: the only module that converts NHWC to NCHW and back.
+"""Axis orders; no other module converts between NHWC and NCHW.
 
 TFLite keeps channels last, the TPU operator set keeps them second. A layout-sensitive operator reads the NCHW copy of
 its input (value ``t:nchw`` of tensor ``t``) and returns an NCHW result. A Permute between two layouts of a tensor is
@@ -16,24 +16,24 @@ from tpuconvert.schema.graph import Value
 from tpuconvert.schema.types import QuantParams
 
 NCHW = (0, 3, 1, 2)
-"""Order that turns NHWC into NCHW: axis i of the result is axis ``NCHW[i]`` of the source."""
+"""Permutation from NHWC to NCHW: axis i of the result is axis ``NCHW[i]`` of the source."""
 
 NCDHW = (0, 4, 1, 2, 3)
-"""Order that turns NDHWC into NCDHW."""
+"""Permutation from NDHWC to NCDHW."""
 
 _SUFFIXES = {NCHW: "nchw", NCDHW: "ncdhw"}
 
 
 @dataclass(frozen=True)
 class Permuted:
-    """A value that holds a permuted source tensor."""
+    """A source tensor with permuted axes: its value, and the permutation."""
 
     value: Value
     order: tuple[int, ...]
 
 
 def name_suffix(order: tuple[int, ...]) -> str:
-    """Suffix of the name of a value with another axis order."""
+    """Suffix of the name of a value with permuted axes."""
     return _SUFFIXES.get(order, "".join(map(str, order)))
 
 

@@ -1,4 +1,4 @@
-"""Operands as TFLite quantizes them: shapes that keep annotations, biases, and padding of windows."""
+"""Helpers for operands: shape changes that keep quantization annotations, biases, and padding of windows."""
 
 from __future__ import annotations
 
@@ -94,16 +94,16 @@ def same_or_valid_padding(node: TfliteNode, extents: Order, kernels: Order, stri
 
 
 def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[int]) -> Value | None:
-    """The bias in the shape of the operator's operand; None if the source has no bias.
+    """Bias operand of a linear operator; None if the source has no bias.
 
-    Integer kernels take a bias with the scale of the data times the scale of the weights, whatever the file states.
+    Integer kernels ignore the stored scale of the bias: it is the product of the scales of data and weights.
 
     Args:
         node: the operator.
         index: index of the bias among the inputs.
         data: index of the activation.
         weights: index of the weights.
-        shape: of the operand, such as [1, oc, 1, 1]; only the number of output channels is not 1.
+        shape: shape of the operand, such as [1, oc, 1, 1]; all extents except the number of output channels are 1.
     """
     g = node.graph
     if not node.has_input(index):
@@ -145,7 +145,7 @@ def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int
 
 
 def shift_to_result_scale(node: TfliteNode, g: Graph, value: Value) -> Value:
-    """Requantize an operand to the scale of the result, as kernels of 16-bit sums do for powers of two."""
+    """Requantize an operand to the scale of the result, like the kernels of 16-bit add do for power-of-two scales."""
     x, y = value.quant, node.output_quant()
     if x is None or y is None or value.is_constant or not all(_is_power_of_two(q) for q in (x, y)):
         return value

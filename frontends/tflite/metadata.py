@@ -1,8 +1,8 @@
 """Metadata of a TFLite file: a table with names, normalization and label files.
 
 The table is a FlatBuffers file inside a buffer of the model; the label files are a ZIP archive after it. Both are
-untrusted: they are verified and bounded before they are read. They do not affect what the model computes, so that
-damaged ones are skipped with a note.
+untrusted: they are verified and bounded before they are read. They do not affect the results of the model, so damaged
+metadata are skipped with a note.
 
 Source: ``metadata_schema.fbs`` of the TensorFlow Lite Support library, version 1.5.
 """
@@ -115,7 +115,7 @@ _TABLES = (
 _ROWS = {table.__name__.removeprefix("_"): table for table in _TABLES}
 
 _COLORS = {1: "RGB", 2: "GRAY"}
-_LABELS = (2, 3)  # types of files: labels of an axis, and of values
+_LABELS = (2, 3)  # AssociatedFileType: TENSOR_AXIS_LABELS and TENSOR_VALUE_LABELS
 
 
 def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[str]]:
@@ -123,7 +123,7 @@ def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[
 
     Args:
         file: the model.
-        subgraph: which one is converted.
+        subgraph: index of the converted subgraph.
     """
     stored = _find_table(file)
     if stored is None:
@@ -133,7 +133,7 @@ def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[
             stored, SCHEMA, "ModelMetadata", _IDENTIFIER, _ROWS, limits=_LIMITS, allow_unknown_union_tags=True
         )
         return _model(root, subgraph, _Files(file))
-    except ValueError as error:  # FlatBufferError included
+    except ValueError as error:  # the base class of FlatBufferError
         return {}, [f"its metadata cannot be read: {error}"]
 
 
@@ -152,11 +152,11 @@ class _Files:
         self.notes: list[str] = []
         try:
             self._archive: zipfile.ZipFile | None = zipfile.ZipFile(io.BytesIO(file.view))
-        except (zipfile.BadZipFile, ValueError, OSError):  # most models have none
+        except (zipfile.BadZipFile, ValueError, OSError):  # most models have no label files
             self._archive = None
 
     def labels(self, name: str) -> list[str]:
-        """The lines of a file; empty where it cannot be read, which a note tells."""
+        """Lines of a label file; empty, with a note, if it cannot be read."""
         if self._archive is None:
             self.notes.append(f"the label file '{name}' is not in the model")
             return []
@@ -211,7 +211,7 @@ def _tensor(table: _TensorMetadata, files: _Files) -> dict[str, Any]:
 
 
 def preprocessing(metadata: dict[str, Any], layout: str) -> dict[str, Any]:
-    """Preprocessing of images for the first input, as keys of the preprocessing; empty if it is not stated."""
+    """Preprocessing options of the first input if it is an image; empty if the metadata have no valid ones."""
     tensor = (metadata.get("inputs") or [{}])[0]
     mean, std, color = tensor.get("mean", []), tensor.get("std", []), tensor.get("color", "RGB")
     counts = (1, 3) if color == "RGB" else (1,)

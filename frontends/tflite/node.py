@@ -1,4 +1,4 @@
-"""Interface of a converter: a source operator with its inputs and options, and the decorators that register it."""
+"""Interface of converters: the source operator with its inputs and options, and the registering decorators."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.types import Array, QuantParams, Scalar, TensorType
 
 tflite_op = registry("tflite")
-"""Decorator of a converter: ``@tflite_op("CONV_2D")``. A custom operator is registered with ``domain="custom"``."""
+"""Decorator that registers a converter: ``@tflite_op("CONV_2D")``; custom operators have ``domain="custom"``."""
 
 folds = ConverterRegistry("tflite constant")
-"""Decorator of a constant evaluator: it gets the node, all inputs of which are constant, and returns arrays."""
+"""Decorator that registers a constant evaluator: it gets the node, and returns arrays or None if it does not apply."""
 
 tflite_op.evaluators = folds
 tflite_op.refuse(REASONS)
 
 Bound = Value | Array
-"""A tensor between subgraphs: a value, or a constant array."""
+"""Argument or result of a subgraph: a graph value, or a constant array."""
 
 Converted = Value | Permuted | Array | ComplexPair
-"""A result in the source's layout, a permuted result, a constant array, or a pair of real and imaginary parts."""
+"""Result of a converter: a value in the source layout, a permuted value, a constant array, or a complex pair."""
 
 FUSED_ACTIVATIONS: dict[str, Op] = {
     "RELU": Active(ActiveType.ACTIVE_RELU),
@@ -56,22 +56,22 @@ _ACTIVATION_NAMES = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"
 
 
 class Caller(Protocol):
-    """Interface that replaces an operator by the operators of another subgraph."""
+    """Interface of the importer for converters that inline subgraphs or access state."""
 
     @property
     def states(self) -> States:
         """State that the model keeps between runs."""
 
     def inline(self, node: TfliteNode, subgraph: int, inputs: list[Bound]) -> list[Bound]:
-        """The results of a subgraph on these inputs."""
+        """Inline a subgraph with the given inputs, and return its results."""
 
     def subgraph(self, node: TfliteNode, index: int) -> Subgraph:
-        """A subgraph as the file describes it."""
+        """Subgraph of the file by index."""
 
 
 @dataclass(frozen=True)
 class TfliteNode:
-    """One source operator. Options that no converter read are reported when it is done."""
+    """One source operator, as its converter sees it. Options that a converter did not read are reported afterwards."""
 
     operator: Operator
     tensors: Tensors
@@ -79,17 +79,17 @@ class TfliteNode:
 
     @property
     def graph(self) -> Graph:
-        """The graph under construction."""
+        """Graph to which converters add nodes."""
         return self.tensors.graph
 
     @property
     def op_type(self) -> str:
-        """The source operator."""
+        """Name of the source operator, such as CONV_2D."""
         return self.operator.name
 
     @property
     def name(self) -> str:
-        """Name of the first result tensor, which is how TFLite tools name an operator."""
+        """Name of the first result tensor, by which TFLite tools identify an operator."""
         outputs = self.operator.outputs
         return self.tensors.source(outputs[0]).name if outputs else f"{self.op_type} {self.operator.index}"
 
@@ -97,7 +97,7 @@ class TfliteNode:
 
     @property
     def input_count(self) -> int:
-        """Number of inputs, absent optional ones in between included."""
+        """Number of inputs, including absent optional inputs before the last one."""
         return len(self.operator.inputs)
 
     def has_input(self, index: int) -> bool:
@@ -105,31 +105,31 @@ class TfliteNode:
         return index < self.input_count and self.operator.inputs[index] >= 0
 
     def tensor(self, index: int) -> Tensor:
-        """An input as the file describes it."""
+        """Tensor description of an input."""
         if not self.has_input(index):
             raise self.fail(INVALID_NODE, f"lacks its input {index}")
         return self.tensors.source(self.operator.inputs[index])
 
     def output_tensor(self, index: int = 0) -> Tensor:
-        """A result as the file describes it."""
+        """Tensor description of a result."""
         if index >= len(self.operator.outputs):
             raise self.fail(INVALID_NODE, f"lacks its output {index}")
         return self.tensors.source(self.operator.outputs[index])
 
     def input(self, index: int) -> Value:
-        """An input in the source's layout. Quantized integers are FLOAT32 with an annotation."""
+        """Value of an input in the source layout; a quantized tensor is an annotated FLOAT32 value."""
         return self.tensors.value(self.tensor(index), annotated=self.is_quantized)
 
     def values(self) -> list[Value]:
-        """All inputs."""
+        """Values of all inputs in the source layout."""
         return [self.input(index) for index in range(self.input_count)]
 
     def nchw(self, index: int) -> Value:
-        """A rank 4 input as NCHW."""
+        """Value of an input of rank 4 in NCHW layout."""
         return self.permute(index, NCHW)
 
     def permute(self, index: int, order: tuple[int, ...]) -> Value:
-        """An input with its axes in another order: a constant at conversion time, else by a Permute that is reused."""
+        """Value of an input with permuted axes. Constants are permuted directly; others share one Permute per order."""
         self.shape_of_rank(index, len(order))
         return self.tensors.permute(self.tensor(index), order, annotated=self.is_quantized)
 
@@ -138,7 +138,7 @@ class TfliteNode:
         return self.has_input(index) and self.tensors.array(self.tensor(index)) is not None
 
     def constant(self, index: int) -> Array:
-        """The elements of an input that has to be constant, in the file's type."""
+        """Elements of an input that must be constant, in the type of the file."""
         tensor = self.tensor(index)
         array = self.tensors.array(tensor)
         if array is None:
@@ -172,16 +172,16 @@ class TfliteNode:
         return float(values.reshape(-1)[0])
 
     def quant(self, index: int) -> QuantParams | None:
-        """Quantization parameters of an input, None if it is not quantized."""
+        """Quantization parameters of an input; None if it is not quantized."""
         return self.tensors.quant(self.tensor(index))
 
     def output_quant(self, index: int = 0) -> QuantParams | None:
-        """Quantization parameters of a result."""
+        """Quantization parameters of a result; None if it is not quantized."""
         return self.tensors.quant(self.output_tensor(index))
 
     @cached_property
     def is_quantized(self) -> bool:
-        """Return True if an input that is not constant, or a result, is quantized."""
+        """Return True if a computed input or a result is quantized."""
         moving = [i for i in range(self.input_count) if self.has_input(i) and not self.is_constant(i)]
         results = range(len(self.operator.outputs))
         return any(self.quant(i) is not None for i in moving) or any(self.output_quant(i) is not None for i in results)
@@ -191,7 +191,7 @@ class TfliteNode:
         return self.tensors.shape(self.tensor(index))
 
     def shape_of_rank(self, index: int, rank: int) -> tuple[int, ...]:
-        """Extents of an input that must have a rank."""
+        """Extents of an input, whose rank is checked."""
         shape = self.shape(index)
         if len(shape) != rank:
             raise self.fail(INVALID_NODE, f"input {index} {list(shape)} must have rank {rank}")
@@ -202,17 +202,17 @@ class TfliteNode:
         return len(self.shape(index))
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front.
+        """Return a nonnegative axis.
 
         Raises:
-            CannotConvertError: it is outside the rank.
+            CannotConvertError: the axis is out of range.
         """
         if not -rank <= axis < rank:
             raise self.fail(INVALID_NODE, f"axis {axis} is outside rank {rank}")
         return axis + rank if axis < 0 else axis
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Axes counted from the front, ascending, each once."""
+        """Return distinct nonnegative axes in ascending order."""
         return tuple(sorted({self.axis(axis, rank) for axis in axes}))
 
     def real(self, index: int) -> Array:
@@ -223,17 +223,17 @@ class TfliteNode:
     # Subgraphs
 
     def binding(self, index: int) -> Bound:
-        """An input: an array if it is constant, else a value."""
+        """Constant array of an input if it is constant and not quantized, else its graph value."""
         tensor = self.tensor(index)
         array = self.tensors.array(tensor)
         return self.input(index) if array is None or self.quant(index) is not None else array
 
     def inline_subgraph(self, subgraph: int, first: int = 0) -> tuple[Bound, ...]:
-        """The results of a subgraph on the inputs from ``first`` on."""
+        """Inline a subgraph with the node's inputs from ``first`` on, and return its results."""
         return tuple(self.caller.inline(self, subgraph, [self.binding(i) for i in range(first, self.input_count)]))
 
     def unroll_loop(self, condition: int, body: int) -> tuple[Bound, ...]:
-        """The results of a body that runs as long as a condition holds, which must be known before every pass."""
+        """Inline a loop body until the condition, which must be constant before every iteration, is false."""
         state = [self.binding(index) for index in range(self.input_count)]
         while True:
             (holds,) = self.caller.inline(self, condition, state)
@@ -247,7 +247,7 @@ class TfliteNode:
     # State
 
     def state(self, index: int) -> Value | None:
-        """A state input: the last value assigned to it, or None for zeros and for an absent input."""
+        """Current value of a state input; None if the input is absent, or if the state still has its initial zeros."""
         if not self.has_input(index):
             return None
         tensor = self.tensor(index)
@@ -263,38 +263,38 @@ class TfliteNode:
             self.caller.states.current[id(self.tensors.subgraph), self.tensor(index).index] = value
 
     def start_state(self, key: Key, tensor: Tensor, shape: tuple[int, ...]) -> Value | None:
-        """State before its first change: an input of the model if the option requests it, else None."""
+        """Initial value of a state: an additional graph input if the option ``state`` requests it, else None."""
         dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
         name = tensor.name if isinstance(key, tuple) else key
         port = Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant)
         return self.caller.states.start(key, port, TensorType(dtype, shape or (1,)))
 
     def complex(self, index: int) -> ComplexPair:
-        """An input of complex numbers."""
+        """Real and imaginary part of a complex input."""
         return self.tensors.pair(self.tensor(index))
 
     # Options
 
     def option(self, name: str, default: Any = 0) -> Any:
-        """A field of the options; ``default`` when the operator stores none."""
+        """Value of an option; ``default`` if the operator stores no options at all."""
         try:
             return self.operator.options.get(name, default)
         except KeyError as error:
             raise self.fail(INVALID_NODE, str(error.args[0])) from error
 
     def ignore_option(self, *names: str) -> None:
-        """Mark fields as read that do not affect the result; the caller gives the reason in a comment."""
+        """Mark options as read that do not affect the result; a comment at the call gives the reason."""
         for name in names:
             self.option(name)
 
     def refuse_option(self, name: str, allowed: Any, hint: str = "") -> None:
-        """Accept a field only with its neutral value."""
+        """Raise an error if an option has a value other than ``allowed``."""
         found = self.option(name, allowed)
         if found != allowed:
             raise self.fail(UNSUPPORTED_ATTRIBUTE, f"{name}={found!r}", hint or f"supported: {allowed!r}")
 
     def activate(self, value: Value) -> Value:
-        """Add the fused activation as a separate node."""
+        """Add a node for the fused activation, if the operator has one."""
         number = self.option("fused_activation_function")
         name = _ACTIVATION_NAMES[number] if 0 <= number < len(_ACTIVATION_NAMES) else str(number)
         if name == "NONE":
@@ -309,14 +309,14 @@ class TfliteNode:
         return self.graph.add(FUSED_ACTIVATIONS[name], value)
 
     def nhwc(self, value: Value) -> Permuted:
-        """An NCHW result whose source tensor is NHWC."""
+        """Mark a value as NCHW, for a result whose source tensor is NHWC."""
         return Permuted(value, NCHW)
 
     def check_size(self, shape: Iterable[int], itemsize: int = 8, limit: int | None = None) -> None:
-        """Refuse a constant that is too large before it is computed; the default limit is that of one lowered operator.
+        """Check the size of a constant before it is computed; the default limit is ``max_expansion_bytes``.
 
         Raises:
-            CannotConvertError: it is too large, or an extent is negative.
+            CannotConvertError: the constant is too large, or an extent is negative.
         """
         extents = tuple(shape)
         if any(extent < 0 for extent in extents):
@@ -329,5 +329,5 @@ class TfliteNode:
             )
 
     def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvertError:
-        """The error that a converter raises: ``raise node.fail(...)``."""
+        """Create the error for an operator that cannot be converted; use it as ``raise node.fail(...)``."""
         return CannotConvertError(kind, message, hint)

@@ -20,13 +20,13 @@ from tpuconvert.schema.ops.softmax import Softmax
 
 @tflite_op("SOFTMAX", kind=Kind.DIRECT)
 def softmax(node: TfliteNode, g: Graph) -> Value:
-    """exp(beta x) over its sum along the last axis."""
+    """Softmax of ``beta * x`` along the last axis."""
     x = node.input(0)
     beta = node.option("beta", 1.0)
     if beta != 1.0:
         quant = x.quant
         x = emit.muls(g, x, beta)
-        if quant is not None and beta > 0:  # the same integers at another scale
+        if quant is not None and beta > 0:  # the integers stay the same, their scale changes
             x.quant = dataclasses.replace(quant, scale=tuple(float(np.float32(s * beta)) for s in quant.scale))
     return g.add(Softmax(axis=x.rank - 1), x)
 
@@ -40,7 +40,7 @@ def log_softmax(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("L2_NORMALIZATION")
 def l2_normalization(node: TfliteNode, g: Graph) -> Value:
-    """Divide by the L2 norm along the last axis, which is at least 1e-6."""
+    """Divide by the L2 norm along the last axis; norms below 1e-6 are replaced by 1e-6."""
     x = node.input(0)
     norm = formulas.sqrt(g, emit.total(g, formulas.square(g, x), (x.rank - 1,)))
     return node.activate(g.add(Div(), x, emit.maxs(g, norm, 1e-6)))
@@ -52,7 +52,7 @@ def local_response_normalization(node: TfliteNode, g: Graph) -> Permuted:
     if node.rank(0) != 4:
         raise node.fail(INVALID_NODE, f"input {list(node.shape(0))} must have rank 4")
     channels = node.shape(0)[3]
-    node.check_size([channels, channels])  # the banded matrix of the operator's expansion
+    node.check_size([channels, channels])  # a banded matrix, a constant of the decomposed Lrn
     size = 2 * node.option("radius") + 1
     op = Lrn(size, size * node.option("alpha", 0.0), node.option("beta", 0.0), node.option("bias", 0.0))
     return node.nhwc(g.add(op, node.nchw(0)))

@@ -17,16 +17,16 @@ _REASONS = {
     "a function of another compiler": ("STABLEHLO_CUSTOM_CALL",),
 }
 REASONS = {name: reason for reason, names in _REASONS.items() for name in names}
-"""Per builtin operator, why it cannot be converted."""
+"""Reason why a builtin operator cannot be converted, by operator."""
 
 
 def explain(name: str, version: int, alike: str = "") -> tuple[str, str]:
-    """Reason for which an operator has no converter, and the next step besides a cut.
+    """Return the reason why an operator has no converter, and a next step for the user.
 
     Args:
-        name: of the operator; a custom one with CUSTOM_PREFIX.
-        version: which it has.
-        alike: a known operator with a name like that of a custom one.
+        name: name of the operator; that of a custom operator begins with CUSTOM_PREFIX.
+        version: version of the operator in the file.
+        alike: name of a known operator that is similar to the name of the custom operator.
     """
     custom = name.removeprefix(CUSTOM_PREFIX)
     if custom.startswith("Flex"):

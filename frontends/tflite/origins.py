@@ -1,4 +1,4 @@
-"""Buffers of a TFLite file that a constant of the graph is computed from."""
+"""Find the tensor of a TFLite file from which a constant of the graph was computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpuconvert.frontends.tflite.reader import read_model
 
 
 def find_origin(path: str | os.PathLike[str], name: str) -> Origin | None:
-    """Find the tensor that makes a constant not finite, in the first subgraph that has the name."""
+    """Find the tensor that causes infinite or NaN elements in a constant, in the first subgraph that has the name."""
     file = read_model(path)
     for subgraph in file.subgraphs:
         tensors = {tensor.name: tensor for tensor in subgraph.tensors}

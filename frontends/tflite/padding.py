@@ -12,7 +12,7 @@ from tpuconvert.schema.types import Scalar
 
 
 def _paddings(node: TfliteNode) -> tuple[int, ...]:
-    """Before and after, axis by axis."""
+    """Paddings in the order of the Pad operator: (before, after) of each axis."""
     paddings = node.ints(1)
     if len(paddings) != 2 * node.rank(0) or min(paddings, default=0) < 0:
         raise node.fail(INVALID_NODE, f"paddings {list(paddings)} for the shape {list(node.shape(0))}")
@@ -21,7 +21,7 @@ def _paddings(node: TfliteNode) -> tuple[int, ...]:
 
 @tflite_op("PAD", "PADV2", kind=Kind.DIRECT, limits="constant paddings")
 def pad(node: TfliteNode, g: Graph) -> Value:
-    """Pad with a number, by default 0, which in a quantized tensor is the zero point."""
+    """Pad with a constant, by default 0; in a quantized tensor, this is the dequantized value."""
     x = node.input(0)
     number = node.scalar(2) if node.has_input(2) else 0.0
     return g.add(Pad(pad_val=number_like(x, number), paddings=_paddings(node)), x)
@@ -29,7 +29,7 @@ def pad(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_PAD")
 def stablehlo_pad(node: TfliteNode, g: Graph) -> Value:
-    """Insert a constant between elements and pad with it; a negative pad crops."""
+    """Insert a constant between elements, and pad with it; negative pads crop."""
     lists = [node.option(name, ()) for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
     if any(len(numbers) != node.rank(0) for numbers in lists) or min(lists[2], default=0) < 0:
         low, high, inner = map(list, lists)

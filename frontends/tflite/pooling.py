@@ -30,20 +30,20 @@ def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
     )
     result = g.add(op, x)
     if kind is PoolType.MAX and node.option("fused_activation_function"):
-        result.quant = node.output_quant()  # a maximum has the scale of its operand, and so of the result
+        result.quant = node.output_quant()  # max pooling does not change the scale
     return result
 
 
 @tflite_op("AVERAGE_POOL_2D", "MAX_POOL_2D", kind=Kind.DIRECT)
 def pool_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Maximum of a window, or mean of its elements that are inside the image."""
+    """Max pooling, or average pooling that does not count the padding."""
     kind = PoolType.MAX if node.op_type == "MAX_POOL_2D" else PoolType.AVE
     return node.nhwc(node.activate(_pool(node, g, kind, node.nchw(0))))
 
 
 @tflite_op("L2_POOL_2D")
 def l2_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Root of the mean of squares of a window."""
+    """Root mean square of each window."""
     squares = g.add(Active(ActiveType.ACTIVE_SQUARE), node.nchw(0))
     mean = _pool(node, g, PoolType.AVE, squares)
     return node.nhwc(node.activate(g.add(Active(ActiveType.ACTIVE_SQRT), mean)))

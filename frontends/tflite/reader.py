@@ -1,4 +1,4 @@
-"""Reading a TFLite file safely: verified, every index checked, then handed out as plain Python objects.
+"""Read a TFLite file: verify it, check every index, and convert its structure to plain Python objects.
 
 Other modules use the FlatBuffers accessors of the ``tflite`` package only through :class:`Options`.
 """
@@ -28,13 +28,13 @@ from tpuconvert.schema.flatbuffer_schema import Kind
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, format_shape
 
-_MAPPED_BYTES = 64 << 20  # larger files are memory-mapped: their weights are read when they are used
-_FLATBUFFER_BYTES = (1 << 32) - 1  # offsets have 32 bits; what lies beyond is addressed by buffers' own offsets
+_MAPPED_BYTES = 64 << 20  # larger files are memory-mapped, so that unused weights are not read
+_FLATBUFFER_BYTES = (1 << 32) - 1  # FlatBuffers offsets have 32 bits; data beyond have offsets in their Buffer tables
 
 _TYPE_NAMES = enum_names(tflite.TensorType)
 _OPERATOR_NAMES = enum_names(tflite.BuiltinOperator)
 BUILTIN_NAMES = frozenset(_OPERATOR_NAMES.values())
-"""All builtin operators of the schema."""
+"""Names of all builtin operators in the schema."""
 
 _NUMPY = {
     **{"FLOAT32": "<f4", "FLOAT16": "<f2", "FLOAT64": "<f8", "BOOL": "u1", "BFLOAT16": "<u2"},
@@ -45,7 +45,7 @@ _NUMPY = {
 
 @dataclass(frozen=True)
 class RawQuantization:
-    """Quantization as the file states it; ``zero_point`` is as long as ``scale``."""
+    """Quantization in the file; ``zero_point`` is expanded to the length of ``scale``."""
 
     scale: tuple[float, ...]
     zero_point: tuple[int, ...]
@@ -58,12 +58,12 @@ class Tensor:
     """One tensor of a subgraph.
 
     Attributes:
-        index: in its subgraph.
-        name: unique in its subgraph; made up where the file has none.
+        index: index of the tensor in its subgraph.
+        name: name, which is unique in the subgraph; generated if the file has no or equal names.
         type: TFLite type name such as ``INT8``.
-        shape: as stored; () for rank 0.
-        signature: the same with -1 for extents that the exporter left open.
-        buffer: index of the buffer that holds its data, 0 for none.
+        shape: shape in the file; () for rank 0.
+        signature: the shape with -1 for dynamic extents.
+        buffer: index of the buffer with the data; 0 if the tensor has no data.
     """
 
     index: int
@@ -74,7 +74,7 @@ class Tensor:
     buffer: int
     quantization: RawQuantization | None
     is_variable: bool
-    sparsity: Any = None  # accessor of the verified table that says where the stored elements of a constant belong
+    sparsity: Any = None  # accessor of the SparsityParameters, None for a dense tensor
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """One subgraph: tensors, what enters and leaves, and the operators in the order in which they run."""
+    """One subgraph: its tensors, the indices of its inputs and outputs, and its operators in execution order."""
 
     name: str
     tensors: tuple[Tensor, ...]
@@ -101,12 +101,12 @@ class Subgraph:
 
 
 class Options:
-    """The options table of one operator. It records which fields were read, so that the others can be reported.
+    """The options table of one operator. Reads are recorded, so that fields that were not read can be reported.
 
     Args:
-        table: name of the stored table, empty when the operator stores none.
-        accessor: object of the ``tflite`` package, or None.
-        custom: bytes of a custom operator's options.
+        table: name of the stored table; empty if the operator stores no table.
+        accessor: accessor object of the ``tflite`` package; None if the operator stores no table.
+        custom: encoded options of a custom operator.
     """
 
     def __init__(self, table: str, accessor: Any, custom: bytes = b"") -> None:
@@ -117,10 +117,10 @@ class Options:
         self._unread = set(self._fields)
 
     def get(self, name: str, default: Any = 0) -> Any:
-        """The value of a field; ``default`` when the operator stores no options at all.
+        """Value of a field, which is marked as read; ``default`` if the operator stores no table.
 
         Raises:
-            KeyError: it stores the options of another operator.
+            KeyError: the table has no such field, because it belongs to another operator.
         """
         if self._accessor is None:
             return default
@@ -130,14 +130,14 @@ class Options:
         return self._read(name)
 
     def peek(self, name: str) -> Any:
-        """The value of a field without marking it as read; 0 if it is not stored."""
+        """Value of a field, which is not marked as read; 0 if it is not stored."""
         if self._accessor is None or name not in self._fields:
             return 0
         value = self._read(name)
         return 0 if value is None else value
 
     def unread(self) -> Iterator[tuple[str, Any]]:
-        """Fields that were not read and differ from their default."""
+        """Yield name and value of fields that were not read and differ from their defaults."""
         for name in sorted(self._unread):
             value = self._read(name)
             if value is not None and value != () and value != self._fields[name].default:
@@ -145,7 +145,7 @@ class Options:
         yield from self._unknown()
 
     def _unknown(self) -> Iterator[tuple[str, Any]]:
-        """Fields of a later schema: slots that are stored but have no name here."""
+        """Yield stored fields that are not in the schema of this package, but in a later one."""
         if self._accessor is None:
             return
         table = self._accessor._tab
@@ -171,8 +171,8 @@ class ModelFile:
     """A verified TFLite file.
 
     Attributes:
-        path: of the file.
-        subgraphs: all of them; the first one is the network.
+        path: path of the file.
+        subgraphs: all subgraphs; the first one is the main graph.
     """
 
     path: Path
@@ -187,7 +187,7 @@ class ModelFile:
         return self.path.name
 
     def corrupt(self, detail: str) -> NoReturn:
-        """Refuse the file.
+        """Report the file as damaged.
 
         Raises:
             CorruptInputError: always.
@@ -195,10 +195,12 @@ class ModelFile:
         raise corrupt_input(self.path, "tflite", detail)
 
     def data(self, tensor: Tensor) -> Array | None:
-        """The elements of a constant tensor in their stored type (INT4 as int8, BFLOAT16 as float32), or None.
+        """Elements of a constant tensor in the type of the file (INT4 as int8, BFLOAT16 as float32).
+
+        The result is None for a tensor without data, a variable, and types without a NumPy type, such as strings.
 
         Raises:
-            CorruptInputError: the buffer does not hold as many bytes as the tensor needs.
+            CorruptInputError: the size of the buffer does not match the tensor.
             ResourceLimitError: the tensor is larger than the limits allow.
         """
         raw = self.buffer(tensor.buffer)
@@ -208,7 +210,7 @@ class ModelFile:
         itemsize = np.dtype(_NUMPY[tensor.type]).itemsize if tensor.type in _NUMPY else 0
         expected = -(-count // 2) if tensor.type == "INT4" else count * itemsize
         if expected == 0 and count:
-            return None  # strings, complex numbers, resources: refused where they are used
+            return None  # strings, complex numbers, resources: reported by the operators that use them
         if expected > self.limits.max_constant_bytes:
             raise ResourceLimitError(
                 f"tensor '{tensor.name}' has {expected} bytes, more than {self.limits.max_constant_bytes}",
@@ -224,7 +226,7 @@ class ModelFile:
         return _elements(raw, tensor, count)
 
     def _dense(self, raw: memoryview, tensor: Tensor, itemsize: int) -> Array:
-        """A sparse constant, filled up with zeros."""
+        """Convert a sparse constant to a dense array."""
 
         def refuse(detail: str) -> NoReturn:
             self.corrupt(f"the sparse tensor '{tensor.name}' {tensor.type}{format_shape(tensor.shape)} has {detail}")
@@ -236,12 +238,12 @@ class ModelFile:
         return densify_tensor(values, tensor.shape, tensor.sparsity, refuse)
 
     def buffer(self, index: int) -> memoryview | None:
-        """The bytes of a buffer, None where it is empty or does not exist."""
+        """Bytes of a buffer; None if it is empty or does not exist."""
         if index >= self.model.BuffersLength():
             return None
         buffer = self.model.Buffers(index)
         offset, size = buffer.Offset(), buffer.Size()
-        if offset > 1:  # 0 and 1 mark a buffer inside the FlatBuffers part
+        if offset > 1:  # the values 0 and 1 mean that the data are a vector of the Buffer table
             if offset + size > len(self.view):
                 self.corrupt(f"buffer {index} is at bytes {offset} to {offset + size} of {len(self.view)}")
             return self.view[offset : offset + size]
@@ -263,12 +265,12 @@ def _elements(raw: memoryview, tensor: Tensor, count: int) -> Array:
 
 
 def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> ModelFile:
-    """Verify a TFLite file and read its structure; weights are read later.
+    """Verify a TFLite file and read its structure; weights are read when they are used.
 
     Raises:
-        CorruptInputError: the file is damaged or something else.
-        ResourceLimitError: it is larger than the limits allow.
-        UsageError: it cannot be read.
+        CorruptInputError: the file is damaged, or is not a TFLite file.
+        ResourceLimitError: the file is larger than the limits allow.
+        UsageError: the file cannot be read.
     """
     path = Path(path)
     head = read_head(path)
@@ -308,7 +310,7 @@ def _map(path: Path, size: int) -> memoryview:
 
 
 class _Structure:
-    """Turns the accessors into objects and checks every index on the way."""
+    """Converts the accessors of a model to Python objects, and checks every index."""
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
@@ -359,7 +361,7 @@ class _Structure:
         shape = integers(source, "Shape")
         name = decode_text(source.Name()) or f"tensor_{index}"
         names[name] = names.get(name, 0) + 1
-        if names[name] > 1:  # the format allows equal names; ours are unique
+        if names[name] > 1:  # the format allows equal names, Tensor.name must be unique
             name = f"{name}#{names[name]}"
         if any(extent < 0 for extent in shape):
             self.file.corrupt(f"tensor '{name}' has the shape {format_shape(shape)}")
@@ -393,7 +395,7 @@ class _Structure:
         if code_index >= self.model.OperatorCodesLength():
             self.file.corrupt(f"{where} names operator code {code_index} of {self.model.OperatorCodesLength()}")
         code = self.model.OperatorCodes(code_index)
-        number = max(code.DeprecatedBuiltinCode(), _later_code(code))  # codes above 126 only fit the later field
+        number = max(code.DeprecatedBuiltinCode(), _later_code(code))  # codes above 126 do not fit in the old field
         name = _OPERATOR_NAMES.get(number, f"operator {number}")
         if name == "CUSTOM":
             name = f"CUSTOM:{decode_text(code.CustomCode())}"
@@ -426,11 +428,11 @@ class _Structure:
 
 
 def _later_code(code: Any) -> int:
-    """Field ``builtin_code`` as stored; the package's accessor answers with the older field for codes below 127."""
+    """Stored value of ``builtin_code``; for codes below 127, the package's accessor returns the deprecated field."""
     offset = code._tab.Offset(10)
     return int(code._tab.Get(number_types.Int32Flags, offset + code._tab.Pos)) if offset else 0
 
 
 def decode_text(value: bytes | None) -> str:
-    """A string of the file; empty where it is absent."""
+    """Decode a string of the file; empty if it is absent."""
     return "" if value is None else value.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Recurrent layers over a static sequence, unrolled: LSTM and simple cells, in one or two directions."""
+"""Recurrent layers, unrolled over a static sequence: LSTM and RNN, unidirectional and bidirectional."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InputIndices(NamedTuple):
 
     input_weights: range
     recurrent_weights: range
-    peepholes: dict[int, int]  # by gate; the cell gate has none
+    peepholes: dict[int, int]  # by gate index; the cell gate has no peephole
     biases: range
     projection: int
     projection_bias: int
@@ -51,17 +51,20 @@ _LAYER_NORMS = (20, 21, 22, 23)
 _AUXILIARY = range(39, 48)
 _SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
 _TANH = Active(ActiveType.ACTIVE_TANH)
-_FULL, _BASIC = 0, 1  # kernel_type of LSTM
-_TINY = 1e-8  # added to the variance of a layer normalization inside the cell
+_FULL, _BASIC = 0, 1  # values of kernel_type
+_TINY = 1e-8  # epsilon of layer normalization
 _NODES_PER_STEP = 24
-_ROUNDING_NODES = 32  # of the output before and of a projection, where weights are integers
+_ROUNDING_NODES = 32  # further nodes per step of a hybrid layer, which quantize the previous output and the projection
 
 Advance = Callable[..., tuple[Value, ...]]
-"""Step of a cell: it maps an input and the states (None for zeros) to the next states, the output first."""
+"""One step of a cell: function of the input and the states (None means zeros) to the next states, output first."""
 
 
 class Sequence:
-    """The steps of a sequence input, and their concatenation to one tensor. ``single`` is one step, rank 2."""
+    """Input of a recurrent layer: splits it into steps, unrolls cells, and concatenates the outputs.
+
+    With ``single``, the input has rank 2 and is a single step.
+    """
 
     def __init__(self, node: TfliteNode, g: Graph, time_major: bool, *, single: bool = False) -> None:
         shape = node.shape(0)
@@ -73,7 +76,7 @@ class Sequence:
         self.time, self.batch = (shape[0], shape[1]) if self.time_major else (shape[1], shape[0])
         self.size = shape[2]
         limit = node.tensors.file.limits.max_unrolled_nodes
-        is_rounding = node.has_input(2) and hybrid.is_rounding(node, 2)  # weights of a gate in all recurrent layers
+        is_rounding = node.has_input(2) and hybrid.is_rounding(node, 2)  # input 2 is a weight in all recurrent layers
         per_step = _NODES_PER_STEP + (_ROUNDING_NODES if is_rounding else 0)
         if self.time * per_step > limit:
             raise node.fail(TOO_LARGE, f"{self.time} steps would become more than {limit} nodes")
@@ -85,9 +88,13 @@ class Sequence:
     def project(
         self, weights: Value, bias: Value | None, quant: QuantParams | None = None, index: int = 1
     ) -> tuple[Value, ...]:
-        """Multiply all steps by the weights in one matmul, annotated if the kernel quantizes the result.
+        """Multiply the inputs of all steps by the weights in one matmul, and split the result into steps.
 
-        ``index`` is the input with the weights, or with those of the first gate.
+        Args:
+            weights: matrix [size, columns].
+            bias: row [1, columns], or None.
+            quant: annotation of the results, if the kernel quantizes them.
+            index: input index of the weights of some gate, which determines if activations are quantized.
         """
         rows = _round(self.node, self.g, self.rows, index)
         product = self.g.add(MatrixMul(), rows, weights, bias)
@@ -102,13 +109,13 @@ class Sequence:
     def unroll(
         self, steps: tuple[Value, ...], states: tuple[int, ...], advance: Advance, backwards: bool
     ) -> list[Value]:
-        """Outputs of a cell at every step, in the order of time.
+        """Unroll a cell; return its outputs in the order of the sequence.
 
         Args:
             steps: inputs of the cell.
-            states: input indices of its states, the output first.
+            states: input indices of the states, output state first.
             advance: one step of the cell.
-            backwards: the last step comes first.
+            backwards: True to begin with the last step.
         """
         current: tuple[Value | None, ...] = tuple(map(self.node.state, states))
         outputs: list[Value] = []
@@ -122,7 +129,7 @@ class Sequence:
         return outputs[::-1] if backwards else outputs
 
     def join(self, steps: list[Value]) -> Value:
-        """The results of all steps in the layout of the source."""
+        """Stack the outputs of all steps in the axis order of the source."""
         if self.single:
             return steps[0]
         size = static(steps[0].shape)[-1]
@@ -135,7 +142,7 @@ class Sequence:
 
 
 def _concat_weights(node: TfliteNode, g: Graph, indices: list[int], name: str) -> Value:
-    """The weights of several gates next to each other, transposed: [size, gates * units]."""
+    """Concatenate and transpose the weights of several gates: [size, gates * units]."""
     parts = [node.real(index) for index in indices]
     if any(part.ndim != 2 or part.shape != parts[0].shape for part in parts):
         raise node.fail(INVALID_NODE, f"weights {[list(part.shape) for part in parts]} do not fit each other")
@@ -143,7 +150,7 @@ def _concat_weights(node: TfliteNode, g: Graph, indices: list[int], name: str) -
 
 
 def _round(node: TfliteNode, g: Graph, x: Value, index: int) -> Value:
-    """Rows that the weights at input ``index`` are multiplied with; rounded to 8 bits if these are integers."""
+    """Quantize activations to 8 bits if the weights at input ``index``, by which they are multiplied, are integers."""
     asymmetric = bool(node.option("asymmetric_quantize_inputs", False))
     return hybrid.round_activations(node, g, x, asymmetric=asymmetric, index=index)
 
@@ -162,18 +169,18 @@ def _function(node: TfliteNode) -> Op | None:
 
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(node: TfliteNode, g: Graph) -> Value:
-    """Long short-term memory; without weights of the input gate that gate is one minus the forget gate."""
+    """LSTM; if the weights of the input gate are absent, the input gate is ``1 - forget gate``."""
     node.refuse_option("diagonal_recurrent_tensors", False)
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     if is_integer_lstm(node, _ONE_WAY, _LAYER_NORMS, _function(node)):
-        node.ignore_option("proj_clip")  # there is no projection
+        node.ignore_option("proj_clip")  # an integer LSTM has no projection
         return sequence.join(IntegerLstm(node, g, _ONE_WAY).run(sequence))
     return sequence.join(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
 
 
 @tflite_op("LSTM")
 def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
-    """One step of long short-term memory; the basic kernel takes and gives the state as plain tensors."""
+    """One LSTM step. The states of the basic kernel are plain inputs and outputs, not variable tensors."""
     kernel = node.option("kernel_type")
     if kernel not in (_FULL, _BASIC):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"kernel_type={kernel}", "supported: FULL and BASIC")
@@ -184,8 +191,11 @@ def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
 
 
 def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """Gates are in the order input, update, forget, output. Results: output, cell, and both intermediate tensors."""
-    # The kernel is fixed to tanh, unclipped, and has no integer weights beside float activations.
+    """Convert the basic kernel; gates are in the order input, cell update, forget, output.
+
+    Results: output, cell state, concatenated input of the matmul, and result of the matmul.
+    """
+    # The basic kernel always uses tanh, without clipping, and does not quantize activations.
     node.ignore_option("fused_activation_function", "cell_clip", "proj_clip", "asymmetric_quantize_inputs")
     x, before, cell = node.input(0), node.input(1), node.input(4)
     if len(node.operator.outputs) != 4 or node.rank(2) != 2:
@@ -201,7 +211,7 @@ def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM", limits="no auxiliary input")
 def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
-    """Two LSTMs, one of which runs backwards; concatenated or as two results."""
+    """A forward and a backward LSTM, with concatenated or separate results."""
     _refuse_auxiliary(node, _AUXILIARY)
     sequence = Sequence(node, g, bool(node.option("time_major", True)))
     forward = _Lstm(node, g, _FORWARD).run(sequence)
@@ -250,7 +260,7 @@ class _Lstm:
                 self.projection_bias = g.constant(node.real(indices.projection_bias).reshape(1, -1), "projection_bias")
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
-        """The output of every step, in the order of time."""
+        """Outputs of all steps, in the order of the sequence."""
         node, g, indices = self.node, self.g, self.indices
         biases = np.concatenate([self._bias(gate) * (gate not in self.norms) for gate in self.gates])
         weights = _concat_weights(node, g, [indices.input_weights[gate] for gate in self.gates], "input_weights")
@@ -303,7 +313,7 @@ class _Lstm:
         return self._normalize(gate, total)
 
     def _normalize(self, gate: int, x: Value) -> Value:
-        """The sum of a gate over its standard deviation, scaled and shifted; the sum itself without such weights."""
+        """Layer normalization of the sum of a gate, if the layer has weights for it."""
         if gate not in self.norms:
             return x
         g = self.g
@@ -319,14 +329,14 @@ class _Lstm:
 
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_RNN")
 def rnn(node: TfliteNode, g: Graph) -> Value:
-    """The simple recurrent cell: y = f(W x + R y_before + b)."""
+    """Elman RNN: ``y[t] = f(W x[t] + R y[t-1] + b)``."""
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     return sequence.join(_simple_cell(node, g, sequence, 1))
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN", limits="no auxiliary input")
 def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
-    """Two simple cells, one of which runs backwards; concatenated or as two results."""
+    """A forward and a backward Elman RNN, with concatenated or separate results."""
     _refuse_auxiliary(node, range(9, 12))
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     forward, backward = _simple_cell(node, g, sequence, 1), _simple_cell(node, g, sequence, 5, backwards=True)
@@ -335,13 +345,13 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
 
 @tflite_op("RNN")
 def rnn_step(node: TfliteNode, g: Graph) -> Value:
-    """One step of the simple recurrent cell."""
+    """One step of an Elman RNN."""
     sequence = Sequence(node, g, time_major=True, single=True)
     return sequence.join(_simple_cell(node, g, sequence, 1))
 
 
 def _simple_cell(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False) -> list[Value]:
-    """Weights, recurrent weights, bias and state are consecutive inputs from ``first`` on."""
+    """Unroll an Elman RNN, whose weights, recurrent weights, bias and state are the inputs from ``first`` on."""
     function = _function(node)
     units = node.shape(first)[0]
     if math.prod(node.shape(first + 2)) != units:

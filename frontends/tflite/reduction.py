@@ -1,4 +1,4 @@
-"""Reductions along axes, the position of extremes, and the largest elements."""
+"""Reductions along axes, ARG_MAX, ARG_MIN and TOPK_V2."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _METHODS = {
     "REDUCE_PROD": ReduceMethodType.REDUCE_PROD,
     "REDUCE_MAX": ReduceMethodType.REDUCE_MAX,
     "REDUCE_MIN": ReduceMethodType.REDUCE_MIN,
-    "REDUCE_ANY": ReduceMethodType.REDUCE_MAX,  # of 0 and 1
+    "REDUCE_ANY": ReduceMethodType.REDUCE_MAX,  # Boolean elements are 0 or 1
     "REDUCE_ALL": ReduceMethodType.REDUCE_MIN,
 }
 
 
 @tflite_op(*_METHODS, kind=Kind.DIRECT)
 def reduce(node: TfliteNode, g: Graph) -> Value:
-    """Mean, sum, product or extreme along axes; integers go through FLOAT32, exact below 2^24."""
+    """Mean, sum, product, maximum or minimum over axes; integers are cast to FLOAT32, which is exact below 2^24."""
     x = node.input(0)
     axes = node.axes(node.ints(1), x.rank)
     keep = bool(node.option("keep_dims", False))
@@ -36,8 +36,8 @@ def reduce(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("ARG_MAX", "ARG_MIN", kind=Kind.DIRECT)
 def arg(node: TfliteNode, g: Graph) -> Value:
-    """Position of the first extreme along an axis."""
-    node.ignore_option("output_type")  # the result tensor declares the same type
+    """Index of the first maximum or minimum along an axis."""
+    node.ignore_option("output_type")  # redundant: the result tensor has this type
     x = emit.as_float(g, node.input(0))
     axis = node.axis(node.one_int(1), x.rank)
     method = ArgMethod.max if node.op_type == "ARG_MAX" else ArgMethod.min
@@ -46,7 +46,7 @@ def arg(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("TOPK_V2", kind=Kind.DIRECT, limits="a constant k")
 def topk(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """The k largest along the last axis and their positions."""
+    """The k largest elements along the last axis, and their indices."""
     x = node.input(0)
     k = node.one_int(1)
     if not 1 <= k <= node.shape(0)[-1]:

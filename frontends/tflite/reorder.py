@@ -1,4 +1,4 @@
-"""Elements moved to constant positions: REVERSE_SEQUENCE and MATRIX_SET_DIAG."""
+"""REVERSE_SEQUENCE and MATRIX_SET_DIAG, with positions that are known at conversion time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpuconvert.schema.ops.selection import ConditionSelect
 
 @tflite_op("REVERSE_SEQUENCE", limits="constant lengths")
 def reverse_sequence(node: TfliteNode, g: Graph) -> Value:
-    """The first elements of every sequence backwards; how many is known for every batch."""
+    """Reverse the first elements of every sequence; their number is a constant per batch."""
     shape, lengths = node.shape(0), node.ints(1)
     rank = len(shape)
     axis, batch = node.axis(node.option("seq_dim"), rank), node.axis(node.option("batch_dim"), rank)
@@ -39,7 +39,7 @@ def reverse_sequence(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("MATRIX_SET_DIAG")
 def matrix_set_diag(node: TfliteNode, g: Graph) -> Value:
-    """Matrices with another main diagonal."""
+    """Replace the main diagonal of each matrix."""
     shape = node.shape(0)
     if len(shape) < 2 or node.shape(1) != (*shape[:-2], min(shape[-2:])):
         raise node.fail(INVALID_NODE, f"diagonal {list(node.shape(1))} for {list(shape)}")

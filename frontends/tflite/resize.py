@@ -14,7 +14,7 @@ from tpuconvert.schema.ops.upsample import Upsample
 
 @tflite_op("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", kind=Kind.DIRECT)
 def resize(node: TfliteNode, g: Graph) -> Permuted:
-    """Resize height and width; enlarging by one whole factor with nearest neighbours is an upsample."""
+    """Resize height and width; nearest-neighbor resizing by a common integer factor becomes ``upsample``."""
     size = node.ints(1)
     align_corners = bool(node.option("align_corners", False))
     half_pixel_centers = bool(node.option("half_pixel_centers", False))
@@ -32,7 +32,7 @@ def resize(node: TfliteNode, g: Graph) -> Permuted:
     factor = size[0] // height
     is_whole = size == (height * factor, width * factor)
     if is_nearest and is_whole and factor > 1 and not align_corners and x.dtype.is_float:
-        # With half pixel centres a whole factor repeats elements just the same.
+        # half_pixel_centers does not change the result for an integer factor.
         return node.nhwc(g.add(Upsample(scale=factor), x))
     op = Interpolate(
         size=size,

@@ -1,4 +1,4 @@
-"""Resource variables: VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, and CALL_ONCE, which gives them their first value."""
+"""Resource variables: VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, and CALL_ONCE, which initializes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def var_handle(node: TfliteNode, g: Graph) -> Array:
 
 @tflite_op("READ_VARIABLE", kind=Kind.FOLDED, limits="--state selects the initial value of a run")
 def read_variable(node: TfliteNode, g: Graph) -> Converted:
-    """The last value assigned in this run, or the initial state of the run."""
+    """Current value of a variable: the last one assigned in this run, or the initial one."""
     states, name = node.caller.states, _name(node)
     found = states.current.get(name)
     if found is None:
@@ -33,7 +33,7 @@ def read_variable(node: TfliteNode, g: Graph) -> Converted:
 
 @tflite_op("ASSIGN_VARIABLE", kind=Kind.FOLDED)
 def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
-    """From here on the variable is the second input."""
+    """Make the second input the current value of the variable."""
     value = node.binding(1)
     node.caller.states.current[_name(node)] = value
     return ()
@@ -41,7 +41,7 @@ def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
 
 @tflite_op("CALL_ONCE", kind=Kind.FOLDED)
 def call_once(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
-    """The first values of variables, before the first run: they have to be known now."""
+    """Inline the subgraph that assigns the initial values of variables."""
     node.inline_subgraph(node.option("init_subgraph_index"))
     return ()
 

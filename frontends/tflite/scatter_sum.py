@@ -1,4 +1,4 @@
-"""Sums at constant positions: SCATTER_ND and SEGMENT_SUM."""
+"""Sums of rows at constant indices: SCATTER_ND and SEGMENT_SUM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuconvert.schema.types import Array
 
 @tflite_op("SCATTER_ND", limits="constant indices")
 def scatter_nd(node: TfliteNode, g: Graph) -> Value:
-    """Sum updates at constant indices: a matmul with a matrix of zeros and ones."""
+    """Sum updates at constant indices, as a matmul with a 0/1 matrix."""
     indices, shape = node.constant(0), node.ints(2)
     depth = indices.shape[-1] if indices.ndim else 0
     if not 1 <= depth <= len(shape) or min(shape) < 1:
@@ -30,7 +30,7 @@ def scatter_nd(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM", limits="constant segment numbers")
 def segment_sum(node: TfliteNode, g: Graph) -> Value:
-    """Sum the rows of each segment: a matmul with a matrix of zeros and ones. Negative segments are dropped."""
+    """Sum the rows of each segment, as a matmul with a 0/1 matrix; rows with a negative segment number are dropped."""
     numbers = np.asarray(node.ints(1), dtype=np.int64)
     if numbers.shape != node.shape(1) or not numbers.size or numbers.shape != node.shape(0)[:1]:
         raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(node.shape(0))}")
@@ -42,7 +42,7 @@ def segment_sum(node: TfliteNode, g: Graph) -> Value:
 
 
 def _sum_rows(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]) -> Value:
-    """Row ``targets[i]`` of the result is the sum of the rows i of an input; a negative target takes none."""
+    """Add row i of an input to row ``targets[i]`` of the result; rows with a negative target are dropped."""
     node.check_size([count, len(targets)])
     choice = np.zeros((count, len(targets)), dtype=np.float32)
     sources = np.flatnonzero(targets >= 0)

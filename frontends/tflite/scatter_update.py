@@ -1,7 +1,8 @@
 """Updates at constant positions: SPARSE_TO_DENSE, DYNAMIC_UPDATE_SLICE, segments of rows and STABLEHLO_SCATTER.
 
-Data and updates are concatenated rows, and every row of the result is gathered from them. A reduction (sum, product,
-maximum, minimum) gathers the operands for the data, in as many rounds as one position has updates.
+To replace rows, each row of the result is gathered from the concatenation of data and updates. To combine rows (by sum,
+product, maximum or minimum), updates are gathered and combined with the data in rounds, of which each contains at most
+one update per position.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tpuconvert.schema.types import Array, DType
 
 
 class Combination(NamedTuple):
-    """Binary operator of a reduction, its neutral element, and the reduction itself."""
+    """A function that combines updates: binary operator, neutral element, and the equivalent reduction method."""
 
     op: Op
     neutral: float
@@ -52,7 +53,7 @@ _SEGMENTS = {
 
 
 def neutral_row(g: Graph, number: float, width: int, dtype: DType) -> Value:
-    """A row filled with a number, which is clamped to the range of an integer type."""
+    """Constant row [1, width] filled with a number, which is clamped to the range of an integer type."""
     bounded = number if dtype.is_float else min(max(number, float(dtype.min)), float(dtype.max))
     kind = dtype.numpy
     row = np.full((1, width), int(bounded) if dtype.is_integer else bounded, kind)
@@ -60,14 +61,14 @@ def neutral_row(g: Graph, number: float, width: int, dtype: DType) -> Value:
 
 
 def replace_rows(node: TfliteNode, data: Value, updates: Value, targets: Array) -> Value:
-    """Replace rows of [M, W] at constant positions by the rows of ``updates`` [K, W]; later ones win."""
+    """Replace rows of ``data`` [M, W] by the rows of ``updates`` [K, W]; the last update of a row is kept."""
     source = np.arange(static(data.shape)[0])
     source[targets] = source.size + np.arange(targets.size)
     return gather_at(node, emit.concat(node.graph, [data, updates], 0), 0, source)
 
 
 def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, function: str) -> Value:
-    """Combine rows of [M, W] at constant positions with the rows of ``updates`` [K, W]."""
+    """Combine rows of ``data`` [M, W] at constant positions with the rows of ``updates`` [K, W]."""
     g, (op, number, _) = node.graph, COMBINATIONS[function]
     order = np.argsort(targets, kind="stable")
     turn = np.empty(targets.size, np.int64)
@@ -87,8 +88,8 @@ def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, 
 
 @tflite_op("SPARSE_TO_DENSE", kind=Kind.FOLDED, limits="constant indices")
 def sparse_to_dense(node: TfliteNode, g: Graph) -> Value:
-    """A tensor filled with one number, with updates at constant positions."""
-    node.ignore_option("validate_indices")  # they are known now and always checked
+    """Create a tensor filled with one value, and write updates at constant positions."""
+    node.ignore_option("validate_indices")  # constant indices are always checked
     shape = node.ints(1)
     indices = node.constant(0)
     targets = indices.reshape(-1, len(shape)) if indices.size and len(shape) else np.zeros((0, 1), np.int64)
@@ -140,7 +141,7 @@ def dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op(*_SEGMENTS, limits="constant segment numbers")
 def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
-    """Product or extreme of the rows of each segment; an empty segment gets the neutral element."""
+    """Product, maximum or minimum of the rows of each segment; the result for an empty segment is neutral."""
     method, number = _SEGMENTS[node.op_type]
     numbers, shape, count = np.asarray(node.ints(1), np.int64), node.shape(0), node.one_int(2)
     leading = len(node.shape(1))
@@ -149,7 +150,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     flat = numbers.reshape(-1)
     kept = np.flatnonzero(flat >= 0)
     order = kept[np.argsort(flat[kept], kind="stable")]
-    turn = np.arange(order.size) - np.searchsorted(flat[order], flat[order])  # number of earlier rows of its segment
+    turn = np.arange(order.size) - np.searchsorted(flat[order], flat[order])  # per row, its index in its segment
     most = int(turn.max(initial=0)) + 1
     node.check_size([count, most])
     source = np.zeros((count, most), np.int64)
@@ -166,7 +167,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("STABLEHLO_SCATTER", limits="constant indices; a body of one sum, product or extreme, or the second input")
 def stablehlo_scatter(node: TfliteNode, g: Graph) -> Value:
     """Replace or combine windows at constant positions with updates; updates outside the tensor are dropped."""
-    node.ignore_option("indices_are_sorted", "unique_indices")  # promises about the indices, which are known
+    node.ignore_option("indices_are_sorted", "unique_indices")  # hints about the indices, which are constant
     function = combination_of(node, node.option("update_computation_subgraph_index"), may_replace=True)
     targets, numbers = _scatter_indices(node)
     x, shape = node.input(0), node.shape(0)
@@ -182,7 +183,7 @@ def stablehlo_scatter(node: TfliteNode, g: Graph) -> Value:
 
 
 def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
-    """Positions of the updates in the flattened data, and flat indices of the updates that are inside it."""
+    """Flat indices into the data, and flat indices of the corresponding updates, without updates outside the data."""
     shape, update_shape, indices = node.shape(0), node.shape(2), node.constant(1)
     window, inserted = node.option("update_window_dims", ()), node.option("inserted_window_dims", ())
     axes, vector = node.option("scatter_dims_to_operand_dims", ()), node.option("index_vector_dim")
@@ -200,22 +201,22 @@ def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
 
 
 def index_tuples(indices: Array, vector: int) -> Array:
-    """The indices of a StableHLO gather or scatter with their tuples, stored along the axis ``vector``, last."""
+    """Move the axis ``vector`` of StableHLO indices, which contains the index tuples, to the end."""
     return indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
 
 
 def box_elements(
     table: Array, axes: Order, extents: Order, batch: Sequence[int], inside: dict[int, int], rank: int
 ) -> Array:
-    """Positions [rank, elements] in a tensor of all elements of boxes.
+    """Coordinates [rank, elements] in a tensor, of all elements of the boxes that a gather or scatter accesses.
 
     Args:
-        table: index tuples of the boxes' starts.
-        axes: axis of the tensor per number of a tuple.
-        extents: of the tensor of all boxes.
-        batch: its axes that count boxes.
-        inside: for an axis of the tensor, the axis of ``extents`` along it inside a box.
-        rank: of the tensor.
+        table: start of each box, as index tuples along the last axis.
+        axes: axis of the tensor for each element of an index tuple.
+        extents: shape of the tensor that contains all boxes.
+        batch: axes of ``extents`` that enumerate the boxes.
+        inside: axis of ``extents`` for each axis of the tensor along which boxes extend.
+        rank: rank of the tensor.
     """
     positions = np.indices(extents).reshape(len(extents), -1)
     starts = table[tuple(positions[axis] for axis in batch)].astype(np.int64)

@@ -1,8 +1,8 @@
-"""The tables of a TFLite file: the schema for the verifier, and the option fields for converters.
+"""FlatBuffers schema of TFLite files, for the verifier and for the options of operators.
 
-The tables of options are those of the ``tflite`` package, whose accessors read them. The others refer to each other,
-which the package does not state; they follow ``tensorflow/lite/schema/schema.fbs``. A test compares all of them with
-the package, slot by slot.
+The fields of options tables are derived from the ``tflite`` package. The other tables are listed here after
+``tensorflow/lite/schema/schema.fbs``, because the package does not state the types of nested tables. A test compares
+all tables with the package, slot by slot.
 """
 
 import re
@@ -55,27 +55,27 @@ _SCALARS = {
     "Float32": "f32",
 }
 _VECTORS = {1: "[u8]", 4: "[i32]", 8: "[i64]"}
-"""Vector types by the size of an element, which is all that the verifier checks."""
+"""Vector types by element size; the verifier does not distinguish types of equal size."""
 
 
 def enum_names(enum: type) -> dict[int, str]:
-    """Names of an enumeration of the ``tflite`` package by their numbers, ascending."""
+    """Names of an enumeration of the ``tflite`` package by value, in ascending order."""
     return dict(sorted((value, name) for name, value in vars(enum).items() if isinstance(value, int)))
 
 
 def integers(accessor: Any, name: str) -> tuple[int, ...]:
-    """A vector of scalars; the package answers with 0 for an absent one."""
+    """Elements of a vector of scalars; empty if it is absent, for which the package returns 0."""
     if getattr(accessor, f"{name}IsNone")():
         return ()
     return tuple(getattr(accessor, f"{name}AsNumpy")().tolist())
 
 
 def _union_members(enum: type) -> tuple[str, ...]:
-    return tuple(enum_names(enum).values())[1:]  # the first one is NONE
+    return tuple(enum_names(enum).values())[1:]  # without the first member, NONE
 
 
 class _BuilderCalls:
-    """Replaces a FlatBuffers builder and keeps the last call: the method and its arguments."""
+    """Mock of a FlatBuffers builder that records the method and arguments of the last call."""
 
     method = ""
     arguments: tuple[Any, ...] = ()
@@ -88,7 +88,7 @@ class _BuilderCalls:
 
 
 def _describe_options(table: str) -> str:
-    """Fields of an options table in the notation of ``Schema``, from the package's functions that write them."""
+    """Fields of an options table in the notation of ``Schema``, derived from the package's writer functions."""
     functions, calls, fields = vars(sys.modules[f"tflite.{table}"]), _BuilderCalls(), dict[int, str]()
     for function, add in functions.items():
         if not function.startswith(f"{table}Add"):

@@ -1,4 +1,4 @@
-"""Operators that change shapes or join tensors: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, CONCATENATION, PACK ..."""
+"""Operators that change shapes or concatenate: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, CONCATENATION, PACK ..."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpuconvert.schema.types import Scalar
 
 @tflite_op("RESHAPE", "STABLEHLO_RESHAPE", kind=Kind.DIRECT, limits="a constant shape")
 def reshape_operator(node: TfliteNode, g: Graph) -> Value:
-    """The same elements in another shape; -1 is inferred."""
+    """Reshape; an extent of -1 is inferred."""
     x = node.input(0)
     declared = node.option("new_shape", ()) if node.op_type == "RESHAPE" else ()
     if node.has_input(1):
@@ -34,7 +34,7 @@ def reshape_operator(node: TfliteNode, g: Graph) -> Value:
         target = node.output_tensor().shape
     else:
         target = declared
-    if target == (0,):  # how old exporters write rank 0
+    if target == (0,):  # old exporters write this for rank 0
         target = ()
     if 0 in target:
         raise node.fail(INVALID_NODE, f"the new shape {list(target)} has no elements")
@@ -43,7 +43,7 @@ def reshape_operator(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("SQUEEZE", kind=Kind.DIRECT)
 def squeeze(node: TfliteNode, g: Graph) -> Value:
-    """Without some or all axes of extent 1."""
+    """Remove some or all unit axes."""
     x = node.input(0)
     shape = node.shape(0)
     asked = node.axes(node.option("squeeze_dims", ()), len(shape))
@@ -55,7 +55,7 @@ def squeeze(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("EXPAND_DIMS", kind=Kind.DIRECT)
 def expand_dims(node: TfliteNode, g: Graph) -> Value:
-    """With a new axis of extent 1."""
+    """Insert a unit axis."""
     rank = node.rank(0)
     axis = node.axis(node.one_int(1), rank + 1)
     return node.input(0) if rank == 0 else g.add(ExpandDims(axis=axis), node.input(0))
@@ -63,7 +63,7 @@ def expand_dims(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("TRANSPOSE", "STABLEHLO_TRANSPOSE", kind=Kind.DIRECT)
 def transpose(node: TfliteNode, g: Graph) -> Value:
-    """The axes in another order."""
+    """Permute the axes."""
     order = node.ints(1) if node.op_type == "TRANSPOSE" else node.option("permutation", ())
     if sorted(order) != list(range(node.rank(0))):
         raise node.fail(INVALID_NODE, f"order {list(order)} for the shape {list(node.shape(0))}")
@@ -81,8 +81,8 @@ def concatenation(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("PACK")
 def pack(node: TfliteNode, g: Graph) -> Value:
-    """Tensors stacked along a new axis."""
-    node.ignore_option("values_count")  # the number of inputs
+    """Stack tensors along a new axis."""
+    node.ignore_option("values_count")  # redundant: the number of inputs
     if len({node.shape(index) for index in range(node.input_count)}) != 1:
         raise node.fail(INVALID_NODE, "its inputs have different shapes")
     rank = node.rank(0)
@@ -98,7 +98,7 @@ def pack(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("TILE", kind=Kind.DIRECT, limits="constant repetitions")
 def tile(node: TfliteNode, g: Graph) -> Value:
-    """The whole tensor repeated along its axes."""
+    """Repeat the whole tensor along its axes."""
     reps = node.ints(1)
     if len(reps) != node.rank(0) or min(reps, default=1) < 1:
         raise node.fail(INVALID_NODE, f"repetitions {list(reps)} of the shape {list(node.shape(0))}")
@@ -107,13 +107,13 @@ def tile(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("BROADCAST_TO", kind=Kind.DIRECT)
 def broadcast_to(node: TfliteNode, g: Graph) -> Value:
-    """Extents of 1 repeated."""
+    """Broadcast to a shape: repeat unit axes."""
     return expand(node.graph, node.input(0), node.ints(1))
 
 
 @tflite_op("STABLEHLO_BROADCAST_IN_DIM")
 def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
-    """Place axes as the option states, insert the others, repeat unit axes."""
+    """Broadcast to a shape; ``broadcast_dimensions`` has the axis of the result for each axis of the input."""
     target, axes, shape = node.ints(1), node.option("broadcast_dimensions", ()), node.shape(0)
     if len(axes) != len(shape) or any(not 0 <= axis < len(target) for axis in axes):
         raise node.fail(INVALID_NODE, f"broadcast_dimensions {list(axes)} of {list(shape)} into {list(target)}")
@@ -125,7 +125,7 @@ def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("MATRIX_DIAG", limits="finite numbers")
 def matrix_diag(node: TfliteNode, g: Graph) -> Value:
-    """The last axis on the diagonal of a matrix, zeros elsewhere."""
+    """Create matrices with the last axis on the diagonal and zeros elsewhere."""
     shape = node.shape(0)
     if not shape:
         raise node.fail(INVALID_NODE, "input [] must have rank 1 or more")
@@ -146,7 +146,7 @@ def zeros_like(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("FILL", kind=Kind.DIRECT)
 def fill(node: TfliteNode, g: Graph) -> Value:
-    """One run-time number in a constant shape."""
+    """Broadcast a computed scalar to a constant shape."""
     shape = node.ints(0)
     if 0 in shape:
         raise node.fail(INVALID_NODE, f"the shape {list(shape)} has no elements")
@@ -155,7 +155,7 @@ def fill(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("ONE_HOT", limits="a constant depth")
 def one_hot(node: TfliteNode, g: Graph) -> Value:
-    """The on value where the position along a new axis is the index, the off value elsewhere."""
+    """One-hot encoding along a new axis: the on value at the index, the off value elsewhere."""
     depth, on, off = node.one_int(1), node.scalar(2), node.scalar(3)
     rank = node.rank(0)
     if depth < 1:

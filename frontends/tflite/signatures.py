@@ -1,4 +1,4 @@
-"""Signatures: names that an exporter gave to the inputs and outputs of a subgraph."""
+"""Signatures: names of the inputs and outputs of a subgraph for its callers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuconvert.schema.errors import UsageError
 
 @dataclass(frozen=True)
 class Signature:
-    """One signature; ``inputs`` and ``outputs`` give names to tensors, by their index in the subgraph."""
+    """One signature; ``inputs`` and ``outputs`` map the index of a tensor in the subgraph to its signature name."""
 
     key: str = ""
     subgraph: int = 0
@@ -20,16 +20,16 @@ class Signature:
     outputs: Mapping[int, str] = field(default_factory=dict)
 
     def names(self, subgraph: Subgraph) -> dict[int, str]:
-        """The names of tensors that no other tensor of the subgraph has as its own name."""
+        """Signature names by tensor index, without those that are also the name of a tensor of the subgraph."""
         own = {tensor.name for tensor in subgraph.tensors}
         return {index: name for index, name in {**self.inputs, **self.outputs}.items() if name not in own}
 
 
 def signatures(file: ModelFile) -> tuple[Signature, ...]:
-    """All signatures of a file, in its order.
+    """Read all signatures of a file.
 
     Raises:
-        CorruptInputError: one names a subgraph or tensor that does not exist.
+        CorruptInputError: a signature refers to a subgraph or tensor that does not exist.
     """
     model, found = file.model, []
     for number in range(model.SignatureDefsLength()):
@@ -57,10 +57,10 @@ def _names(file: ModelFile, entries: Iterable[Any], count: int, where: str) -> d
 
 
 def choose(file: ModelFile, key: str | None) -> Signature:
-    """The signature of that key; without a key the only one, or the first subgraph by the names of its tensors.
+    """Return the signature with a key; without a key, the only one, or an empty one for a file without signatures.
 
     Raises:
-        UsageError: there are several and none was requested, or none has that key.
+        UsageError: no signature has this key, or the key is missing and the file has several signatures.
     """
     found = signatures(file)
     known = ", ".join(f"'{signature.key}'" for signature in found) or "none"

@@ -1,4 +1,4 @@
-"""Parts of a tensor: slices, splits and elements by index."""
+"""Operators that select elements: slice, split, gather and reverse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Scalar
 
 @tflite_op("STRIDED_SLICE", kind=Kind.DIRECT, limits="constant bounds")
 def strided_slice(node: TfliteNode, g: Graph) -> Value:
-    """Slices with steps; falling ones pick by constant indices, dropped and new axes are a reshape."""
+    """Strided slice: axes with negative steps are gathered by index; a reshape removes and inserts axes."""
     if not all(node.is_constant(index) for index in (1, 2, 3)):
         raise node.fail(UNKNOWN_SHAPE, "begin, end or strides depend on the model's inputs")
     index = strided_index(node)
@@ -52,7 +52,7 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
 
 
 def _annotate(node: TfliteNode, value: Value) -> Value:
-    """Copy the quantization of the input to an intermediate value, whose elements only moved."""
+    """Copy the per-tensor quantization of the input to an intermediate result of data movement."""
     if value.quant is None and not value.is_constant:
         quant = node.quant(0)
         value.quant = quant if quant is None or quant.axis is None else None
@@ -61,7 +61,7 @@ def _annotate(node: TfliteNode, value: Value) -> Value:
 
 @tflite_op("SLICE", kind=Kind.DIRECT, limits="constant bounds")
 def slice_(node: TfliteNode, g: Graph) -> Value:
-    """A box; a size of -1 reaches to the end."""
+    """Slice a box; a size of -1 extends to the end of the axis."""
     begin, size, shape = node.ints(1), node.ints(2), node.shape(0)
     if not len(begin) == len(size) == len(shape):
         raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for the shape {list(shape)}")
@@ -74,7 +74,7 @@ def slice_(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_SLICE", kind=Kind.DIRECT)
 def stablehlo_slice(node: TfliteNode, g: Graph) -> Value:
-    """A box with steps."""
+    """Strided slice with positive steps."""
     bounds = [node.option(name, ()) for name in ("start_indices", "limit_indices", "strides")]
     shape = node.shape(0)
     if any(len(numbers) != len(shape) for numbers in bounds) or min(bounds[2], default=1) < 1:
@@ -87,7 +87,7 @@ def stablehlo_slice(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("SPLIT", kind=Kind.DIRECT)
 def split(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """Equal parts along an axis."""
+    """Split into equal parts along an axis."""
     x = node.input(1)
     axis, count = node.axis(node.one_int(0), x.rank), node.option("num_splits")
     extent = static(x.shape)[axis]
@@ -98,8 +98,8 @@ def split(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
 
 @tflite_op("SPLIT_V", kind=Kind.DIRECT)
 def split_v(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """Parts of given sizes along an axis; one may be -1."""
-    node.ignore_option("num_splits")  # the number of sizes
+    """Split into parts of given sizes along an axis; one size may be -1, which is inferred."""
+    node.ignore_option("num_splits")  # redundant: the number of sizes
     x = node.input(0)
     axis = node.axis(node.one_int(2), x.rank)
     sizes = node.ints(1)
@@ -120,8 +120,8 @@ def _parts(g: Graph, x: Value, axis: int, sizes: tuple[int, ...]) -> tuple[Value
 
 @tflite_op("UNPACK")
 def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """The slices along an axis, without that axis."""
-    node.ignore_option("num")  # the number of outputs
+    """Split along an axis into slices, and remove the axis."""
+    node.ignore_option("num")  # redundant: the number of outputs
     x = node.input(0)
     shape = static(x.shape)
     axis = node.axis(node.option("axis"), len(shape))
@@ -134,14 +134,14 @@ def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
 
 @tflite_op("GATHER", kind=Kind.DIRECT, limits="batch_dims: the axis directly after the batches")
 def gather_operator(node: TfliteNode, g: Graph) -> Value:
-    """Gather along an axis."""
+    """Gather slices along an axis; ``batch_dims`` leading axes have separate indices."""
     axis = node.axis(node.option("axis"), node.rank(0))
     batch_dims = node.axis(node.option("batch_dims"), node.rank(1) + 1)
     return _gather_batches(node, g, axis, batch_dims) if batch_dims else _gather_rows(node, g, 0, 1, axis)
 
 
 def _gather_batches(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
-    """Gather with separate indices per batch: offset into the concatenated rows of all batches."""
+    """Gather with separate indices per batch: add the offset of the batch, and gather from the rows of all batches."""
     shape, index_shape = node.shape(0), node.shape(1)
     if axis != batch_dims or shape[:axis] != index_shape[:axis]:
         message = f"batch_dims={batch_dims} with axis {axis}, {list(shape)} and indices {list(index_shape)}"
@@ -156,7 +156,7 @@ def _gather_batches(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> V
 
 @tflite_op("EMBEDDING_LOOKUP", kind=Kind.DIRECT)
 def embedding_lookup(node: TfliteNode, g: Graph) -> Value:
-    """Rows of a table by index."""
+    """Gather rows of a table."""
     return _gather_rows(node, g, 1, 0, 0)
 
 
@@ -178,7 +178,7 @@ def _gather_rows(node: TfliteNode, g: Graph, data: int, index: int, axis: int) -
 
 @tflite_op("GATHER_ND")
 def gather_nd(node: TfliteNode, g: Graph) -> Value:
-    """Slices by index tuples: the tuple becomes one number into the flattened leading axes."""
+    """Gather slices by index tuples, which are converted to indices into the flattened leading axes."""
     shape, index_shape = node.shape(0), node.shape(1)
     depth = index_shape[-1] if index_shape else 0
     if not 1 <= depth <= len(shape):
@@ -201,7 +201,7 @@ def gather_nd(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("REVERSE_V2")
 def reverse(node: TfliteNode, g: Graph) -> Value:
-    """Axes run backwards."""
+    """Reverse the elements along axes."""
     x = node.input(0)
     for axis in node.axes(node.ints(1), x.rank):
         extent = static(x.shape)[axis]

@@ -1,7 +1,7 @@
-"""Sparse constants filled up with zeros.
+"""Convert sparse constants to dense arrays.
 
-A sparse tensor lists its axes (and those of blocks inside of it) in the order of storage; each is dense, or keeps per
-position of the axes before it which indices have elements.
+A sparse tensor is stored in levels: one per axis of the tensor and per axis of its blocks, in storage order. A level is
+dense, or lists the stored indices along its axis for each stored position of the levels before it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tpuconvert.schema.types import Array
 
 _SPARSE = 1
 Refuse = Callable[[str], NoReturn]
-"""Ends reading with the reason."""
+"""Function that raises an error with the given reason."""
 
 
 def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse: Refuse) -> Array:
-    """The dense tensor of a constant's stored elements.
+    """Convert the stored elements of a sparse constant to a dense array.
 
     Args:
-        values: what is stored, rank 1.
-        shape: of the dense tensor, checked against the limits by the caller.
-        sparsity: the accessor of its SparsityParameters.
-        refuse: called with the reason when the parts do not fit.
+        values: the stored elements, rank 1.
+        shape: shape of the dense array, which the caller has checked against the limits.
+        sparsity: accessor of the SparsityParameters.
+        refuse: raises an error; called with the reason if the parameters are invalid.
     """
     rank, order = len(shape), integers(sparsity, "TraversalOrder")
     blocks = integers(sparsity, "BlockMap")
@@ -44,7 +44,7 @@ def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse:
         *(extent // block_of.get(axis, 1) for axis, extent in enumerate(shape)),
         *map(block_of.__getitem__, blocks),
     ]
-    where = np.zeros(1, np.int64)  # position among the elements of the levels so far
+    where = np.zeros(1, np.int64)  # storage position of each element of the levels so far
     places = np.zeros((rank + len(blocks), 1), np.int64)
     for level, axis in enumerate(order):
         metadata, extent = sparsity.DimMetadata(level), extents[axis]
@@ -68,7 +68,10 @@ def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse:
 
 
 def _children(metadata: Any, where: Array, extent: int, most: int, refuse: Refuse) -> tuple[Array, Array, Array]:
-    """Return the parent, the index and the position of every element of a sparse level."""
+    """Return parent, index along the axis and storage position of every element of a sparse level.
+
+    The parent of an element is the index of its element in ``where``, which has the positions of the level before.
+    """
     segments, indices = _sparse_vector(metadata, "ArraySegments"), _sparse_vector(metadata, "ArrayIndices")
     if not segments.size or int(where.max(initial=-1)) + 1 >= segments.size or (np.diff(segments) < 0).any():
         refuse("a sparse level whose segments do not rise or are too few")
@@ -84,7 +87,7 @@ def _children(metadata: Any, where: Array, extent: int, most: int, refuse: Refus
 
 
 def _sparse_vector(metadata: Any, name: str) -> Array:
-    """The numbers of a union of vectors of several widths."""
+    """Elements of a field that is a union of vectors of 8-, 16- and 32-bit integers."""
     classes = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector}
     kind, stored = getattr(metadata, f"{name}Type")(), getattr(metadata, name)()
     if stored is None or kind not in classes:

@@ -1,6 +1,6 @@
 """RFFT2D as matmuls with constant matrices, and operators on complex numbers: REAL, IMAG, COMPLEX_ABS.
 
-The operator set has no complex numbers: a complex tensor is a pair of values, which only these operators take.
+TPU operators have no complex numbers: a complex tensor is a pair of values, which only these operators accept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpuconvert.schema.types import Array
 
 @tflite_op("RFFT2D", limits="only REAL, IMAG and COMPLEX_ABS read it")
 def rfft2d(node: TfliteNode, g: Graph) -> ComplexPair:
-    """The discrete Fourier transform of the last two axes; of the last one only the bins up to the middle."""
+    """Discrete Fourier transform of the last two axes; the last one has only the bins from 0 to ``length / 2``."""
     lengths, shape = node.ints(1), node.shape(0)
     if len(lengths) != 2 or len(shape) < 2 or min(lengths) < 1:
         raise node.fail(INVALID_NODE, f"lengths {list(lengths)} for {list(shape)}")
@@ -49,13 +49,13 @@ def rfft2d(node: TfliteNode, g: Graph) -> ComplexPair:
 
 
 def _row_matrix(length: int, bins: int) -> Array:
-    """[length, bins * 2]: real and imaginary part of exp(-2 pi i k n / length)."""
+    """Matrix [length, bins * 2] with the real and imaginary parts of ``exp(-2 pi i k n / length)``."""
     angle = 2 * np.pi / length * np.outer(np.arange(length), np.arange(bins))
     return np.stack((np.cos(angle), -np.sin(angle)), -1).reshape(length, bins * 2)
 
 
 def _column_matrix(length: int) -> Array:
-    """[length * 2, length * 2]: the complex transform, parts beside each other on both axes."""
+    """Matrix [length * 2, length * 2] of the complex transform; real and imaginary parts alternate on both axes."""
     angle = 2 * np.pi / length * np.outer(np.arange(length), np.arange(length))
     matrix = np.empty((length, 2, length, 2))
     matrix[:, 0] = np.stack((np.cos(angle), -np.sin(angle)), -1)
@@ -65,13 +65,13 @@ def _column_matrix(length: int) -> Array:
 
 @tflite_op("REAL", "IMAG", kind=Kind.FOLDED)
 def part_of_complex(node: TfliteNode, g: Graph) -> Value:
-    """The real or the imaginary part."""
+    """Real or imaginary part."""
     return node.complex(0).real if node.op_type == "REAL" else node.complex(0).imaginary
 
 
 @tflite_op("COMPLEX_ABS", limits="reads RFFT2D only")
 def complex_abs(node: TfliteNode, g: Graph) -> Value:
-    """The root of the sum of both squares."""
+    """Magnitude: ``sqrt(real ** 2 + imaginary ** 2)``."""
     pair = node.complex(0)
     squares = (formulas.square(g, part) for part in (pair.real, pair.imaginary))
     return formulas.sqrt(g, g.add(Add(), *squares))

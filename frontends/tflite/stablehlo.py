@@ -31,8 +31,8 @@ def permute(g: Graph, x: Value, order: Order) -> Value:
 
 @tflite_op("STABLEHLO_DOT_GENERAL")
 def dot_general(node: TfliteNode, g: Graph) -> Value:
-    """Matmul over contracted axes: the result has the batch axes, then those of the left, then those of the right."""
-    node.ignore_option("precision_config")  # how a machine may round; here the product is exact
+    """Matmul over contracted axes; the result has the batch axes, then the free axes of the left and right operands."""
+    node.ignore_option("precision_config")  # allows lower precision; computed in float32 here
     batch = node.option("lhs_batching_dimensions", ()), node.option("rhs_batching_dimensions", ())
     inner = node.option("lhs_contracting_dimensions", ()), node.option("rhs_contracting_dimensions", ())
     shapes = node.shape(0), node.shape(1)
@@ -57,8 +57,8 @@ def dot_general(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_CONVOLUTION", limits="one to three spatial axes, no batch groups")
 def convolution(node: TfliteNode, g: Graph) -> Value:
-    """Convolution with named axes, permuted to channels first; one to three spatial axes."""
-    node.ignore_option("precision_config")  # how a machine may round; here the product is exact
+    """Convolution with one to three spatial axes; options state the axis order, which is permuted to channels-first."""
+    node.ignore_option("precision_config")  # allows lower precision; computed in float32 here
     node.refuse_option("batch_group_count", 1)
     spatial = len(node.option("input_spatial_dimensions", ()))
     if not 1 <= spatial <= 3 or node.rank(0) != spatial + 2 or node.rank(1) != spatial + 2:
@@ -81,7 +81,7 @@ def convolution(node: TfliteNode, g: Graph) -> Value:
 
 
 def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
-    """For data, kernel and result: which axis of the source is N, C, then the spatial ones (O, I ... of a kernel)."""
+    """Axes of data, kernel and result in channels-first order: N, C, spatial; O, I, spatial for the kernel."""
     found = []
     for batch, feature, spatial in (
         ("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
@@ -96,7 +96,7 @@ def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
 
 
 def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Order, pads: Order) -> Value:
-    """Channels first; one spatial axis runs as two with a height of 1."""
+    """Convolve channels-first operands; one spatial axis is extended by a unit axis."""
     g, groups = node.graph, node.option("feature_group_count", 1)
     if len(strides) == 3:
         front, back, top, bottom, left, right = pads
@@ -115,7 +115,7 @@ def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Or
 
 @tflite_op("STABLEHLO_DYNAMIC_SLICE", kind=Kind.DIRECT)
 def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
-    """A box whose start is clamped so that the box fits; a computed start gathers along every axis."""
+    """Slice a box, whose start is clamped such that the box fits; axes with a computed start are gathered."""
     shape, sizes = node.shape(0), node.option("slice_sizes", ())
     if len(sizes) != len(shape) or node.input_count != 1 + len(shape):
         raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} for {list(shape)}")
@@ -137,8 +137,8 @@ def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_GATHER", limits="computed indices: whole slices of one axis")
 def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
-    """Gather boxes: constant indices gather elements, computed ones rows of one axis."""
-    node.ignore_option("indices_are_sorted")  # a performance hint
+    """Gather boxes at constant indices, or slices of one axis at computed indices."""
+    node.ignore_option("indices_are_sorted")  # affects only the speed
     offset, collapsed = node.option("offset_dims", ()), node.option("collapsed_slice_dims", ())
     axes, vector = node.option("start_index_map", ()), node.option("index_vector_dim")
     sizes = node.option("slice_sizes", ())
@@ -151,7 +151,7 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     if not fits or any(not 1 <= s <= e for s, e in zip(sizes, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} of {list(shape)} at {list(index_shape)}")
     rank = len(batch) + len(offset)
-    batch_axes = [axis for axis in range(rank) if axis not in offset]  # in the result
+    batch_axes = [axis for axis in range(rank) if axis not in offset]  # axes of the result
     if len(batch_axes) != len(batch):
         raise node.fail(INVALID_NODE, f"offset_dims {list(offset)}")
     if node.is_constant(1):
@@ -166,7 +166,7 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     indices = clamp_indices(g, reshape(g, node.input(1), (math.prod(index_shape),)), shape[first] - 1)
     rows = gather(g, x, indices, first)
     taken = reshape(g, rows, (*shape[:first], *batch, *shape[first + 1 :]))
-    now = [*range(first), *range(first + len(batch), rank)]  # positions of the kept axes
+    now = [*range(first), *range(first + len(batch), rank)]  # axes of ``taken`` that are not batch axes
     order = [0] * rank
     for position, axis in enumerate(offset):
         order[axis] = now[position]

@@ -1,7 +1,7 @@
 """State that a TFLite model keeps between runs: variable tensors of recurrent layers, and resource variables.
 
-A graph has no state. Either every run starts with the initial state of the file (zeros, or that of CALL_ONCE), which is
-told in a note, or the state becomes further inputs and outputs, which the caller hands from run to run.
+A graph has no state. Either every run starts with the initial state (zeros, or the values that CALL_ONCE assigns), and
+a note is added; or the graph has additional inputs and outputs, and the caller passes the state from run to run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.types import Array, TensorType
 
 Key = tuple[int, int] | str
-"""A variable tensor by its subgraph and index, or a resource variable by its name."""
+"""Key of a state: ``id()`` of the subgraph and tensor index of a variable tensor, or name of a resource variable."""
 
 
 class StateMode(enum.Enum):
-    """State options: reset in every run, or passed as inputs and outputs."""
+    """Handling of state: reset in every run, or passed as inputs and outputs."""
 
     RESET = "reset"
     PORTS = "ports"
@@ -27,17 +27,17 @@ class StateMode(enum.Enum):
 
 @dataclass
 class States:
-    """The state of one model while it is imported; ``current`` has what was set, by its key."""
+    """State of one model during its import; ``current`` has the current values."""
 
     graph: Graph
     mode: StateMode
-    assigned: frozenset[str] | None = frozenset()  # resource variables that a run changes; None for all
+    assigned: frozenset[str] | None = frozenset()  # names of resource variables that a run changes; None if unknown
     current: dict[Key, Value | Array] = field(default_factory=dict)
     _ports: dict[Key, Port] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
 
     def start(self, key: Key, port: Port, type_: TensorType) -> Value | None:
-        """The state before the first change: an input, or None with a note if every run resets it."""
+        """Initial value of a state: a new graph input; None, with a note, if every run resets the state."""
         if self.mode is StateMode.RESET:
             begins = "at zero" if isinstance(key, tuple) else "at its first value"
             note = f"'{port.name}' starts {begins} in every run; TFLite keeps it between runs (--state ports)"
@@ -49,18 +49,18 @@ class States:
         return value
 
     def results(self) -> Iterator[tuple[Port, Value | Array]]:
-        """The final state of a run, if it has an input."""
+        """Yield output port and final value of each state that has an input."""
         for key, port in self._ports.items():
             yield Port(f"{port.name}:next", port.dtype, port.shape, port.quant), self.current[key]
 
     def handle(self, name: str) -> int:
-        """Handle of a resource variable."""
+        """Return the handle (an integer) of a resource variable; a new one if it has none."""
         if name not in self._names:
             self._names.append(name)
         return self._names.index(name)
 
     def name(self, handle: int) -> str:
-        """The resource variable of a number."""
+        """Name of the resource variable with a handle; empty if the handle is unknown."""
         return self._names[handle] if 0 <= handle < len(self._names) else ""
 
     def is_changed(self, name: str) -> bool:
@@ -69,12 +69,12 @@ class States:
 
 
 def variable_name(container: str, shared_name: str) -> str:
-    """Name of a resource variable."""
+    """Name of a resource variable, which is unique in the model."""
     return f"{container}/{shared_name}" if container else shared_name
 
 
 def assigned_variables(file: ModelFile) -> frozenset[str] | None:
-    """Resource variables that something else than the one-time initialization assigns; None when that is not known."""
+    """Names of resource variables that are assigned outside the one-time initialization; None if unknown."""
     first_time = {
         operator.options.peek("init_subgraph_index")
         for subgraph in file.subgraphs

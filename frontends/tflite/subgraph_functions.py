@@ -1,4 +1,4 @@
-"""The single operator of a subgraph: the function of a reduction, or the comparator of a sort."""
+"""Recognize subgraphs with a single operator: the function of a reduction, or the comparator of a sort."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _FUNCTIONS = {
     **{name: name for name in ("ADD", "MUL", "MAXIMUM", "MINIMUM")},
     **{"STABLEHLO_ADD": "ADD", "STABLEHLO_MULTIPLY": "MUL"},
     **{"STABLEHLO_MAXIMUM": "MAXIMUM", "STABLEHLO_MINIMUM": "MINIMUM"},
-    **{"STABLEHLO_AND": "MINIMUM", "STABLEHLO_OR": "MAXIMUM"},  # of Boolean tensors; checked by combination_of
+    **{"STABLEHLO_AND": "MINIMUM", "STABLEHLO_OR": "MAXIMUM"},  # combination_of checks that the tensors are Boolean
     **{"LOGICAL_AND": "MINIMUM", "LOGICAL_OR": "MAXIMUM"},
 }
 _SUPPORTED = "supported: one sum, product, maximum or minimum of its two inputs"
 
 
 def combination_of(node: TfliteNode, subgraph: int, *, may_replace: bool = False) -> str:
-    """Key of ``scatter_update.COMBINATIONS`` for a body, or REPLACE if it returns its second input."""
+    """Key in ``scatter_update.COMBINATIONS`` of a subgraph's function, or REPLACE if it returns its second input."""
     body = node.caller.subgraph(node, subgraph)
     if may_replace and not body.operators and len(body.inputs) == 2 and body.outputs == body.inputs[1:]:
         return "REPLACE"

@@ -1,4 +1,4 @@
-"""SVDF: a filter over the last inputs with weights of low rank."""
+"""SVDF: a filter over time whose weights are factorized to low rank (singular value decomposition)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 
 @tflite_op("SVDF", limits="constant weights")
 def svdf(node: TfliteNode, g: Graph) -> Value:
-    """Shift the newest projection into a memory; the result is the memory times the time weights."""
+    """Project the input, append the projection to a memory of the last steps, and weight the memory over time."""
     rank, feature, time = node.option("rank"), node.real(1), node.real(2)
     shape = node.shape(0)
     filters = feature.shape[0]
@@ -32,7 +32,7 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
     )
     newest = reshape(g, g.add(MatrixMul(), x, weights), (batch, filters, 1))
     before = node.state(4)
-    if before is None:  # all zeros but the newest
+    if before is None:  # the memory is zero except for the newest step
         memory = g.add(Mul(), newest, emit.float_constant(g, time[None, :, -1:], "last_weights"))
     else:
         every = newest

@@ -1,4 +1,4 @@
-"""The tensors of a subgraph while it is imported: constants, graph values, their forms and their quantization."""
+"""Tensors of a subgraph during its import: constants, graph values and their permuted copies, and quantization."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUMPY_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class ComplexPair:
-    """A tensor of complex numbers, which the operator set does not have."""
+    """A complex tensor, as separate values for its real and imaginary parts."""
 
     real: Value
     imaginary: Value
@@ -45,8 +45,8 @@ class Tensors:
 
     Args:
         file: the model file.
-        subgraph: its tensors are meant by every index here.
-        graph: under construction.
+        subgraph: the subgraph to which tensor indices refer.
+        graph: graph that receives constants and permutes.
         hybrid: arithmetic of layers with integer weights and float activations.
     """
 
@@ -55,23 +55,23 @@ class Tensors:
         self.subgraph = subgraph
         self.graph = graph
         self.hybrid = hybrid
-        self._computed: set[int] = set()  # made by an operator or given by the user: their buffers do not count
+        self._computed: set[int] = set()  # indices of inputs and results; their buffers in the file are ignored
         self._arrays: dict[int, Array | None] = {}
         self._values: dict[int, Value] = {}
         self._forms: dict[int, dict[tuple[tuple[int, ...], bool], Value]] = {}
         self._constants: dict[tuple[int, bool], Value] = {}
         self._quants: dict[int, QuantParams | None] = {}
         self._pairs: dict[int, ComplexPair] = {}
-        self._final: set[int] = set()  # identities of values that already carry the name of a source tensor
+        self._final: set[int] = set()  # id() of each value that has the name of a source tensor
 
     def source(self, index: int) -> Tensor:
-        """The tensor as the file describes it."""
+        """Tensor description in the file."""
         return self.subgraph.tensors[index]
 
     # Reading
 
     def array(self, tensor: Tensor) -> Array | None:
-        """The elements of a constant in their stored type, None for a tensor that depends on the model's inputs."""
+        """Elements of a constant in the type of the file; None for a tensor that depends on the model's inputs."""
         if tensor.index in self._computed:
             return self._arrays.get(tensor.index)
         if tensor.index not in self._arrays:
@@ -79,10 +79,10 @@ class Tensors:
         return self._arrays[tensor.index]
 
     def value(self, tensor: Tensor, *, annotated: bool = True) -> Value:
-        """The graph value in the source's layout.
+        """Graph value of a tensor in the source layout.
 
         Args:
-            tensor: any.
+            tensor: constant or computed tensor.
             annotated: True if a quantized constant keeps its integers; float operators do not use them.
         """
         found = self._values.get(tensor.index)
@@ -97,7 +97,7 @@ class Tensors:
         return self._constant(tensor, annotated)
 
     def permute(self, tensor: Tensor, order: tuple[int, ...], *, annotated: bool = True) -> Value:
-        """The graph value with its axes in another order; made once."""
+        """Graph value of a tensor with permuted axes, which is created at most once per order."""
         array = self.array(tensor)
         forms = self._forms.setdefault(tensor.index, {})
         key = order, array is None or annotated
@@ -113,7 +113,7 @@ class Tensors:
         return forms[key]
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
-        """Extents in the source's layout; () for rank 0."""
+        """Extents of a tensor in the source layout; () for rank 0."""
         array = self.array(tensor)
         if array is not None:
             return array.shape
@@ -133,7 +133,7 @@ class Tensors:
         return self._quants[tensor.index]
 
     def value_type(self, tensor: Tensor) -> DType:
-        """The data type of the tensor's graph value."""
+        """Data type of the graph value of a tensor."""
         if self.quant(tensor) is not None:
             return F32
         found = _VALUE_TYPES.get(tensor.type)
@@ -142,7 +142,7 @@ class Tensors:
         return found
 
     def pair(self, tensor: Tensor) -> ComplexPair:
-        """Both parts of a complex tensor that an operator computed."""
+        """Real and imaginary part of a complex tensor."""
         if tensor.index not in self._pairs:
             raise CannotConvertError(
                 UNSUPPORTED_TYPE, f"tensor '{tensor.name}' holds complex numbers that no RFFT2D made"
@@ -157,48 +157,48 @@ class Tensors:
     # Results
 
     def bind_pair(self, tensor: Tensor, pair: ComplexPair) -> None:
-        """Bind a complex result, which is available as a pair only."""
+        """Bind the real and imaginary part to a complex tensor, which has no single graph value."""
         self._computed.add(tensor.index)
         self._pairs[tensor.index] = pair
 
     def bind(self, tensor: Tensor, result: Value | Permuted) -> None:
-        """Bind a value to an operator's result; the value gets the name and the quantization of the tensor."""
+        """Bind a value to the result tensor of an operator; it gets the name and quantization of the tensor."""
         self._computed.add(tensor.index)
         self._arrays.pop(tensor.index, None)
         if isinstance(result, Permuted):
             self._finish(tensor, result.value, f"{tensor.name}:{layout.name_suffix(result.order)}", result.order)
             self._forms[tensor.index] = {(result.order, True): result.value}
             return
-        if self.is_named(result) and result.quant != self.quant(tensor):  # an identity that changes the meaning
+        if self.is_named(result) and result.quant != self.quant(tensor):  # an identity that changes the scale
             result = self.graph.add(Copy(), result)
         self._finish(tensor, result, tensor.name)
         self._values[tensor.index] = result
 
     def bind_array(self, tensor: Tensor, array: Array) -> None:
-        """Record the elements of a result that was computed during the conversion."""
+        """Bind constant elements to a tensor."""
         self._computed.add(tensor.index)
         self._arrays[tensor.index] = array
 
     def bind_input(self, tensor: Tensor, value: Value) -> None:
-        """Record that the user gives a tensor: an input of the model."""
+        """Bind a value to a graph input, or to an input of an inlined subgraph."""
         self._computed.add(tensor.index)
         self._arrays.pop(tensor.index, None)
         self._values[tensor.index] = value
         self._final.add(id(value))
 
     def existing_value(self, index: int) -> Value | None:
-        """The graph value of a tensor in any axis order; None if it has none."""
+        """Computed graph value of a tensor in any axis order; None for other tensors."""
         found = self._values.get(index)
         if found is None:
             found = next(iter(self._forms.get(index, {}).values()), None)
         return None if found is None or found.is_constant else found
 
     def is_named(self, value: Value) -> bool:
-        """Return True if a value is bound to a source tensor."""
+        """Return True if the name of a value is final: that of a source tensor, a constant or a graph input."""
         return id(value) in self._final or value.is_constant or value in self.graph.inputs
 
     def rename(self, value: Value, name: str) -> None:
-        """Rename a value that is not bound to a source tensor; a number is appended if the name exists."""
+        """Rename a value unless its name is final; a number is appended if the name exists."""
         if not self.is_named(value) and value.name != name:
             self._make_way(name)
             self.graph.rename(value, self.graph.unique(name))
@@ -213,9 +213,9 @@ class Tensors:
         order: tuple[int, ...] | None = None,
         annotated: bool = True,
     ) -> Value:
-        """A graph constant of the elements of a source tensor, in any axis order.
+        """Add a graph constant for a source tensor, whose elements may be permuted by ``order``.
 
-        A quantized one holds the dequantized values and, if it is ``annotated``, also the integers.
+        A quantized constant has the dequantized values and, with ``annotated``, also the integers.
         """
         self._make_way(name)
         quant = self.quant(tensor)
@@ -261,7 +261,7 @@ class Tensors:
     # Names
 
     def _make_way(self, name: str) -> None:
-        """Let a value with a made-up name give it up for the tensor that has it in the source."""
+        """Rename a value that has this name by chance, so that the name is free for a source tensor."""
         squatter = self.graph.find(name)
         if squatter is not None and not self.is_named(squatter):
             self.graph.rename(squatter, self.graph.unique(f"{name}:inner"))

@@ -27,7 +27,7 @@ def _three(node: TfliteNode, pattern: str, default: int = 0) -> Three:
 
 @tflite_op("CONV_3D", kind=Kind.DIRECT)
 def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
-    """Convolution of a volume; fewer weight channels than data channels mean groups."""
+    """3-D convolution; the number of groups is the ratio of data channels to weight channels."""
     *extents, channels = node.shape_of_rank(0, 5)[1:]
     *kernel, ic, oc = node.shape_of_rank(1, 5)
     if not ic or not channels or channels % ic or oc % (channels // ic):
@@ -43,7 +43,7 @@ def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
 
 @tflite_op("CONV_3D_TRANSPOSE", limits="a constant output shape and weights")
 def conv_3d_transpose(node: TfliteNode, g: Graph) -> Permuted:
-    """Transposed convolution of a volume: zeros between the elements, then a convolution with mirrored weights."""
+    """3-D deconv: insert zeros between the elements, then convolve with mirrored weights."""
     shape, (*kernel, oc, ic), target = node.shape_of_rank(2, 5), node.shape_of_rank(1, 5), node.ints(0)
     if len(target) != 5 or target[4] != oc or ic != shape[4] or target[0] != shape[0]:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))}, input {list(shape)}, output {list(target)}")
@@ -64,7 +64,7 @@ def conv_3d_transpose(node: TfliteNode, g: Graph) -> Permuted:
 
 @tflite_op("DILATE")
 def dilate(node: TfliteNode, g: Graph) -> Value:
-    """A number between neighbours along every axis."""
+    """Insert copies of a constant between neighboring elements along every axis."""
     factors = node.ints(1)
     if len(factors) != node.rank(0) or min(factors, default=1) < 1:
         raise node.fail(INVALID_NODE, f"factors {list(factors)} for {list(node.shape(0))}")

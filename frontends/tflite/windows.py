@@ -1,4 +1,4 @@
-"""REDUCE_WINDOW, and the StableHLO reductions and sort, whose function is a subgraph."""
+"""REDUCE_WINDOW, and StableHLO reductions and sort, whose function is a subgraph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpuconvert.schema.ops.ordering import Sort
 from tpuconvert.schema.types import I32
 
 _LARGEST = float(np.finfo(np.float32).max)
-# The last two are ALL and ANY of Boolean tensors.
+# By ReduceWindowFunction; the last two are ALL and ANY, which are minimum and maximum of Boolean tensors.
 _FUNCTIONS = ("", "ADD", "MUL", "MINIMUM", "MAXIMUM", "MINIMUM", "MAXIMUM")
 
 
@@ -57,7 +57,7 @@ def _reduce_windows(
     dilations: Sequence[int],
     margins: Sequence[int],
 ) -> Value:
-    """Reduce one axis after another: combine as many shifted slices as the window has positions."""
+    """Reduce one axis after another, by combining one shifted slice per position in the window."""
     g, rank = node.graph, node.rank(0)
     lists = (shape, strides, spreads, dilations)
     if any(len(numbers) != rank or min(numbers, default=1) < 1 for numbers in lists) or len(margins) != 2 * rank:
@@ -83,7 +83,7 @@ def _reduce_windows(
 
 
 def _combine_with_initial(node: TfliteNode, function: str, x: Value) -> Value:
-    """Combine the result with the initial value (input 1), unless that is the neutral element."""
+    """Combine the result with the initial value (input 1), unless it is the neutral element."""
     g, dtype, first = node.graph, node.input(0).dtype, node.scalar(1)
     op, neutral, _ = COMBINATIONS[function]
     ends = (float(dtype.min), float(dtype.max)) if dtype.is_integer else (-_LARGEST, _LARGEST)
@@ -94,7 +94,7 @@ def _combine_with_initial(node: TfliteNode, function: str, x: Value) -> Value:
 
 @tflite_op("STABLEHLO_REDUCE", limits="one tensor; a body of one sum, product or extreme")
 def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
-    """Sum, product, maximum or minimum along axes; the body is that one operator."""
+    """Sum, product, maximum or minimum over axes, by the single operator in the body."""
     if node.input_count != 2:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
     function = combination_of(node, node.option("body_subgraph_index"))
