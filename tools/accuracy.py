@@ -33,7 +33,7 @@ class Row:
     seconds: float
 
     def cells(self) -> tuple[str, ...]:
-        """The table's cells."""
+        """Cells of the table row."""
         return (
             self.model,
             str(self.count),
@@ -50,7 +50,7 @@ HEADING = ("model", "samples", "float", "INT8", "difference", "changed %", "floa
 
 
 def predictions(model: tc.Model, samples: list[Array]) -> tuple[Array, float]:
-    """Predicted classes, and seconds per sample."""
+    """Return the predicted classes, and the seconds per sample."""
     with tc.Session(model) as session:
         (name,) = (item.name for item in session.inputs)
         start = time.perf_counter()
@@ -59,7 +59,7 @@ def predictions(model: tc.Model, samples: list[Array]) -> tuple[Array, float]:
 
 
 def measure(entry: Entry, data: LabelledSet, chip: str, method: str) -> Row:
-    """Convert one float model twice and compare."""
+    """Convert a float model to float and to INT8, and compare their accuracy."""
     source, weights = model_files(data_root(), entry)
     shapes = input_shapes(entry)
     reference = tc.convert(source, weights=weights, chip=chip, input_shapes=shapes)

@@ -1,7 +1,7 @@
 """Write the page of the Python API: ``python tools/api_page.py [--check]``.
 
-``docs/python-api.md`` is derived from the signatures and docstrings of what ``tpuconvert`` exports. With ``--check``
-nothing is written, and the exit code is 1 if the page is stale.
+``docs/python-api.md`` is derived from the signatures and docstrings of the names that ``tpuconvert`` exports. With
+``--check`` nothing is written, and the exit code is 1 if the page is stale.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     ),
     "Look inside": ("Graph", "TensorType", "QuantParams", "DType", "Chip"),
 }
-"""The names of each chapter. Errors make the last one; a name that is in none is an error of this program."""
+"""Chapter -> names. Exceptions form a last chapter. This program fails if an exported name is in no chapter."""
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     exported = {name: getattr(tpuconvert, name) for name in tpuconvert.__all__ if not name.startswith("_")}
     errors = sorted(name for name, item in exported.items() if isinstance(item, type) and issubclass(item, Exception))
     chapters = {**CHAPTERS, "Errors": ("TpuConvertError", *(name for name in errors if name != "TpuConvertError"))}
@@ -83,7 +83,7 @@ def page() -> str:
 
 
 def _input_types() -> Iterator[str]:
-    """Table of the types that an input accepts, derived from the program."""
+    """Return the table of the array types that each input type accepts."""
     yield from ("### Types of inputs", "")
     yield from textwrap.wrap(INPUT_TYPES, 116)
     yield ""
@@ -182,7 +182,7 @@ def _first(text: str) -> str:
 
 
 def _prose(text: str) -> Iterable[str]:
-    """A docstring as Markdown: its sections become lists."""
+    """Convert a docstring to Markdown; its sections become lists."""
     section = ""
     for line in text.replace("``", "`").splitlines():
         title = line.rstrip(":")
@@ -201,7 +201,7 @@ def _prose(text: str) -> Iterable[str]:
 
 
 def main() -> int:
-    """Write or check the page; the exit code."""
+    """Write or check the page. Return the exit code."""
     text = page()
     if sys.argv[1:] == ["--check"]:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:

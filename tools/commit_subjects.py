@@ -12,9 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 72
-"""Characters of a subject; `git log --oneline` shows them on a line of 80."""
+"""Largest length of a subject in characters, so that `git log --oneline` fits into 80 columns."""
 START = "5774072d00189ba3cbe5afa01c6e372ee4cd3e85"
-"""The last commit from before the rule."""
+"""The last commit before the rule was introduced."""
 FALLBACK = 50
 """Number of commits to check where ``START`` is missing, as in a shallow clone."""
 
@@ -42,7 +42,7 @@ ENDS_IN_S = _words("alias bias focus")
 
 
 def subject_problem(subject: str) -> str | None:
-    """Reason why a commit subject breaks the rule, or None if it does not."""
+    """Return the reason why a commit subject breaks the rule, or None."""
     if subject.startswith(GENERATED):
         return None
     if len(subject) > LONGEST:
@@ -55,7 +55,7 @@ def subject_problem(subject: str) -> str | None:
 
 
 def verb_problem(word: str) -> str | None:
-    """Reason why a word in lower case cannot be an imperative, as far as its form shows it."""
+    """Return the reason why a lower-case word is not an imperative, judged by its form, or None."""
     if word in NO_VERBS:
         return "is not a verb"
     if word in PAST or (word.endswith("ed") and word not in ENDS_IN_ED):
@@ -68,13 +68,13 @@ def verb_problem(word: str) -> str | None:
 
 
 def git(*arguments: str) -> str:
-    """Output of a git command in the checkout; an empty string if it fails."""
+    """Return the output of a git command in the checkout; an empty string if it fails."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def new_subjects() -> dict[str, str]:
-    """Subjects of the new commits by abbreviated hash."""
+    """Return the subjects of the new commits by abbreviated hash."""
     base = git("merge-base", "HEAD", "origin/main")
     known = [base] if base and base != git("rev-parse", "HEAD") else []
     if git("cat-file", "-t", START) == "commit":

@@ -59,7 +59,7 @@ NORMALIZATION = ("gamma", "beta", "mean", "var")
 
 
 def chain(nodes: int) -> Callable[[Path], None]:
-    """Chain of this number of Conv, BatchNormalization and Relu nodes with 8 channels."""
+    """Return a writer of a model with a chain of ``nodes`` Conv, BatchNormalization and Relu nodes with 8 channels."""
 
     def write(path: Path) -> None:
         random = np.random.default_rng(SEED)
@@ -81,7 +81,7 @@ def chain(nodes: int) -> Callable[[Path], None]:
 
 
 def matrices(count: int, *, external: bool = False) -> Callable[[Path], None]:
-    """This number of layers with 64 MiB of weights, in the file or in a separate one."""
+    """Return a writer of a model with ``count`` layers of 64 MiB of weights, inline or as external data."""
 
     def write(path: Path) -> None:
         made, constants, x = [], [], "x"
@@ -133,12 +133,12 @@ PEERS = {
 """Commands of other tools. ``copy`` is the lower bound: it reads and writes the file. ``mnnconvert`` is the program
 of MNN without its usage reports, and ``mnn_core`` only its compiled library."""
 PATIENCE = 20.0
-"""A tool that takes longer, in seconds, is run once."""
+"""A tool that takes longer than this, in seconds, runs only once."""
 
 
 @dataclass
 class Measured:
-    """Runs of one tool on one model."""
+    """Measurements of one tool on one model."""
 
     seconds: list[float] = field(default_factory=list)
     peak_mib: float = 0.0
@@ -146,12 +146,12 @@ class Measured:
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """Median wall time, in seconds."""
         return statistics.median(self.seconds)
 
 
 def measure(command: Sequence[str], cpu: int, environment: dict[str, str], into: Measured) -> None:
-    """Run a command once, from its start to its end; what the one before left to the disk is written first."""
+    """Run a command once and record its wall time and peak memory. Flush earlier writes to the disk first."""
     os.sync()
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -171,14 +171,14 @@ def measure(command: Sequence[str], cpu: int, environment: dict[str, str], into:
 
 
 def install(folder: Path) -> Path:
-    """The program of a wheel of this checkout, installed into an environment in a folder."""
+    """Build a wheel of this checkout and install it into an environment in a folder. Return the path of the program."""
     place = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
     python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
     root = Path(__file__).resolve().parent.parent
-    off = {**os.environ, "TPUCONVERT_NATIVE": "off"}  # converting needs no engine
+    off = {**os.environ, "TPUCONVERT_NATIVE": "off"}  # the conversion does not need the native engine
     off.pop("PYTHONDONTWRITEBYTECODE", None)
-    copy = folder / "checkout"  # a build creates files
+    copy = folder / "checkout"  # the build creates files in the source tree
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__"))
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(copy)], env=off, check=True)
@@ -186,7 +186,7 @@ def install(folder: Path) -> Path:
 
 
 def command_of(tool: str, model: Path, output: Path, python: Path, ours: Path) -> list[str]:
-    """The command line of a tool."""
+    """Return the command line that runs a tool."""
     if tool == "tpuconvert":
         return [str(ours), "convert", str(model), "-o", f"{output}.tpum"]
     places = {"{python}": str(python), "{bin}": str(python.parent), "{in}": str(model), "{out}": str(output)}
@@ -205,7 +205,7 @@ def run(
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in models:
         path = folder / f"{name}.onnx"
-        if not path.exists():  # by another process: the peak of memory of a process begins with that of its parent
+        if not path.exists():  # in another process, because the peak memory of a process includes that of its parent
             subprocess.run([sys.executable, __file__, str(folder), "--make", name], check=True)
         for count in range(rounds + 1):
             for tool in tools:
@@ -229,7 +229,7 @@ Results = dict[tuple[str, str], Measured]
 
 
 def table(results: Results, tools: Sequence[str]) -> str:
-    """Seconds and memory per model and tool, and how much longer than ours a peer takes."""
+    """Return a table of seconds and memory per model and tool, with the time of each peer relative to tpuconvert."""
     names = list(dict.fromkeys(name for name, _ in results))
     lines = ["| model | " + " | ".join(tools) + " |", "|---" * (len(tools) + 1) + "|"]
     for name in names:
@@ -248,7 +248,7 @@ def table(results: Results, tools: Sequence[str]) -> str:
 
 
 def promises(results: Results) -> list[str]:
-    """Limits and measurements."""
+    """Return lines with the limits and the measurements that they apply to."""
 
     def median(name: str, tool: str = "tpuconvert") -> float | None:
         found = results.get((name, tool))

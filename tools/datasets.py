@@ -1,4 +1,4 @@
-"""The public test data as arrays: inputs of a model, labels, calibration samples, as its manifest states them.
+"""The public test data as arrays: inputs of a model, labels, calibration samples, as described in the manifest.
 
 The folder is the one that tests use (TPUCONVERT_TEST_DATA, or shared/data beside the checkout).
 """
@@ -19,14 +19,14 @@ from tpuconvert.schema.types import Array
 Entry = dict[str, Any]
 
 MNIST_CALIBRATION = 100
-"""The MNIST set has no calibration part: its first images calibrate, the others are evaluated."""
+"""Number of first MNIST images that are used for calibration. The others are for evaluation."""
 
 
 def data_root() -> Path:
-    """The data folder.
+    """Return the data folder.
 
     Raises:
-        SystemExit: when it is absent.
+        SystemExit: the folder does not exist.
     """
     named = os.environ.get("TPUCONVERT_TEST_DATA")
     root = Path(named) if named else Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -36,13 +36,13 @@ def data_root() -> Path:
 
 
 def entries(root: Path) -> dict[str, Entry]:
-    """The manifest's models by id."""
+    """Return the entries of the manifest by model id."""
     models = json.loads((root / "manifest.json").read_text(encoding="utf-8"))["models"]
     return {entry["id"]: entry for entry in models}
 
 
 def model_files(root: Path, entry: Entry) -> tuple[Path, Path | None]:
-    """Model file, and for Caffe the weights."""
+    """Return the model file, and for Caffe the weights file, otherwise None."""
     folder = root / "models" / entry["id"]
     if entry["format"] == "caffe":
         return folder / "deploy.prototxt", folder / "model.caffemodel"
@@ -50,12 +50,12 @@ def model_files(root: Path, entry: Entry) -> tuple[Path, Path | None]:
 
 
 def input_shapes(entry: Entry) -> dict[str, tuple[int, ...]]:
-    """The shapes that the reference results were computed with."""
+    """Return the input shapes for which the reference results were computed."""
     return {item["name"]: tuple(item["shape"]) for item in entry["inputs"]}
 
 
 def reference_samples(root: Path, entry: Entry) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-    """Inputs and the source engine's outputs by name, one pair per sample."""
+    """Return one pair per sample: inputs, and outputs of the source engine, by name."""
     arrays = np.load(root / entry["reference"]["file"])
     samples = []
     for index in range(entry["reference"]["samples"]):
@@ -76,7 +76,7 @@ class LabelledSet:
 
 
 def labelled_set(root: Path, entry: Entry) -> LabelledSet:
-    """The labelled set in ``labels`` of the manifest entry, preprocessed for the model."""
+    """Load the labelled set of a manifest entry, preprocessed for the model."""
     kind = entry["labels"]["set"]
     if kind == "imagenet":
         return _imagenet(root, entry)
@@ -98,7 +98,7 @@ def _imagenet(root: Path, entry: Entry) -> LabelledSet:
 
 
 def _person(root: Path, entry: Entry) -> LabelledSet:
-    """Evaluate every labelled image, calibrate with images of another set."""
+    """Load the person data: all labelled images are for evaluation, images of another set for calibration."""
     folder = root / "images" / "coco"
     images = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
     other = root / "images" / "imagenet"
@@ -141,7 +141,7 @@ def _mnist(root: Path, entry: Entry) -> LabelledSet:
 
 
 def _to_stored_dtype(x: Array, entry: Entry) -> Array:
-    """A sample as the model's input type stores it."""
+    """Convert a sample to the type of the model's input; quantize it if the input is quantized."""
     declared = entry["inputs"][0]
     if "quantization" not in declared:
         return x

@@ -25,15 +25,15 @@ DESCRIPTOR = ROOT / "schema" / "caffe_descriptor.desc"
 
 
 def digest_entry(text: bytes) -> str:
-    """The name of the second entry for a .proto text. Line ends do not count: a checkout may change them."""
+    """Return the name of the second entry for a .proto text. Line endings are ignored: a checkout may change them."""
     return "sha256/" + hashlib.sha256(text.replace(b"\r\n", b"\n")).hexdigest()
 
 
 def compile_proto() -> bytes:
-    """Content of the descriptor file for the current text.
+    """Compile the .proto file. Return the content of the descriptor file.
 
     Raises:
-        SystemExit: the compiler is missing or refuses the text.
+        SystemExit: the compiler is missing or reports an error.
 
     """
     with tempfile.TemporaryDirectory() as folder:

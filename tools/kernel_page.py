@@ -36,7 +36,7 @@ An instruction set without an implementation of its own runs the next one to the
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     rows = [_matcher_row(entry) for entry in matchers()]
     lines = [HEADER, "| operators | types | kernels | conditions | priority |", "|---|---|---|---|---|", *rows, KERNELS]
     lines += [f"| kernel | {' | '.join(ISAS)} |", "|---|" + "---|" * len(ISAS)]
@@ -53,6 +53,6 @@ def _matcher_row(entry: MatcherEntry) -> str:
 
 
 if __name__ == "__main__":
-    native()  # without the extension there is no list of kernels
+    native()  # the list of kernels comes from the compiled extension
     description = (__doc__ or "").split(":")[0]
     sys.exit(write_or_check(PAGE, lambda: page().encode(), tool="kernel_page.py", description=description))

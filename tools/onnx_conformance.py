@@ -1,7 +1,7 @@
 """Run the backend test suite of the ``onnx`` package: ``python tools/onnx_conformance.py [--markdown FILE]``.
 
 Every case goes through the Backend interface of ``tpuconvert.onnx_backend``: prepare, run, compare with the tolerances
-of the case. Exit code 0 when nothing failed in another way than by being refused.
+of the case. Exit code 0 if every case passed or was refused with an error message.
 """
 
 import argparse
@@ -37,7 +37,7 @@ PASSED = {
     "specialised": "converted with the values of inputs that decide shapes or parameters",
     "evaluated": "nothing left to run: every input was such a value",
 }
-"""Outcomes of a passed case."""
+"""Outcomes that count as passed."""
 
 FAILED = ("mismatch", "error", "timeout")
 
@@ -50,7 +50,7 @@ KNOWN = {
     "test_resize_downsample_scales_cubic_align_corners": _LENGTH,
     "test_resize_downsample_scales_linear_align_corners": _LENGTH,
 }
-"""Cases with other results, and their expectation."""
+"""Case whose results differ -> known reason."""
 
 REMARKS = {
     "Stored cases": (
@@ -60,7 +60,7 @@ REMARKS = {
         "training, which the operator set does not have: no more can pass.",
     )
 }
-"""Text of a section of the page."""
+"""Section of the page -> additional text."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Outcome:
     """Outcome of one case.
 
     Attributes:
-        name: of the case.
-        kind: of the suite.
-        outcome: a key of PASSED, ``refused``, or one of FAILED.
-        operator: what the reason is about.
-        reason: why it was refused or failed, without names and numbers of the case.
-        detail: the first line of the message.
+        name: name of the case.
+        kind: kind of the case in the suite.
+        outcome: key of PASSED, ``refused``, or one of FAILED.
+        operator: operator that the reason refers to.
+        reason: reason for a refusal or failure, without names and numbers of the case.
+        detail: first line of the message.
     """
 
     name: str
@@ -108,9 +108,9 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def load_cases(kinds: Sequence[str]) -> list[Any]:
-    """All cases of some kinds, in the order of their names."""
+    """Load all cases of these kinds, in the order of their names."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # casts that overflow on purpose
+        warnings.simplefilter("ignore")  # cases with intended overflow in casts
         found = [case for kind in kinds for case in load_model_tests(kind=kind)]
     return sorted(found, key=lambda case: (case.kind, case.name))
 
@@ -133,7 +133,7 @@ def run_case(case: Any, seconds: float, options: dict[str, Any]) -> Outcome:
         return Outcome(case.name, case.kind, "mismatch", "", KNOWN.get(case.name, "other numbers"), _first_lines(error))
     except TpuConvertError as error:
         return Outcome(case.name, case.kind, "error", "", type(error).__name__, _first_lines(error))
-    except Exception as error:  # whatever is thrown is what the run is looking for
+    except Exception as error:  # any other exception is a bug to report
         return Outcome(case.name, case.kind, "error", "", f"crash: {type(error).__name__}", _first_lines(error))
     return Outcome(case.name, case.kind, how)
 
@@ -153,7 +153,7 @@ def _compare(case: Any, options: dict[str, Any]) -> str:
 
 
 def _read_case(folder: Path) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
-    """Model and data of a case that is stored as files."""
+    """Load model and data of a case that is stored as files."""
     model = onnx.load(str(folder / "model.onnx"))
     data_sets = []
     for data in sorted(folder.glob("test_data_set*")):
@@ -178,7 +178,7 @@ def _array(item: Any) -> Any:
 
 
 def _general(message: str) -> str:
-    """Message without names and numbers, to group equal reasons."""
+    """Remove names and numbers from a message, to group equal reasons."""
     text = re.sub(r" \(?'[^']*'\)?", "", message)
     text = re.sub(r"\[[^\]]*\]", "[...]", text)
     return re.sub(r"\b\d{3,}\b", "N", text)
@@ -189,7 +189,7 @@ def _first_lines(error: BaseException) -> str:
 
 
 def resume(path: Path | None) -> dict[str, Outcome]:
-    """Outcomes of an earlier run; a case that has started but has no outcome crashed the process."""
+    """Return the outcomes of an earlier run. A case that was started but has no outcome crashed the process."""
     found: dict[str, Outcome] = {}
     if path is None or not path.exists():
         return found
@@ -203,18 +203,18 @@ def resume(path: Path | None) -> dict[str, Outcome]:
 
 
 def summary(outcomes: Sequence[Outcome]) -> Counter[str]:
-    """Number of cases by outcome, ``passed`` included."""
+    """Count the cases by outcome, with the total of passed cases as ``passed``."""
     counts = Counter(outcome.outcome for outcome in outcomes)
     counts["passed"] = sum(counts[how] for how in PASSED)
     return counts
 
 
 def markdown(outcomes: Sequence[Outcome], native: Sequence[Outcome] = ()) -> str:
-    """The page with every count and every reason.
+    """Return the page with all counts and reasons.
 
     Args:
-        outcomes: with the reference executor.
-        native: of the cases that passed there, with the native engine.
+        outcomes: outcomes with the reference executor.
+        native: outcomes with the native engine, of the cases that passed with the reference executor.
     """
     lines = [
         "# ONNX conformance",
@@ -265,7 +265,7 @@ def _native_section(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _reasons(outcomes: Sequence[Outcome]) -> list[str]:
-    """Table of cases that did not pass, the most frequent reason first."""
+    """Return a table of the cases that did not pass, the most frequent reason first."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for outcome in outcomes:
         if outcome.outcome not in PASSED:
@@ -324,7 +324,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def native_outcomes(cases: Sequence[Any], outcomes: Sequence[Outcome], seconds: float, chip: str) -> list[Outcome]:
-    """Outcomes on the native engine of the cases that passed."""
+    """Run the cases that passed again, on the native engine. Return the outcomes."""
     passed = {outcome.name for outcome in outcomes if outcome.outcome in PASSED}
     options = {"backend": "native", "chip": chip}
     return [run_case(case, seconds, options) for case in cases if case.name in passed]

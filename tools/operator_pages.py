@@ -1,10 +1,10 @@
 """Write the pages of the operators: ``python tools/operator_pages.py [--check]``.
 
-``docs/operators/`` gets one page per operator and an index, made from the definitions.
-``converter/report/operator_notes.json`` gets what a definition does not hold: the family, the meanings of the
-parameters and a worked example, taken from the operator set's contract in ``tests/spec``. The results of an example
-are computed by the definition. With ``--check`` nothing is written, and the exit code reports whether everything is up
-to date.
+``docs/operators/`` gets one page per operator and an index, generated from the definitions.
+``converter/report/operator_notes.json`` gets information that is not in a definition: the family, the meanings of the
+parameters and a worked example, taken from the specification of the operator set in ``tests/spec``. The results of an
+example are computed by the definition. With ``--check`` nothing is written, and the exit code reports whether
+everything is up to date.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ NOTES = Path("converter", "report", "operator_notes.json")
 PAGES = Path("docs", "operators")
 INDEX = "index.md"
 SMALL = 64
-"""Elements. Of a larger array only the ends are shown; an example without one is preferred."""
+"""Largest number of elements of an array that is shown in full. Examples without larger arrays are preferred."""
 
 Entry = dict[str, Any]
 
 
 def notes() -> dict[str, Entry]:
-    """Additions of the specification to the definitions, by operator."""
+    """Return the notes of the specification about each operator: family, parameter meanings, example."""
     sys.path.insert(0, str(ROOT / "tests"))
-    contract = importlib.import_module("contract")  # it reads the contract for the tests too
+    contract = importlib.import_module("contract")  # the module of the tests that reads the specification
     return {
         entry["name"]: {
             "family": entry["group"],
@@ -52,7 +52,7 @@ def notes() -> dict[str, Entry]:
 
 
 def _example(contract: Any, entry: Entry) -> list[str]:
-    """One worked example as lines of text, with the results that the definition computes."""
+    """Format one worked example as lines of text, with the results that the definition computes."""
     if not entry["examples"]:
         return []
     example = min(entry["examples"], key=lambda one: _largest(contract, entry, one) > SMALL)
@@ -75,12 +75,12 @@ def _example(contract: Any, entry: Entry) -> list[str]:
     for text_of_results, chips in results.items():
         everywhere = op.kind is OpKind.HOST or len(chips) == len(Chip)
         lines += ["gives" if everywhere else f"gives on {' and '.join(chips)}", *text_of_results.split("\n")]
-    note = example.get("note", "")  # some only say where the vendor's own numbers differ
+    note = example.get("note", "")  # a note with "source" only reports differences of the vendor's results
     return lines + ([f"note: {note}"] if note and "source" not in note else [])
 
 
 def _operand_names(contract: Any, entry: Entry, example: Entry) -> list[str]:
-    """The name of every array, in the order of ``contract.arguments``."""
+    """Return the name of every array, in the order of ``contract.arguments``."""
     names = []
     for operand in entry["inputs"]:
         given = example["inputs"].get(operand["name"])
@@ -95,7 +95,7 @@ def _largest(contract: Any, entry: Entry, example: Entry) -> int:
 
 
 def _tensor(name: str, array: Array) -> list[str]:
-    """Name, type and elements; floating point with so few digits that every machine prints the same."""
+    """Format name, type and elements. Floats have few digits, so that the text is equal on every machine."""
     text = np.array2string(array, max_line_width=90, precision=5, threshold=SMALL, separator=", ", floatmode="maxprec")
     return [
         f"{name}: {TensorType(DType.of(array.dtype), array.shape)}",
@@ -104,7 +104,7 @@ def _tensor(name: str, array: Array) -> list[str]:
 
 
 def _chips(op: Op, arrays: list[Array | None], expected: dict[str, Array], only: str | None) -> list[Chip]:
-    """The chips on which the example is legal."""
+    """Return the chips on which the example is legal."""
     constants = {name for support in op.dtypes.values() for case in support.cases for name in case.requires_coeff}
     types = [None if item is None else TensorType(DType.of(item.dtype), item.shape) for item in arrays]
     results = [TensorType(DType.of(item.dtype), item.shape) for item in expected.values()]
@@ -117,7 +117,7 @@ def _chips(op: Op, arrays: list[Array | None], expected: dict[str, Array], only:
 
 
 def page(about: OperatorDescription) -> str:
-    """The page of one operator."""
+    """Return the page of one operator."""
     lines = [
         f"# {about.name}",
         "",
@@ -157,7 +157,7 @@ def _operands(about: OperatorDescription) -> list[str]:
 
 
 def _chip_lines(about: OperatorDescription) -> list[str]:
-    """One entry per group of chips that accept the same."""
+    """Return one list entry per group of chips that accept the same data types."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for chip in about.chips:
         groups.setdefault((chip.notes, chip.cases), []).append(chip.chip)
@@ -171,12 +171,12 @@ def _chip_lines(about: OperatorDescription) -> list[str]:
             lines.append(f"{names}: {_mark_code(cases[0])}.{sentence}")
         else:
             lines.append(f"{names}{f' ({said})' if said else ''}:")
-            lines += [f"    - {_mark_code(case)}" for case in cases]  # Python-Markdown requires four
+            lines += [f"    - {_mark_code(case)}" for case in cases]  # Python-Markdown requires an indentation of four
     return lines
 
 
 def index(descriptions: Iterable[OperatorDescription], families: list[str]) -> str:
-    """The list of all operators by family."""
+    """Return the page that lists all operators by family."""
     every = list(descriptions)
     lines = [
         "# Operators",
@@ -212,7 +212,7 @@ def _chip_names(about: OperatorDescription) -> str:
 
 
 def _mark_code(text: str) -> str:
-    """Docstring text as Markdown: double backticks are code, asterisks and underscores are themselves."""
+    """Convert docstring text to Markdown: double backticks become code, other special characters are escaped."""
     parts = text.split("``")
     return "".join(f"`{part}`" if i % 2 else _escape(part) for i, part in enumerate(parts))
 
@@ -228,7 +228,7 @@ def _section_link(citation: re.Match[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Asterisks beside a word, underscores at its ends and angle brackets would mean something else."""
+    """Escape asterisks next to a word, underscores at its ends, and angle brackets, which Markdown would interpret."""
     return re.sub(r"(?<=\S)\*|\*(?=\S)|(?<!\w)_|_(?!\w)|<(?=[\w/!?])", lambda found: f"\\{found[0]}", text)
 
 
@@ -249,7 +249,7 @@ def _anchor(heading: str) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Every generated file, relative to the repository."""
+    """Return path -> content of every generated file."""
     found = notes()
     descriptions = [
         describe(definition, notes=found) for definition in all_ops().values() if definition.kind is not OpKind.CUSTOM
@@ -262,13 +262,13 @@ def files() -> dict[Path, str]:
 
 
 def _in_order(found: dict[str, Entry]) -> list[Entry]:
-    """The entries in the order of the contract."""
+    """Return the entries in the order of the specification."""
     contract = importlib.import_module("contract")
     return [found[entry["name"]] for entry in contract.defined_entries()]
 
 
 def out_of_date(root: Path, wanted: dict[Path, str]) -> list[str]:
-    """Stale pages: to be written or removed."""
+    """Return the stale files, which must be written or removed."""
     wrong = [str(path) for path, text in wanted.items() if _read(root / path) != text]
     kept = {root / path for path in wanted}
     return wrong + [str(path.relative_to(root)) for path in sorted((root / PAGES).glob("*.md")) if path not in kept]
@@ -279,7 +279,7 @@ def _read(path: Path) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the files; 1 when ``--check`` finds one out of date."""
+    """Write or check the files. Return 1 if ``--check`` finds a stale file."""
     wanted = files()
     stale = out_of_date(ROOT, wanted)
     if arguments == ["--check"]:

@@ -29,7 +29,7 @@ COMMAND = "python tools/optimizer_page.py"
 
 @dataclass(frozen=True)
 class Counts:
-    """Nodes of a model before and after optimizing, and the permutes that remain."""
+    """Number of nodes of a model before and after optimizing, and number of remaining permutes."""
 
     before: int
     after: int
@@ -38,7 +38,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Simplified:
-    """Numbers of nodes: of an ONNX file, of the simplified file, of that as TPU operators, and after our optimizer."""
+    """Numbers of nodes: in the ONNX file, in the simplified file, as TPU operators, and after the optimizer."""
 
     onnx: int
     simplified: int
@@ -48,7 +48,7 @@ class Simplified:
 
 
 def rules_table() -> list[str]:
-    """One row per pass and rule, in the order in which they run."""
+    """Return one row per pass and rule, in execution order."""
     rows = ["| # | pass | rule | what it does |", "|---|---|---|---|"]
     for row in describe_passes():
         rule = f"`{row['rule']}`" if row["rule"] else ""
@@ -61,21 +61,21 @@ def _escape(text: str) -> str:
 
 
 def load(root: Path, name: str) -> Graph:
-    """The graph of a model of the data set."""
+    """Load the graph of a model of the data set."""
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     return load_source(source, weights, Options(input_shapes=input_shapes(entry)))
 
 
 def count(graph: Graph) -> Counts:
-    """Optimize a graph, in place, and count."""
+    """Optimize a graph in place, and count its nodes."""
     before = len(graph)
     optimize(graph)
     return Counts(before, len(graph), sum(node.op.name == "permute" for node in graph.nodes))
 
 
 def models_table() -> list[str]:
-    """One row per model of the data set."""
+    """Return one row per model of the data set."""
     root = data_root()
     rows = ["| model | nodes read | after optimizing | permutes left |", "|---|---|---|---|"]
     for name in entries(root):
@@ -85,7 +85,7 @@ def models_table() -> list[str]:
 
 
 def simplify(root: Path, name: str) -> Simplified:
-    """Simplify an ONNX model of the data set with both tools and count nodes. Skip a tool that fails on it."""
+    """Simplify an ONNX model with onnxsim and onnxslim and count nodes. Skip a tool that fails on the model."""
     import onnx
     import onnxsim
     import onnxslim
@@ -97,7 +97,7 @@ def simplify(root: Path, name: str) -> Simplified:
     original, tools = len(model.graph.node), "onnxsim, onnxslim"
     try:
         model, _ = onnxsim.simplify(model, overwrite_input_shapes=shapes)
-    except RuntimeError:  # it rejects models whose subgraphs use values that are defined later in the file
+    except RuntimeError:  # the tool rejects models whose subgraphs use values that are defined later in the file
         tools = "onnxslim"
     model = onnxslim.slim(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,12 +108,12 @@ def simplify(root: Path, name: str) -> Simplified:
 
 
 def onnx_models(root: Path) -> list[str]:
-    """The models of the data set that are ONNX files."""
+    """Return the names of the ONNX models of the data set."""
     return [name for name, entry in entries(root).items() if entry["format"] == "onnx"]
 
 
 def simplifiers_table() -> list[str]:
-    """One row per ONNX model of the data set."""
+    """Return one row per ONNX model of the data set."""
     root = data_root()
     rows = [
         "| model | nodes in the file | simplified | simplified, as TPU operators | optimized by us | simplified by |",
@@ -135,7 +135,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 def row_of(table: str, name: str) -> list[str]:
-    """The cells of a row of the current page, without the first."""
+    """Return the cells of a table row of the current page, without the first cell."""
     cells = [line.strip("| ").split(" | ") for line in _table(PAGE.read_text(encoding="utf-8"), table).splitlines()]
     return next(row[1:] for row in cells if row[0] == name)
 

@@ -1,7 +1,7 @@
 """Make a folder in which the package looks installed: ``tpuconvert/`` with symbolic links to this repository's files.
 
-Type checkers follow neither setup.cfg's ``package_dir`` nor an editable install's import hook. A view of links costs
-nothing, and they find every module under its import name with errors reported for files that can be opened.
+Type checkers follow neither setup.cfg's ``package_dir`` nor an editable install's import hook. With this folder of
+links, they find every module under its import name, and report errors for files that can be opened.
 """
 
 import configparser
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def package_folders() -> dict[str, Path]:
-    """Import name -> folder, for every package that setup.cfg lists."""
+    """Return import name -> folder for every package in setup.cfg."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     pairs = (line.split("=") for line in config["options"]["package_dir"].strip().splitlines())
@@ -27,7 +27,7 @@ def package_folders() -> dict[str, Path]:
 
 
 def make_view(view: Path) -> None:
-    """Replace ``view`` by a folder of links that has the layout of the import name."""
+    """Replace ``view`` by a folder of links whose layout follows the import names."""
     if view.exists():
         shutil.rmtree(view)
     for package, folder in package_folders().items():

@@ -1,4 +1,4 @@
-"""Mistakes of preprocessing, made on purpose: images of the labelled test models, and what users do to them."""
+"""Typical preprocessing mistakes of users, applied to the images of the labelled test models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array
 
 LIMIT = 200
-"""Samples per model. Sets that are sorted by class are taken with a stride."""
+"""Number of samples per model. From a set that is sorted by class, every n-th sample is used."""
 
 _IMAGENET = ((123.675, 116.28, 103.53), (1 / 58.395, 1 / 57.12, 1 / 57.375))
 _CAFFE = ((104.0, 117.0, 123.0), (1.0,))
@@ -44,7 +44,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Given:
-    """Samples of a user: pixels and a preprocessing, and the model's input computed from both [N, H, W, C].
+    """Samples as a user provides them: pixels, a preprocessing, and the model input [N, H, W, C] computed from both.
 
     Args:
         pixels: resized to the size of the model's input with ``rule.fit``.
@@ -61,11 +61,11 @@ class Given:
 
 
 Mistake = Callable[[Images], Given | None]
-"""None where the mistake changes nothing for a model, such as a forgotten mean of 0."""
+"""Function that applies a mistake. It returns None if the mistake has no effect, such as a forgotten mean of 0."""
 
 
 def images_of(root: Path, entry: Entry, part: str) -> Images:
-    """The images of a model for evaluation (``test``), or others of the same set (``development``)."""
+    """Load the images of a model for evaluation (``test``), or other images of the same set (``development``)."""
     kind, how = entry["labels"]["set"], entry["preprocessing"]
     offset = entry["labels"]["output_offset"]
     if kind in ("mnist", "cifar10"):
@@ -111,12 +111,12 @@ def _resize_both_ways(images: Array, size: tuple[int, int]) -> dict[str, Array]:
 
 
 def right(images: Images) -> Given:
-    """The right preprocessing of the original images."""
+    """Return the samples with correct preprocessing."""
     return replace(_given_images(images, images.rule), originals=images.originals)
 
 
 def _given_images(images: Images, rule: Preprocess, change: Callable[[Array], Array] | None = None) -> Given:
-    """Pixels as decoded, changed if a function is given, and a preprocessing."""
+    """Return samples with decoded pixels, to which ``change`` is applied if it is given, and a preprocessing."""
     pixels = images.pixels[rule.fit]
     if change is not None:
         pixels = np.ascontiguousarray(change(pixels))
@@ -140,26 +140,26 @@ def _is_color(images: Images) -> bool:
 
 
 def _family(images: Images, mean: tuple[float, ...], scale: tuple[float, ...]) -> Given:
-    """Mean and scale of another network, in the order of this one."""
+    """Use the mean and scale of another network, in the channel order of this network."""
     if not _is_color(images):
         mean, scale = (float(np.mean(mean)),), (float(np.mean(scale)),)
     return _given_images(images, replace(images.rule, mean=mean, scale=scale))
 
 
 def _value_range(images: Images) -> Given:
-    """-1..1 where another range is right, else 0..1."""
+    """Normalize to -1..1, or to 0..1 if -1..1 is correct."""
     is_centred = abs(images.rule.scale[0] * 127.5 - 1) < 0.02 and _has_mean(images.rule)
     return _family(images, (0.0,), (1 / 255,)) if is_centred else _family(images, (127.5,), (1 / 127.5,))
 
 
 def _other_network(images: Images) -> Given:
-    """Mean and deviation of ImageNet, or for networks with these the mean of Caffe networks."""
+    """Use mean and deviation of ImageNet, or those of Caffe networks if the ImageNet values are correct."""
     is_imagenet = abs(images.rule.mean[0] - 123.675) < 0.1 and _has_scale(images.rule)
     return _family(images, *(_CAFFE if is_imagenet else _IMAGENET))
 
 
 def _mean_in_other_units(images: Images) -> Given | None:
-    """The mean subtracted after the scale: ``x = pixel * scale - mean``."""
+    """Subtract the mean after scaling: ``x = pixel * scale - mean``."""
     rule = images.rule
     if not _has_mean(rule) or not _has_scale(rule):
         return None
@@ -175,7 +175,7 @@ def _swap_channels(images: Images) -> Given | None:
 
 
 def _reshape(images: Images) -> Given | None:
-    """Images [C, H, W] that are taken as [H, W, C] without a transposition."""
+    """Reshape [C, H, W] to [H, W, C] instead of transposing."""
     if not _is_color(images):
         return None
     return _given_images(images, images.rule, lambda x: x.transpose(0, 3, 1, 2).reshape(x.shape))
@@ -186,7 +186,7 @@ def _transpose(images: Images) -> Given | None:
 
 
 def _other_fit(images: Images) -> Given:
-    """Original images with the other way of resizing."""
+    """Exchange the two ways of resizing: crop and stretch."""
     given = _given_images(images, replace(images.rule, fit="crop" if images.rule.fit == "stretch" else "stretch"))
     return replace(given, originals=images.originals)
 
@@ -215,11 +215,11 @@ MISTAKES: dict[str, Mistake] = {
     "upside down": lambda images: _given_images(images, images.rule, lambda x: x[:, ::-1]),
     "crop and stretch exchanged": _other_fit,
 }
-"""Name of a mistake -> what is handed over."""
+"""Name of a mistake -> function that applies it."""
 
 
 def cases(images: Images) -> Iterator[tuple[str, Given | None]]:
-    """Every mistake on these images; None where it does not apply, or gives the same input as right preprocessing."""
+    """Yield every mistake with its samples; None if it does not apply or does not change the model input."""
     want = right(images).normalized
     for name, mistake in MISTAKES.items():
         given = mistake(images)

@@ -1,4 +1,4 @@
-"""Wrong preprocessing that the doctor finds on the labelled test models, as a Markdown table in docs/preprocessing.md.
+"""Write the table of preprocessing mistakes that the doctor detects on labelled models into docs/preprocessing.md.
 
     python tools/preprocessing_table.py [--check] [--part development] [MODEL ...]
 
@@ -37,26 +37,26 @@ from tpuconvert.source_loading import is_quantized_source, load_source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "preprocessing.md"
 COSTLY = 2.0
-"""Points of top-1 above which a mistake has to be found."""
+"""Loss of top-1 accuracy, in percentage points, above which a mistake should be found."""
 
 WAYS = {"": "every model once", "images": "images and `--preprocess`", "arrays": "normalized arrays"}
-"""Ways to hand over samples; once: images, and arrays for inputs that are no images."""
+"""Form in which samples are given -> heading. The first combines both: images, or arrays for other inputs."""
 
 STATISTICS = 64
-"""Samples for the checks that need no variants: as many as usual for calibration."""
+"""Number of samples for the checks without variants: a common number of calibration samples."""
 
 MOST_ELEMENTS = 1000
-"""Normalized arrays are tried for inputs up to this size, images for all: arrays take eight times as long."""
+"""Largest input for which normalized arrays are tried too, because they take eight times as long as images."""
 
 BEGIN, END = "<!-- mistakes: made by tools/preprocessing_table.py -->", "<!-- end of mistakes -->"
 RIGHT = "right preprocessing"
 
 Row = dict[str, dict[str, dict[str, float | bool]]]
-"""By how samples are handed over (images, arrays), by mistake: cost in points, found with labels, found without."""
+"""Form of the samples (images, arrays) -> mistake -> cost in points, found with labels, found without labels."""
 
 
 class Subject:
-    """A labelled model with its session, and scores of inputs that were seen before."""
+    """A labelled model with its session and a cache of scores by sample."""
 
     def __init__(self, root: Path, entry: Entry) -> None:
         source, weights = model_files(root, entry)
@@ -71,7 +71,7 @@ class Subject:
         self._known: dict[bytes, Array] = {}
 
     def predict(self, x: Array) -> Array:
-        """Scores; each distinct sample is computed once."""
+        """Return the scores of samples. Each distinct sample is computed only once."""
         keys = [digest_of(np.ascontiguousarray(sample).tobytes()) for sample in x]
         fresh = {key: index for index, key in enumerate(keys) if key not in self._known}
         if fresh:
@@ -83,7 +83,7 @@ class Subject:
 def examine(
     subject: Subject, samples: Array | list[Array], rule: Preprocess | None, labels: Array
 ) -> tuple[float, bool, bool]:
-    """Top-1 in percent, and whether the doctor warns with labels, and without."""
+    """Return top-1 accuracy in percent, and whether the doctor warns with labels and without labels."""
     feeds = load_feeds(samples, [subject.port], rule)
     first = load_feeds(samples[:STATISTICS], [subject.port], rule)
     by_statistics = check_statistics(
@@ -101,7 +101,7 @@ def examine(
 
 
 def measure(root: Path, entry: Entry, part: str) -> Row:
-    """The row of one model."""
+    """Return the table row of one model."""
     subject = Subject(root, entry)
     images = images_of(root, entry, part)
     row: Row = {}
@@ -120,9 +120,9 @@ def measure(root: Path, entry: Entry, part: str) -> Row:
 
 
 def as_images(subject: Subject, given: Given) -> tuple[Array | list[Array], Preprocess] | None:
-    """Images and a preprocessing; None for inputs that are not images.
+    """Return images and a preprocessing; None for inputs that are not images.
 
-    Pixels that are resized already get a rule that does not crop them again.
+    For pixels that are already resized, the preprocessing does not crop.
     """
     if len(subject.port.shape) != 4:
         return None
@@ -133,7 +133,7 @@ def as_images(subject: Subject, given: Given) -> tuple[Array | list[Array], Prep
 
 
 def as_arrays(subject: Subject, given: Given) -> tuple[Array, None]:
-    """Normalized arrays, as the input stores them."""
+    """Return normalized arrays in layout and type of the model input, without preprocessing."""
     x = given.normalized
     if len(subject.port.shape) == 4 and subject.port.shape[-1] != x.shape[-1]:
         x = x.transpose(0, 3, 1, 2)
@@ -142,7 +142,7 @@ def as_arrays(subject: Subject, given: Given) -> tuple[Array, None]:
 
 
 def table(rows: dict[str, Row]) -> str:
-    """The table, and the rates below it."""
+    """Return the table, followed by the detection rates."""
     names = [RIGHT, *MISTAKES]
     lines = ["| mistake | " + " | ".join(str(index) for index in range(1, len(rows) + 1)) + " |"]
     lines.append("|---|" + "---|" * len(rows))
@@ -176,7 +176,7 @@ def _cell(item: dict[str, float | bool] | None, name: str) -> str:
 
 
 def main() -> int:
-    """Measure, and write or compare the page."""
+    """Measure, then write or check the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="print the table of these only")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if the page is out of date")

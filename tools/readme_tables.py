@@ -30,7 +30,7 @@ NAMES = {"onnx": "ONNX", "tflite": "TFLite", "caffe": "Caffe"}
 
 
 def formats_table() -> list[str]:
-    """One row per source format."""
+    """Return one row per source format."""
     rows = ["| format | files | operators |", "|---|---|---|"]
     for name in FORMATS:
         count = len(source_operators(name))
@@ -41,7 +41,7 @@ def formats_table() -> list[str]:
 
 
 def chips_table() -> list[str]:
-    """One row per chip."""
+    """Return one row per chip."""
     rows = ["| chip | TPU operators | data types of `conv` | `matrix_mul` | integer forms |", "|---|---|---|---|---|"]
     for chip in Chip:
         key = chip.value.lower()
@@ -59,7 +59,7 @@ def _short(types: list[str]) -> str:
 
 
 def options_table() -> list[str]:
-    """One row per option of a conversion."""
+    """Return one row per option of a conversion."""
     rows = ["| option | key and argument | default | |", "|---|---|---|---|"]
     for name in OPTIONS:
         declared, default = declaration(name), default_of(name)
@@ -77,7 +77,7 @@ TABLES: dict[Path, dict[str, Callable[[], list[str]]]] = {
 
 
 def update_tables(path: Path) -> str:
-    """The text of a file with recomputed tables."""
+    """Return the text of a file with regenerated tables."""
     text = path.read_text(encoding="utf-8")
     for name, make_table in TABLES[path].items():
         begin, end = f"<!-- {name}: made by tools/readme_tables.py -->", f"<!-- end of {name} -->"
@@ -90,7 +90,7 @@ def update_tables(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the tables; 1 when ``--check`` finds a file out of date."""
+    """Write or check the tables. Return 1 if ``--check`` finds a stale file."""
     stale = [path for path in TABLES if path.read_text(encoding="utf-8") != update_tables(path)]
     for path in stale:
         if arguments == ["--check"]:

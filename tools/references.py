@@ -2,7 +2,7 @@
 
     python tools/references.py [MODEL ...]
 
-Every model is converted as it is: a float model in float, a quantized one with the integers of the file. For float
+Models are converted without quantization: a float model in float, a quantized model with its own integers. For float
 outputs, the largest difference is given as a share of the output's range. For integer outputs, it is given in steps,
 with the share of equal integers.
 """
@@ -23,14 +23,14 @@ HEADING = ("model", "nodes", "seconds to convert", "samples", "largest differenc
 
 
 def difference(found: Array, want: Array) -> tuple[float, float]:
-    """Largest difference, as a share of the range or in steps, and the share of equal elements."""
+    """Return the largest difference (floats: share of the range; integers: steps) and the share of equal elements."""
     apart = np.abs(found.astype(np.float64) - want.astype(np.float64))
     unit = 1.0 if want.dtype.kind in "iu" else float(np.ptp(want)) or 1.0
     return float(apart.max()) / unit, float((apart == 0).mean())
 
 
 def measure(name: str) -> tuple[str, ...]:
-    """The row of one model."""
+    """Return the table row of one model."""
     root = data_root()
     entry = entries(root)[name]
     source, weights = model_files(root, entry)

@@ -24,7 +24,7 @@ LEFT_OUT = ("docs/operators/", "docs/python-api.md", "tests/spec/")
 NO_PROSE = re.compile(r"#!|# (noqa|type:|ruff:|mypy:|fmt:|pragma)|// (namespace|clang-format|NOLINT)|#? ?-{3}")
 LIST_ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
 WORDS = 3
-"""Words of the shortest sentence."""
+"""Smallest number of words of a sentence that is sampled."""
 
 
 class Text(NamedTuple):
@@ -102,7 +102,7 @@ def _split_sentences(file: str, first: int, lines: list[str]) -> Iterator[Text]:
 
 @functools.cache
 def population() -> dict[str, list[Text]]:
-    """All docstrings, comments and sentences of the tracked files."""
+    """Return all docstrings, comments and sentences of the tracked files."""
     texts: dict[str, list[Text]] = {kind: [] for kind in SIZES}
     for file in tracked_files(".py", ".h", ".cpp", ".md"):
         source = (ROOT / file).read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ def main() -> None:
     """Print the samples as Markdown."""
     parser = argparse.ArgumentParser(description="Draw docstrings, comments and documentation sentences for a review.")
     parser.add_argument("--seed", type=int, required=True, help="number that decides which texts are drawn")
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end without a traceback if the output is closed, as by `| head`
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # exit silently if stdout is closed, as by `| head`
     for kind, texts in draw_samples(parser.parse_args().seed).items():
         print(f"## {len(texts)} {kind}\n")
         for number, text in enumerate(texts, 1):

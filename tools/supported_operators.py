@@ -37,7 +37,7 @@ Nodes that depend only on shapes and constants are evaluated at conversion time;
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     return "\n".join([INTRODUCTION, *(line for name in FORMATS for line in _section(name))]).rstrip("\n") + "\n"
 
 

@@ -4,13 +4,13 @@
     python tools/tflite_exactness.py --layers
     python tools/tflite_exactness.py --rounding single --markdown
 
-Without names the quantized TFLite models of the data set are taken, with ``--layers`` its single layers; a name may
-also be a file. Inputs are the data set's reference inputs, its evaluation images and random integers. The oracle is
-``ai-edge-litert`` with its reference kernels, which round twice; with ``--rounding single`` its default delegate
-(XNNPACK), which rounds once.
+Without names, all quantized TFLite models of the data set are compared, with ``--layers`` its single-layer models. A
+name may also be a file. Inputs are the data set's reference inputs, its evaluation images and random integers. The
+oracle is ``ai-edge-litert`` with its reference kernels, which round twice; with ``--rounding single`` its default
+delegate (XNNPACK), which rounds once.
 
-A line says the model's operators, how many output elements were compared and differ, the largest difference in steps,
-and the first tensor inside the model that differs from the reference kernel's.
+Each line has the number of compared output elements, the number of different ones, the largest difference in steps, the
+first tensor that differs from the reference kernels, and the operators of the model.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Oracle:
         self.interpreter.allocate_tensors()
 
     def run(self, feeds: Arrays) -> Arrays:
-        """The outputs in the model's order; variables start at zero."""
+        """Run the model with its variables reset. Return the outputs in the model's order."""
         self.interpreter.reset_all_variables()
         for item, array in zip(self.inputs, feeds, strict=True):
             self.interpreter.set_tensor(item["index"], array)
@@ -68,7 +68,7 @@ class Oracle:
         return [self.interpreter.get_tensor(item["index"]) for item in self.outputs]
 
     def tensors(self) -> dict[str, Array]:
-        """Every tensor that can be read after a run."""
+        """Return every tensor that can be read after a run, by name."""
         found = {}
         for item in self.interpreter.get_tensor_details():
             try:
@@ -78,7 +78,7 @@ class Oracle:
         return found
 
     def random_feeds(self, generator: np.random.Generator) -> Arrays:
-        """Inputs in the model's order: integers over the whole range of their type, normal numbers for reals."""
+        """Create random inputs in the model's order: integers over the whole range of their type, normal floats."""
         feeds: Arrays = []
         for item in self.inputs:
             dtype, shape = np.dtype(item["dtype"]), tuple(item["shape"])
@@ -95,7 +95,7 @@ class Oracle:
 
 @dataclass
 class Line:
-    """Report about one model."""
+    """Comparison of one model with the oracle."""
 
     name: str
     operators: str = ""
@@ -123,16 +123,16 @@ class Line:
 
     @property
     def agreement(self) -> float:
-        """Share of equal elements."""
+        """Share of equal output elements."""
         return 1.0 - self.different / max(self.elements, 1)
 
     @property
     def row(self) -> str:
-        """Row of a Markdown table: model, elements, equal elements, largest difference."""
+        """Format as a row of a Markdown table: model, elements, equal elements, largest difference."""
         return f"| {self.name} | {self.elements:,} | {100 * self.agreement:.2f} % | {self.largest:g} |"
 
     def __str__(self) -> str:
-        """Line of text; columns are separated by two spaces."""
+        """Format as a line of text with columns separated by two spaces."""
         if self.problem:
             return f"{self.name}  {self.problem}"
         share = f"{self.elements:>9} elements  {self.different:>7} different ({100 * self.agreement:.4f} % equal)"
@@ -140,7 +140,7 @@ class Line:
 
 
 def operators(file: Path) -> str:
-    """The operators of a file with their counts."""
+    """Return the operators of a file with their counts, as text."""
     from tpuconvert.frontends.limits import DEFAULT_LIMITS
 
     counts = Counter(op.name for op in read_model(file, DEFAULT_LIMITS).subgraphs[0].operators)
@@ -148,12 +148,12 @@ def operators(file: Path) -> str:
 
 
 def outputs_by_name(session: tc.Session, feeds: Arrays) -> dict[str, Array]:
-    """Inputs under the names that the converted model has for them."""
+    """Map the inputs to the input names of the converted model."""
     return {port.name: array for port, array in zip(session.inputs, feeds, strict=True)}
 
 
 def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -> str:
-    """First tensor in the order of the model with other integers than the reference kernels."""
+    """Return the first tensor in execution order whose integers differ from those of the reference kernels."""
     oracle = Oracle(file, keeps_tensors=True)
     oracle.run(feeds)
     known = oracle.tensors()
@@ -183,7 +183,7 @@ def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Name
     line = Line(name, operators(file))
     oracle = Oracle(file, options.rounding)
     names = list(oracle.interpreter.get_signature_list())
-    signature = names[0] if len(names) > 1 else None  # the interpreter runs the first one
+    signature = names[0] if len(names) > 1 else None  # the interpreter runs the first signature
     try:
         model = tc.convert(file, chip=options.chip, tflite_rounding=options.rounding, signature=signature)
     except TpuConvertError as error:
@@ -206,7 +206,7 @@ def is_quantized(entry: Entry) -> bool:
 
 
 def trained_models(names: list[str], count: int) -> Iterator[tuple[str, Path, list[Arrays]]]:
-    """Models of the data set with their reference inputs and ``count`` evaluation samples."""
+    """Yield the models of the data set with their reference inputs and ``count`` evaluation samples."""
     root = data_root()
     known = entries(root)
     for name in names or [key for key, entry in known.items() if entry["format"] == "tflite" and is_quantized(entry)]:
@@ -221,7 +221,7 @@ def trained_models(names: list[str], count: int) -> Iterator[tuple[str, Path, li
 
 
 def layers() -> Iterator[tuple[str, Path, list[Arrays]]]:
-    """The single layers of the data set that compute with integers."""
+    """Yield the single-layer models of the data set that compute in integers."""
     root = data_root()
     for case in json.loads((root / "layers" / "cases.json").read_text(encoding="utf-8")):
         if case["format"] != "tflite":
@@ -231,7 +231,7 @@ def layers() -> Iterator[tuple[str, Path, list[Arrays]]]:
 
 
 def main() -> int:
-    """Print the lines; the exit code is 1 if something differs."""
+    """Print one line per model. Return 1 if an output differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="names of the data set's models, or files")
     parser.add_argument("--chip", default="bm1686")

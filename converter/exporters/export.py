@@ -19,10 +19,10 @@ from tpuconvert.schema.chip_names import plain_name
 from tpuconvert.schema.errors import UsageError
 
 FORMS = ("tpu-mlir",)
-"""Target forms of an export."""
+"""Names of the export targets."""
 
 MOST_SAMPLES = 4
-"""Samples that are stored with an export by default."""
+"""Largest number of samples that are stored with an export."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Export:
     """Result of an export.
 
     Attributes:
-        folder: where the files are.
+        folder: folder with the exported files.
         manifest: contents of ``export.json``: names, types and scales of inputs and outputs, and operators that remain
             for the host.
     """
@@ -48,20 +48,20 @@ def export(
     samples: Any = None,
     with_checks: bool = False,
 ) -> Export:
-    """Write a quantized model in the form of another toolchain, with the same integers.
+    """Export a quantized model to the format of another toolchain, with bit-exact integers.
 
     Args:
         model: a converted model, or the path of a ``.tpum`` file.
-        folder: folder to write. A folder of an earlier export is replaced, another one is not.
-        to: the form; ``tpu-mlir`` for the vendor's compiler.
+        folder: folder to write. The folder of an earlier export is replaced; any other existing folder is an error.
+        to: the target; ``tpu-mlir`` is the vendor's compiler.
         chip: ``bm1684x``, ``bm1688`` or ``bm1684``.
-        samples: inputs to store with their expected results, as for ``calibration`` of ``convert``; by default
-            random numbers.
-        with_checks: make the program return every integer tensor.
+        samples: inputs to store with their expected results, as ``calibration`` of ``convert``. Default: random
+            numbers.
+        with_checks: let the exported program return every integer tensor, to locate differences.
 
     Raises:
-        UnsupportedError: nodes that have no exact form. Nothing is written.
-        UsageError: a wrong argument, or a folder that cannot be written.
+        UnsupportedError: some nodes have no exact equivalent in the target. Nothing is written.
+        UsageError: an argument is invalid, or the folder cannot be written.
     """
     if to not in FORMS:
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")

@@ -1,4 +1,4 @@
-"""Folders of exports: complete, or not written at all."""
+"""Atomic writing of export folders."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tpuconvert.schema.file_replacement import is_disk_full
 from tpuconvert.schema.input_files import refuse_input
 
 MANIFEST = "export.json"
-"""File that describes an export. A folder with it may be replaced by a later export."""
+"""Name of the manifest of an export. A later export replaces a folder only if it contains this file."""
 
 
 def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], manifest: str = MANIFEST) -> None:
-    """Write a folder atomically: ``write`` fills a temporary folder beside it, which then takes its place.
+    """Write a folder atomically: ``write`` fills a temporary folder beside it, which is then renamed.
 
     Args:
         folder: folder to write.
@@ -52,7 +52,7 @@ def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], 
 
 
 def _replace(target: Path, staging: Path) -> None:
-    """Put the new folder in the place of the old one. An old folder is removed after the exchange."""
+    """Rename the new folder to the name of the old one, and remove the old one afterwards."""
     if not target.exists():
         staging.rename(target)
         return

@@ -1,4 +1,4 @@
-"""Registry of lowerings: functions that write one TPU operator in another form."""
+"""Registry of lowerings: functions that export one TPU operator to another toolchain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Operator = TypeVar("Operator", bound=Op)
 
 
 class NoExactForm(Exception):
-    """A node cannot be written with exactly the same integers.
+    """A node has no equivalent in the target with exactly the same integers.
 
     Args:
         reason: what was found and what was expected.
@@ -27,7 +27,7 @@ class NoExactForm(Exception):
 
 
 class Lowerings(Generic[Context]):
-    """Lowerings of one target form, by operator.
+    """Lowerings for one export target, by operator.
 
     A lowering takes the operator's definition, the node and the state of the export.
     """

@@ -1,4 +1,4 @@
-"""Digest of a graph, which tells whether an export or a dump belongs to a model."""
+"""Digest of a graph, by which an export or a dump is matched with its model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpuconvert.schema.graph import Graph, Value
 def program_digest(graph: Graph) -> str:
     """Return the digest of the operators, types, scales and constants of a graph, as hexadecimal text.
 
-    Source names, notes and layer groups do not count: they change no result.
+    Source names, notes and layer groups are not included, because they do not change results.
     """
     digest = Digest()
     numbers: dict[Value, int] = {}

@@ -14,20 +14,20 @@ import tpuconvert as tc
 from tpuconvert.schema.types import Array
 
 Run = Callable[[], list[Array]]
-"""Function that runs once and returns the outputs, as floats or as the integers that the engine stores."""
+"""Function that runs a model once and returns the outputs, as floats or in the integer type of the file."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One engine with one model.
+    """One model in one engine.
 
     Args:
-        engine: a key of ``ENGINES``.
-        label: in tables, such as ``ONNX Runtime INT8``.
-        model: the file.
+        engine: key of ``ENGINES``.
+        label: label of the engine in tables, such as ``ONNX Runtime INT8``.
+        model: the model file.
         feeds: an ``.npz`` file with one sample per input name.
-        threads: that the engine may use.
-        backend: of our engine; others ignore it.
+        threads: number of threads that the engine may use.
+        backend: backend of tpuconvert; other engines ignore it.
     """
 
     engine: str
@@ -44,13 +44,13 @@ def open_job(job: Job) -> Run:
 
 
 def read_feeds(job: Job) -> dict[str, Array]:
-    """The sample of a job."""
+    """Read the sample of a job."""
     with np.load(job.feeds) as archive:
         return {name: np.asarray(archive[name], order="C") for name in archive.files}
 
 
 def open_session(job: Job, model: tc.Model | Path) -> tc.Session:
-    """Session of tpuconvert with the settings of the job."""
+    """Open a session of tpuconvert with the settings of the job."""
     return tc.Session(model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
 
 
@@ -94,7 +94,7 @@ def _openvino(job: Job) -> Run:
 
 
 def _litert(job: Job) -> Run:
-    """Convert inputs to their stored form before timing: channels-last, and integers for quantized inputs."""
+    """Open a model in LiteRT. Inputs are converted before timing: to channels-last, and to integers if quantized."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(job.model), num_threads=job.threads)
@@ -128,7 +128,7 @@ def _as_stored(feeds: dict[str, Array], detail: dict[str, object], count: int) -
 
 
 def _peak(job: Job) -> Run:
-    """Peak rate instead of an engine: ``peak.STEPS`` 8-bit multiply-accumulates without loads or stores."""
+    """Return a run of the peak-rate probe: ``peak.STEPS`` rounds of 8-bit multiply-accumulates without memory access."""
     from bench.peak import open_probe
 
     probe = open_probe(job.model)
@@ -159,7 +159,7 @@ MODULES = {
 
 
 def import_engine(job: Job) -> None:
-    """Import what an engine consists of, without a model."""
+    """Import the modules of an engine without loading a model."""
     importlib.import_module(MODULES[job.engine])
 
 

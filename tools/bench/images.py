@@ -9,7 +9,7 @@ from tpuconvert.schema.types import Array
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 SHARED = 0.85
-"""Share of a channel that all three have in common: natural images are mostly gray."""
+"""Weight of the gray image that the three channels share: natural images are mostly gray."""
 
 
 def natural_images(count: int, size: int, seed: int) -> Array:

@@ -1,4 +1,4 @@
-"""Jobs of the benchmark: a file of a network for an engine; and the reasons for missing ones."""
+"""Jobs of the benchmark: one model file per network and engine, or the reason why there is no file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = "tpuconvert"
 
 @dataclass(frozen=True)
 class Model:
-    """A network in one arithmetic and its jobs, of which the first is tpuconvert; without it there are none."""
+    """A network in one arithmetic with its jobs. The first job is tpuconvert; without its file there are no jobs."""
 
     network: str
     arithmetic: str
@@ -31,7 +31,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Maker:
-    """Recipe for the file of one engine: label, engine, file name."""
+    """Engine with its label and the name of its model file."""
 
     label: str
     engine: str
@@ -44,13 +44,13 @@ def build(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[
     jobs, missing = [], []
     for maker in makers:
         try:
-            with contextlib.redirect_stdout(sys.stderr):  # NNCF shows its progress on stdout, where the page belongs
+            with contextlib.redirect_stdout(sys.stderr):  # NNCF prints its progress on stdout, which is for the page
                 path = ready(folder / maker.file, maker.make)
         except ImportError as error:
             missing.append((maker.label, f"not installed ({error})"))
         except UnsupportedNetworkError as error:
             missing.append((maker.label, f"the network cannot be written: {error}"))
-        except Exception as error:  # whatever is raised about a network is one row of the table
+        except Exception as error:  # any exception becomes a row of the table
             missing.append((maker.label, in_short(error)))
         else:
             jobs.append(Job(maker.engine, maker.label, path, feed, backend=backend))

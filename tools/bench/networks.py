@@ -25,13 +25,13 @@ class Network:
     """One network of the benchmark.
 
     Args:
-        name: of the files and in the tables.
-        build: adds its nodes.
-        samples: makes that many inputs, from a seed.
-        input: name of its input.
-        opset: of its ONNX file.
-        fitted_on: inputs that the statistics of normalizations come from.
-        is_transformer: True if peers have special settings for it.
+        name: name in tables, and stem of the files.
+        build: function that adds the nodes of the network.
+        samples: function of (count, seed) that returns inputs.
+        input: name of the input.
+        opset: operator set version of the ONNX file.
+        fitted_on: number of inputs from which batch norm statistics are computed.
+        is_transformer: True if other engines need their settings for transformers.
         is_image: True if the input is an image [1, 3, H, W].
     """
 

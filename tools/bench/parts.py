@@ -1,4 +1,4 @@
-"""The parts of the benchmark, each of which gives one table."""
+"""The parts of the benchmark; each returns one table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PEAK = "peak of the processor"
 ALONE = f"{OURS}, 1 thread"
 PROFILED_RUNS = 15
 LOADS = 9
-"""Loads per engine, in turns; one takes tenths of a second."""
+"""Number of loads per engine. Engines take turns; a load takes tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Settings:
     """Settings of the parts.
 
     Args:
-        folder: of the files.
-        networks: of the benchmark; empty for all.
+        folder: folder for the files.
+        networks: names of networks; empty for all.
         trained: names of trained models; empty for all.
-        cpus: the processors; a part with one thread takes the first.
-        rounds: turns per engine.
-        seconds: of a turn.
-        backend: of our engine.
-        tell: called with a line before something takes long.
+        cpus: processors to use; a part with one thread uses the first.
+        rounds: number of turns per engine.
+        seconds: duration of a turn.
+        backend: backend of tpuconvert.
+        tell: called with a line of text before a long operation.
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class Settings:
     tell: Callable[[str], None]
 
     def select(self, possible: Iterable[str]) -> list[str]:
-        """Selected networks among the possible ones."""
+        """Return the selected networks that are among ``possible``."""
         return [name for name in possible if not self.networks or name in self.networks]
 
 

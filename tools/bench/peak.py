@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 STEPS = 1 << 20
-"""Rounds of the loop; each does 16 independent instructions."""
+"""Number of loop iterations of the probe; each executes ``INDEPENDENT`` independent instructions."""
 
 INDEPENDENT = 16
-"""More than latency times instructions per cycle on any processor that has the instruction."""
+"""Instructions per iteration: more than latency times instructions per cycle, so that the loop is throughput-bound."""
 
 # The probe returns 0 steps per instruction if the processor has neither instruction.
 SOURCE = """
@@ -63,14 +63,14 @@ void probe(int64_t steps) {
 
 
 class ProbeError(Exception):
-    """The peak rate cannot be measured; the text has the reason."""
+    """The peak rate cannot be measured; the message has the reason."""
 
 
 def build_probe(target: Path) -> None:
     """Compile the probe.
 
     Raises:
-        ProbeError: without a compiler, or on a processor without an instruction for 8-bit products.
+        ProbeError: there is no compiler, or the processor has no instruction for 8-bit dot products.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -87,7 +87,7 @@ def build_probe(target: Path) -> None:
 
 
 def open_probe(library: Path) -> Callable[[], None]:
-    """Compiled function that runs the loop."""
+    """Load the compiled probe. Return a function that runs its loop."""
     probe = ctypes.CDLL(str(library.resolve())).probe
     probe.argtypes = [ctypes.c_int64]
     probe.restype = None
@@ -95,5 +95,5 @@ def open_probe(library: Path) -> Callable[[], None]:
 
 
 def steps_per_run(library: Path) -> int:
-    """Multiply-accumulate steps of one call."""
+    """Number of multiply-accumulates per call of the probe."""
     return int(ctypes.CDLL(str(library.resolve())).per_instruction()) * INDEPENDENT * STEPS

@@ -23,7 +23,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def ready(path: Path, make: Callable[[Path], None]) -> Path:
-    """Path of a file, which is created if it is absent. A file is complete or absent."""
+    """Return the path of a file. Create the file if it does not exist; a partial file is never left."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"unfinished.{path.name}")
@@ -46,7 +46,7 @@ def convert_ours(source: Path, target: Path, feeds: Sequence[Feed] | None, shape
         source: the file to convert.
         target: the file to write.
         feeds: calibration samples.
-        shapes: of the inputs, where the source leaves them open.
+        shapes: shapes of the inputs with dynamic dimensions.
     """
     import tpuconvert as tc
 
@@ -91,7 +91,7 @@ def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> N
 
 
 def _with_opset(source: Path) -> onnx.ModelProto:
-    """The network in an opset with per-channel quantization."""
+    """Convert a network to an opset that has per-channel quantization."""
     model = onnx.load(source)
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
     return (

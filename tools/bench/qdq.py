@@ -1,4 +1,4 @@
-"""Read quantized ONNX networks (QDQ): nodes between the quantizations, and the storage of every value."""
+"""Reader of quantized ONNX networks in QDQ format: float nodes, and quantization parameters of every value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class QdqNode:
-    """A node between quantizations; its operands have the names of the values before quantization."""
+    """A float node between DequantizeLinear and QuantizeLinear. Operand names are those before quantization."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -46,15 +46,15 @@ class QdqNode:
 
 @dataclass(frozen=True)
 class QdqNetwork:
-    """The network without its quantizations.
+    """A network without its QuantizeLinear and DequantizeLinear nodes.
 
     Args:
         inputs: names of the graph's inputs.
         outputs: names of the graph's outputs.
-        nodes: in running order.
-        stored: per value, for quantized constants with their integers.
-        constants: that are not quantized, such as shapes.
-        shapes: per value.
+        nodes: nodes in topological order.
+        stored: quantization parameters by value name; for constants also the integers.
+        constants: constants that are not quantized, such as shapes.
+        shapes: shapes by value name.
     """
 
     inputs: tuple[str, ...]
@@ -70,7 +70,7 @@ def read_qdq(path: Path) -> QdqNetwork:
     model = onnx.shape_inference.infer_shapes(onnx.load(path))
     graph = model.graph
     constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
-    origin: dict[str, str] = {}  # value before quantization, by quantized or dequantized value
+    origin: dict[str, str] = {}  # name of a quantized or dequantized value -> name of the value before quantization
     stored: dict[str, Stored] = {}
     nodes: list[QdqNode] = []
     for node in graph.node:

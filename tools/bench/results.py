@@ -1,4 +1,4 @@
-"""Measurements of the parts of the benchmark, before they become a table or JSON."""
+"""Measurements of the parts of the benchmark, which are written as tables and JSON."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tpuconvert.benchmark import KernelCost
 
 @dataclass(frozen=True)
 class Result:
-    """One network: tpuconvert first, then the other engines, then the missing ones with reasons.
+    """Measurements of one network: tpuconvert first, then other engines, then missing engines with reasons.
 
     Args:
-        network: its name.
-        arithmetic: INT8, float32, or as the source computes.
-        macs: multiply-accumulate steps of one run.
-        engines: what was measured.
-        peak: the processor's peak in MAC per second, where it was measured in the same rounds.
-        peak_share: the part of it that ours reaches.
-        missing: engines and why they are missing.
+        network: name of the network.
+        arithmetic: INT8, float32, or that of the source.
+        macs: multiply-accumulates of one run.
+        engines: measurements per engine.
+        peak: peak rate of the processor in MAC per second, measured in the same rounds; None if it was not measured.
+        peak_share: share of the peak rate that tpuconvert reaches.
+        missing: engines that are not measured, with reasons.
     """
 
     network: str
@@ -36,12 +36,12 @@ class Result:
 
     @property
     def ours(self) -> Measured:
-        """Result of tpuconvert; without numbers if it cannot run the network."""
+        """Result of tpuconvert; it has no numbers if tpuconvert cannot run the network."""
         return self.engines[0] if self.engines else Measured("", error="missing")
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        """Engines without numbers, with the reason."""
+        """Engines without measurements, with reasons."""
         failed = [(each.label, each.error.removeprefix(f"{each.label}: ")) for each in self.engines if each.error]
         return [*failed, *self.missing]
 
@@ -51,11 +51,11 @@ class Memory:
     """Memory of a tpuconvert process, in bytes.
 
     Args:
-        network: its name.
-        before: resident when the engine is imported and no model is loaded.
-        peak: resident at most, after some runs.
-        file: size of the model.
-        plan: what the session says of its plan: arena, its lower bound, packed weights. Empty without native engine.
+        network: name of the network.
+        before: resident memory after the import of the engine, before a model is loaded.
+        peak: peak resident memory after some runs.
+        file: size of the model file.
+        plan: sizes reported by the session: arena, its lower bound, packed weights. Empty without native engine.
     """
 
     network: str

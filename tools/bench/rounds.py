@@ -1,7 +1,7 @@
-"""Time engines in turns: in every round each one runs briefly and is compared with tpuconvert in that round.
+"""Time engines in turns: every engine runs briefly in each round, and is compared with tpuconvert in the same round.
 
-Temporary load or throttling affects all engines alike. Absolute times of different calls of this program are not
-comparable; the ratios are.
+Temporary load or throttling affects all engines alike. Ratios from different runs of this program are comparable;
+absolute times are not.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bench.worker import EngineError, Times, Worker
 TRIAL_RUNS = 3
 MOST_RUNS = 400
 PAUSE = 0.02
-"""Pause between turns in seconds: threads of the previous engine may still spin."""
+"""Pause between turns in seconds, because threads of the previous engine may still be spinning."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time of an engine divided by that of tpuconvert: median over the rounds, smallest and largest."""
+    """Time of an engine divided by that of tpuconvert: median, smallest and largest ratio over the rounds."""
 
     median: float
     low: float
@@ -32,15 +32,15 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Measured:
-    """One engine with one model.
+    """Measurements of one model in one engine.
 
     Args:
-        label: of the job.
-        cpu_ms: median time on the processor of all runs.
-        wall_ms: shortest time on the clock.
-        runs: that were measured.
-        ratio: to the first job, None for that one itself. One thread: of times on the processor; several: on the clock.
-        error: why there are no numbers.
+        label: label of the job.
+        cpu_ms: median processor time of all runs.
+        wall_ms: shortest wall time.
+        runs: number of measured runs.
+        ratio: ratio to the first job, None for the first job: of processor times for one thread, else of wall times.
+        error: reason why there are no measurements.
     """
 
     label: str
@@ -55,10 +55,10 @@ def measure(jobs: Sequence[Job], cpus: list[int], rounds: int, seconds: float) -
     """Time engines in turns; the first job is the reference of the ratios.
 
     Args:
-        jobs: the engines.
-        cpus: where all of them run.
-        rounds: so often each one has its turn, plus one round to warm up.
-        seconds: that a turn takes about.
+        jobs: the engines with their models.
+        cpus: processors on which all engines run.
+        rounds: number of turns per engine, in addition to one warm-up round.
+        seconds: approximate duration of a turn.
     """
     with contextlib.ExitStack() as stack:
         workers, errors = _ready([stack.enter_context(Worker(job, cpus)) for job in jobs])
@@ -74,7 +74,7 @@ def measure(jobs: Sequence[Job], cpus: list[int], rounds: int, seconds: float) -
 
 
 def measure_loads(jobs: Sequence[Job], cpus: list[int], rounds: int) -> list[Measured]:
-    """Time how long engines take to load a model, in turns. The first load, with the imports, does not count."""
+    """Time the loading of a model, engines taking turns. The first load is not counted, because it includes imports."""
     with contextlib.ExitStack() as stack:
         workers, errors = _ready([stack.enter_context(Worker(job, cpus)) for job in jobs])
         turns: dict[Job, list[Times]] = {worker.job: [] for worker in workers}
@@ -123,5 +123,5 @@ def _summary(job: Job, turns: list[Times], reference: list[Times] | None, thread
 
 
 def _of(threads: int, times: Times) -> float:
-    """Wall time if either uses several threads, otherwise processor time."""
+    """Return the median processor time for one thread, otherwise the shortest wall time."""
     return times.median_cpu if threads == 1 else min(times.wall)

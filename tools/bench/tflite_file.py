@@ -1,4 +1,4 @@
-"""A writer of TFLite files with one subgraph: tensors and operators in, FlatBuffers out."""
+"""Writer of TFLite files with one subgraph."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tpuconvert.schema.types import Array
 _FILE_VERSION = 3
 _IDENTIFIER = b"TFL3"
 _WIDEST_OLD_CODE = 127
-"""Versions before 2020 read the operator code from a byte."""
+"""Largest operator code that also fits the old byte field, which interpreters before 2020 read."""
 
 _TYPES = {"int8": tflite.TensorType.INT8, "int32": tflite.TensorType.INT32, "float32": tflite.TensorType.FLOAT32}
 
 
 @dataclass
 class TfliteTensor:
-    """One tensor; ``data`` makes it a constant. Several scales are those of the channels on ``axis``."""
+    """One tensor; a constant if it has ``data``. Several scales are per channel along ``axis``."""
 
     name: str
     dtype: str
@@ -36,7 +36,7 @@ class TfliteTensor:
 
 @dataclass
 class TfliteOperator:
-    """One operator: indices of its tensors, and its options with the names of the schema."""
+    """One operator: indices of its tensors, and its options, named as in the schema."""
 
     name: str
     inputs: Sequence[int]
@@ -101,7 +101,7 @@ class TfliteFile:
         content = 0
         if data is not None:
             raw = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
-            self._builder.Prep(16, len(raw) + 4)  # so that the elements are aligned for every type
+            self._builder.Prep(16, len(raw) + 4)  # alignment for every element type
             content = self._builder.CreateNumpyVector(raw)
         tflite.BufferStart(self._builder)
         if content:

@@ -164,7 +164,7 @@ class _Writer:
         name, before = node.inputs[0], self._network.shapes[node.inputs[0]]
         after, x = self._network.shapes[node.outputs[0]], self._placed[node.inputs[0]]
         if x.axes == CHANNELS_LAST and len(after) == 5 and (after[0], *after[3:]) == (before[0], *before[2:]):
-            # Only channels are split, and they are the last stored axis.
+            # The reshape splits only the channels, which are the last stored axis, so that no transpose is needed.
             axes: tuple[int, ...] = (0, 3, 4, 1, 2)
             source = x.index
         else:
@@ -177,7 +177,7 @@ class _Writer:
     # Parts of operators
 
     def _add_padding(self, node: QdqNode, kernel: list[int], strides: list[int]) -> tuple[int, int]:
-        """Operand of a window operator and its TFLite padding mode; an extra node pads if no mode fits."""
+        """Return the operand and the padding mode of a conv or pooling. Add a Pad node if no TFLite mode fits."""
         x = self._in_order(node.inputs[0], CHANNELS_LAST)
         pads = node.attributes.get("pads", [0, 0, 0, 0])
         if not any(pads):
@@ -205,7 +205,7 @@ class _Writer:
         return self._constant(f"{node.outputs[0]}/bias", np.rint(real / steps).astype(np.int32), steps)
 
     def _in_order(self, name: str, axes: tuple[int, ...]) -> int:
-        """The tensor of a value with its axes in that order."""
+        """Return the tensor of a value with its axes in this order. Add a transpose if necessary."""
         x = self._placed[name]
         shape = self._network.shapes[name]
         if [axis for axis in x.axes if shape[axis] > 1] == [axis for axis in axes if shape[axis] > 1]:
@@ -252,6 +252,6 @@ def write_tflite(source: Path, target: Path) -> None:
     """Write the TFLite file of a network that ONNX Runtime quantized.
 
     Raises:
-        UnsupportedNetworkError: for operators that are not written.
+        UnsupportedNetworkError: the network has an operator that this converter does not support.
     """
     _Writer(read_qdq(source), target.stem).file().write(target)

@@ -1,4 +1,4 @@
-"""Scales that TFLite requires: concat, pooling and reshape share one, a sigmoid has a fixed one."""
+"""Quantization scales as TFLite requires them: equal for operands and results of some operators, fixed for sigmoid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHARING = ("Concat", "MaxPool", "Resize", "Reshape", "Transpose", "Flatten")
 
 @dataclass(frozen=True)
 class Range:
-    """INT8 scale, zero point and smallest dequantized value."""
+    """Scale and zero point of an INT8 value."""
 
     scale: float
     zero_point: int
@@ -27,7 +27,7 @@ SIGMOID = Range(1 / 256, -128)
 
 
 def ranges(network: QdqNetwork) -> dict[str, Range]:
-    """Scale and zero point of every value that is not a constant."""
+    """Return scale and zero point of every value that is not a constant."""
     found: dict[str, Range] = {}
     for group, members in _groups(network).items():
         if any(member in _sigmoids(network) for member in members):
@@ -52,7 +52,7 @@ def _sigmoids(network: QdqNetwork) -> set[str]:
 
 
 def _groups(network: QdqNetwork) -> dict[str, list[str]]:
-    """Sets of values that share a scale, by a representative."""
+    """Return the sets of values that must share a scale, by one member of the set."""
     leader: dict[str, str] = {}
 
     def find(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The trained models of the test data: ours against the engine of the source's own format, on the same file."""
+"""The trained models of the test data: tpuconvert against the engine of the source format, on the same file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bench.models import OURS, Maker, Model, build
 from bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
 
 SOURCE_ENGINES = {"onnx": ("ONNX Runtime", "onnxruntime"), "tflite": ("LiteRT", "litert")}
-"""Nothing that is still installable runs Caffe networks."""
+"""Source format -> label and engine. Caffe is missing, because no installable engine runs Caffe networks."""
 
 CALIBRATION = 32
-"""Number of calibration samples of labelled data; other data use the samples of the reference outputs."""
+"""Number of calibration samples from labelled data. Models without labels use the samples of the reference outputs."""
 
 
 def trained_models(names: list[str], folder: Path, backend: str) -> Iterator[Model]:
-    """Every trained ONNX and TFLite network as it is, and float ONNX networks in INT8 too."""
+    """Yield every trained ONNX and TFLite network in its own arithmetic, and float ONNX networks also in INT8."""
     root = data_root()
     for name, entry in entries(root).items():
         if entry["format"] not in SOURCE_ENGINES or (names and name not in names):

@@ -22,21 +22,21 @@ class EngineError(Exception):
 
 
 def in_short(error: Exception) -> str:
-    """The kind of an error and the beginning of what it says, in one line."""
+    """Return the type of an error and the beginning of its message, in one line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {textwrap.shorten(words, 160, placeholder=' ...')}"
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of some runs in a row: on the clock, and on the processor."""
+    """Wall times and processor times of consecutive runs, in seconds."""
 
     wall: tuple[float, ...]
     cpu: tuple[float, ...]
 
     @property
     def median_cpu(self) -> float:
-        """Median time on the processor, which other processes on a shared machine do not lengthen."""
+        """Median processor time, which does not depend on the load from other processes."""
         return statistics.median(self.cpu)
 
 
@@ -71,20 +71,20 @@ class Worker:
         self._ask("prepare")
 
     def load(self) -> Times:
-        """Load the model, again if need be."""
+        """Load the model, also if it was loaded before."""
         return self._request_times("load")
 
     def run(self, count: int) -> Times:
-        """Run so many times."""
+        """Run the model ``count`` times."""
         return self._request_times("run", count)
 
     def kernels(self, runs: int) -> list[KernelCost]:
-        """Median time per kernel over this number of runs."""
+        """Return the median time per kernel over this number of runs."""
         found: list[KernelCost] = self._ask("kernels", runs)
         return found
 
     def peak_bytes(self) -> int:
-        """The largest resident size of the process so far."""
+        """Return the peak resident memory of the process, in bytes."""
         return int(self._ask("peak_bytes"))
 
     def _request_times(self, *request: Any) -> Times:
@@ -104,7 +104,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, job: Job, cpus: list[int]) -> None:
-    """Answer requests until the other end is closed."""
+    """Process requests until the other end of the pipe is closed."""
     limit_threads(job.threads, cpus)
     engine = _Loaded(job)
     while True:
@@ -116,7 +116,7 @@ def _serve(pipe: Connection, job: Job, cpus: list[int]) -> None:
             pipe.send(getattr(engine, name)(*arguments))
         except ImportError as error:
             pipe.send(EngineError(f"{job.label}: not installed ({error})"))
-        except Exception as error:  # whatever an engine raises about a model: it is one row of the table
+        except Exception as error:  # any exception of an engine becomes a row of the table
             pipe.send(EngineError(f"{job.label}: {in_short(error)}"))
 
 
@@ -144,7 +144,7 @@ class _Loaded:
         import_engine(self._job)
 
     def load(self) -> _Pair:
-        self._run = None  # the model before is gone before the next one comes
+        self._run = None  # free the previous model first
 
         def open_it() -> None:
             self._run = open_job(self._job)
@@ -163,6 +163,6 @@ class _Loaded:
             return by_kernel(profile(session, model.graph, read_feeds(self._job), runs))
 
     def peak_bytes(self) -> int:
-        """Not ``getrusage``: its maximum begins with that of the process that started this one."""
+        """Read the peak resident memory. Not by ``getrusage``: its maximum includes that of the parent process."""
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))

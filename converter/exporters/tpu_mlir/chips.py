@@ -1,4 +1,4 @@
-"""Chips of the vendor's compiler: names, supported calculation, and their table formats."""
+"""Target chips of the vendor's compiler: names, the corresponding chips here, and requantization records."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ class Target:
     """A chip of the vendor's compiler.
 
     Args:
-        name: its name there.
+        name: name of the chip in the compiler.
         chip: the chip whose operators a model must use.
-        has_packed_requant: True if a requantization record has two words, shift and zero point in one.
+        has_packed_requant: True if a requantization record has two words, with shift and zero point packed in the
+            second.
     """
 
     name: str
@@ -29,8 +30,8 @@ class Target:
 
         Args:
             multipliers: one per channel, below 2^31.
-            shifts: one per channel; negative is to the right.
-            zero_points: of the result, one per channel.
+            shifts: one per channel; negative values shift to the right.
+            zero_points: zero points of the result, one per channel.
         """
         columns = [np.array(multipliers, np.int64), np.array(shifts, np.int64), np.array(zero_points, np.int64)]
         if self.has_packed_requant:

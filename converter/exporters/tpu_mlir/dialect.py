@@ -21,11 +21,11 @@ COMPILER_VERSION = "1.30.2"
 """Version of the vendor's package ``tpu_mlir`` that the text form was tested with."""
 
 REQUIRED = object()
-"""Default of an attribute that every use has to give."""
+"""Marker instead of a default, for an attribute that must be given."""
 
 
 class Operation(NamedTuple):
-    """Form of an operation.
+    """Definition of an operation of the dialect.
 
     Attributes:
         operands: number of operands; missing ones at the end are written as ``none``. -1: any number.
@@ -161,13 +161,13 @@ OPERATIONS: Mapping[str, Operation] = {
     "tpu.Tile": Operation(2, {"tile": ("ints", REQUIRED)}),
     "tpu.Upsample": Operation(2, {"scale_h": ("i64", REQUIRED), "scale_w": ("i64", REQUIRED), **_RELU}),
 }
-"""The operations that the export writes."""
+"""Operation name -> definition, for all operations that the export uses."""
 
 KEPT_BY_COMPILER = {"keepdims"}
-"""Attributes that the compiler's own modules have and its definitions lack."""
+"""Attributes that the compiler writes but that its operation definitions do not contain."""
 
 _STORAGE = {"si8": np.int8, "ui8": np.uint8, "si32": np.int32, "i32": np.int32, "i16": np.int16, "f32": np.float32}
-"""Element type of a weight -> type of its array in the .npz file."""
+"""Element type of a weight -> NumPy type of its array in the .npz file."""
 
 _QUANTIZED = {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16", DType.INT32: "i32"}
 
@@ -182,13 +182,13 @@ def quantized_element(
 ) -> str:
     """Return the text of a quantized element type, such as ``!quant.uniform<i8:f32, 0.5:-3>``.
 
-    The type has one scale: of a per-channel tensor the largest is written. Scales matter to ``tpu.Cast`` only.
+    The type has only one scale: for a per-channel tensor, the largest is used. Only ``tpu.Cast`` reads the scale.
 
     Args:
         dtype: INT8, UINT8, INT16, UINT16 or INT32.
-        quant: parameters of the tensor, with one zero point.
-        scale: the scale to write instead.
-        zero_point: the zero point to write instead.
+        quant: quantization parameters of the tensor, with a single zero point.
+        scale: replaces the scale of ``quant``.
+        zero_point: replaces the zero point of ``quant``.
     """
     number = max(quant.scale) if scale is None else scale
     if zero_point is None:
@@ -198,12 +198,12 @@ def quantized_element(
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor of the module.
+    """A tensor of the MLIR module.
 
     Attributes:
-        shape: its extents.
-        element: text of its element type.
-        location: its unique name; it appears in the compiler's messages and in the compiled program.
+        shape: extents of the tensor.
+        element: element type as text.
+        location: unique name of the tensor, which appears in the compiler's messages and in the compiled program.
         is_exact: False for floating-point results that the device may round differently.
     """
 
@@ -214,7 +214,7 @@ class Tensor:
 
     @property
     def type(self) -> str:
-        """Text of the tensor type."""
+        """The tensor type as text."""
         return tensor_type(self.shape, self.element)
 
 
@@ -228,7 +228,7 @@ class _Line:
 
 @dataclass(eq=False)
 class Module:
-    """A function of operations and its weights.
+    """An MLIR module under construction: operations of one function, and weights.
 
     Args:
         name: symbol name of the module.
@@ -267,12 +267,12 @@ class Module:
 
         Args:
             operation: name in ``OPERATIONS``.
-            operands: its operands; None for an absent one.
+            operands: operands of the operation; None for an absent one.
             shape: shape of the result.
-            element: text of its element type.
-            location: name of the result, made unique.
+            element: element type as text.
+            location: name of the result; a suffix is added if the name is in use.
             is_exact: see ``Tensor``.
-            **attributes: those that differ from the defaults.
+            **attributes: attributes that differ from the defaults.
         """
         form = OPERATIONS[operation]
         missing = form.operands - len(operands)
@@ -359,7 +359,7 @@ def _string(text: str) -> str:
 
 
 def _attribute_text(operation: str, given: Mapping[str, Any]) -> str:
-    """Return the attribute dictionary of an operation: what is given, and defaults for the rest."""
+    """Return the text of an operation's attribute dictionary: the given attributes, and defaults for the others."""
     known = OPERATIONS[operation].attributes
     unknown = given.keys() - known.keys()
     assert not unknown, f"{operation} has no attribute {sorted(unknown)}"
@@ -373,7 +373,7 @@ def _attribute_text(operation: str, given: Mapping[str, Any]) -> str:
 
 
 def _value_text(kind: str, value: Any) -> str:
-    """Return the text of an attribute value of this kind; other kinds than the basic ones are enumerations."""
+    """Return the text of an attribute value. A kind that is not one of the basic kinds is an enumeration."""
     match kind:
         case "bool":
             return "true" if value else "false"

@@ -1,8 +1,8 @@
 """Lowering of a graph of TPU operators to the vendor compiler's ``tpu`` dialect.
 
-Every integer tensor of the result has the integers of the graph. A node without an exact form is a problem that is
-reported. Floating-point operators at the end of a graph are exported where the dialect has them; where it does not, the
-program ends at the integers that enter them, and the host computes the rest.
+Every integer tensor of the result is bit-exact. A node without an exact equivalent is reported as a problem.
+Floating-point operators at the end of a graph are exported if the dialect supports them. Otherwise the program returns
+their integer operands, and the host computes the remaining nodes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Lowering:
     """State of one lowering.
 
     Args:
-        graph: quantized for the chip of the target.
+        graph: graph that is quantized for the target's chip.
         target: chip of the vendor's compiler.
         name: symbol name of the module; the weights are in ``NAME_weights.npz``.
 
     Attributes:
         module: the result.
-        problems: nodes that have no exact form.
+        problems: nodes that have no exact equivalent.
         host_nodes: floating-point nodes at the end that the host has to compute.
     """
 
@@ -49,7 +49,7 @@ class Lowering:
     # Values and tensors
 
     def is_available(self, value: Value) -> bool:
-        """Return True if a computed value has a tensor of the module."""
+        """Return True if a computed value has a tensor in the module."""
         return value in self._tensors
 
     def tensor(self, value: Value | None) -> Tensor:
@@ -60,7 +60,7 @@ class Lowering:
         return self._tensors[value]
 
     def define(self, value: Value, tensor: Tensor) -> None:
-        """Record the tensor that has the integers of a value."""
+        """Record the tensor of the module that corresponds to a value."""
         self._tensors[value] = tensor
 
     def element(self, value: Value) -> str:
@@ -99,13 +99,13 @@ class Lowering:
         return tensor
 
     def reshape(self, x: Tensor, shape: Sequence[int], location: str) -> Tensor:
-        """Append a reshape of a tensor; the same tensor if it has the shape."""
+        """Append a reshape of a tensor. Return the tensor unchanged if it already has the shape."""
         if x.shape == tuple(shape):
             return x
         return self.module.add("tpu.Reshape", [x], shape, x.element, location, is_exact=x.is_exact, shape=shape)
 
     def retype(self, x: Tensor, element: str, location: str) -> Tensor:
-        """Append a reshape that only changes the element type; the same tensor if the zero points are equal."""
+        """Append a reshape that only changes the element type. Return ``x`` itself if the zero points are equal."""
         if zero_point_text(x.element) == zero_point_text(element):
             return x
         return self.module.add("tpu.Reshape", [x], x.shape, element, location, is_exact=x.is_exact)
@@ -120,7 +120,7 @@ class Lowering:
         return users[0]
 
     def mark_fused(self, node: Node) -> None:
-        """Skip a node that has been lowered with an earlier one."""
+        """Mark a node as lowered together with an earlier node, so that it is skipped."""
         self._fused.add(node)
 
     def run(self, lowerings: Lowerings[Lowering]) -> None:
@@ -135,7 +135,7 @@ class Lowering:
             if node in self._fused:
                 continue
             if any(value in self._unavailable for value in node.inputs if value is not None):
-                self._unavailable.update(node.outputs)  # its problem is that of its operand
+                self._unavailable.update(node.outputs)  # the problem was reported for the operand
                 continue
             is_host = any(v is not None and not v.is_constant and v not in self._tensors for v in node.inputs)
             function = lowerings.find(node.op.name)
@@ -161,7 +161,7 @@ class Lowering:
         self.problems.add(NO_EXACT_FORM, node.op.name, node.name, text, hint)
 
     def _lower_input(self, value: Value) -> None:
-        """Add an input: float32 as it is, integers through a cast of their dequantized values."""
+        """Add an input. For integers, add a float32 input of dequantized values and a cast."""
         if value.dtype is DType.FLOAT32:
             self.define(value, self.module.input(value.name, static_shape(value)))
             return

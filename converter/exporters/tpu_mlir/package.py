@@ -1,4 +1,4 @@
-"""The folder of an export to the vendor's compiler: module, weights, scripts, samples and expected results."""
+"""Export folder for the vendor's compiler: module, weights, scripts, samples and expected results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpuconvert.schema.types import Array
 Feed = Mapping[str, Array]
 
 SCRIPTS = Path(__file__).parent
-"""Folder of ``compile.sh`` and ``run_bmodel.py``, which are copied into every export."""
+"""Folder with ``compile.sh`` and ``run_bmodel.py``, which are copied into every export."""
 
 FORMAT = 1
 """Version of the manifest ``export.json``."""
@@ -34,7 +34,7 @@ def lower_graph(graph: Graph, target: Target, name: str) -> Lowering:
     """Lower a graph to the dialect.
 
     Raises:
-        UnsupportedError: nodes without an exact form; all of them are in the message.
+        UnsupportedError: some nodes have no exact equivalent; the message lists all of them.
     """
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
     lowering = Lowering(graph, target, name)

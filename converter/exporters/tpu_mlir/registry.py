@@ -6,4 +6,4 @@ from tpuconvert.exporters.lowerings import Lowerings
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 
 lowers = Lowerings[Lowering]()
-"""Decorator that registers a lowering, for the names of TPU operators."""
+"""Decorator that registers the lowering of one or several TPU operators."""

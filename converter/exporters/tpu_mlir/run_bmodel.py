@@ -29,10 +29,10 @@ def fail(message: str) -> NoReturn:
 
 
 def start_with_simulator(home: str, chip: str) -> int:
-    """Start this program again with the chip's simulator in the loader's path.
+    """Restart this program with the library of the chip's simulator on the library path.
 
-    The runtime loads a library named libcmodel.so. The package's file of that name belongs to one chip, and its tools
-    replace it; a folder with a link of that name selects the right one.
+    The runtime loads a library named libcmodel.so. The package contains this file for one chip, and its tools overwrite
+    it. A temporary folder with a link of that name selects the library of the right chip.
     """
     library = Path(home) / "lib" / f"libcmodel_{chip}.so"
     if not library.exists():
@@ -44,7 +44,7 @@ def start_with_simulator(home: str, chip: str) -> int:
 
 
 def find_output(results: dict[str, Any], name: str) -> Any:
-    """Return the output of a name; the compiler may append a type to it."""
+    """Return the output with this name, to which the compiler may have appended a type."""
     if name in results:
         return results[name]
     found = [key for key in results if key.startswith(f"{name}_") and key[len(name) + 1 :] in SUFFIXES]
@@ -82,7 +82,7 @@ def main() -> None:
         named = {out["name"]: find_output(results, out["device_name"]) for out in manifest["outputs"]}
         np.savez(sys.argv[1], program_digest=manifest["program_digest"], **named)
     sys.stdout.flush()
-    os._exit(1 if differing else 0)  # the runtime may crash when it is unloaded
+    os._exit(1 if differing else 0)  # exit without unloading the runtime, which may crash
 
 
 def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) -> int:

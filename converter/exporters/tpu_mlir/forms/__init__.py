@@ -1,1 +1,1 @@
-"""Lowerings of TPU operators, one module per family. Adding a module with decorated functions is enough."""
+"""Lowerings of TPU operators, one module per family. All modules of this folder are imported automatically."""

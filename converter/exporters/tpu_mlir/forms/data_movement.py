@@ -1,4 +1,4 @@
-"""Operators that move elements without computing any."""
+"""Lowerings of data movement operators."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tpuconvert.schema.ops.upsample import Upsample
 
 @lowers(Reshape)
 def reshape(op: Reshape, node: Node, d: Lowering) -> None:
-    """Change the shape."""
+    """Lower a reshape."""
     d.add("tpu.Reshape", [d.tensor(node.inputs[0])], node.output, shape=static_shape(node.output))
 
 
 @lowers(Permute)
 def permute(op: Permute, node: Node, d: Lowering) -> None:
-    """Reorder axes."""
+    """Lower a permutation of axes."""
     d.add("tpu.Permute", [d.tensor(node.inputs[0])], node.output, order=op.order)
 
 
 @lowers(Concat)
 def concat(op: Concat, node: Node, d: Lowering) -> None:
-    """Join along an axis. Bytes are copied, so the operands' scales may differ.
+    """Lower a concatenation. Bytes are copied, so that the operands' scales may differ.
 
-    The compiler aborts on a joined tensor of rank 2; two unit axes are appended.
+    The compiler aborts on a concatenation of rank 2. Therefore two unit axes are appended.
     """
     y = node.output
     axis = op.axis % y.rank
@@ -60,19 +60,19 @@ def concat(op: Concat, node: Node, d: Lowering) -> None:
 def slice_box(
     d: Lowering, x: Value | None, y: Value, start: Sequence[int], end: Sequence[int], step: Sequence[int]
 ) -> None:
-    """Append a slice; one entry per axis."""
+    """Append a slice operation. ``start``, ``end`` and ``step`` have one entry per axis."""
     d.add("tpu.Slice", [d.tensor(x)], y, offset=start, ends=end, steps=step)
 
 
 @lowers(Extract)
 def extract(op: Extract, node: Node, d: Lowering) -> None:
-    """Slice with steps."""
+    """Lower a slice with steps."""
     slice_box(d, node.inputs[0], node.output, op.start, op.end, op.stride)
 
 
 @lowers(Split)
 def split(op: Split, node: Node, d: Lowering) -> None:
-    """Divide along an axis: one slice per result."""
+    """Lower a split along an axis to one slice per result."""
     x = node.inputs[0]
     assert x is not None
     axis = op.axis % x.rank
@@ -86,13 +86,13 @@ def split(op: Split, node: Node, d: Lowering) -> None:
 
 @lowers(Upsample)
 def upsample(op: Upsample, node: Node, d: Lowering) -> None:
-    """Repeat rows and columns."""
+    """Lower nearest upsampling, which repeats rows and columns."""
     d.add("tpu.Upsample", [d.tensor(node.inputs[0])], node.output, scale_h=op.scale, scale_w=op.scale)
 
 
 @lowers(Tile)
 def tile(op: Tile, node: Node, d: Lowering) -> None:
-    """Copies along axes."""
+    """Lower a repetition along axes."""
     x, y = node.inputs[0], node.output
     assert x is not None
     copies = [after // before for before, after in zip(static_shape(x), static_shape(y), strict=True)]
@@ -101,14 +101,14 @@ def tile(op: Tile, node: Node, d: Lowering) -> None:
 
 @lowers(Pad)
 def pad(op: Pad, node: Node, d: Lowering) -> None:
-    """Padding with a constant, with reflected or with repeated elements."""
+    """Lower padding with a constant, with reflected elements or with edge elements."""
     x = node.inputs[0]
     assert x is not None
     modes = {"PAD_CONSTANT": "constant", "PAD_REFLECT": "reflect", "PAD_SYMMETRIC": "symmetric", "PAD_EDGE": "edge"}
     mode = modes.get(op.pad_mode.name)
     if mode is None:
         raise NoExactForm(f"pad_mode is {op.pad_mode.name}, expected one of {', '.join(modes)}")
-    # Paddings are (before, after) per axis; in the dialect all leading ones come first.
+    # op.paddings has (before, after) per axis. The dialect takes the paddings before of all axes, then those after.
     before, after = op.paddings[::2], op.paddings[1::2]
     d.add(
         "tpu.Pad",

@@ -1,4 +1,4 @@
-"""Element-wise integer operators: exact sums and products, limits, tables and shifts."""
+"""Lowerings of element-wise integer operators: add, subtract, multiply, clamp, lookup tables and shifts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def operand(d: Lowering, value: Value | None, name: str) -> Tensor:
 
 
 def _exact(node: Node, d: Lowering, mode: str) -> None:
-    """Append an integer sum or product. A single shift that follows is fused with a sum."""
+    """Append an integer add, subtract or multiply. If a shift is the only user of the sum, fuse it."""
     y = node.output
     if y.dtype is DType.FLOAT32:
         raise NoExactForm("it computes in floating point")
@@ -50,25 +50,25 @@ def _exact(node: Node, d: Lowering, mode: str) -> None:
 
 @lowers(Add)
 def add(op: Add, node: Node, d: Lowering) -> None:
-    """Saturating sum."""
+    """Lower a saturating add."""
     _exact(node, d, "Add")
 
 
 @lowers(Sub)
 def sub(op: Sub, node: Node, d: Lowering) -> None:
-    """Saturating difference."""
+    """Lower a saturating subtract."""
     _exact(node, d, "Sub")
 
 
 @lowers(Mul)
 def mul(op: Mul, node: Node, d: Lowering) -> None:
-    """Saturating product."""
+    """Lower a saturating multiply."""
     _exact(node, d, "Mul")
 
 
 @lowers(Lut)
 def lut(op: Lut, node: Node, d: Lowering) -> None:
-    """Table of 256 elements, indexed by the unsigned byte."""
+    """Lower a lookup table of 256 elements, indexed by the unsigned byte."""
     x, table, y = node.inputs[0], node.inputs[1], node.output
     assert table is not None
     if not table.is_constant:
@@ -81,7 +81,7 @@ def lut(op: Lut, node: Node, d: Lowering) -> None:
 
 @lowers(Clamp)
 def clamp(op: Clamp, node: Node, d: Lowering) -> None:
-    """Limits of an integer tensor."""
+    """Lower a clamp of an integer tensor."""
     x, y = node.inputs[0], node.output
     if not y.dtype.is_integer:
         raise NoExactForm("it computes in floating point")
@@ -97,7 +97,7 @@ def clamp(op: Clamp, node: Node, d: Lowering) -> None:
 
 @lowers(Max, Min)
 def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
-    """Element-wise maximum or minimum."""
+    """Lower an element-wise maximum or minimum."""
     y = node.output
     if y.dtype is DType.FLOAT32:
         raise NoExactForm("it computes in floating point")
@@ -107,7 +107,7 @@ def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
 
 @lowers(ArithmeticShift)
 def arithmetic_shift(op: ArithmeticShift, node: Node, d: Lowering) -> None:
-    """Shift by one amount, rounded and saturated."""
+    """Lower a shift by a constant amount, rounded and saturated."""
     x, y = node.inputs[0], node.output
     modes = {RoundingMode.HALF_UP: "HalfUp", RoundingMode.HALF_AWAY_FROM_ZERO: "HalfAwayFromZero"}
     if op.rounding_mode not in modes:

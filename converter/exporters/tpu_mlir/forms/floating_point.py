@@ -1,4 +1,4 @@
-"""Floating-point operators at the end of a network. The device may round their results differently."""
+"""Lowerings of floating-point operators at the end of a network. The device may round their results differently."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _ACTIVATIONS = {"ACTIVE_SIGMOID": "SIGMOID", "ACTIVE_TANH": "TANH", "ACTIVE_EXP"
 
 @lowers(Softmax)
 def softmax(op: Softmax, node: Node, d: Lowering) -> None:
-    """Softmax of float32."""
+    """Lower a float32 softmax."""
     y = node.output
     d.add("tpu.Softmax", [d.tensor(node.inputs[0])], y, axis=op.axis % y.rank, is_exact=False)
 
 
 @lowers(Active)
 def activation(op: Active, node: Node, d: Lowering) -> None:
-    """Activation function of float32."""
+    """Lower a float32 activation function."""
     mode = _ACTIVATIONS.get(op.active_type.name)
     if mode is None or node.output.dtype is not DType.FLOAT32:
         raise NoExactForm(f"{op.active_type.name} of {node.output.dtype.name} has no exact form")
@@ -35,7 +35,7 @@ def activation(op: Active, node: Node, d: Lowering) -> None:
 
 @lowers(SoftmaxInt)
 def softmax_int(op: SoftmaxInt, node: Node, d: Lowering) -> None:
-    """Softmax of 8-bit integers through a table of exponentials; the type of the result has scale and zero point."""
+    """Lower an 8-bit softmax that uses a table of exponentials. The result type contains scale and zero point."""
     x, y = node.inputs[0], node.output
     if y.quant is None:
         raise NoExactForm(f"'{y.name}' has no scale, expected {1 / op.scale}")

@@ -1,4 +1,4 @@
-"""Convolutions and matrix multiplications with constant weights, with their requantization."""
+"""Lowerings of convs and matmuls with constant weights, with their requantization."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ZERO_POINTS = "one zero point per tensor"
 
 
 class Window(NamedTuple):
-    """Geometry of a convolution: extents along H and W; pads are top, left, bottom, right."""
+    """Geometry of a convolution: values along H and W; pads are top, left, bottom, right."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int] = (1, 1)
@@ -53,12 +53,12 @@ def convolve(
     Args:
         d: the lowering.
         operation: ``tpu.Conv2D`` or ``tpu.Deconv``.
-        x: its operand; padding has the zero point of its type.
+        x: operand. Padded elements have the zero point of its element type.
         weights: INT8 [output channels, input channels / groups, kernel]
         bias: INT64 [output channels].
         window: geometry.
         result: shape, element type and name of the result.
-        rescale: fused requantization of the accumulator to 8 bits, in mode MultiplierShift without zero point.
+        rescale: requantization of the accumulator to 8 bits to fuse, in mode MultiplierShift without zero point.
     """
     shape, element, name = result
     if np.abs(bias).max(initial=0) >= 2**31:
@@ -87,9 +87,9 @@ def convolve(
 
 
 def can_fuse(rescale: Rescale, value: Value) -> bool:
-    """Return True if the convolution itself can requantize: one rounding to 8 bits without zero point.
+    """Return True if the requantization can be fused: a single rounding to 8 bits without zero point.
 
-    The compiler's own programs have 16-bit results and zero points in a separate requantization.
+    The compiler uses a separate requantization for 16-bit results and for zero points.
     """
     return (
         rescale.mode == "MultiplierShift"
@@ -101,7 +101,7 @@ def can_fuse(rescale: Rescale, value: Value) -> bool:
 
 
 def split_weights(weights: Array, zero_point: int) -> list[Array]:
-    """Return INT8 arrays whose sum is ``weights - zero_point``: one where that fits, else two."""
+    """Return one INT8 array equal to ``weights - zero_point``, or two with this sum if it exceeds the INT8 range."""
     centered = weights.astype(np.int64) - zero_point
     first = np.clip(centered, -128, 127)
     return [first] if (first == centered).all() else [first, centered - first]
@@ -117,17 +117,17 @@ def linear(
     window: Window,
     shape: Sequence[int],
 ) -> None:
-    """Append a convolution for a node, fused with the requantization that follows if the chip can do that.
+    """Append a convolution for a node, fused with the requantization that uses its result if possible.
 
     Args:
         d: the lowering.
         node: conv, deconv or matmul.
         operation: ``tpu.Conv2D`` or ``tpu.Deconv``.
-        x: its operand, of rank 4.
-        weights: filters whose sum is the filter.
-        bias: with the zero points folded in.
+        x: operand of rank 4.
+        weights: one filter, or two filters whose sum is the filter of the node.
+        bias: bias with the zero points folded in.
         window: geometry.
-        shape: of the result, of rank 4.
+        shape: shape of the result, of rank 4.
     """
     y = node.output
     user = d.sole_user(y, "requant_int32")
@@ -152,7 +152,7 @@ def linear(
 
 @lowers(ConvV2)
 def conv(op: ConvV2, node: Node, d: Lowering) -> None:
-    """Convolution with constant weights."""
+    """Lower a convolution with constant weights."""
     x, w = node.inputs[0], node.inputs[1]
     assert x is not None and w is not None
     if not w.is_constant:
@@ -162,7 +162,7 @@ def conv(op: ConvV2, node: Node, d: Lowering) -> None:
     operand = d.tensor(x)
     if x.quant is None and op.izp_val:
         raise NoExactForm(f"'{x.name}' has no scale, expected one with zero point {op.izp_val}")
-    if x.quant is not None:  # padding has the zero point of the operand's type
+    if x.quant is not None:  # padded elements have the zero point of the operand's type
         operand = d.retype(operand, quantized_element(x.dtype, x.quant, zero_point=op.izp_val), f"{node.name}_in")
     window = Window(
         kernel=(w.array.shape[2], w.array.shape[3]),
@@ -179,7 +179,7 @@ def conv(op: ConvV2, node: Node, d: Lowering) -> None:
 
 @lowers(DeconvV2)
 def deconv(op: DeconvV2, node: Node, d: Lowering) -> None:
-    """Transposed convolution with constant weights."""
+    """Lower a transposed convolution with constant weights."""
     x, w = node.inputs[0], node.inputs[1]
     assert x is not None and w is not None
     if not w.is_constant:
@@ -194,7 +194,7 @@ def deconv(op: DeconvV2, node: Node, d: Lowering) -> None:
         dilations=(op.dh, op.dw),
         pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
     )
-    weights = w.array.transpose(1, 0, 2, 3)  # ours are IOHW, those of the dialect OIHW
+    weights = w.array.transpose(1, 0, 2, 3)  # weights are IOHW here and OIHW in the dialect
     bias = node.inputs[2].array if op.has_bias else np.zeros(weights.shape[0])  # type: ignore[union-attr]
     folded = fold_zero_point(bias, weights, 0)
     linear(d, node, "tpu.Deconv", d.tensor(x), [weights], folded, window, static_shape(node.output))
@@ -202,7 +202,7 @@ def deconv(op: DeconvV2, node: Node, d: Lowering) -> None:
 
 @lowers(MatrixMulV2)
 def matmul(op: MatrixMulV2, node: Node, d: Lowering) -> None:
-    """Fully connected layer, as a 1x1 convolution: ``tpu.MatMul`` has one multiplier for all columns."""
+    """Lower a fully connected layer to a 1x1 convolution, because ``tpu.MatMul`` has one multiplier for all columns."""
     x, w = node.inputs[0], node.inputs[1]
     assert x is not None and w is not None
     if not w.is_constant or x.rank != 2 or w.rank != 2:

@@ -1,4 +1,4 @@
-"""Pooling. An average is a depthwise convolution with weights of 1, whose accumulator is divided by requantization."""
+"""Lowerings of pooling. An average is a depthwise conv with weights 1, divided by the requantization of its sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuconvert.schema.types import DType
 
 
 def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mode: str = "HalfUp") -> None:
-    """Append an average: ``round(sum * multiplier / 2^shift)``."""
+    """Append average pooling as ``round(sum * multiplier / 2^shift)``."""
     x, y = node.inputs[0], node.output
     assert x is not None
     channels = static_shape(x)[1]
@@ -34,7 +34,7 @@ def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mod
 
 
 def exact_quotient(count: int, channels: int) -> Rescale:
-    """Return the requantization that divides a sum of ``count`` 8-bit numbers by their number.
+    """Return the requantization that divides a sum of ``count`` 8-bit integers by ``count``.
 
     With ``m = ceil(2^s / count)``, ``sum * m / 2^s`` exceeds the quotient in magnitude by less than
     ``255 * count / 2^s``. The distance of a quotient to the next tie is 0 or at least ``1 / (2 * count)``. The rounded
@@ -49,7 +49,7 @@ def exact_quotient(count: int, channels: int) -> Rescale:
 
 @lowers(PoolInt)
 def pool_int(op: PoolInt, node: Node, d: Lowering) -> None:
-    """Integer pooling: the maximum, or a rounded average of whole windows."""
+    """Lower rounded integer average pooling of windows without padding. Other integer pooling has no exact form."""
     x = node.inputs[0]
     assert x is not None
     if len(node.outputs) > 1:
@@ -80,7 +80,7 @@ def pool_int(op: PoolInt, node: Node, d: Lowering) -> None:
 
 @lowers(Pool)
 def pool(op: Pool, node: Node, d: Lowering) -> None:
-    """Maximum, or average of windows of equal size."""
+    """Lower pooling: maximum, or average of windows of equal size."""
     x, y = node.inputs[0], node.output
     assert x is not None
     height, width = static_shape(x)[2:]
@@ -88,7 +88,7 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
     strides = (1, 1) if op.is_global_pooling else (op.stride_h, op.stride_w)
     leading = (0, 0) if op.is_global_pooling else (op.pad_h, op.pad_w)
     out = static_shape(y)[2:]
-    # Rows and columns that windows read beyond the end; in ceil mode more than the padding.
+    # Rows and columns that windows read past the end. In ceil mode there can be more than the padding.
     trailing = tuple(
         max(0, (out[axis] - 1) * strides[axis] + kernel[axis] - (height, width)[axis] - leading[axis])
         for axis in (0, 1)

@@ -1,7 +1,7 @@
-"""Requantization and conversions between element types.
+"""Lowerings of requantization and of conversions between element types.
 
-Multipliers and shifts keep their exact value. A common power of two is removed first, which changes no result of a
-single rounding.
+The scale ``multiplier * 2^shift`` is exact. Powers of two are first moved from the multiplier to the shift, which does
+not change results that are rounded once.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Rescale(NamedTuple):
     """Parameters of a requantization, one per channel.
 
     Attributes:
-        mode: ``rq_mode`` of the dialect.
-        multipliers: below 2^31 in magnitude.
-        shifts: negative is to the right.
-        zero_points: added after the last rounding.
+        mode: attribute ``rq_mode`` of the dialect.
+        multipliers: multipliers below 2^31 in magnitude.
+        shifts: shifts; negative values shift to the right.
+        zero_points: zero points, added after the last rounding.
     """
 
     mode: str
@@ -48,12 +48,12 @@ class Rescale(NamedTuple):
 
     @property
     def round_mode(self) -> str:
-        """Rounding of the right shift."""
+        """Attribute ``round_mode`` of the dialect: rounding of the right shift."""
         return "HalfUp" if self.mode == "MultiplierShift" else "HalfAwayFromZero"
 
 
 def remove_twos(multiplier: int, shift: int) -> tuple[int, int]:
-    """Return an equal ``multiplier * 2^shift`` with an odd multiplier, or with a shift of 0."""
+    """Return an equal ``multiplier * 2^shift`` with an odd multiplier or a shift of 0."""
     while multiplier and multiplier % 2 == 0 and shift < 0:
         multiplier //= 2
         shift += 1
@@ -90,8 +90,8 @@ def requantize(
 
     Args:
         d: the lowering.
-        accumulator: its operand, of rank 4.
-        rescale: one entry per channel.
+        accumulator: operand of rank 4.
+        rescale: parameters, one entry per channel.
         value: the value of the result.
         shape: shape of the result, which may be that of ``value`` with further unit axes.
         round_mode: rounding of the right shift, by default that of the mode.
@@ -103,7 +103,7 @@ def requantize(
     if len(zero_points) > 1:
         raise NoExactForm(f"'{value.name}' has one zero point per channel, expected one per tensor")
     if value.quant is not None and value.dtype is not DType.INT32:
-        # The compiler adds the zero point of the result's type: it has to be the one of the table.
+        # The compiler adds the zero point of the result type, so it must equal that of the parameters.
         element = quantized_element(value.dtype, value.quant, zero_point=rescale.zero_points[0])
     return d.module.add(
         "tpu.RequantIntAxis",
@@ -130,7 +130,7 @@ def shape_4d(value: Value) -> tuple[int, ...]:
 
 @lowers(RequantInt32)
 def requant_int32(op: RequantInt32, node: Node, d: Lowering) -> None:
-    """Requantize int32 to a narrower type, or scale a tensor to int32 as operand of an exact sum."""
+    """Lower requant_int32: to a narrower type, or to int32 as operand of an exact sum."""
     x, y = node.inputs[0], node.output
     assert x is not None
     channels = channel_count(x)
@@ -160,7 +160,7 @@ def binary(
 
 
 def multiply_to_int32(op: RequantInt32, node: Node, d: Lowering) -> None:
-    """``x * multiplier * 2^(shift - 31) + offset`` to int32, where that is an integer: an operand of an exact sum."""
+    """Lower ``x * multiplier * 2^(shift - 31) + offset`` to int32 if the scale is an integer, so without rounding."""
     x, y = node.inputs[0], node.output
     assert x is not None
     rescale = rescale_of(op, channel_count(x))
@@ -192,7 +192,7 @@ def _along_channels(numbers: Sequence[Fraction | int], rank: int) -> Array:
 
 @lowers(RequantFp32ToInt)
 def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
-    """``round(x * scale) + zero_point``: ``tpu.Cast`` divides by the scale of the result's type."""
+    """Lower ``round(x * scale) + zero_point`` to ``tpu.Cast``, which divides by the scale of the result type."""
     x, y = node.inputs[0], node.output
     tensor = d.tensor(x)
     if not tensor.is_exact:
@@ -210,7 +210,7 @@ def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
 
 @lowers(DequantIntToFp32)
 def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
-    """``(x - zero_point) * scale``."""
+    """Lower ``(x - zero_point) * scale`` to ``tpu.Cast``."""
     x = node.inputs[0]
     assert x is not None
     if op.is_scale_pc or op.is_offset_pc:
@@ -224,7 +224,7 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
 
 @lowers(Cast)
 def cast(op: Cast, node: Node, d: Lowering) -> None:
-    """Saturating conversion between integer types."""
+    """Lower a saturating conversion between integer types."""
     x, y = node.inputs[0], node.output
     assert x is not None
     if not (x.dtype.is_integer and y.dtype.is_integer):
