@@ -1,4 +1,4 @@
-"""Builds the native engine with CMake where there is a C++ compiler; everything else is in setup.cfg."""
+"""Builds the native engine with CMake if a C++ compiler is found. All other settings are in setup.cfg."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ COMPILERS = ("c++", "g++", "clang++", "cl")
 
 
 def reason_to_leave_out() -> str:
-    """Why the engine is not built, or an empty string."""
+    """Return the reason why the engine is not built, or an empty string."""
     if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
         return f"{SWITCH} is off"
     named = os.environ.get("CXX")
@@ -37,17 +37,17 @@ class BuildInNewFolder(build):
     """
 
     def initialize_options(self) -> None:
-        """Set the folder that all others are derived from."""
+        """Set the folder from which setuptools derives all other build folders."""
         super().initialize_options()
         self._folder = tempfile.TemporaryDirectory(prefix="tpuconvert-build-")
         self.build_base = self._folder.name
 
 
 class BuildNative(build_ext):
-    """Runs CMake in the folder for temporary files and puts the module where setuptools wants it."""
+    """Runs CMake in a temporary folder and copies the module to the path that setuptools expects."""
 
     def run(self) -> None:
-        """Build, or say in one line why not."""
+        """Build the engine, or print the reason why it is not built."""
         reason = reason_to_leave_out()
         if reason:
             print(f"tpuconvert: {reason}; the native engine is left out and models run on NumPy", file=sys.stderr)

@@ -12,7 +12,7 @@ from zoo_files import EXPORTERS
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make models, or convert and compare them. Return 1 if one of them led to an internal error."""
+    """Make models, or convert and compare them. Return 1 if a model caused an internal error."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("make", "export the networks with PyTorch"), ("run", "convert what was exported")):

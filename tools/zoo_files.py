@@ -1,4 +1,4 @@
-"""The folder of a zoo: exported models, samples of their inputs, and what the exporters refused."""
+"""The folder of a zoo: exported models, input samples, and reasons for refused exports."""
 
 import json
 import re
@@ -26,9 +26,9 @@ class Export:
     """One export of a network.
 
     Attributes:
-        network: its name.
-        exporter: a key of EXPORTERS.
-        opset: of the model.
+        network: name of the network.
+        exporter: key of EXPORTERS.
+        opset: operator set version of the model.
         batch: one of BATCHES.
     """
 
@@ -39,7 +39,7 @@ class Export:
 
     @property
     def name(self) -> str:
-        """Stem of the files."""
+        """Stem of the file names."""
         return f"{self.network}-{self.exporter}-{self.opset}-{self.batch}"
 
     def path(self, folder: Path) -> Path:
@@ -47,7 +47,7 @@ class Export:
         return folder / f"{self.name}.onnx"
 
     def refusal_path(self, folder: Path) -> Path:
-        """Return the path of the reason why there is no model."""
+        """Return the path of the text file with the reason for a refusal."""
         return folder / f"{self.name}.refused"
 
     def is_made(self, folder: Path) -> bool:
@@ -55,14 +55,14 @@ class Export:
         return self.path(folder).exists() or self.refusal_path(folder).exists()
 
     def refusal(self, folder: Path) -> str:
-        """Return why the exporter refused; empty if it did not."""
+        """Return the reason why the exporter refused the network; empty if it did not."""
         path = self.refusal_path(folder)
         return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
 
 @dataclass(frozen=True)
 class Made:
-    """Versions of the packages that made a zoo."""
+    """Versions of the packages with which a zoo was exported."""
 
     torch: str
     onnx: str
@@ -73,13 +73,13 @@ class Made:
 
     @staticmethod
     def load(folder: Path) -> "Made | None":
-        """Return the versions, or None where the folder has none."""
+        """Return the versions stored in the folder, or None."""
         path = folder / "made.json"
         return Made(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def exports(folder: Path) -> Iterator[Export]:
-    """Return every export in a folder, also the refused ones, in order."""
+    """Yield every export in a folder, including refused ones, sorted."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
     yield from sorted(
         Export(match["network"], match["exporter"], int(match["opset"]), match["batch"]) for match in matches if match
@@ -87,7 +87,7 @@ def exports(folder: Path) -> Iterator[Export]:
 
 
 def save_samples(folder: Path, network: str, samples: dict[str, Array]) -> None:
-    """Write the samples of a network: each array has the samples on its first axis, each of them of batch 1."""
+    """Write the samples of a network. The first axis of each array counts the samples; each sample has batch 1."""
     with (folder / f"{network}.npz").open("wb") as stream:
         np.savez(stream, **samples)  # type: ignore[arg-type]  # its annotation takes the names for its options
 

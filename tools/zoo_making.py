@@ -28,13 +28,13 @@ def make(
 
     Args:
         folder: receives the models, the samples, and a note for each export that PyTorch refused.
-        names: of the networks; all when empty.
+        names: names of the networks; empty for all.
         exporters: keys of EXPORTERS.
-        opsets: to export; those that an exporter is known for when empty.
+        opsets: opsets to export; empty for the default opsets of each exporter.
         is_verbose: print a line for each export.
     """
     torch.set_num_threads(1)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns for every model that torchvision is not there
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # hide warnings about missing torchvision
     folder.mkdir(parents=True, exist_ok=True)
     Made(torch.__version__, onnx.__version__).save(folder)
     for network in networks():
@@ -74,13 +74,13 @@ def export_one(
 
     Args:
         module: the network with its weights.
-        network: names and axes.
-        export: exporter, opset and batch.
+        network: names and axes of the inputs and outputs.
+        export: exporter, opset and batch to use.
         folder: receives the file.
-        programs: what ``torch.export`` made of the module, by batch; one serves all opsets.
+        programs: programs from ``torch.export`` by batch, which are shared by all opsets.
 
     Returns:
-        Why PyTorch refused; empty when the file was written.
+        The reason why PyTorch refused the network; empty if the file was written.
     """
     is_open = export.batch == "open"
     arguments = network.arguments(0, 2 if is_open else 1)
@@ -88,7 +88,7 @@ def export_one(
     unfinished = path.with_suffix(".unfinished")
     names: dict[str, Any] = {"input_names": list(network.input_names), "output_names": list(network.output_names)}
     try:
-        with quiet():  # and with gradients: without, attention takes a shortcut that has no ONNX form
+        with quiet():  # with gradients enabled: otherwise attention uses a fast path that has no ONNX equivalent
             if export.exporter == "torchscript":
                 names["dynamic_axes"] = network.dynamic_axes() if is_open else None
                 torch.onnx.export(module, arguments, str(unfinished), dynamo=False, opset_version=export.opset, **names)
@@ -100,7 +100,7 @@ def export_one(
                     programs[export.batch], (), dynamo=True, opset_version=export.opset, verbose=False, **names
                 )
                 program.save(str(unfinished), external_data=False)
-    except Exception as error:  # whatever the exporter raises is the reason
+    except Exception as error:  # any exception of the exporter is a refusal
         unfinished.unlink(missing_ok=True)
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]

@@ -55,7 +55,7 @@ def page(outcomes: Sequence[Outcome], folder: Path) -> str:
 
 
 def _rows(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return one row for all opsets that ended alike."""
+    """Return one row for each group of opsets with the same outcome."""
     groups: dict[tuple[str, str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
         export = outcome.export
@@ -71,7 +71,7 @@ def _rows(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def _range(values: Iterable[float | None], digits: int, unit: str = "") -> str:
-    """Return the smallest and the largest value, or one where they round to the same."""
+    """Return the smallest and the largest value as text, or one value if they round to the same text."""
     known = [value for value in values if value is not None]
     texts = dict.fromkeys(f"{value:.{digits}f}" for value in (min(known), max(known))) if known else {}
     return " to ".join(texts) + unit if texts else ""

@@ -38,26 +38,26 @@ OUTCOMES = {
     DIFFERENT: "the float model differs from the source",
     INTERNAL: "a bug in tpuconvert",
 }
-"""Ends of a model, with their meaning."""
+"""Outcome of a model -> its meaning."""
 
 OPEN_BATCHES = (1, 3)
-"""Batches that models with an open batch run with."""
+"""Batch sizes with which models with a symbolic batch run."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of one export.
+    """Outcome of the conversion of one exported model.
 
     Attributes:
-        export: what was exported.
-        outcome: a key of OUTCOMES.
+        export: the export.
+        outcome: key of OUTCOMES.
         stage: step that failed: ``float``, ``verify``, ``run float``, ``int8`` or ``run int8``.
-        reason: of the failure; of ``ok with a number`` the operators that need it.
+        reason: reason for the failure; for ``ok with a number`` the operators that need a fixed batch size.
         difference: largest difference of the float model's outputs from ONNX Runtime's, as a share of their range.
         cosine: smallest cosine of an INT8 output with ONNX Runtime's.
         sqnr: smallest signal-to-quantization-noise ratio of an output, in dB.
-        share: of the multiply-accumulate steps that are computed with integers; None where extents are open.
-        seconds: for everything.
+        share: share of the multiply-accumulates that are computed in integers; None if an extent is symbolic.
+        seconds: total time.
     """
 
     export: Export
@@ -92,7 +92,7 @@ class TimeLimitError(Exception):
 
 
 class DifferentError(Exception):
-    """The float model is not the source."""
+    """The outputs of the float model differ from those of the source."""
 
 
 @contextmanager
@@ -123,11 +123,11 @@ def run(
     """Convert the models of a folder.
 
     Args:
-        folder: made by ``zoo.py make``.
-        networks: names; all when empty.
-        exporters: names.
-        opsets: all when empty.
-        chip: to convert for.
+        folder: folder created by ``zoo.py make``.
+        networks: names of the networks; empty for all.
+        exporters: names of the exporters.
+        opsets: opsets; empty for all.
+        chip: target chip.
         seconds: time limit of a model.
         log: outcomes are appended to it; models in it are not run again.
 
@@ -150,7 +150,7 @@ def run(
 
 
 def read_log(log: Path | None) -> dict[Export, Outcome]:
-    """Return the outcomes of an earlier run; a model that was begun there and has none ended the process."""
+    """Return the outcomes of an earlier run. A model that was started but has no outcome crashed the process."""
     found: dict[Export, Outcome] = {}
     if log is None or not log.exists():
         return found
@@ -192,7 +192,7 @@ def run_export(export: Export, folder: Path, chip: str, seconds: float, plugins:
     except tc.TpuConvertError as error:
         end = INTERNAL if error.exit_code == 1 else REFUSED
         outcome = replace(outcome, outcome=end, stage=trial.stage, reason=_first_lines(error))
-    except Exception as error:  # whatever is raised is what the run is looking for
+    except Exception as error:  # any other exception is a bug to report
         frame = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{_first_lines(error)} ({Path(frame.filename).name}:{frame.lineno})"
         outcome = replace(outcome, outcome=INTERNAL, stage=trial.stage, reason=reason)
@@ -208,10 +208,10 @@ class Trial:
     """The conversions and runs of one model; ``stage`` is the current one.
 
     Args:
-        path: of the model.
-        samples: of batch 1.
+        path: path of the model.
+        samples: samples of batch 1.
         chip: to convert for.
-        plugins: of the conversion.
+        plugins: plugins of the conversion.
     """
 
     def __init__(self, path: Path, samples: list[dict[str, Array]], chip: str, plugins: Sequence[Path]) -> None:
@@ -228,7 +228,7 @@ class Trial:
     def run(self) -> dict[str, Any]:
         """Return the measurements of an Outcome.
 
-        A model that needs a number for its open batch is converted with each of OPEN_BATCHES.
+        A model that cannot be converted with a symbolic batch is converted with each of OPEN_BATCHES.
 
         Raises:
             DifferentError: the float model differs from the source.
@@ -277,11 +277,11 @@ class Trial:
         }
 
     def _shapes(self, size: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of the inputs with an open batch."""
+        """Return the input shapes that fix the symbolic batch to this size."""
         return {name: self._feeds(size)[0][name].shape for name in self._batch_axes if name in self._reads}
 
     def _feeds(self, size: int) -> list[dict[str, Array]]:
-        """The samples in batches of a size; as many batches as fit, and the last one begins again."""
+        """Return the samples in batches of this size. The last batch is filled up with the first samples."""
         feeds = []
         for first in range(0, len(self.samples), size):
             batch = [self.samples[k % len(self.samples)] for k in range(first, first + size)]
@@ -306,7 +306,7 @@ class Trial:
 
 
 class Comparison:
-    """One output against ONNX Runtime's, over all samples."""
+    """Comparison of one output with ONNX Runtime's, over all samples."""
 
     def __init__(self) -> None:
         self._wanted: list[Array] = []
@@ -343,7 +343,7 @@ class Comparison:
 
     @property
     def sqnr(self) -> float:
-        """Signal-to-quantization-noise ratio in dB; the mean of the signal does not count. At most 200."""
+        """Signal-to-quantization-noise ratio in dB, at most 200. The signal power is computed without the mean."""
         a, b = self._pair
         noise = float(np.square(a - b).mean())
         signal_power = float(np.var(a)) or float(np.square(a).mean())
@@ -351,7 +351,7 @@ class Comparison:
 
 
 def batch_axes(path: Path) -> dict[str, int]:
-    """Return the axis of the open batch of each input that has one."""
+    """Return input name -> axis of the symbolic batch, for inputs that have one."""
     found = {}
     for value in onnx.load(str(path), load_external_data=False).graph.input:
         for axis, extent in enumerate(value.type.tensor_type.shape.dim):
@@ -361,7 +361,7 @@ def batch_axes(path: Path) -> dict[str, int]:
 
 
 def integer_share(model: tc.Model) -> float | None:
-    """Return the share of multiply-accumulate steps whose first operand is of integers; None for open extents."""
+    """Return the share of multiply-accumulates whose first operand is integer; None if an extent is symbolic."""
     counts = [(macs(node), node) for node in model.graph.nodes]
     known = [(count, node) for count, node in counts if count is not None]
     total = sum(count for count, _ in known)

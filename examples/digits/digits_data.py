@@ -1,4 +1,4 @@
-"""Reads ``digits.npz``: the images as the network wants them, and the three parts that never overlap."""
+"""Read ``digits.npz``: images in the value range of the network, in three disjoint parts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ PARTS = ("train", "calibration", "test")
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the images.
+    """Images of one part, with their labels.
 
     Shapes: images [N, 1, 8, 8] (NCHW), labels [N].
     Units: the stored counts 0 to 16 divided by 16, so 0 is paper and 1 is ink.

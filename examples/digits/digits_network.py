@@ -27,7 +27,7 @@ Weights = Mapping[str, Array]
 
 CLASSES = 10
 IMAGE_SIZE = 8
-EPSILON = 1e-5  # of every batch norm, as all three formats have it by default
+EPSILON = 1e-5  # of every batch norm; the default of all three formats
 WEIGHTS_FILE = Path(__file__).parent / "weights.npz"
 
 
@@ -43,12 +43,12 @@ class ConvLayer:
 
     @property
     def pad(self) -> int:
-        """Pixels of zeros on every side: the output is as large as the input."""
+        """Number of zero pixels on every side, so that the output is as large as the input."""
         return self.kernel // 2
 
     @property
     def weight_shape(self) -> tuple[int, int, int, int]:
-        """OIHW."""
+        """Shape of the weights, OIHW."""
         return (self.out_channels, self.in_channels // self.groups, self.kernel, self.kernel)
 
 
@@ -62,7 +62,7 @@ FC_INPUTS = CONV2.out_channels * POOLED_SIZE * POOLED_SIZE
 
 
 def weight_names() -> list[str]:
-    """The names in ``weights.npz``, in the order of the layers."""
+    """Return the names of the arrays in ``weights.npz``, in the order of the layers."""
     names = [
         f"{layer.name}/{part}" for layer in CONV_LAYERS for part in ("weight", "scale", "shift", "mean", "variance")
     ]
@@ -76,7 +76,7 @@ def load_weights(path: Path = WEIGHTS_FILE) -> dict[str, Array]:
 
 
 def columns(x: Array, layer: ConvLayer) -> Array:
-    """Lays out what every output pixel of a convolution sees.
+    """Extracts the input window of every output pixel of a convolution (im2col).
 
     Shapes: x [N, C, H, W], result [groups, N*H*W, C/groups * kernel*kernel].
     """
@@ -89,12 +89,12 @@ def columns(x: Array, layer: ConvLayer) -> Array:
 
 
 def weight_matrices(weight: Array, layer: ConvLayer) -> Array:
-    """One matrix per group: OIHW to [groups, I*kernel*kernel, O/groups]."""
+    """Reshapes OIHW weights to one matrix per group: [groups, I*kernel*kernel, O/groups]."""
     return weight.reshape(layer.groups, layer.out_channels // layer.groups, -1).transpose(0, 2, 1)
 
 
 def convolve(seen: Array, weight: Array, layer: ConvLayer, shape: tuple[int, int, int]) -> Array:
-    """Multiplies the columns with the weights; ``shape`` is (N, H, W) of the result [N, O, H, W]."""
+    """Multiplies the result of ``columns`` by the weights; ``shape`` is (N, H, W) of the result [N, O, H, W]."""
     n, h, w = shape
     product = np.matmul(seen, weight_matrices(weight, layer))
     grouped = product.reshape(layer.groups, n, h, w, layer.out_channels // layer.groups)
@@ -103,12 +103,12 @@ def convolve(seen: Array, weight: Array, layer: ConvLayer, shape: tuple[int, int
 
 
 def per_channel(values: Array) -> Array:
-    """Shapes [C] so that it broadcasts over NCHW."""
+    """Reshapes an array of shape [C] so that it broadcasts over NCHW."""
     return values[:, None, None]
 
 
 def fold_batch_norm(weights: Weights, layer: ConvLayer) -> tuple[Array, Array]:
-    """Joins a convolution and its batch norm.
+    """Folds the batch norm into the weights and bias of its convolution.
 
     With k = scale / sqrt(variance + epsilon): scale * (conv(x, w) - mean) / sqrt(variance + epsilon) + shift
     = conv(x, w * k) + (shift - mean * k).
@@ -142,7 +142,7 @@ def predict(weights: Weights, images: Array) -> Array:
     """
 
     def conv_norm(x: Array, layer: ConvLayer) -> Array:
-        """Keeps batch norm apart, so that this does not lean on ``fold_batch_norm``."""
+        """Computes batch norm separately, so that the result does not depend on ``fold_batch_norm``."""
         n, _, h, w = x.shape
         weight, scale, shift, mean, variance = (
             weights[f"{layer.name}/{part}"].astype(np.float64)

@@ -1,6 +1,6 @@
-"""Writes ``expected.npz``: what three other engines compute from the three files, for 16 of the test images.
+"""Writes ``expected.npz``: outputs that three other engines compute with the three files, for 16 test images.
 
-None of the engines is needed to use or to test tpuconvert; in a separate environment:
+The engines are not needed to use or to test tpuconvert. Run this in a separate environment:
 
     pip install numpy onnxruntime==1.31.1 ai-edge-litert==2.3.0 opencv-python-headless==4.12.0.88
     python make_expected.py
@@ -48,7 +48,7 @@ def run_caffe(images: Array) -> Array:
 
 
 def main() -> None:
-    """Runs the engines, prints how far each is from the NumPy network and saves their outputs."""
+    """Runs the engines, prints the difference of each from the NumPy network and saves their outputs."""
     part = load_part("test")
     chosen = np.arange(0, len(part.images), EVERY)
     images = part.images[chosen]

@@ -1,7 +1,7 @@
 """Makes ``digits.npz`` and ``calibration.npz`` from the published text file: ``python prepare_data.py optdigits.tes``.
 
 The text has one image per line: 64 counts (0 to 16, row by row) and the digit, separated by commas. The same file comes
-with scikit-learn as ``sklearn/datasets/data/digits.csv.gz``; a name that ends in ``.gz`` is unpacked on the way.
+with scikit-learn as ``sklearn/datasets/data/digits.csv.gz``; a file whose name ends in ``.gz`` is decompressed.
 """
 
 import sys
@@ -17,7 +17,7 @@ SPLIT_SEED = 20
 
 
 def split_indices(labels: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.uint16]]:
-    """Deals the images of every class to the three parts, the same number of each class to calibration and test."""
+    """Splits the images into three parts. Calibration and test get the same number of images of every class."""
     random = np.random.RandomState(SPLIT_SEED)  # the legacy generator: its stream is frozen for all NumPy versions
     parts: dict[str, list[Any]] = {"train": [], "calibration": [], "test": []}
     for digit in range(10):
@@ -29,7 +29,7 @@ def split_indices(labels: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.uin
 
 
 def main(source: str, target: Path) -> None:
-    """Reads the text file ``source``; writes the archive ``target`` and beside it the calibration images alone."""
+    """Reads the text file ``source``; writes the archive ``target``, and ``calibration.npz`` in the same folder."""
     table = np.loadtxt(source, delimiter=",")
     if table.shape != (1797, 65) or table.min() < 0 or table.max() > 16:
         raise SystemExit(f"{source}: expected 1797 lines of 64 counts (0 to 16) and a label, found {table.shape}")

@@ -18,12 +18,12 @@ EPOCHS = 30
 BATCH = 50
 LEARNING_RATE = 4e-3
 WEIGHT_DECAY = 1e-3
-MEAN_DECAY = 0.9  # of Adam: running mean of the gradient ...
-SQUARE_DECAY = 0.999  # ... and of its square
+MEAN_DECAY = 0.9  # Adam: decay of the running mean of the gradient
+SQUARE_DECAY = 0.999  # Adam: decay of the running mean of the squared gradient
 
 
 class Adam:
-    """Adam with weight decay apart from the gradient (Kingma and Ba 2015, Loshchilov and Hutter 2019)."""
+    """AdamW: Adam with decoupled weight decay (Kingma and Ba 2015, Loshchilov and Hutter 2019)."""
 
     def __init__(self, parameters: dict[str, Array]) -> None:
         self.parameters = parameters
@@ -32,7 +32,7 @@ class Adam:
         self.steps = 0
 
     def step(self, gradients: dict[str, Array], rate: float) -> None:
-        """Moves every parameter once; only weights decay, biases and batch norm do not."""
+        """Updates every parameter once. Weight decay does not apply to biases and batch norm."""
         self.steps += 1
         for name, gradient in gradients.items():
             mean, square = self.means[name], self.squares[name]
@@ -47,7 +47,7 @@ class Adam:
 
 
 def shift_images(images: Array, random: np.random.RandomState) -> Array:
-    """Moves every image by -1, 0 or 1 pixels along both axes; what enters is blank."""
+    """Shifts every image at random by -1, 0 or 1 pixels along both axes and fills with zeros."""
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     size = images.shape[-1]
     moves = random.randint(0, 3, size=(len(images), 2))
@@ -55,7 +55,7 @@ def shift_images(images: Array, random: np.random.RandomState) -> Array:
 
 
 def batches(part: Part, random: np.random.RandomState) -> Iterator[Part]:
-    """One epoch: the images in random order, shifted, ``BATCH`` at a time; a short last batch is left out."""
+    """Yields the batches of one epoch: shifted images in random order. An incomplete last batch is left out."""
     order = random.permutation(len(part.images))
     for start in range(0, len(order) - BATCH + 1, BATCH):
         chosen = order[start : start + BATCH]
@@ -63,7 +63,7 @@ def batches(part: Part, random: np.random.RandomState) -> Iterator[Part]:
 
 
 def train(part: Part, epochs: int = EPOCHS, seed: int = SEED) -> dict[str, Array]:
-    """Trains from scratch; the learning rate falls to zero along half a cosine."""
+    """Trains from scratch with a cosine learning rate schedule that decreases to zero."""
     network = TrainingNetwork(seed)
     optimizer = Adam(network.parameters)
     random = np.random.RandomState(seed)
@@ -82,7 +82,7 @@ def accuracy(weights: Weights, part: Part) -> float:
 
 
 def main() -> None:
-    """Trains, reports and saves."""
+    """Trains the network, prints its accuracy and saves the weights."""
     begin = time.perf_counter()
     weights = train(load_part("train"))
     print(f"trained in {time.perf_counter() - begin:.1f} s")

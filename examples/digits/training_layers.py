@@ -1,4 +1,4 @@
-"""Layers that learn: forward keeps what backward needs, backward returns the gradient of its input.
+"""Layers for training: ``forward`` stores the values that ``backward`` needs, ``backward`` returns the input gradient.
 
 A layer computes in the type of its parameters (float32 to train, float64 to check the gradients).
 """
@@ -44,7 +44,7 @@ class Conv:
         return convolve(self.seen, self.parameters[self.name], self.layer, (n, h, w))
 
     def backward(self, dy: Array, gradients: dict[str, Array]) -> Array:
-        """Adds the weight's gradient to ``gradients``; each column's gradient goes back to the pixel it came from."""
+        """Stores the weight gradient in ``gradients``. Adds the gradient of each im2col element to its input pixel."""
         layer = self.layer
         n, c, h, w = self.input_shape
         g, k, pad = layer.groups, layer.kernel, layer.pad
@@ -70,7 +70,7 @@ class BatchNorm:
         self.running = running
 
     def forward(self, x: Array) -> Array:
-        """Normalizes [N, C, H, W] and moves the running mean and variance, which inference will use."""
+        """Normalizes [N, C, H, W] and updates the running mean and variance, which inference uses."""
         mean, variance = x.mean(axis=OVER_PIXELS), x.var(axis=OVER_PIXELS)
         for part, value in (("mean", mean), ("variance", variance)):
             name = f"{self.name}/{part}"
@@ -82,7 +82,7 @@ class BatchNorm:
         return y
 
     def backward(self, dy: Array, gradients: dict[str, Array]) -> Array:
-        """Takes into account that mean and variance depend on x: their parts of the gradient are subtracted."""
+        """Subtracts from the gradient the parts that come through mean and variance, which depend on x."""
         d_shift, d_scale = dy.sum(axis=OVER_PIXELS), (dy * self.normal).sum(axis=OVER_PIXELS)
         gradients[f"{self.name}/shift"], gradients[f"{self.name}/scale"] = d_shift, d_scale
         count = dy.size // dy.shape[1]
@@ -95,12 +95,12 @@ class Relu:
     """y = max(x, 0)."""
 
     def forward(self, x: Array) -> Array:
-        """Remembers where x was positive."""
+        """Stores the mask of positive elements for ``backward``."""
         self.positive = x > 0
         return x * self.positive
 
     def backward(self, dy: Array) -> Array:
-        """Lets the gradient through where x was positive."""
+        """Returns the gradient where x was positive, else 0."""
         return dy * self.positive
 
 
@@ -108,7 +108,7 @@ class MaxPool:
     """Maximum over 2x2 pixels, stride 2."""
 
     def forward(self, x: Array) -> Array:
-        """Remembers which pixels are the maximum of their window."""
+        """Stores which pixels are the maximum of their window for ``backward``."""
         y = max_pool(x)
         self.chosen: Array = x == y.repeat(2, axis=2).repeat(2, axis=3)
         n, c, h, w = y.shape
@@ -117,7 +117,7 @@ class MaxPool:
         return y
 
     def backward(self, dy: Array) -> Array:
-        """Pixels that tie for the maximum (zeros after relu) share the gradient."""
+        """Divides the gradient equally among pixels that tie for the maximum, such as zeros after ReLU."""
         return (dy * self.share).repeat(2, axis=2).repeat(2, axis=3) * self.chosen
 
 
@@ -167,7 +167,7 @@ class TrainingNetwork:
         loss = -float(np.log(probability[np.arange(n), labels]).mean())
 
         gradients: dict[str, Array] = {}
-        dz = probability.copy()  # of softmax and cross entropy together: (probability - one_hot) / n
+        dz = probability.copy()  # gradient of cross entropy after softmax: (probability - one_hot) / n
         dz[np.arange(n), labels] -= 1
         dz /= n
         gradients["fc/weight"], gradients["fc/bias"] = dz.T @ flat, dz.sum(axis=0)

@@ -1,7 +1,8 @@
 """Writes ``digits.prototxt`` and ``digits.caffemodel`` from ``weights.npz``: ``python write_caffe.py``.
 
 NCHW. Batch norm is Caffe's pair of layers BatchNorm (mean, variance) and Scale (scale, shift); these and ReLU work in
-place, as published Caffe networks do. Only this writer needs tpuconvert: it has the description of Caffe's messages.
+place, as published Caffe networks do. Of the writers, only this one imports tpuconvert, which contains the description
+of Caffe's messages.
 """
 
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ from tpuconvert.frontends.caffe.messages import new_message
 
 
 def layer_text(name: str, kind: str, bottoms: Iterable[str], top: str, parameters: str = "") -> str:
-    """One layer of the prototxt; ``parameters`` is the body's last line."""
+    """Formats one layer of the prototxt; ``parameters`` is the last line of its body."""
     lines = [f'name: "{name}"', f'type: "{kind}"', *(f'bottom: "{bottom}"' for bottom in bottoms), f'top: "{top}"']
     if parameters:
         lines.append(parameters)
@@ -35,7 +36,7 @@ def layer_text(name: str, kind: str, bottoms: Iterable[str], top: str, parameter
 
 
 def conv_text(layer: ConvLayer, x: str) -> str:
-    """Convolution, BatchNorm and Scale; the last two in place."""
+    """Formats Convolution, BatchNorm and Scale; the last two work in place."""
     numbers = f"num_output: {layer.out_channels} kernel_size: {layer.kernel} stride: 1 pad: {layer.pad}"
     if layer.groups > 1:
         numbers += f" group: {layer.groups}"
@@ -50,12 +51,12 @@ def conv_text(layer: ConvLayer, x: str) -> str:
 
 
 def relu_text(name: str) -> str:
-    """ReLU in place."""
+    """Formats a ReLU that works in place."""
     return layer_text(f"{name}/relu", "ReLU", [name], name)
 
 
 def build_prototxt() -> str:
-    """The text file: the layers without their weights."""
+    """Builds the prototxt: the layers without their weights."""
     dims = " ".join(f"dim: {d}" for d in (1, CONV1.in_channels, IMAGE_SIZE, IMAGE_SIZE))
     return "".join(
         [
@@ -78,9 +79,9 @@ def build_prototxt() -> str:
 
 
 def layer_blobs(weights: Weights) -> dict[str, list[Array]]:
-    """The weights of every layer that has some, by its name.
+    """Returns layer name -> weights, for the layers that have weights.
 
-    BatchNorm's third blob divides the other two: Caffe stores sums, and here one sample was summed.
+    The third blob of BatchNorm is a divisor of the other two, because Caffe stores sums. It is 1 here.
     """
     blobs: dict[str, list[Array]] = {}
     for layer in (CONV1, DEPTHWISE, POINTWISE, CONV2):
@@ -93,7 +94,7 @@ def layer_blobs(weights: Weights) -> dict[str, list[Array]]:
 
 
 def build_caffemodel(weights: Weights) -> bytes:
-    """The binary file: the same layers with their weights; the same bytes for the same weights."""
+    """Builds the caffemodel: the layers with their weights. Equal weights give equal bytes."""
     network = new_message("NetParameter")
     text_format.Parse(build_prototxt(), network)
     blobs = layer_blobs(weights)

@@ -21,11 +21,11 @@ from digits_network import (
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 13
-IR_VERSION = 7  # the one of opset 13; fixed, because onnx.helper would write its own newest
+IR_VERSION = 7  # that of opset 13; by default onnx.helper writes its newest version
 
 
 def conv_nodes(layer: ConvLayer, x: str) -> list[onnx.NodeProto]:
-    """Conv and BatchNormalization; the results are named after the layer."""
+    """Creates Conv and BatchNormalization; their results are named after the layer."""
     conv = helper.make_node(
         "Conv",
         [x, f"{layer.name}/weight"],
@@ -46,12 +46,12 @@ def conv_nodes(layer: ConvLayer, x: str) -> list[onnx.NodeProto]:
 
 
 def relu_node(x: str, y: str) -> onnx.NodeProto:
-    """Relu; the node has the name of its result."""
+    """Creates a Relu with the name of its result."""
     return helper.make_node("Relu", [x], [y], name=y)
 
 
 def build(weights: Weights) -> bytes:
-    """Makes the whole file: the same bytes for the same weights."""
+    """Builds the model file. Equal weights give equal bytes."""
     nodes = [
         *conv_nodes(CONV1, "image"),
         relu_node("conv1/bn", "conv1/relu"),

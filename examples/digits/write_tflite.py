@@ -1,6 +1,6 @@
 """Writes ``digits.tflite`` from ``weights.npz``: ``python write_tflite.py``.
 
-NHWC, batch norm folded into the weights, relu fused into the operator before it: what converters to TFLite make.
+NHWC, with batch norm folded into the weights and ReLU fused into the operator before it, as converters to TFLite do.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from digits_network import (
 
 SCHEMA_VERSION = 3
 FILE_IDENTIFIER = b"TFL3"
-BUFFER_ALIGNMENT = 16  # bytes; the schema's force_align of Buffer.data
+BUFFER_ALIGNMENT = 16  # bytes; force_align of Buffer.data in the schema
 
 RELU = tflite.ActivationFunctionType.RELU
 NO_ACTIVATION = tflite.ActivationFunctionType.NONE
@@ -36,11 +36,11 @@ OPTIONS = tflite.BuiltinOptions
 
 
 class TfliteWriter:
-    """Gathers tensors and operators of one subgraph; FlatBuffers are built back to front, children before parents."""
+    """Writer of one subgraph. FlatBuffers are built back to front, so that children are added before parents."""
 
     def __init__(self) -> None:
         self.builder: Any = flatbuffers.Builder(1 << 16)
-        self.buffers: list[int] = [self._buffer(None)]  # buffer 0 is the empty one, by convention
+        self.buffers: list[int] = [self._buffer(None)]  # buffer 0 is empty by convention
         self.tensors: list[int] = []
         self.operator_codes: list[int] = []
         self.operators: list[int] = []
@@ -109,13 +109,13 @@ class TfliteWriter:
 
     def _operator_code_table(self, code: int) -> int:
         tflite.OperatorCodeStart(self.builder)
-        tflite.OperatorCodeAddDeprecatedBuiltinCode(self.builder, code)  # all used codes are below 127
+        tflite.OperatorCodeAddDeprecatedBuiltinCode(self.builder, code)  # all codes used here are below 127
         tflite.OperatorCodeAddBuiltinCode(self.builder, code)
         tflite.OperatorCodeAddVersion(self.builder, 1)
         return int(tflite.OperatorCodeEnd(self.builder))
 
     def finish(self, x: int, y: int) -> bytes:
-        """Closes the subgraph, whose input is tensor ``x`` and whose output is ``y``, and returns the file."""
+        """Finishes the subgraph with input tensor ``x`` and output tensor ``y``. Returns the file content."""
         builder = self.builder
         tensors = self._vector(tflite.SubGraphStartTensorsVector, self.tensors)
         operators = self._vector(tflite.SubGraphStartOperatorsVector, self.operators)
@@ -143,7 +143,7 @@ class TfliteWriter:
 
 
 def conv(writer: TfliteWriter, weights: Weights, layer: ConvLayer, x: int, activation: int) -> int:
-    """Adds a convolution with folded batch norm; a depthwise one (one input channel per group) has its own operator."""
+    """Adds a convolution with folded batch norm: CONV_2D, or DEPTHWISE_CONV_2D for one input channel per group."""
     weight, bias = fold_batch_norm(weights, layer)
     is_depthwise = layer.groups > 1
     order = (1, 2, 3, 0) if is_depthwise else (0, 2, 3, 1)  # OIHW to 1HWO and to OHWI
@@ -207,7 +207,7 @@ def flatten(writer: TfliteWriter, x: int) -> int:
 
 
 def fully_connected(writer: TfliteWriter, weights: Weights, x: int) -> int:
-    """Adds the classifier; its columns are reordered, because here the pooled values come in NHWC order."""
+    """Adds the classifier. Its weights are reordered, because the pooled values are in NHWC order here."""
     nchw = weights["fc/weight"].reshape(CLASSES, CONV2.out_channels, POOLED_SIZE, POOLED_SIZE)
     w = writer.constant("fc/weight", nchw.transpose(0, 2, 3, 1).reshape(CLASSES, FC_INPUTS))
     b = writer.constant("fc/bias", weights["fc/bias"])
@@ -229,7 +229,7 @@ def softmax(writer: TfliteWriter, x: int) -> int:
 
 
 def build(weights: Weights) -> bytes:
-    """Makes the whole file: the same bytes for the same weights."""
+    """Builds the model file. Equal weights give equal bytes."""
     writer = TfliteWriter()
     x = writer.tensor("image", (1, IMAGE_SIZE, IMAGE_SIZE, CONV1.in_channels))
     first = conv(writer, weights, CONV1, x, RELU)

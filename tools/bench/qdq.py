@@ -1,4 +1,4 @@
-"""Reader of quantized ONNX networks in QDQ format: float nodes, and quantization parameters of every value."""
+"""Reading of quantized ONNX networks in QDQ format: float nodes, and quantization parameters of every value."""
 
 from __future__ import annotations
 

@@ -11,6 +11,6 @@ from zoo_networks.network import Network
 
 
 def networks() -> Iterator[Network]:
-    """Return the networks of every module of this folder, in the order of the modules' names."""
+    """Return the networks of all modules of this folder, in the order of the module names."""
     for module in pkgutil.iter_modules(__path__):
         yield from getattr(importlib.import_module(f"{__name__}.{module.name}"), "NETWORKS", ())

@@ -25,7 +25,7 @@ class Block(nn.Module):
         self.scale = nn.Parameter(torch.empty(channels).uniform_(0.5, 1.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the image plus the block's change."""
+        """Return the sum of the image and the result of the block."""
         change = self.scale * self.mlp(self.norm(self.depthwise(x).permute(0, 2, 3, 1)))
         return x + change.permute(0, 3, 1, 2)
 

@@ -27,7 +27,7 @@ def sine_positions(mask: Tensor, half: int) -> Tensor:
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention with positions added to queries and keys; normalization after each part."""
+    """Self-attention with positions added to queries and keys, then an MLP; normalization after each of them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class EncoderLayer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, positions: Tensor, padding: Tensor) -> Tensor:
-        """Return the memory: [places, batch, channels]."""
+        """Return the encoder's result: [positions, batch, channels]."""
         q = x + positions
         x = self.norm1(x + self.attention(q, q, x, key_padding_mask=padding)[0])
         return self.norm2(x + self.mlp(x))
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention of the queries, then attention to the memory."""
+    """Self-attention of the queries, then cross-attention to the encoder's result."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Detr(nn.Module):
 
 
 class CenterNet(nn.Module):
-    """Heat maps whose local maxima are the detections; the best ``count`` are gathered."""
+    """Heat maps whose local maxima are the detections. The ``count`` highest maxima are gathered."""
 
     count = 10
 

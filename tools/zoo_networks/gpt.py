@@ -42,7 +42,7 @@ class GptAttention(nn.Module):
 
 
 class GptBlock(nn.Module):
-    """Attention and two linear layers with the GELU of tanh."""
+    """Attention and two linear layers with GELU in tanh approximation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Gpt(nn.Module):
 
 
 class RmsNorm(nn.Module):
-    """Division by the root of the mean square."""
+    """RMS normalization: division by the root of the mean square."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class LlamaBlock(nn.Module):
 
     @staticmethod
     def repeat(x: Tensor) -> Tensor:
-        """Return keys or values, each group for all of its heads."""
+        """Return keys or values repeated for all heads of each group."""
         batch, _, length, _ = x.shape
         wide = x[:, :, None, :, :].expand(batch, GROUPS, HEADS // GROUPS, length, SIZE)
         return wide.reshape(batch, HEADS, length, SIZE)
@@ -167,7 +167,7 @@ def caches(batch: int, heads: int) -> tuple[tuple[Tensor, Tensor], ...]:
 
 
 def gpt_step(batch: int) -> tuple[Any, ...]:
-    """Return tokens, an attention mask of which the first places may be padding, and a cache."""
+    """Return tokens, an attention mask whose first positions may be padding, and a cache."""
     mask = (torch.arange(PAST + NEW)[None] >= torch.randint(0, 3, (batch, 1))).long()
     return torch.randint(0, WORDS, (batch, NEW)), mask, caches(batch, HEADS)
 

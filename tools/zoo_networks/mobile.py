@@ -22,7 +22,7 @@ class SqueezeExcite(nn.Module):
         self.inner, self.gate = inner, gate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channels multiplied by their factors."""
+        """Return the input multiplied by the per-channel scale."""
         return x * self.gate(self.expand(self.inner(self.reduce(self.pool(x)))))
 
 
@@ -70,10 +70,10 @@ def mobilenet_v3() -> nn.Module:
 
 
 class StochasticDepth(nn.Module):
-    """Leave out a residual branch at random while training; the identity afterwards."""
+    """Stochastic depth: drop a residual branch at random during training; identity in evaluation mode."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the input, multiplied by random zeros and ones while training."""
+        """Return the input, multiplied by a random 0 or 1 per sample during training."""
         return x * torch.empty(x.shape[0], 1, 1, 1).bernoulli_(0.9) if self.training else x
 
 

@@ -12,7 +12,7 @@ SETTLING = 16
 """Number of samples that give batch normalizations their statistics."""
 
 Inputs = Callable[[int], tuple[Any, ...]]
-"""Random arguments of ``forward`` for a batch size; tuples of tensors are allowed."""
+"""Function of the batch size that returns random arguments of ``forward``. Arguments may be tuples of tensors."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Network:
 
 
 def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Give batch normalizations the statistics of these samples, so that activations have a sensible range."""
+    """Set the batch norm statistics to those of the samples, so that activations have a sensible range."""
     norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         nn.init.uniform_(norm.weight, 0.5, 1.5)
         nn.init.normal_(norm.bias, std=0.2)
-        norm.momentum = None  # the average of all batches, not a moving one
+        norm.momentum = None  # use the average over all batches, not a moving average
     if norms:
         module.train()
         with torch.no_grad():
@@ -75,7 +75,7 @@ def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
 
 
 def images(*shape: int) -> Inputs:
-    """Return a function that makes one batch of images: smooth, in the range of normalized photographs."""
+    """Return a function that creates a batch of smooth images in the value range of normalized photographs."""
 
     def make(batch: int) -> tuple[Tensor]:
         coarse = torch.randn(batch, shape[0], *(max(1, extent // 4) for extent in shape[1:]))

@@ -20,7 +20,7 @@ class Residual(nn.Module):
         self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, 2), nn.InstanceNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the activations of half the extents."""
+        """Return activations with half the height and width."""
         return torch.relu(self.shortcut(x) + self.second(self.first(x)))
 
 
@@ -31,7 +31,7 @@ def encoder(outputs: int) -> nn.Module:
 
 
 def coordinates(batch: int, height: int, width: int) -> Tensor:
-    """Return columns and rows of every place: [batch, 2, height, width]."""
+    """Return the pixel coordinates (x, y) of every position: [batch, 2, height, width]."""
     rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     return torch.stack((columns, rows), 0).float()[None].repeat(batch, 1, 1, 1)
 
@@ -76,7 +76,7 @@ class Raft(nn.Module):
 
     @staticmethod
     def pyramid(left: Tensor, right: Tensor) -> list[Tensor]:
-        """Return the correlations of every place with every other, at several resolutions of the others."""
+        """Return the correlations of all pairs of positions in both images, with the second at several resolutions."""
         batch, channels, height, width = left.shape
         products = torch.matmul(left.flatten(2).transpose(1, 2), right.flatten(2)) / channels**0.5
         levels = [products.reshape(batch * height * width, 1, height, width)]
@@ -86,7 +86,7 @@ class Raft(nn.Module):
 
     @staticmethod
     def lookup(levels: list[Tensor], places: Tensor) -> Tensor:
-        """Return the correlations around the places, at every resolution."""
+        """Return the correlations in a window around the given positions, at every resolution."""
         places = places.permute(0, 2, 3, 1)
         batch, height, width, _ = places.shape
         steps = torch.linspace(-RADIUS, RADIUS, 2 * RADIUS + 1)
@@ -126,7 +126,7 @@ class Raft(nn.Module):
 
 
 def pair(batch: int) -> tuple[Tensor, Tensor]:
-    """Return two images; the second is the first, moved by two pixels."""
+    """Return two images. The second is the first one shifted by two pixels."""
     (first,) = images(3, 64, 64)(batch)
     return first, torch.roll(first, (2, 1), (2, 3))
 

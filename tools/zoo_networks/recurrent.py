@@ -22,7 +22,7 @@ class Lstm(nn.Module):
 
 
 class Gru(nn.Module):
-    """A bidirectional GRU, time first, whose state begins with zeros, and a linear layer for each time."""
+    """A bidirectional GRU, time first, with an initial state of zeros, and a linear layer for each time step."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ class WindowAttention(nn.Module):
 
 
 def shift_mask(height: int, width: int, shift: int, like: Tensor) -> Tensor:
-    """Return -100 where two positions of a shifted window are not neighbors in the image."""
+    """Return the mask of shifted windows: -100 for pairs of positions that are not neighbors in the image, else 0."""
     regions = like.new_zeros((height, width))
     edges = ((0, -WINDOW), (-WINDOW, -shift), (-shift, None))
     count = 0
@@ -59,10 +59,10 @@ class Block(nn.Module):
     """Window attention and two linear layers, each with a residual add.
 
     Args:
-        channels: of the image.
+        channels: number of channels of the image.
         side: extent of the image.
-        shift: of the windows.
-        is_stored: the mask is a constant of the module; otherwise ``forward`` computes it.
+        shift: shift of the windows in pixels.
+        is_stored: True if the mask is a constant of the module; otherwise ``forward`` computes it.
     """
 
     mask: Tensor | None
@@ -100,14 +100,14 @@ class Block(nn.Module):
 
 
 class Merge(nn.Module):
-    """Halve the image: four neighbours become channels, and a linear layer halves these."""
+    """Patch merging: concatenate four neighboring pixels along the channels; a linear layer halves the channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.norm, self.reduce = nn.LayerNorm(4 * channels), nn.Linear(4 * channels, 2 * channels, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the image of half the extents."""
+        """Return the image with half the height and width."""
         parts = [x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]]
         return self.reduce(self.norm(torch.cat(parts, -1)))
 

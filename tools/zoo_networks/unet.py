@@ -15,7 +15,7 @@ def double(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class UNet3d(nn.Module):
-    """Two steps down by pooling, two up by transposed convs, with concatenated shortcuts."""
+    """Two downsampling steps by pooling, two upsampling steps by transposed convs, with concatenated shortcuts."""
 
     def __init__(self, classes: int = 3) -> None:
         super().__init__()

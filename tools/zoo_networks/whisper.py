@@ -22,11 +22,11 @@ class Attention(nn.Module):
         self.key = nn.Linear(CHANNELS, CHANNELS, bias=False)
 
     def heads(self, x: Tensor) -> Tensor:
-        """Return [batch, heads, places, channels of a head]."""
+        """Split the channels into heads: [batch, heads, positions, channels of a head]."""
         return x.view(x.shape[0], x.shape[1], HEADS, CHANNELS // HEADS).permute(0, 2, 1, 3)
 
     def forward(self, x: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the values that the queries of ``x`` select; ``k`` and ``v`` have their heads already."""
+        """Return the result of attention with the queries of ``x``; ``k`` and ``v`` are already split into heads."""
         scale = (CHANNELS // HEADS) ** -0.25
         scores = (self.heads(self.query(x)) * scale) @ (k * scale).transpose(2, 3)
         if mask is not None:
@@ -62,7 +62,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Two convs over time, sine positions, blocks."""
+    """Encoder: two convs over time, sinusoidal position embedding, blocks."""
 
     positions: Tensor
 
@@ -86,7 +86,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token and position embedding, blocks with a causal mask, logits by the embedding's weights."""
+    """Decoder: token and position embedding, blocks with a causal mask, logits computed with the embedding weights."""
 
     mask: Tensor
 
@@ -121,7 +121,7 @@ def first_step(batch: int) -> tuple[Tensor, Tensor]:
 
 
 def next_step(batch: int) -> tuple[Any, ...]:
-    """Return one token, audio features, and the keys and values of those before."""
+    """Return one token, audio features, and the keys and values of earlier tokens."""
 
     def cache() -> Tensor:
         return torch.randn(batch, HEADS, PAST, CHANNELS // HEADS)

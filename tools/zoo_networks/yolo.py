@@ -47,7 +47,7 @@ class C3(nn.Module):
 
 
 class C2f(nn.Module):
-    """Cross-stage block of YOLOv8: halves of one conv, and every bottleneck's result, are joined."""
+    """Cross-stage block of YOLOv8: both halves of a conv's result and all bottleneck results are concatenated."""
 
     def __init__(self, inputs: int, outputs: int, has_shortcut: bool = True, repeats: int = 2) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ ANCHORS = ((10.0, 13, 16, 30, 33, 23), (30.0, 61, 62, 45, 59, 119), (116.0, 90, 
 
 
 class YoloV5(nn.Module):
-    """Three anchors per place; offsets are decoded in the head."""
+    """YOLOv5 with three anchors per position; the head decodes box offsets."""
 
     anchors: Tensor
 
@@ -140,7 +140,7 @@ class YoloV5(nn.Module):
 
 
 class YoloV8(nn.Module):
-    """No anchors: distributions of distances to the four sides."""
+    """YOLOv8 without anchors; the head decodes distributions of the distances to the four sides of a box."""
 
     bins = 16
 
@@ -158,7 +158,7 @@ class YoloV8(nn.Module):
         return nn.Sequential(Conv(inputs, 16, 3), Conv(16, 16, 3), nn.Conv2d(16, outputs, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return boxes and class scores: [batch, 4 + classes, places]."""
+        """Return boxes and class scores: [batch, 4 + classes, positions]."""
         maps = [
             torch.cat((boxes(features), scores(features)), 1)
             for features, boxes, scores in zip(self.body(x), self.boxes, self.scores, strict=True)

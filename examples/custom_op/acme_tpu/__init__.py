@@ -1,1 +1,1 @@
-"""Operators of Acme's for tpuconvert."""
+"""Example plugin: custom operators of a company "Acme" for tpuconvert."""

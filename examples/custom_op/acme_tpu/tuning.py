@@ -1,4 +1,4 @@
-"""A calibrator, a rule of the optimizer and a metric of Acme's: registered the same way as operators."""
+"""A calibration method, an optimizer rule and a metric of the example plugin, registered like operators."""
 
 import numpy as np
 
@@ -8,18 +8,18 @@ from acme_tpu.channel_gate import ChannelGate
 
 @tc.register_calibrator("acme_percentile")
 class Percentile:
-    """Cuts the largest thousandth of the magnitudes of every sample."""
+    """Threshold at the 99.9th percentile of the magnitudes of a sample; the largest one of all samples."""
 
     def __init__(self):
         self.low, self.high, self.threshold = np.inf, -np.inf, 0.0
 
     def add(self, array):
-        """Look at one sample."""
+        """Add one sample."""
         self.low, self.high = min(self.low, float(array.min())), max(self.high, float(array.max()))
         self.threshold = max(self.threshold, float(np.quantile(np.abs(array), 0.999)))
 
     def result(self):
-        """Range of float values: smallest, largest, and the threshold."""
+        """Return the range in float units: smallest value, largest value, and threshold."""
         return tc.Range(self.low, self.high, self.threshold)
 
 
@@ -27,7 +27,7 @@ class Percentile:
     tc.pattern(ChannelGate, tc.pattern(ChannelGate, "x", "gate", name="inner", sole_user=True), "again", name="outer")
 )
 def acme_gate_twice(g, m):
-    """gate(gate(x, a), a) = gate(x, a) for the higher limit."""
+    """``gate(gate(x, a), a) -> gate(x, a)`` with the higher limit."""
     if m.gate is not m.again:
         return tc.Skip("the gates are two")
     return g.add(ChannelGate(limit=max(m.inner.op.limit, m.outer.op.limit)), m.x, m.gate)
@@ -35,6 +35,6 @@ def acme_gate_twice(g, m):
 
 @tc.register_metric("acme_worst_channel")
 def worst_channel(wanted, got):
-    """The largest difference of a channel's mean."""
+    """Largest difference between the means of a channel."""
     axes = (0, *range(2, wanted.ndim))
     return float(np.abs(wanted.mean(axis=axes) - got.mean(axis=axes)).max())
