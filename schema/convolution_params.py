@@ -34,11 +34,11 @@ class SpatialConvolution(Op):
 
     @property
     def geometry(self) -> ConvolutionGeometry:
-        """The geometry by axis."""
+        """Strides, dilations and pads per spatial axis, and the number of groups."""
         raise NotImplementedError
 
     def window(self, w: Array) -> Any:
-        """Create the window for a weight array."""
+        """Create the kernel window for weights of this shape."""
         raise NotImplementedError
 
     @property
@@ -115,12 +115,12 @@ class ConvolutionParams(SpatialConvolution):
 
     @property
     def geometry(self) -> ConvolutionGeometry:
-        """The geometry by axis."""
+        """Strides, dilations and pads per spatial axis, and the number of groups."""
         pads = (self.pad_h_t, self.pad_h_b), (self.pad_w_l, self.pad_w_r)
         return ConvolutionGeometry((self.dh, self.dw), (self.stride_h, self.stride_w), pads, self.groups)
 
     def window(self, w: Array) -> Window:
-        """Create the window for a weight array."""
+        """Create the kernel window for weights of this shape."""
         return Window(
             (w.shape[2], w.shape[3]),
             (self.stride_h, self.stride_w),

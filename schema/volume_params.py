@@ -21,7 +21,7 @@ class VolumeConvolution(SpatialConvolution):
                 raise ValueError(f"{self.name}: pads ({before}, {after}) are too low, found {self}")
 
     def window(self, w: Array) -> VolumeWindow:
-        """Create the window for a weight array."""
+        """Create the kernel window for weights of this shape."""
         found = self.geometry
         return volume_window(w.shape[2:], found.strides, found.dilations, found.pads, found.groups)
 

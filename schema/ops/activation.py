@@ -16,7 +16,7 @@ from tpuconvert.schema.types import F16, F32, SMALL, Array, DType
 
 
 class ActiveType(enum.IntEnum):
-    """Activation functions, with the numbers of the TPU operator set."""
+    """Activation functions, with the values of the TPU operator set."""
 
     ACTIVE_TANH = 0
     ACTIVE_SIGMOID = 1
@@ -38,7 +38,7 @@ class ActiveType(enum.IntEnum):
 
 
 def relu(x: Array) -> Array:
-    """max(x, 0); a negative zero becomes a positive one on every machine."""
+    """``max(x, 0)``; -0 becomes 0 on every CPU."""
     result: Array = np.maximum(x, x.dtype.type(0))
     result += x.dtype.type(0)
     return result
@@ -56,7 +56,7 @@ _BINARY64: Mapping[ActiveType, Callable[[Array], Array]] = MappingProxyType(
         ActiveType.ACTIVE_TANH: np.tanh,
         ActiveType.ACTIVE_SIGMOID: lambda x: 1 / (1 + np.exp(-x)),
         ActiveType.ACTIVE_EXP: np.exp,
-        # exp(x) - 1 by its own function: near 0 the difference would lose most of its digits.
+        # expm1, because exp(x) - 1 would lose most significant digits near 0.
         ActiveType.ACTIVE_ELU: lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
         ActiveType.ACTIVE_SQRT: np.sqrt,
         ActiveType.ACTIVE_RSQRT: lambda x: 1 / np.sqrt(x),
@@ -130,15 +130,15 @@ class ActivationFunction(UnaryOp):
         object.__setattr__(self, "active_type", ActiveType(self.active_type))
 
     def clamp_range(self) -> tuple[float, float] | None:
-        """``max(x, 0)`` is the one function that only limits."""
+        """RELU is the only activation function that is a clamp."""
         return (0.0, math.inf) if self.active_type is ActiveType.ACTIVE_RELU else None
 
     def is_non_negative(self) -> bool:
-        """True if the range of the function has no negative number."""
+        """Return True if the function has no negative results."""
         return self.active_type in _NON_NEGATIVE
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Evaluate; functions that are neither RELU, ABSVAL nor LEAKY_RELU take floating point only."""
+        """Evaluate the function. Only RELU, ABSVAL and LEAKY_RELU accept integers."""
         out = self.result_dtype(DType.of(x.dtype))
         if x.dtype.kind in "iu":
             return (saturate(self._of_integers(x.astype(np.int64)), out),)
@@ -151,7 +151,7 @@ class ActivationFunction(UnaryOp):
 
     def _leaky_relu(self, x: Array) -> Array:
         slope = np.float32(self._slope)
-        # With slope 0 it is RELU by definition: no negative zeros, and minus infinity gives 0.
+        # With slope 0 it is RELU by definition, also for -0 and minus infinity, which give 0.
         result: Array = relu(x) if slope == 0 else np.where(x >= 0, x, slope * x)
         return result
 

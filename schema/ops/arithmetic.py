@@ -36,11 +36,11 @@ SELECTION = on(
 )
 
 
-_OF_TENSORS: dict[Arithmetic, type[BinaryArithmetic]] = {}  # every definition adds itself
+_OF_TENSORS: dict[Arithmetic, type[BinaryArithmetic]] = {}  # each definition below adds itself
 
 
 def of_tensors(arithmetic: Arithmetic) -> BinaryArithmetic:
-    """The operator for an operation on two tensors."""
+    """Return the operator that computes ``arithmetic`` of two tensors."""
     return _OF_TENSORS[arithmetic]()
 
 
@@ -62,7 +62,7 @@ class BinaryArithmetic(Op):
         return (TensorType(self.result_dtype(x0.dtype), broadcast_shapes(self.name, x0, x1)),)
 
     def reference(self, x0: Array, x1: Array, *, chip: Chip) -> tuple[Array]:
-        """Compute with the arithmetic of ``chip``."""
+        """Compute as ``chip`` does; chips differ for INT32."""
         return (combine(self.arithmetic, x0, x1, self.result_dtype(DType.of(x0.dtype)), chip),)
 
 

@@ -1,6 +1,6 @@
-"""Shifts with a selectable rounding mode: arithmetic_shift by one amount, arithmetic_pc_shift by one per channel.
+"""Shifts with a selectable rounding mode: arithmetic_shift by a scalar, arithmetic_pc_shift by a vector, per channel.
 
-A positive amount multiplies and saturates, a negative one divides and rounds.
+A positive amount shifts left and saturates, a negative amount shifts right and rounds.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _DATA = (I32, U32, I16, U16, I8, U8)
 
 
 def shift_saturating(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
-    """Shift: x * 2^amount, rounded by mode for negative amounts, saturated; exact for every amount."""
+    """Compute ``x * 2^amount`` for any amount, rounded by ``mode`` if negative, and saturate to ``out``."""
     amount = np.asarray(amount, dtype=np.int64)
     result = round_shift(x, np.maximum(-amount, 0), mode)
     for step in (
         np.clip(amount, 0, 31),
         np.clip(amount - 31, 0, 31),
-    ):  # 62 bits: everything but 0 saturates long before
+    ):  # 62 bits suffice: everything except 0 saturates at less
         if step.any():
             result = shift_left_exact(result, step)
     return saturate(result, out)
 
 
 def check_rounding(op: Op, mode: RoundingMode) -> RoundingMode:
-    """The mode as an enumeration member.
+    """Convert the mode to an enumeration member.
 
     Raises:
-        ValueError: when it is UNKNOWN, or no mode at all.
+        ValueError: it is UNKNOWN or not a mode.
     """
     if RoundingMode(mode) is RoundingMode.UNKNOWN:
         raise ValueError(f"{op.name}: rounding_mode ROUNDING_UNKNOWN is reserved")
@@ -58,13 +58,13 @@ class RoundingShift(UnaryOp):
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
 
     def apply_shift(self, x: Array, amount: Shift) -> tuple[Array]:
-        """The result for one amount, or amounts that broadcast."""
+        """Shift x by a scalar amount, or by an array of amounts that broadcasts."""
         return (self.shift_by(x, amount, self.rounding_mode, self.result_dtype(DType.of(x.dtype))),)
 
 
 @op_base
 class ShiftByOne(RoundingShift):
-    """Base of the shifts by one amount."""
+    """Base of the shifts by a scalar."""
 
     shift: int
     rounding_mode: RoundingMode
@@ -83,7 +83,7 @@ class ShiftByOne(RoundingShift):
 
 @op_base
 class ShiftPerChannel(RoundingShift):
-    """Base of the shifts by one amount per index of an axis."""
+    """Base of the shifts by a vector, which has one amount per index of an axis."""
 
     rounding_mode: RoundingMode
     shift_axis: int = 1
@@ -105,7 +105,7 @@ class ShiftPerChannel(RoundingShift):
 
 @tpu_op("arithmetic_shift")
 class ArithmeticShift(ShiftByOne):
-    """``y = x * 2^shift``: shift by one amount, rounded by ``rounding_mode``, saturated.
+    """``y = x * 2^shift``: shift by a scalar, rounded by ``rounding_mode``, saturated.
 
     Shapes: x [...], y the same. Both are signed or both unsigned; widths may differ.
     Units: ``shift`` in bits, positive to the left; -64 to 31.
@@ -119,7 +119,7 @@ class ArithmeticShift(ShiftByOne):
 
 @tpu_op("arithmetic_pc_shift")
 class ArithmeticPcShift(ShiftPerChannel):
-    """``y = x * 2^s``: shift by one amount per channel, rounded by ``rounding_mode``, saturated.
+    """``y = x * 2^s``: shift by a vector, per channel, rounded by ``rounding_mode``, saturated.
 
     Shapes: x [...], s [extent of ``shift_axis``], y as x. Both x and y are signed or both unsigned; s is not wider than
     x.

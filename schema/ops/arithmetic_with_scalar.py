@@ -1,4 +1,4 @@
-"""Arithmetic of a tensor and a number: adds, subs, muls, divs, rsubs, rdivs, maxs, mins, and axpy."""
+"""Arithmetic of a tensor and a scalar: adds, subs, muls, divs, rsubs, rdivs, maxs, mins, and axpy."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def _sum(tensor: str, *rules: Rule) -> ChipTable:
 _PRODUCT = case({"tensor_i0": BYTES, "scalar": BYTES, "tensor_o": SMALL}, compute="EXACT_INT")
 
 
-_WITH_SCALAR: dict[tuple[Arithmetic, bool], type[ScalarArithmetic]] = {}  # every definition adds itself
+_WITH_SCALAR: dict[tuple[Arithmetic, bool], type[ScalarArithmetic]] = {}  # each definition below adds itself
 
 
 def with_scalar(arithmetic: Arithmetic, number: Scalar, *, scalar_first: bool = False) -> ScalarArithmetic:
-    """The operator for ``x OP number``, or for ``number OP x`` with ``scalar_first``."""
-    kind = _WITH_SCALAR.get((arithmetic, scalar_first)) or _WITH_SCALAR[arithmetic, False]  # a commutative one
+    """Return the operator for ``x OP scalar``, or for ``scalar OP x`` with ``scalar_first``."""
+    kind = _WITH_SCALAR.get((arithmetic, scalar_first)) or _WITH_SCALAR[arithmetic, False]  # commutative
     return kind(number)
 
 
 @op_base
 class ScalarArithmetic(UnaryOp):
-    """Base of element-wise operators on a tensor and a number."""
+    """Base of element-wise operators on a tensor and a scalar."""
 
     inputs = (Operand("tensor_i0"),)
     locality = LOCAL
@@ -71,11 +71,11 @@ class ScalarArithmetic(UnaryOp):
             _WITH_SCALAR[cls.arithmetic, cls.scalar_first] = cls
 
     def keeps_sign(self) -> bool:
-        """True for a sum, product, quotient or minimum with a number that is not negative."""
+        """Return True for a non-negative scalar if the operator keeps signs in this case."""
         return Trait.KEEPS_SIGN in self.traits and self.scalar.value >= 0
 
     def reference(self, x: Array, *, chip: Chip) -> tuple[Array]:
-        """Compute with the arithmetic of ``chip``."""
+        """Compute as ``chip`` does; chips differ for INT32."""
         number = self.scalar.array
         a, b = (number, x) if self.scalar_first else (x, number)
         return (combine(self.arithmetic, a, b, self.result_dtype(DType.of(x.dtype)), chip),)
@@ -83,7 +83,7 @@ class ScalarArithmetic(UnaryOp):
 
 @tpu_op("adds")
 class Adds(ScalarArithmetic):
-    """``y = sat(x + scalar)``: add a number to every element. Integers saturate."""
+    """``y = sat(x + scalar)``: add a scalar to every element. Integers saturate."""
 
     out_dtype: DType | None = None
 
@@ -94,7 +94,7 @@ class Adds(ScalarArithmetic):
 
 @tpu_op("subs")
 class Subs(ScalarArithmetic):
-    """``y = sat(x - scalar)``: subtract a number from every element. Integers saturate."""
+    """``y = sat(x - scalar)``: subtract a scalar from every element. Integers saturate."""
 
     out_dtype: DType | None = None
 
@@ -105,7 +105,7 @@ class Subs(ScalarArithmetic):
 
 @tpu_op("rsubs")
 class Rsubs(ScalarArithmetic):
-    """``y = sat(scalar - x)``: subtract every element from a number. Integers saturate."""
+    """``y = sat(scalar - x)``: subtract every element from a scalar. Integers saturate."""
 
     out_dtype: DType | None = None
 
@@ -118,7 +118,7 @@ class Rsubs(ScalarArithmetic):
 
 @tpu_op("muls")
 class Muls(ScalarArithmetic):
-    """``y = sat(x * scalar)``: multiply every element by a number. Integers saturate."""
+    """``y = sat(x * scalar)``: multiply every element by a scalar. Integers saturate."""
 
     out_dtype: DType | None = None
 
@@ -134,7 +134,7 @@ class Muls(ScalarArithmetic):
 
 @tpu_op("divs")
 class Divs(ScalarArithmetic):
-    """``y = x / scalar``: divide every element by a number; not a multiplication by the reciprocal."""
+    """``y = x / scalar``: divide every element by a scalar, without the extra rounding of a reciprocal."""
 
     arithmetic = Arithmetic.DIV
     traits = Trait.LUT | Trait.AFFINE | Trait.KEEPS_SIGN
@@ -143,7 +143,7 @@ class Divs(ScalarArithmetic):
 
 @tpu_op("rdivs")
 class Rdivs(ScalarArithmetic):
-    """``y = scalar / x``: divide a number by every element."""
+    """``y = scalar / x``: divide a scalar by every element."""
 
     inputs = (Operand("tensor_i"),)
     arithmetic = Arithmetic.DIV
@@ -161,7 +161,7 @@ class Maxs(ScalarArithmetic):
     dtypes = SELECTION
 
     def clamp_range(self) -> tuple[float, float]:
-        """Limited on one side."""
+        """Range of a clamp with one bound."""
         return self.scalar.value, math.inf
 
 
@@ -176,7 +176,7 @@ class Mins(ScalarArithmetic):
     dtypes = SELECTION
 
     def clamp_range(self) -> tuple[float, float]:
-        """Limited on one side."""
+        """Range of a clamp with one bound."""
         return -math.inf, self.scalar.value
 
 
@@ -184,7 +184,7 @@ class Mins(ScalarArithmetic):
 class Axpy(Op):
     """``y = scalar * x + previous``, rounded after the multiplication and after the addition.
 
-    The chip reads and overwrites one tensor; here the old content is an operand and the result a new value.
+    The chip overwrites the tensor ``previous``. In the graph it is an operand, and the result is a new value.
 
     Shapes: x and previous are equal.
     """

@@ -1,7 +1,7 @@
-"""bm_atomic_tensor_arithmetic: element by element on 32-bit words, one operation code per operator.
+"""bm_atomic_tensor_arithmetic: element-wise operations on 32-bit words; there is one operator per operation code.
 
-Either operand may be a constant instead of a tensor. A constant is a binary32 number; operations on bits see its bit
-pattern. Only input1 is expanded, along N, H and W.
+Either operand may be a scalar constant, which is a binary32 number. Bitwise operations use its bit pattern. Only input1
+is broadcast, along N, H and W.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import F32, I32, U32, Array, Chip, DType, TensorTyp
 
 
 class BmAtomicOp(enum.IntEnum):
-    """Every operation code. Those without an operator are not available through these instructions."""
+    """All operation codes. A code without an operator is not available in these instructions."""
 
     BM_MUL = 0
     BM_MAC = 1
@@ -59,11 +59,11 @@ SECOND = Operand("input1", (4,), "NCHW, strided", coeff=True, optional=True)
 OLD = Operand("output_old", (4,), "NCHW, strided")
 
 WIDTH_AXES = (0, 2, 3)
-"""Axes along which input1 may be expanded."""
+"""Axes along which input1 may be broadcast."""
 
 
 def _bm1684(*dtypes: DType) -> Support:
-    """The 32-bit atomic operations; the source does not name the chip."""
+    """Declare support on BM1684, which is inferred because the vendor's documentation does not name the chip."""
     return Support((same(*dtypes),), inferred=True)
 
 
@@ -73,10 +73,10 @@ _INTEGERS = on(bm1682=None, bm1684=_bm1684(I32, U32), bm1686=None)
 
 
 def check_code(op: Op, found: BmAtomicOp) -> None:
-    """Check that an operator has its own operation code, the default of its parameter ``op``.
+    """Check that the parameter ``op`` of an operator has the only valid value, which is its default.
 
     Raises:
-        ValueError: when it has another one.
+        ValueError: it has another value.
     """
     wanted: Any = op.__dataclass_fields__["op"].default
     if BmAtomicOp(found) is not wanted:
@@ -87,7 +87,7 @@ def infer_copy(op: Op, x: TensorType | None) -> tuple[TensorType]:
     """Shapes: y as x.
 
     Raises:
-        ShapeError: there is no x.
+        ShapeError: x is absent.
     """
     if x is None:
         raise ShapeError(f"{op.name}: there is no tensor to copy")
@@ -95,15 +95,15 @@ def infer_copy(op: Op, x: TensorType | None) -> tuple[TensorType]:
 
 
 def words(x: Array) -> Array:
-    """The bit patterns of 32-bit elements, as INT32."""
+    """Reinterpret the bits of 32-bit elements as INT32."""
     result: Array = np.ascontiguousarray(x).view(np.int32)
     return result
 
 
 def shift_pattern(x: Array, amount: Array, shift_type: ShiftType) -> Array:
-    """Shift every element by its own amount, positive to the left, without rounding or saturation; in the type of x.
+    """Shift the bits of every element by its own amount, to the left if positive. The result has the type of x.
 
-    Unsigned numbers have no sign to fill with.
+    An arithmetic right shift of an unsigned type inserts zeros.
     """
     if shift_type is ShiftType.ARITHMETIC:
         return shift_wrapping(x, amount)
@@ -113,7 +113,7 @@ def shift_pattern(x: Array, amount: Array, shift_type: ShiftType) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AtomicArithmetic(Op, abc.ABC):
-    """Base of the family: constant operands, shapes, and the data type of the result."""
+    """Base of these operators: constant operands, and inference of shapes and data types."""
 
     op: BmAtomicOp
     input0_is_const: bool = False
@@ -149,7 +149,7 @@ class AtomicArithmetic(Op, abc.ABC):
         return (TensorType(dtypes[0], shape),)
 
     def reference(self, x0: Array | None = None, x1: Array | None = None, old: Array | None = None) -> tuple[Array]:
-        """One operation per element."""
+        """Apply ``compute`` or ``accumulate`` to the operands and constants."""
         dtype = next(array.dtype for array in (x0, x1, old) if array is not None)
         first = _constant(self.input0_const, dtype) if x0 is None else x0
         second = _constant(self.input1_const, dtype) if x1 is None else x1
@@ -157,22 +157,22 @@ class AtomicArithmetic(Op, abc.ABC):
 
     @abc.abstractmethod
     def compute(self, x0: Array, x1: Array) -> Array:
-        """The result for two operands of one data type that broadcast."""
+        """Compute the result for two operands of one data type, which broadcast."""
 
     def accumulate(self, x0: Array, x1: Array, old: Array) -> Array:
-        """The result for an operation that reads the previous content of the result."""
+        """Compute the result of an operation that also reads the previous content of its result."""
         raise ValueError(f"{self.name} does not read its result")
 
 
 def _constant(value: float, dtype: np.dtype[np.generic]) -> Array:
-    """A constant operand: the bit pattern of a binary32 number, read as the given type."""
+    """Return a constant operand: the bit pattern of a float32 value, reinterpreted as the given type."""
     with np.errstate(over="ignore"):
         pattern: Array = np.array([value], np.float32).view(dtype)
     return pattern
 
 
 class _FloatArithmetic(AtomicArithmetic):
-    """One IEEE operation."""
+    """Base of operators that are one IEEE operation."""
 
     arithmetic: ClassVar[Arithmetic]
 
@@ -248,7 +248,7 @@ class BmMac(_FloatArithmetic):
 
 
 class _BitLogic(AtomicArithmetic):
-    """The 32-bit patterns, whatever the data type."""
+    """Base of bitwise operators, for every data type."""
 
     dtypes = _WORDS
     logic: ClassVar[np.ufunc]
@@ -287,9 +287,9 @@ class BmXor(_BitLogic):
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_SHIFT", OpKind.ATOMIC, kw_only=True)
 class BmShift(AtomicArithmetic):
-    """y = x0 shifted by the amount that the lowest six bits of x1 are with their sign, -32 to 31; positive is left.
+    """y = x0 shifted by the signed integer in the lowest six bits of x1, -32 to 31; positive amounts shift left.
 
-    Bits are dropped on the left, and on the right without rounding.
+    A left shift drops high bits, a right shift drops low bits without rounding.
     """
 
     op: BmAtomicOp = BmAtomicOp.BM_SHIFT
@@ -307,7 +307,7 @@ class BmShift(AtomicArithmetic):
 
 
 class _Selection(AtomicArithmetic):
-    """``select_value`` where a condition holds, else 0."""
+    """Base of operators that give ``select_value`` if a condition is true, else 0."""
 
     select_value: float
 
@@ -328,7 +328,7 @@ class BmSg(_Selection):
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_SE", OpKind.ATOMIC, kw_only=True)
 class BmSe(_Selection):
-    """y = the bit pattern of select_value where the bits of x0 and x1 are the same, else 0."""
+    """y = bit pattern of ``select_value`` if x0 and x1 have equal bits, else 0."""
 
     op: BmAtomicOp = BmAtomicOp.BM_SE
     select_value: float

@@ -1,6 +1,6 @@
-"""Atomic dequantization: tpu_bdc_int_dequant and tpu_bdc_fp32_dequant, with ``pc`` with parameters per channel.
+"""Atomic dequantization: tpu_bdc_int_dequant and tpu_bdc_fp32_dequant, and ``pc`` forms with per-channel parameters.
 
-dequant_int_to_fp32 is tpu_bdc_fp32_dequant with a free offset.
+dequant_int_to_fp32 computes the same as tpu_bdc_fp32_dequant, but its offset may exceed the range of x.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INTEGERS = (I32, I16, U16)
 
 
 class Dequantization(Op):
-    """Base of the four operators: the kind of operation, and the check of the rounding mode."""
+    """Base of the four operators, which checks the rounding mode."""
 
     outputs = (RESULT,)
     locality = LOCAL
@@ -46,7 +46,7 @@ class Dequantization(Op):
 
 
 def _rescale(x: Array, offset: int | Array, multiplier: int | Array, shift: Shift, mode: RoundingMode) -> Array:
-    """The exact difference of 16-bit numbers times an INT32 has at most 49 bits."""
+    """Compute ``(x - offset) * multiplier * 2^shift``. The product is exact: 17 bits times 32 bits fit into INT64."""
     return rescale_one_rounding(x.astype(np.int64) - offset, multiplier, shift, mode)
 
 
@@ -84,11 +84,12 @@ class TpuBdcIntDequant(Dequantization):
 
 @tpu_op("tpu_bdc_int_pc_dequant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcIntPcDequant(Dequantization):
-    """tpu_bdc_int_dequant with parameters per channel.
+    """tpu_bdc_int_dequant with per-channel parameters.
 
-    Shapes: x [N, C, H, W], quant [1, C, 1, 3] with offset, multiplier and shift (another order than to requantize), y
-    as x.
-    Units: as there; an offset or a shift outside of its range fails the run, and the conversion where it is constant.
+    Shapes: x [N, C, H, W], quant [1, C, 1, 3] with offset, multiplier and shift (requantization has another order),
+    y as x.
+    Units: as tpu_bdc_int_dequant. An offset or shift out of range is an error when the model runs, or at conversion if
+    quant is constant.
     ``out_dtype`` None means INT32.
     """
 
@@ -104,7 +105,7 @@ class TpuBdcIntPcDequant(Dequantization):
         return (TensorType(self.out_dtype or I32, x.shape),)
 
     def check_values(self, types: Types, arrays: Arrays) -> None:
-        """Check offsets and shifts."""
+        """Check the ranges of offsets and shifts."""
         (x, _), (_, quant) = types, arrays
         if x is not None and quant is not None:
             offsets = I16 if x.dtype.is_signed else U16
@@ -144,9 +145,9 @@ class TpuBdcFp32Dequant(Dequantization):
 
 @tpu_op("tpu_bdc_fp32_pc_dequant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcFp32PcDequant(Dequantization):
-    """tpu_bdc_fp32_dequant with parameters per channel.
+    """tpu_bdc_fp32_dequant with per-channel parameters.
 
-    Shapes: x [N, C, H, W], quant_offset and quant_scale [1, C, 1, 1], y as x. The chip interleaves the two.
+    Shapes: x [N, C, H, W], quant_offset and quant_scale [1, C, 1, 1], y as x. On the chip the two are interleaved.
     """
 
     rounding_mode: RoundingMode
@@ -161,7 +162,7 @@ class TpuBdcFp32PcDequant(Dequantization):
         return (TensorType(F32, x.shape),)
 
     def check_values(self, types: Types, arrays: Arrays) -> None:
-        """Check offsets."""
+        """Check the range of offsets."""
         (x, *_), (_, offset, _) = types, arrays
         if x is not None and offset is not None:
             check_range(self, "offset", offset, x.dtype.min, x.dtype.max)

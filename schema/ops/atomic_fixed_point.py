@@ -1,6 +1,7 @@
-"""bm_atomic_tensor_arithmetic_quantized: element by element on 8- and 16-bit words, one operation code per operator.
+"""bm_atomic_tensor_arithmetic_quantized: element-wise operations on 8- and 16-bit words, one operator per code.
 
-An operand that is a constant is a tensor of one element. input1 is expanded along the axes that are said to be 1.
+A constant operand is a tensor of one element. input1 is broadcast along the axes whose parameter ``input1_*_is1`` is
+True.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _HALVES = (I16, U16)
 
 
 def _bm1684(*rules: Rule, **operands: tuple[DType, ...]) -> ChipTable:
-    """The fixed-point atomic operations; the source does not name the chip."""
+    """Declare support on BM1684, which is inferred because the vendor's documentation does not name the chip."""
     return on(bm1682=None, bm1684=Support((case(operands, *rules),), inferred=True), bm1686=None)
 
 
@@ -46,7 +47,7 @@ _SUMS = _bm1684(INPUTS_SAME_WIDTH, input0=SMALL, input1=SMALL, output=SMALL)
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FixedPointArithmetic(Op, abc.ABC):
-    """Base of the family: constants of one element, expansion of input1, and shapes."""
+    """Base of these operators: constant operands, broadcasting of input1, and shape inference."""
 
     op: BmAtomicOp
     input0_is_const: bool = False
@@ -65,7 +66,7 @@ class FixedPointArithmetic(Op, abc.ABC):
     def infer(
         self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
     ) -> tuple[TensorType]:
-        """Shapes: x0 [N, C, H, W]; extents of x1 are the same, or 1 where it is expanded; y as x0."""
+        """Shapes: x0 [N, C, H, W]; extents of x1 are the same, or 1 on axes along which it is broadcast; y as x0."""
         if x0 is None or x1 is None:
             raise ShapeError(f"{self.name} lacks an operand; a constant is a tensor of one element")
         check_data_types(self, x0, x1, old)
@@ -83,7 +84,7 @@ class FixedPointArithmetic(Op, abc.ABC):
 
 
 class _Combination(FixedPointArithmetic):
-    """Two operands, exact inside, saturated once."""
+    """Base of operators whose result is computed exactly and saturated once."""
 
     arithmetic: ClassVar[Arithmetic]
 
@@ -159,7 +160,7 @@ class BmQuantizedMul(FixedPointArithmetic):
 
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAC", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedMac(FixedPointArithmetic):
-    """y = (x0 * x1 + old * 2^lshift_bit) / 2^rshift_bit, rounded half up, saturated; old is the previous y.
+    """y = (x0 * x1 + old * 2^lshift_bit) / 2^rshift_bit, ties round up, saturated; old is the previous y.
 
     ``out_dtype`` None means the type of old.
     """
@@ -184,7 +185,7 @@ class BmQuantizedMac(FixedPointArithmetic):
 
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SHIFT", OpKind.ATOMIC, kw_only=True)
 class BmQuantizedShift(FixedPointArithmetic):
-    """y = x0 shifted by x1, positive to the left; bits are dropped on both sides, the pattern is read as y's type."""
+    """y = x0 shifted by x1, to the left if x1 > 0, without rounding. Bits beyond the width of y are dropped."""
 
     op: BmAtomicOp = BmAtomicOp.BM_SHIFT
     shift_type: ShiftType
@@ -202,7 +203,7 @@ class BmQuantizedShift(FixedPointArithmetic):
 
 
 class _BitLogic(FixedPointArithmetic):
-    """The bit patterns of two operands."""
+    """Base of bitwise operators on two operands."""
 
     dtypes = _one_dtype(*SMALL)
     logic: ClassVar[np.ufunc]

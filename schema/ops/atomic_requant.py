@@ -1,6 +1,7 @@
-"""Atomic requantization: tpu_bdc_int_requant and tpu_bdc_fp32_requant, with ``pc`` with parameters per channel.
+"""Atomic requantization: tpu_bdc_int_requant and tpu_bdc_fp32_requant, and ``pc`` forms with per-channel parameters.
 
-requant_int32 in mode 2 and requant_fp32_to_int in mode 1 are these with rounding half up, and half away from zero.
+requant_int32 in mode 2 computes the same as tpu_bdc_int_requant, requant_fp32_to_int in mode 1 the same as
+tpu_bdc_fp32_requant with ties rounded away from zero.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ RESULTS = (I16, U16, I8, U8)
 
 
 def bdc_dtypes(**operands: tuple[DType, ...]) -> ChipTable:
-    """The kernel interface of BM1686; the source does not name the chip."""
+    """Declare support on BM1686, which is inferred because the vendor's documentation does not name the chip."""
     return on(bm1682=None, bm1684=None, bm1686=Support((case(operands),), inferred=True))
 
 
 class Requantization(Op):
-    """Base of the four operators: the kind of operation, and a free result type. ``out_dtype`` None means INT8."""
+    """Base of the four operators, which have a parameter for the result type. ``out_dtype`` None means INT8."""
 
     outputs = (RESULT,)
     locality = LOCAL
@@ -54,7 +55,7 @@ def check_multiplier_shift(op: Op, multiplier: int, shift: int) -> None:
     """Check the range of a multiplier and a shift.
 
     Raises:
-        ValueError: when one is outside.
+        ValueError: one of them is out of range.
     """
     if not I32.holds(multiplier) or not LOWEST_SHIFT <= shift <= HIGHEST_SHIFT:
         raise ValueError(f"{op.name}: multiplier is INT32 and shift -64..31, found {multiplier} and {shift}")
@@ -64,7 +65,7 @@ LOWEST_SHIFT, HIGHEST_SHIFT = -64, 31
 
 
 def per_channel(quant: Array, column: int) -> Array:
-    """One of the parameters, so that it broadcasts along axis 1 of NCHW."""
+    """Return one column of the per-channel parameters in a shape that broadcasts along axis 1 of NCHW."""
     return quant[0, :, 0, column].reshape(-1, 1, 1)
 
 
@@ -101,10 +102,11 @@ class TpuBdcIntRequant(Requantization):
 
 @tpu_op("tpu_bdc_int_pc_requant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcIntPcRequant(Requantization):
-    """tpu_bdc_int_requant with parameters per channel.
+    """tpu_bdc_int_requant with per-channel parameters.
 
     Shapes: x [N, C, H, W], quant [1, C, 1, 3] with multiplier, shift and offset, y as x.
-    Units: as there; a shift or an offset outside of its range fails the run, and the conversion where it is constant.
+    Units: as tpu_bdc_int_requant. A shift or offset out of range is an error when the model runs, or at conversion if
+    quant is constant.
     """
 
     rounding_mode: RoundingMode
@@ -119,7 +121,7 @@ class TpuBdcIntPcRequant(Requantization):
         return (TensorType(self.out, x.shape),)
 
     def check_values(self, types: Types, arrays: Arrays) -> None:
-        """Check shifts and offsets."""
+        """Check the ranges of shifts and offsets."""
         quant = arrays[1]
         if quant is not None:
             offsets = I16 if self.out.is_signed else U16
@@ -137,7 +139,7 @@ class TpuBdcFp32Requant(Requantization):
     """``y = sat(round(x * scale + offset))`` in float32, rounded after the multiplication and the addition.
 
     Shapes: x [N, C, H, W], y the same.
-    Units: ``src_rounding_mode`` is that of INT32 beyond 24 bits, ``dst_rounding_mode`` that of the result.
+    Units: ``src_rounding_mode`` rounds INT32 of more than 24 bits to binary32, ``dst_rounding_mode`` the result.
     """
 
     scale: float
@@ -161,7 +163,7 @@ class TpuBdcFp32Requant(Requantization):
 
 @tpu_op("tpu_bdc_fp32_pc_requant", OpKind.ATOMIC, kw_only=True)
 class TpuBdcFp32PcRequant(Requantization):
-    """tpu_bdc_fp32_requant with parameters per channel.
+    """tpu_bdc_fp32_requant with per-channel parameters.
 
     Shapes: x [N, C, H, W], quant [1, C, 1, 2] with scale and offset, y as x.
     """

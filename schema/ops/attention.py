@@ -30,9 +30,9 @@ _LOWEST = float(np.finfo(np.float32).min)
 class Attention(Composite):
     """``y = softmax(query @ key^T * scale + mask) @ value``: scaled dot-product attention per batch and head.
 
-    A row of scores that the mask sets to minus infinity everywhere gives zeros. An unguarded softmax of a source gives
-    NaN there: zeros replace them if the mask is computed at run time; with a constant mask of this kind the source
-    operators are kept.
+    If the mask sets all scores of a row to minus infinity, this row of y is 0. The softmax of a source model may give
+    NaN instead. The converter fuses such a subgraph only if the mask is computed at run time, or is a constant without
+    a row of minus infinities.
 
     Shapes: query [..., M, D], key [..., N, D], value [..., N, V], mask of the same rank broadcasts to [..., M, N],
     y [..., M, V]; the other axes broadcast.
@@ -51,7 +51,7 @@ class Attention(Composite):
     )
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """The scores of every query with every key, then as many weighted rows of the value."""
+        """MACs of both matmuls: the scores, and the weighted sums of the rows of value."""
         query, key = operands[:2]
         return math.prod(results[0][:-1]) * key[-2] * (query[-1] + results[0][-1])
 
@@ -73,7 +73,7 @@ class Attention(Composite):
         return BatchMatmul().infer(scores, value)
 
     def reference(self, query: Array, key: Array, value: Array, mask: Array | None = None) -> tuple[Array]:
-        """In binary64, rounded once."""
+        """Evaluate in binary64 and round once."""
         q, k, v = (x.astype(np.float64) for x in (query, key, value))
         with np.errstate(all="ignore"):
             scores = np.matmul(q, k.swapaxes(-1, -2)) * self._factor(query.shape[-1])
@@ -85,7 +85,7 @@ class Attention(Composite):
             return (np.matmul(weights, v).astype(np.float32),)
 
     def expand(self, g: Graph, query: Value, key: Value, value: Value, mask: Value | None = None) -> tuple[Value]:
-        """Two batched matmuls; softmax, or with a mask its formula guarded against rows without a score."""
+        """Two batched matmuls and a softmax. With a mask, the softmax supports rows of minus infinities."""
         factor = self._factor(f.extents(self, query)[-1])
         (scores,) = BatchMatmul(right_transpose=True).expand(g, f.muls(g, query, factor), key)
         if mask is None:

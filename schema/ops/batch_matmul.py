@@ -38,11 +38,11 @@ class BatchMatmul(Composite):
     rewrite_weight = 8
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Each element of the result is a sum over a row of the left matrix."""
+        """One MAC per element of a left row for each element of the result."""
         return math.prod(results[0]) * operands[0][-2 if self.left_transpose else -1]
 
     def infer(self, left: TensorType, right: TensorType) -> tuple[TensorType]:
-        """Shapes: K is one number, the batches broadcast."""
+        """Shapes: both operands have the same K; the batch axes broadcast."""
         check_float(self, left, right)
         if min(left.rank, right.rank) < 2:
             raise ShapeError(f"{self.name} needs matrices, got {format_types((left, right))}")
@@ -52,14 +52,14 @@ class BatchMatmul(Composite):
         return (TensorType(F32, (*self._batch(left.shape, right.shape), rows, columns)),)
 
     def reference(self, left: Array, right: Array) -> tuple[Array]:
-        """Accumulated in binary64, rounded once."""
+        """Accumulate in binary64 and round once."""
         a = left.swapaxes(-1, -2) if self.left_transpose else left
         b = right.swapaxes(-1, -2) if self.right_transpose else right
         with np.errstate(all="ignore"):
             return (np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32),)
 
     def expand(self, g: Graph, left: Value, right: Value) -> tuple[Value]:
-        """One matmul for all batches that share the right matrix, else one each, concatenated."""
+        """One matmul if all batches share the right matrix, else one matmul per batch and a concat."""
         a = _swap_last_axes(g, left) if self.left_transpose else left
         b = _swap_last_axes(g, right) if self.right_transpose else right
         shape_a, shape_b = f.extents(self, a), f.extents(self, b)
@@ -94,7 +94,7 @@ def _swap_last_axes(g: Graph, x: Value) -> Value:
 
 
 def _matrices(g: Graph, x: Value, batch: tuple[int, ...]) -> list[Value]:
-    """One matrix per index of the broadcast batch; a matrix that is used several times is extracted once."""
+    """Return the matrix for each index of the broadcast batch. A matrix that is used repeatedly is extracted once."""
     shape = x.type.static_shape
     own, matrix = shape[:-2], shape[-2:]
     flat = f.reshape(g, x, (math.prod(own), *matrix))

@@ -14,7 +14,7 @@ from tpuconvert.schema.types import F32, Array, TensorType
 
 
 class NormMode(enum.IntEnum):
-    """The methods of normalisation; there is one."""
+    """Normalization methods; there is only one."""
 
     BATCH_NORM = 0
 
@@ -23,10 +23,10 @@ class NormMode(enum.IntEnum):
 class BatchNorm(Op):
     """``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``: normalize every channel.
 
-    With ``use_global_stats`` the statistics are mean and variance divided by ``scale`` (0 turns them into 0), else
-    those of x over N, H and W. They are the second and third result.
+    With ``use_global_stats`` the statistics are the operands mean and variance divided by ``scale`` (0 if ``scale`` is
+    0), else those of x over N, H and W. The second and third result are the statistics.
 
-    Shapes: x [N, C, H, W], mean, variance, gamma, beta [C]; gamma and beta come together or not at all.
+    Shapes: x [N, C, H, W], mean, variance, gamma, beta [C]; gamma and beta are both present or both absent.
     Source: Caffe BatchNorm, whose third blob is ``scale``.
     """
 

@@ -15,7 +15,7 @@ _DTYPES = on(bm1682=None, bm1684=_INTEGERS, bm1686=todo(*_INTEGERS))
 
 
 class TensorLogic(Op):
-    """The two's complement patterns of two tensors, element by element."""
+    """Base of element-wise bitwise operators on two tensors, in two's complement."""
 
     inputs = (Operand("tensor_i0"), Operand("tensor_i1"))
     dtypes = _DTYPES
@@ -54,7 +54,7 @@ class BitXor(TensorLogic):
 
 @op_base
 class ScalarLogic(UnaryOp):
-    """The two's complement patterns of every element and of one number."""
+    """Base of element-wise bitwise operators on a tensor and a scalar, in two's complement."""
 
     dtypes = _DTYPES
     locality = LOCAL
@@ -69,20 +69,20 @@ class ScalarLogic(UnaryOp):
 
 @tpu_op("bit_ands")
 class BitAnds(ScalarLogic):
-    """``y = x & scalar``: bitwise AND with a number."""
+    """``y = x & scalar``: bitwise AND with a scalar."""
 
     logic = np.bitwise_and
 
 
 @tpu_op("bit_ors")
 class BitOrs(ScalarLogic):
-    """``y = x | scalar``: bitwise OR with a number."""
+    """``y = x | scalar``: bitwise OR with a scalar."""
 
     logic = np.bitwise_or
 
 
 @tpu_op("bit_xors")
 class BitXors(ScalarLogic):
-    """``y = x ^ scalar``: bitwise XOR with a number."""
+    """``y = x ^ scalar``: bitwise XOR with a scalar."""
 
     logic = np.bitwise_xor

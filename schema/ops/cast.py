@@ -46,8 +46,8 @@ def _nearest(x: Array) -> Array:
 class Cast(UnaryOp):
     """``y = x`` as ``out_dtype``.
 
-    Float to integer rounds half away from zero and saturates, NaN gives 0. Integer to integer saturates. To float is
-    nearest, ties to even; integers reach FLOAT16 through binary32.
+    Float to integer: ties round away from zero, results saturate, and NaN gives 0. Integer to integer: results
+    saturate. To float: ties round to even; an integer is converted to FLOAT16 through binary32.
     """
 
     out_dtype: DType
@@ -59,7 +59,7 @@ class Cast(UnaryOp):
     traits = Trait.UNARY
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Round once, saturate once."""
+        """Round and saturate once."""
         if self.out_dtype.is_integer:
             return (saturate(_nearest(x) if x.dtype.kind == "f" else x.astype(np.int64), self.out_dtype),)
         with np.errstate(over="ignore"):

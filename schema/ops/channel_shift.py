@@ -1,4 +1,4 @@
-"""Movement of whole slices along axis 1: lshift, rshift fill with zeros, clshift, crshift rotate."""
+"""Shifts of slices along axis 1: lshift and rshift fill with zeros, clshift and crshift rotate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpuconvert.schema.types import F32, I8, U8, Array, TensorType, format_shape
 
 @op_base
 class ChannelShift(Op):
-    """Base of operators that move slices along axis 1."""
+    """Base of operators that shift slices along axis 1."""
 
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=None, bm1684=(F32, I8, U8), bm1686=todo(F32, I8, U8))
@@ -27,14 +27,14 @@ class ChannelShift(Op):
             )
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: at least two axes; the result has the same."""
+        """Shapes: x has at least two axes, y the shape of x."""
         if x.rank < 2:
             raise ShapeError(f"{self.name}: {format_shape(x.shape)} has no axis 1")
         return (x,)
 
 
 def _move(x: Array, distance: int) -> Array:
-    """Slice c goes to c + distance; what comes in is 0."""
+    """Shift slices along axis 1: slice c of x becomes slice c + distance of the result. Other slices are 0."""
     channels = x.shape[1]
     result = np.zeros_like(x)
     if abs(distance) < channels:
@@ -49,7 +49,7 @@ class Lshift(ChannelShift):
     """``y[:, c] = x[:, c + num]``: shift along axis 1 towards index 0 and fill with zeros."""
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Any distance is allowed."""
+        """Distances above the extent of axis 1 are valid."""
         return (_move(x, -self.num),)
 
 
@@ -58,7 +58,7 @@ class Rshift(ChannelShift):
     """``y[:, c] = x[:, c - num]``: shift along axis 1 away from index 0 and fill with zeros."""
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Any distance is allowed."""
+        """Distances above the extent of axis 1 are valid."""
         return (_move(x, self.num),)
 
 
@@ -67,7 +67,7 @@ class Clshift(ChannelShift):
     """``y[:, c] = x[:, (c + num) % C]``: rotate along axis 1 towards index 0."""
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Any distance is allowed."""
+        """Distances above the extent of axis 1 are valid."""
         return (np.roll(x, -self.num, axis=1),)
 
 
@@ -76,5 +76,5 @@ class Crshift(ChannelShift):
     """``y[:, c] = x[:, (c - num) % C]``: rotate along axis 1 away from index 0."""
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Any distance is allowed."""
+        """Distances above the extent of axis 1 are valid."""
         return (np.roll(x, self.num, axis=1),)

@@ -1,4 +1,4 @@
-"""channel_shuffle: a composite that deals the channels of groups out in turn."""
+"""channel_shuffle: a composite that interleaves the channels of all groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ChannelShuffle(Composite):
 
     groups: int
 
-    # Seven axes: the expansion needs one more.
+    # at most seven axes, because the expansion has one more
     inputs = (Operand("tensor_i", tuple(range(2, 8)), layout="NCHW"),)
     dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=(*NUMBERS, F16))
     traits = Trait.VIEWS
@@ -34,7 +34,7 @@ class ChannelShuffle(Composite):
             raise ValueError(f"channel_shuffle: groups is {self.groups}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: the groups are equal."""
+        """Shapes: the number of channels is a multiple of ``groups``."""
         check_ranks(self, x)
         channels = x.shape[1]
         if isinstance(channels, int) and channels % self.groups:
@@ -42,7 +42,7 @@ class ChannelShuffle(Composite):
         return (x,)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Elements only move."""
+        """Reorder the channels."""
         split = x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
         return (np.ascontiguousarray(split.swapaxes(1, 2)).reshape(x.shape),)
 

@@ -14,7 +14,7 @@ _WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(*SMALL))
 
 @tpu_op("clamp")
 class Clamp(UnaryOp):
-    """``y = min(max(x, min), max)``, element-wise. INT32 passes through float32 on every chip."""
+    """``y = min(max(x, min), max)``, element-wise. INT32 is computed in float32 on every chip."""
 
     min: Scalar
     max: Scalar
@@ -29,11 +29,11 @@ class Clamp(UnaryOp):
             raise ValueError(f"clamp: min {self.min.value} is above max {self.max.value}")
 
     def clamp_range(self) -> tuple[float, float]:
-        """``min`` and ``max``."""
+        """The parameters ``min`` and ``max``."""
         return self.min.value, self.max.value
 
     def reference(self, x: Array) -> tuple[Array]:
-        """NaN stays NaN."""
+        """NaN propagates."""
         if x.dtype == np.int32:
             return (through_binary32(self._clamp(x.astype(np.float32))),)
         return (self._clamp(x),)

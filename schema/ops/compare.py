@@ -1,6 +1,6 @@
-"""Comparisons of two tensors (gt, ge, lt, le, eq, ne) and of a tensor and a number (gts, ges, lts, les, eqs, nes).
+"""Comparisons of two tensors (gt, ge, lt, le, eq, ne) and of a tensor and a scalar (gts, ges, lts, les, eqs, nes).
 
-The result is 1 or 0 in the data type of the operands. With NaN only "not equal" holds.
+The result is 1 or 0 in the data type of the operands. If an operand is NaN, only "not equal" is true.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MIRROR = str.maketrans("gl", "lg")  # gt and lt, ge and le
 
 
 class Comparison(enum.Enum):
-    """The six relations."""
+    """Comparison operations."""
 
     GT = "gt"
     GE = "ge"
@@ -35,11 +35,11 @@ class Comparison(enum.Enum):
         return Comparison(self.value.translate(_MIRROR))
 
     def of_tensors(self) -> TensorComparison:
-        """The operator that compares two tensors."""
+        """Return the operator that compares two tensors."""
         return next(op for op in TensorComparison.__subclasses__() if op.comparison is self)()
 
     def with_scalar(self, number: Scalar) -> ScalarComparison:
-        """The operator that compares a tensor with a number."""
+        """Return the operator that compares a tensor with a scalar."""
         kind = next(op for op in ScalarComparison.__subclasses__() if op.comparison is self)
         return kind(number)
 
@@ -74,7 +74,7 @@ class TensorComparison(Op):
         return (TensorType(x0.dtype, broadcast_shapes(self.name, x0, x1)),)
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
-        """1 where the relation holds."""
+        """1 if the relation is true, else 0."""
         return (_HOLDS[self.comparison](x0, x1).astype(x0.dtype),)
 
 
@@ -116,7 +116,7 @@ class Eq(TensorComparison):
 
 @tpu_op("ne")
 class Ne(TensorComparison):
-    """``y = 1 if x0 != x1 else 0``, element-wise. NaN differs from everything."""
+    """``y = 1 if x0 != x1 else 0``, element-wise. It is 1 if an operand is NaN."""
 
     comparison = Comparison.NE
     traits = Trait.BINARY | Trait.COMPARISON | Trait.COMMUTATIVE
@@ -124,7 +124,7 @@ class Ne(TensorComparison):
 
 @op_base
 class ScalarComparison(UnaryOp):
-    """Base of element-wise operators on a tensor and a number."""
+    """Base of element-wise operators on a tensor and a scalar."""
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i0"),)
@@ -138,7 +138,7 @@ class ScalarComparison(UnaryOp):
     scalar_i1: Scalar
 
     def reference(self, x: Array) -> tuple[Array]:
-        """1 where the relation holds."""
+        """1 if the relation is true, else 0."""
         return (_HOLDS[self.comparison](x, self.scalar_i1.array).astype(x.dtype),)
 
 
@@ -179,6 +179,6 @@ class Eqs(ScalarComparison):
 
 @tpu_op("nes")
 class Nes(ScalarComparison):
-    """``y = 1 if x != scalar else 0``, element-wise. NaN differs from everything."""
+    """``y = 1 if x != scalar else 0``, element-wise. It is 1 if an operand is NaN."""
 
     comparison = Comparison.NE

@@ -1,4 +1,4 @@
-"""Join tensors, cut a tensor into parts: concat, split, interleave."""
+"""Concatenation, splitting and interleaving along an axis: concat, split, interleave."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _is_local(op: Concat, ins: tuple[TensorType, ...], outs: tuple[TensorType, .
 class Concat(Op):
     """Concatenate the operands along ``axis``.
 
-    Shapes: equal except on ``axis``, whose extents are added.
+    Shapes: operands have equal extents except on ``axis``, where the extent of y is their sum.
     """
 
     axis: int
@@ -66,15 +66,15 @@ class Concat(Op):
         return (TensorType(first.dtype, with_extent(shape, axis, plus(*(x.shape[axis] for x in xs)))),)
 
     def reference(self, *xs: Array) -> tuple[Array]:
-        """The elements in the order of the operands."""
+        """Concatenate in the order of the operands."""
         return (np.concatenate(xs, axis=self.axis),)
 
 
 @tpu_op("split")
 class Split(Op):
-    """``num`` consecutive parts of x along ``axis``: the inverse of concat.
+    """Split x along ``axis`` into ``num`` consecutive parts: the inverse of concat.
 
-    Shapes: part i has extent ``size[i]``; without ``size`` all parts are equal.
+    Shapes: part i has extent ``size[i]``, or extent / ``num`` if ``size`` is empty.
     """
 
     axis: int
@@ -105,7 +105,7 @@ class Split(Op):
         return tuple(TensorType(x.dtype, with_extent(x.shape, axis, size)) for size in sizes)
 
     def reference(self, x: Array) -> tuple[Array, ...]:
-        """The parts in order."""
+        """Return the parts in ascending order of indices."""
         sizes = self.size or (x.shape[self.axis] // self.num,) * self.num
         parts = np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=self.axis)
         return tuple(np.ascontiguousarray(part) for part in parts)
@@ -113,7 +113,7 @@ class Split(Op):
 
 @tpu_op("interleave")
 class Interleave(Op):
-    """Chunks of ``step`` slices along ``axis``, from x0 and x1 in turn.
+    """Interleave x0 and x1 along ``axis``, in chunks of ``step`` slices.
 
     Shapes: x0 and x1 are equal; the extent on ``axis`` doubles.
     """
@@ -140,7 +140,7 @@ class Interleave(Op):
         return (TensorType(x0.dtype, with_extent(shape, axis, times(2, extent))),)
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
-        """A chunk of x0, then the same chunk of x1."""
+        """Each chunk of x0 precedes the same chunk of x1."""
         axis = self.axis % x0.ndim
         chunked = (*x0.shape[:axis], x0.shape[axis] // self.step, self.step, *x0.shape[axis + 1 :])
         both = np.stack((x0.reshape(chunked), x1.reshape(chunked)), axis=axis + 1)

@@ -26,7 +26,7 @@ _INTEGER = mode_cases("tensor_input", "tensor_weight", "tensor_bias", "tensor_o"
 
 @op_base
 class QuantizedConvolution(ConvolutionParams):
-    """Base of conv and deconv: the parameters of integer results, and the result's type."""
+    """Base of conv and deconv: the parameters of integer calculation, and the result type."""
 
     scale: float = 1.0
     mode: QCalMode = QCalMode.LowPrecisionSymmetric
@@ -49,11 +49,12 @@ class QuantizedConvolution(ConvolutionParams):
 
 @tpu_op("conv")
 class Conv(QuantizedConvolution):
-    """Convolution: y = x * w + b; for integers rescaled by ``scale`` as ``mode`` says.
+    """Convolution: y = x * w + b. Integers are then rescaled by ``scale`` in one of three modes, ``mode``.
 
     Shapes: x [N, ic, H, W], w [oc, ic/groups, kh, kw], b [1, oc, 1, 1], y [N, oc, oh, ow] with
     oh = floor((H + pad_h_t + pad_h_b - dh*(kh-1) - 1) / stride_h) + 1, ow alike.
-    Units: ``left_zero_point`` is that of x, ``right_zero_point`` that of w; integers only, as scale and mode.
+    Units: ``left_zero_point`` is that of x, ``right_zero_point`` that of w. These, ``scale`` and
+    ``mode`` are for integers only.
     ``out_dtype`` None means the type of x.
     Source: docs/semantics.md, section 7.
     """
@@ -87,7 +88,7 @@ class Conv(QuantizedConvolution):
         sums = integer_convolution(x, w, window, pad=zero_x)
         zero_sums: Array | int = 0
         if zero_w:
-            # The same for every output channel of a group.
+            # The result is equal for all output channels of a group, so that one kernel per group suffices.
             kernel = np.full((self.groups, *w.shape[1:]), zero_w, w.dtype)
             per_group = integer_convolution(x, kernel, window, pad=zero_x)
             zero_sums = np.repeat(per_group, len(w) // self.groups, axis=1)
@@ -97,7 +98,7 @@ class Conv(QuantizedConvolution):
         return high_precision_asymmetric(sums, zero_sums, bias, self.scale, shift, self.output_zero_point, out)
 
     def _depthwise_in_float(self, x: Array, w: Array, b: Array | None, out: DType) -> Array:
-        """On BM1684 the 16-bit stage does not exist for depthwise convolutions."""
+        """Depthwise convolution on BM1684: the exact sums are rescaled in float32, without the 16-bit intermediate."""
         exact = integer_convolution(
             x, w, self.window(w), x_zero=self.left_zero_point, w_zero=self.right_zero_point
         ).astype(np.int64)

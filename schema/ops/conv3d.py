@@ -13,11 +13,11 @@ from tpuconvert.schema.volume_params import VolumeConvolution, volume_convolutio
 
 @tpu_op("conv3d")
 class Conv3d(VolumeConvolution):
-    """Convolution: y = x * w + b, summed in binary64 and rounded once.
+    """Convolution: y = x * w + b, accumulated in binary64 and rounded once.
 
     Shapes: x [N, ic, D, H, W], w [oc, ic/groups, kd, kh, kw], b [oc] or [1, oc, 1, 1, 1], y [N, oc, od, oh, ow] with
     od = floor((D + pads - dilation*(kd-1) - 1) / stride) + 1, oh and ow alike.
-    Units: ``dilation`` and ``stride`` of d, h, w; ``pad`` before and after d, then h, then w.
+    Units: ``dilation`` and ``stride`` are for d, h, w; ``pad`` is (before, after) of d, then h, then w.
     """
 
     groups: int = 1
@@ -38,7 +38,7 @@ class Conv3d(VolumeConvolution):
 
     @property
     def geometry(self) -> ConvolutionGeometry:
-        """The parameters by axis."""
+        """Strides, dilations and pads per spatial axis, and the number of groups."""
         front, back, top, bottom, left, right = self.pad
         return ConvolutionGeometry(
             self.dilation, self.stride, ((front, back), (top, bottom), (left, right)), self.groups

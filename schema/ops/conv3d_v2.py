@@ -13,7 +13,7 @@ from tpuconvert.schema.volume_params import VolumeConvolution, volume_convolutio
 class ExactVolumeConvolution(VolumeConvolution):
     """Geometry of conv3d_v2 and deconv3d_v2.
 
-    Units: t, h and w are the axes; pads with 0 are before an axis, with 1 after it.
+    Units: t, h and w are the axes; pads whose name ends with 0 are before the first element, with 1 after the last.
     """
 
     dt: int = 1
@@ -34,7 +34,7 @@ class ExactVolumeConvolution(VolumeConvolution):
 
     @property
     def geometry(self) -> ConvolutionGeometry:
-        """The parameters by axis."""
+        """Strides, dilations and pads per spatial axis, and the number of groups."""
         return ConvolutionGeometry(
             (self.dt, self.dh, self.dw),
             (self.stride_t, self.stride_h, self.stride_w),
@@ -63,7 +63,7 @@ class Deconv3dV2(ExactConvolution, ExactVolumeConvolution):
 
     Shapes: x [N, ic, T, H, W], w [ic, oc/groups, kt, kh, kw], b [oc] or [1, oc, 1, 1, 1], y [N, oc, ot, oh, ow] with
     ot = (T-1)*stride + dilation*(kt-1) + 1 - pads, oh and ow alike. A negative last pad, down to 1 - stride, appends
-    planes, rows or columns that hold only the bias.
+    planes, rows or columns that contain only the bias.
     ``out_dtype`` None means INT32.
     """
 

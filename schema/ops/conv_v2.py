@@ -14,7 +14,9 @@ from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, exa
 
 @op_base
 class ExactConvolution(SpatialConvolution):
-    """Zero points, data types and arithmetic of conv_v2 and its relatives. List it before the class with the geometry.
+    """Mixin with zero points, data types and arithmetic of conv_v2, deconv_v2, conv3d_v2 and deconv3d_v2.
+
+    List it before the class with the geometry.
 
     Shapes: ``izp_vec`` has one value per input channel, ``kzp_vec`` one per output channel.
     """

@@ -1,4 +1,4 @@
-"""Copies: the operator that copies a tensor, and the one that makes a constant an ordinary tensor."""
+"""Copies of a tensor, and conversion of a constant to an ordinary tensor."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tpuconvert.schema.types import F32, NUMBERS, NUMBERS_F16, Array
 
 
 class Identity(UnaryOp):
-    """The result is the operand, bit for bit."""
+    """Base of operators whose result equals the operand, bit for bit."""
 
     locality = GLOBAL
 
     def reference(self, x: Array) -> tuple[Array]:
-        """A new array: a caller may overwrite it."""
+        """Return a new array, because the caller may overwrite it."""
         return (x.copy(),)
 
 
@@ -27,9 +27,9 @@ class Copy(Identity):
 
 @tpu_op("constdata")
 class Constdata(Identity):
-    """A constant as an ordinary read-only tensor, for operands that do not take constants. Free at run time.
+    """Convert a constant to an ordinary read-only tensor, for operators that do not accept constants. Free at run time.
 
-    The operator set lists the data as a parameter; in the graph they are those of the constant that it reads.
+    In the operator set the data are a parameter; in the graph they are the operand, which is a constant.
     """
 
     inputs = (Operand("data", coeff=True),)

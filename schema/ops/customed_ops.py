@@ -1,4 +1,4 @@
-"""customed_ops: an operator of the user's, executed by a function that is registered for its number."""
+"""customed_ops: a user-defined operator, executed by the function that is registered for its ``op_type``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ANY = case({ALL: NUMBERS})
 
 
 class CustomedFunction(Protocol):
-    """Function registered for an ``op_type``; ``param`` is the operator's parameter block, None when it has none."""
+    """Function registered for an ``op_type``; ``param`` is the operator's parameter block, or None."""
 
     def infer(self, param: bytes | None, *types: TensorType) -> Sequence[TensorType]:
-        """The types of the results."""
+        """Return the types of the results."""
 
     def compute(self, param: bytes | None, *arrays: Array) -> Sequence[Array]:
-        """The results."""
+        """Compute the results."""
 
 
 _FUNCTIONS: dict[int, CustomedFunction] = {}
@@ -29,10 +29,10 @@ Function = TypeVar("Function", bound=CustomedFunction)
 
 
 def customed_function(op_type: int) -> Callable[[Function], Function]:
-    """Register a function for a number, to be called when its module is imported.
+    """Return a decorator that registers a function for an ``op_type``.
 
     Raises:
-        UsageError: when the number is taken.
+        UsageError: another function is registered for it.
     """
 
     def register(function: Function) -> Function:
@@ -48,16 +48,16 @@ def customed_function(op_type: int) -> Callable[[Function], Function]:
 class CustomedOps(Op):
     """Call the function registered for ``op_type``.
 
-    Shapes and data types of the results are what the function says.
+    The function also infers shapes and data types of the results.
     Units: ``param_size`` in bytes; None means the whole of ``param``.
-    Errors: UsageError when no function is registered.
+    Errors: UsageError if no function is registered.
     """
 
     op_type: int
     param: bytes | None = None
     param_size: int | None = None
 
-    is_pure = False  # what a registered function does is its own business
+    is_pure = False  # nothing is known about registered functions
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i", variadic=True),)
@@ -74,7 +74,7 @@ class CustomedOps(Op):
         """The registered function.
 
         Raises:
-            UsageError: when there is none.
+            UsageError: no function is registered.
         """
         if self.op_type not in _FUNCTIONS:
             raise UsageError(

@@ -24,7 +24,7 @@ class Deconv(QuantizedConvolution):
 
     Shapes: x [N, ic, H, W], w [ic, oc/groups, kh, kw], b [1, oc, 1, 1], y [N, oc, oh, ow] with
     oh = (H-1)*stride_h + dh*(kh-1) + 1 - pad_h_t - pad_h_b, ow alike. A negative pad_h_b or pad_w_r, down to
-    1 - stride, appends rows or columns that hold only the bias.
+    1 - stride, appends rows or columns that contain only the bias.
     Units: only mode 0 is legal for integers. ``out_dtype`` None means the type of x.
     """
 

@@ -12,7 +12,7 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorTyp
 
 @tpu_op("dequant_int_to_fp32")
 class DequantIntToFp32(Op):
-    """Dequantize: y = (x - offset) * scale; the difference is exact, then rounded to binary32, as is the product.
+    """Dequantize: y = (x - offset) * scale. The exact difference is rounded to binary32, then the product.
 
     Shapes: x [...], y the same; per-channel vectors have one value per index of axis 1.
     Source: docs/semantics.md, section 9.3.

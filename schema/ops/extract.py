@@ -1,4 +1,4 @@
-"""Strided slices: extract, and extract_v2 with the limits given at run time."""
+"""Strided slices: extract, and extract_v2 with limits computed at run time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _is_local(op: Extract, ins: tuple[TensorType, ...], outs: tuple[TensorType, 
 
 @tpu_op("extract")
 class Extract(Op):
-    """y[i] = x[start + i * stride] on every axis, up to and without ``end``.
+    """y[i] = x[start + i * stride] on every axis: the slice from ``start`` to ``end`` (exclusive) with a stride.
 
     Shapes: ceil((end - start) / stride). 0 <= start < end <= extent, stride >= 1.
     """
@@ -58,7 +58,7 @@ class Extract(Op):
         return (TensorType(x.dtype, tuple(-(-(end - start) // stride) for start, end, stride in limits)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """A copy of the slice."""
+        """Return a copy of the slice."""
         return (_slice(x, self.start, self.end, self.stride),)
 
 
@@ -69,9 +69,9 @@ def _with_limits(*dtypes: DType) -> tuple[Case]:
 
 @tpu_op("extract_v2")
 class ExtractV2(Op):
-    """As extract, with start, end and stride given at run time.
+    """As extract, with start, end and stride computed at run time.
 
-    Shapes: start, end and stride [rank of x]; the extents of y depend on their data.
+    Shapes: start, end and stride [rank of x]; the extents of y depend on their values.
     """
 
     inputs = (
@@ -85,7 +85,7 @@ class ExtractV2(Op):
     traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, start: TensorType, end: TensorType, stride: TensorType) -> tuple[TensorType]:
-        """Shapes: one limit of each kind per axis."""
+        """Shapes: start, end and stride have one element per axis of x."""
         for limit in (start, end, stride):
             if not may_equal(limit.shape[0], x.rank):
                 raise ShapeError(f"{self.name} needs one value per axis, got {shapes_of((x, start, end, stride))}")
@@ -93,7 +93,7 @@ class ExtractV2(Op):
         return (TensorType(x.dtype, shape),)
 
     def reference(self, x: Array, start: Array, end: Array, stride: Array) -> tuple[Array]:
-        """A copy of the slice. Limits outside of x are an error of the run."""
+        """Return a copy of the slice. Limits outside of x raise ShapeError."""
         limits = (start.tolist(), end.tolist(), stride.tolist())
         _check(self.name, TensorType(DType.of(x.dtype), x.shape), *limits)
         return (_slice(x, *limits),)

@@ -16,7 +16,7 @@ from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, exa
 
 @tpu_op("fc_int")
 class FcInt(Op):
-    """Exact product of x - izp with kernel - kzp, plus bias, saturated once.
+    """Exact matmul of x - izp with kernel - kzp, plus bias, saturated once.
 
     Shapes: x [B, M, K], kernel [K, N] or [N, K] when ``weight_trans``, bias [N], y [B, M, N]; ``izp_vec`` has one value
     per row M, ``kzp_vec`` one per column N.
@@ -43,7 +43,7 @@ class FcInt(Op):
     locality = GLOBAL
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Each element of the result is a sum over a row of the left matrix."""
+        """One MAC per element of a left row for each element of the result."""
         return math.prod(results[0]) * operands[0][-1]
 
     def infer(self, x: TensorType, kernel: TensorType, bias: TensorType | None = None) -> tuple[TensorType]:

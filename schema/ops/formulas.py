@@ -1,6 +1,6 @@
-"""TPU operators as functions of values, for the expansions of composite operators.
+"""Functions that add TPU operators to a graph, for the expansions of composite operators.
 
-All take and give FLOAT32. Constants are reshaped and cut at once, without a node.
+Operands and results are FLOAT32. A constant is reshaped, permuted or sliced immediately, without adding a node.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tpuconvert.schema.types import Scalar
 
 
 def extents(op: Op, x: Value) -> tuple[int, ...]:
-    """The shape of an operand whose extents an expansion has to know.
+    """Return the shape of an operand, which must be static for the expansion.
 
     Raises:
-        ShapeError: when one of them is only known when the model runs.
+        ShapeError: an extent is symbolic.
 
     """
     if not x.type.is_static:
@@ -59,7 +59,7 @@ def adds(g: Graph, x: Value, number: float) -> Value:
 
 
 def muls(g: Graph, x: Value, number: float) -> Value:
-    """A number times x."""
+    """``number * x``."""
     return g.add(Muls(Scalar.f32(number)), x)
 
 
@@ -69,23 +69,23 @@ def rsubs(g: Graph, number: float, x: Value) -> Value:
 
 
 def reciprocal(g: Graph, x: Value) -> Value:
-    """1 / x, with div: every chip has it."""
+    """``1 / x``, as a division of tensors because every chip supports it."""
     return g.add(Div(), g.constant(np.ones((1,) * x.rank, np.float32), "one"), x)
 
 
 def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
-    """Limit x to an interval."""
+    """``min(max(x, low), high)``."""
     return g.add(Clamp(Scalar.f32(low), Scalar.f32(high)), x)
 
 
 def active(g: Graph, function: ActiveType, x: Value) -> Value:
-    """One of the functions of ``active``."""
+    """Apply an activation function."""
     return g.add(_active(function), x)
 
 
 @functools.lru_cache
 def _active(function: ActiveType) -> Active:
-    """One object for all nodes, which a network has many of."""
+    """Create the operator once per function, because networks have many such nodes."""
     return Active(function)
 
 
@@ -105,12 +105,12 @@ absolute = _unary(ActiveType.ACTIVE_ABSVAL)
 
 
 def sign(g: Graph, x: Value) -> Value:
-    """1, 0 or -1."""
+    """Sign of x: 1, 0 or -1."""
     return sub(g, g.add(Gts(Scalar.f32(0)), x), g.add(Lts(Scalar.f32(0)), x))
 
 
 def erf(g: Graph, x: Value) -> Value:
-    """Error function by a polynomial, absolute error below 1e-6.
+    """Approximate the error function by a polynomial. The absolute error is below 1e-6.
 
     erf(x) = sign(x) * (1 - p(t) * exp(-x * x)) with t = 1 / (1 + 0.3275911 * |x|).
     """
@@ -123,27 +123,27 @@ def erf(g: Graph, x: Value) -> Value:
 
 
 def softplus(g: Graph, x: Value) -> Value:
-    """The larger of x and 0 plus ln(1 + exp(-|x|)), which cannot overflow."""
+    """``max(x, 0) + ln(1 + exp(-|x|))``, which cannot overflow."""
     return add(g, relu(g, x), ln(g, adds(g, exp(g, muls(g, absolute(g, x), -1)), 1)))
 
 
 def reduce(g: Graph, method: ReduceMethodType, x: Value, axes: Sequence[int]) -> Value:
-    """One number along the axes, which keep extent 1."""
+    """Reduce along axes, which keep extent 1."""
     return g.add(Reduce(tuple(axes), method), x)
 
 
 def mean(g: Graph, x: Value, axes: Sequence[int]) -> Value:
-    """The mean along the axes, which keep extent 1."""
+    """Mean along axes, which keep extent 1."""
     return reduce(g, ReduceMethodType.REDUCE_MEAN, x, axes)
 
 
 def total(g: Graph, x: Value, axes: Sequence[int]) -> Value:
-    """The sum along the axes, which keep extent 1."""
+    """Sum along axes, which keep extent 1."""
     return reduce(g, ReduceMethodType.REDUCE_SUM, x, axes)
 
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
-    """The elements in another shape; no node where that changes nothing."""
+    """Reshape x. Add no node if x has this shape already."""
     if tuple(shape) == x.shape:
         return x
     if x.data is not None:
@@ -152,14 +152,14 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
 
 
 def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
-    """Axis k of the result is axis ``order[k]`` of x."""
+    """Permute axes: axis k of the result is axis ``order[k]`` of x."""
     if x.data is not None:
         return g.constant(np.ascontiguousarray(x.data.transpose(order)), x.name)
     return g.add(Permute(tuple(order)), x)
 
 
 def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:
-    """The part of a static x between two positions of one axis; no node where that is all of it."""
+    """Slice x, which has a static shape, from ``start`` to ``end`` on one axis. Add no node if that is all of x."""
     shape = x.type.static_shape
     if (start, end) == (0, shape[axis]):
         return x

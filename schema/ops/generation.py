@@ -1,4 +1,4 @@
-"""Tensors from shapes and numbers: number_like, sequence_gen, shape_fetch."""
+"""Creation of tensors from shapes and scalars: number_like, sequence_gen, shape_fetch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _fill_case(*dtypes: DType) -> tuple[Case]:
 
 @tpu_op("number_like")
 class NumberLike(Op):
-    """y = scalar_i everywhere, in the data type of the scalar.
+    """y = a tensor whose elements are all scalar_i, in the data type of the scalar.
 
-    Shapes: as x, whose elements are not read.
+    Shapes: y as x, whose elements are not used.
     """
 
     scalar_i: Scalar
@@ -44,11 +44,11 @@ class NumberLike(Op):
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
+        """Shapes: any shape, which is also that of the result."""
         return (TensorType(self.scalar_i.dtype, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """A new array."""
+        """Return a new array."""
         return (np.full(x.shape, self.scalar_i.array),)
 
 
@@ -57,11 +57,11 @@ _SEQUENCE = case({"shape_tensor": (I32,), "tensor_o": (F32, I32)})
 
 @tpu_op("sequence_gen")
 class SequenceGen(Op):
-    """0, 1, 2, ... in row-major order, in the shape that the operand holds.
+    """y = 0, 1, 2, ... in row-major order. The values of the operand are the shape of y.
 
-    ``out_dtype`` is INT32 or FLOAT32; None is the type of the operand.
+    ``out_dtype`` is INT32 or FLOAT32; None means the type of the operand.
 
-    Shapes: shape_tensor [rank of y]; the extents of y depend on its data.
+    Shapes: shape_tensor [rank of y]; the extents of y are its values.
     """
 
     out_dtype: DType | None = None
@@ -71,7 +71,7 @@ class SequenceGen(Op):
     locality = GLOBAL
 
     def infer(self, shape_tensor: TensorType) -> tuple[TensorType]:
-        """Shapes: the number of extents is the rank of the result."""
+        """Shapes: the number of elements of shape_tensor is the rank of y."""
         (rank,) = shape_tensor.shape
         if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
             raise ShapeError(
@@ -81,7 +81,7 @@ class SequenceGen(Op):
         return (TensorType(self.result_dtype(shape_tensor.dtype), shape),)
 
     def reference(self, shape_tensor: Array) -> tuple[Array]:
-        """Counts above 2^24 are rounded in FLOAT32."""
+        """FLOAT32 elements above 2^24 are rounded."""
         shape: list[int] = shape_tensor.tolist()
         if any(extent < 0 for extent in shape):
             raise UsageError(f"{self.name}: the shape {shape} has a negative extent")
@@ -95,7 +95,7 @@ def _fetch_case(*dtypes: DType) -> tuple[Case]:
 
 @tpu_op("shape_fetch")
 class ShapeFetch(Op):
-    """The extents of x on the axes ``begin_axis``, ``begin_axis + step``, ... before ``end_axis``.
+    """Extents of x on the axes ``begin_axis``, ``begin_axis + step``, ... below ``end_axis``.
 
     Shapes: y has one axis. Negative axes count from the end; ``end_axis`` may be the rank.
     """
@@ -114,11 +114,11 @@ class ShapeFetch(Op):
             raise ValueError(f"shape_fetch: step is {self.step}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: at least one axis is fetched."""
+        """Shapes: y has at least one element."""
         return (TensorType(I32, (len(self._axes(x.shape, x.rank)),)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """The extents that x has in this run."""
+        """Return the extents of the array."""
         return (np.array([x.shape[axis] for axis in self._axes(x.shape, x.ndim)], dtype=np.int32),)
 
     def _axes(self, shape: tuple[int | str, ...], rank: int) -> range:

@@ -1,4 +1,4 @@
-"""Functions of the host that tell channels apart: sums, local response normalisation, shuffling, scaling by lines."""
+"""Host operators on channels: sums, local response normalization, splitting and interleaving, scaling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import F32, U16, Array, TensorType
 
 @tpu_op("channel_sum_16b", OpKind.HOST, kw_only=True)
 class ChannelSum16b(Op):
-    """Sums of the BFLOAT16 elements of every channel, added one after the other in binary32.
+    """Sum of the BFLOAT16 elements of every channel, accumulated sequentially in binary32.
 
     Shapes: x [channels * spatial] of BFLOAT16 words (UINT16), y [channels].
     """
@@ -53,7 +53,9 @@ class ChannelSum16b(Op):
 
 @tpu_op("lrn_cross_channels", OpKind.HOST, kw_only=True)
 class LrnCrossChannels(Op):
-    """Local response normalisation: y = x * (k[0] + k[1] * sum(x^2))^k[2], the sum over ``half`` channels on each side.
+    """Local response normalization: y = x * (k[0] + k[1] * sum(x^2))^k[2].
+
+    The sum is over the channel and ``half`` channels on each side.
 
     Shapes: x [channels * spatial], y the same. Evaluated in binary64, rounded once.
     """
@@ -89,7 +91,7 @@ class LrnCrossChannels(Op):
 
 
 class ShuffleType(enum.IntEnum):
-    """Even and odd channels apart, or together again."""
+    """SPLIT separates even and odd channels, INTERLEAVE is its inverse."""
 
     SPLIT = 0
     INTERLEAVE = 1
@@ -97,10 +99,10 @@ class ShuffleType(enum.IntEnum):
 
 @tpu_op("shuffle_forward", OpKind.HOST, kw_only=True)
 class ShuffleForward(Op):
-    """SPLIT: y0 has the even channels of x0, then those of x1; y1 the odd ones. INTERLEAVE is the inverse.
+    """SPLIT: y0 = even channels, y1 = odd channels of the concatenation of x0 and x1. INTERLEAVE is the inverse.
 
-    Shapes: x0 [channels0 * spatial], x1 [channels1 * spatial], y0 and y1 half of both together; for INTERLEAVE the
-    other way round. channels0 and channels1 are even.
+    Shapes: SPLIT: x0 [channels0 * spatial], x1 [channels1 * spatial], y0 and y1 [(channels0 + channels1) / 2 *
+    spatial]. For INTERLEAVE these are reversed. channels0 and channels1 are even.
     """
 
     channels0: int
@@ -144,7 +146,7 @@ class ShuffleForward(Op):
 
 @tpu_op("tiled_scale_2d_32f", OpKind.HOST, kw_only=True)
 class TiledScale2d32f(Op):
-    """Every element times the factor of its column, then times that of its row; each product is rounded.
+    """Multiply every element by the factor of its column, then by that of its row, rounding each product.
 
     Shapes: x [channels * height * width], ver [channels * width], hor [channels * height], y as x.
     """

@@ -13,11 +13,11 @@ from tpuconvert.schema.op import Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType, format_shape
 
 COLUMNS = 7
-"""Image, class, score, x1, y1, x2, y2."""
+"""Columns of a detection: image, class, score, x1, y1, x2, y2."""
 
 
 class BoxCode(enum.IntEnum):
-    """Encoding of a prediction relative to a prior box, with the numbers of SSD."""
+    """Encoding of a prediction relative to a prior box, with the values of SSD."""
 
     CORNER = 1
     CENTER_SIZE = 2
@@ -26,14 +26,15 @@ class BoxCode(enum.IntEnum):
 
 @tpu_op("detection_output", OpKind.HOST)
 class DetectionOutput(Op):
-    """Boxes per image and class: decoded, above the score threshold, without those that overlap a better one.
+    """Decode the boxes of each image and class, and keep those with a high score that overlap no better box.
 
-    Rows of y: image, class, score, x1, y1, x2, y2; images in order, classes in order, falling scores. Rows that are
-    not needed follow and are 0: their class is the background. Equal scores keep the order of the priors.
+    Rows of y: image, class, score, x1, y1, x2, y2, sorted by image, class and descending score. Unused rows at the end
+    are 0, so that their class is the background. Equal scores keep the order of the priors.
 
     Shapes: loc [N, P * 4] (or P * classes * 4), conf [N, P * classes], prior [1, 1 or 2, P * 4]; trailing axes of
-    extent 1 may follow. y [1, 1, N * rows, 7], rows = ``keep_top_k``, or all that can pass when that is negative.
-    Units: coordinates are fractions of the image, as the priors are.
+    extent 1 may follow. y [1, 1, N * rows, 7], rows = ``keep_top_k``, or the largest possible number of
+    boxes if that is negative.
+    Units: coordinates are fractions of the image size, as in the priors.
     Source: SSD's Caffe fork, layer DetectionOutput. Overlaps are computed in binary32.
     """
 
@@ -80,7 +81,7 @@ class DetectionOutput(Op):
         return (TensorType(F32, (1, 1, batch * self.rows(priors), COLUMNS)),)
 
     def rows(self, priors: int) -> int:
-        """Rows per image."""
+        """Number of rows of the result per image."""
         if self.keep_top_k > 0:
             return self.keep_top_k
         per_class = priors if self.nms_top_k < 0 else min(priors, self.nms_top_k)
@@ -96,7 +97,7 @@ class DetectionOutput(Op):
         return size // 4
 
     def reference(self, loc: Array, conf: Array, prior: Array) -> tuple[Array]:
-        """Decode, choose per class, then per image."""
+        """Decode, then select boxes per class, then per image."""
         batch = loc.shape[0]
         boxes = prior[0, 0].reshape(-1, 4).astype(np.float32)
         variances = np.ones_like(boxes) if self.variance_encoded_in_target else prior[0, 1].reshape(-1, 4)
@@ -115,7 +116,7 @@ class DetectionOutput(Op):
         return (result,)
 
     def _decode(self, loc: Array, boxes: Array, variances: Array) -> Array:
-        """Boxes [priors, 1 or classes, 4]; binary64 inside, rounded once."""
+        """Return the boxes [priors, 1 or classes, 4], computed in binary64 and rounded once."""
         delta = loc.astype(np.float64) * variances[:, None].astype(np.float64)
         low, high = boxes[:, None, :2].astype(np.float64), boxes[:, None, 2:].astype(np.float64)
         size = high - low
@@ -132,7 +133,7 @@ class DetectionOutput(Op):
         return decoded
 
     def _detect(self, decoded: Array, conf: Array) -> Array:
-        """Rows of class, score and box for one image."""
+        """Return the rows (class, score, box) of one image."""
         chosen: list[tuple[float, int, int]] = []
         for label in range(self.num_classes):
             if label == self.background_label_id:
@@ -142,7 +143,7 @@ class DetectionOutput(Op):
             chosen.extend((float(conf[index, label]), label, index) for index in kept)
         if 0 < self.keep_top_k < len(chosen):
             chosen = sorted(chosen, key=lambda item: -item[0])[: self.keep_top_k]
-            chosen.sort(key=lambda item: item[1])  # stable: falling scores stay inside each class
+            chosen.sort(key=lambda item: item[1])  # stable: scores stay descending within each class
         rows = np.empty((len(chosen), COLUMNS - 1), np.float32)
         for row, (score, label, index) in enumerate(chosen):
             rows[row, 0], rows[row, 1] = label, score
@@ -150,7 +151,7 @@ class DetectionOutput(Op):
         return rows
 
     def _suppress(self, boxes: Array, scores: Array) -> list[int]:
-        """Indices of the boxes of one class that stay, in falling order of their scores."""
+        """Return the indices of the selected boxes of one class, in descending order of scores."""
         order = np.flatnonzero(scores > np.float32(self.confidence_threshold))
         order = order[np.argsort(-scores[order], kind="stable")]
         if self.nms_top_k >= 0:
@@ -168,7 +169,7 @@ class DetectionOutput(Op):
 
 
 def _elements(x: TensorType) -> int:
-    """Elements per image."""
+    """Number of elements per image."""
     count = 1
     for extent in x.shape[1:]:
         if not isinstance(extent, int):
@@ -178,14 +179,14 @@ def _elements(x: TensorType) -> int:
 
 
 def _areas(boxes: Array) -> Array:
-    """0 for boxes whose corners are in the wrong order."""
+    """Areas of boxes, 0 for a box whose corners are in the wrong order."""
     size = boxes[:, 2:] - boxes[:, :2]
     area: Array = np.where((size < 0).any(axis=1), np.float32(0), size[:, 0] * size[:, 1])
     return area
 
 
 def _overlaps(box: Array, area: Array, others: Array, areas: Array) -> Array:
-    """Intersection over union of one box with each of the others; 0 where they do not meet."""
+    """Intersection over union of one box with each of the others; 0 if they do not intersect."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     size = high - low
     common = size[:, 0] * size[:, 1]

@@ -1,4 +1,4 @@
-"""Functions of the host on equally sized flat arrays: eltwise_forward on several, unary_32f on one."""
+"""Element-wise host operators on flat arrays: eltwise_forward with two or more operands, unary_32f with one."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _ARITHMETIC: Mapping[EltwiseOperation, Arithmetic] = MappingProxyType(
 
 @tpu_op("eltwise_forward", OpKind.HOST, kw_only=True)
 class EltwiseForward(Op):
-    """Product, weighted sum, maximum or minimum of two or more arrays, from the first to the last, rounded every time.
+    """Product, weighted sum, maximum or minimum of two or more arrays, computed in their order; each step is rounded.
 
-    Shapes: every x [size], weight [number of arrays], y [size]. A sum needs the weights; elsewhere they are None, as
-    the last operand.
+    Shapes: every x [size], weight [number of arrays], y [size]. The last operand, weight, is required for a sum and
+    None for the other operations.
     """
 
     type: EltwiseOperation
@@ -56,7 +56,7 @@ class EltwiseForward(Op):
         object.__setattr__(self, "type", EltwiseOperation(self.type))
 
     def infer(self, *operands: TensorType | None) -> tuple[TensorType]:
-        """Shapes: all sources are alike."""
+        """Shapes: all arrays have the same shape."""
         sources, weight = [x for x in operands[:-1] if x is not None], operands[-1] if operands else None
         if len(sources) < 2:
             raise ShapeError(f"{self.name} takes two or more arrays and the weights, which may be None")
@@ -67,7 +67,7 @@ class EltwiseForward(Op):
         return (TensorType(sources[0].dtype, merge_shapes(self.name, *sources)),)
 
     def reference(self, *operands: Array | None) -> tuple[Array]:
-        """No step is fused with another."""
+        """Round after every multiplication and addition."""
         sources, weight = [x for x in operands[:-1] if x is not None], operands[-1]
         if weight is not None:
             sources = [
@@ -79,7 +79,7 @@ class EltwiseForward(Op):
 
 
 class UnaryOperation(enum.IntEnum):
-    """The functions of one number."""
+    """Unary functions."""
 
     Abs = 0
     Ceil = 1
@@ -121,7 +121,7 @@ _EXACT: Mapping[UnaryOperation, Callable[[Array], Array]] = MappingProxyType(
         UnaryOperation.Zero: np.zeros_like,
     }
 )
-"""Exact, or one IEEE operation in binary32. Zeros that rounding makes are positive."""
+"""Functions that are exact, or one IEEE operation in binary32. Results of rounding are never -0."""
 
 _BINARY64: Mapping[UnaryOperation, Callable[[Array], Array]] = MappingProxyType(
     {
@@ -138,9 +138,9 @@ _BINARY64: Mapping[UnaryOperation, Callable[[Array], Array]] = MappingProxyType(
 
 @tpu_op("unary_32f", OpKind.HOST, kw_only=True)
 class Unary32f(UnaryOp):
-    """y = f(x), element by element. Transcendental functions are evaluated in binary64 and rounded once.
+    """y = f(x), element-wise. Transcendental functions are evaluated in binary64 and rounded once.
 
-    Round rounds ties away from zero; Not inverts all bits; Rcp is 1 / x, Rsqrt 1 / sqrt(x).
+    Round rounds ties away from zero, Not inverts all bits, Rcp is 1 / x, and Rsqrt is 1 / sqrt(x).
 
     Shapes: x [size], y the same.
     """

@@ -1,4 +1,4 @@
-"""roi_position_pool: every cell of a region is the mean of its own channel, on the host."""
+"""roi_position_pool: position-sensitive average pooling over regions of interest, on the host."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tpuconvert.schema.op import Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
 
 _SMALLEST_SIDE = 0.1
-"""Pixels. A region is at least this wide and high."""
+"""Smallest width and height of a region, in pixels."""
 
 
 @tpu_op("roi_position_pool", OpKind.HOST, kw_only=True)
 class RoiPositionPool(Op):
-    """Every region is divided into group_size x group_size cells; a cell is the mean of its pixels, 0 without pixels.
+    """Divide every region into group_size x group_size cells; y is the mean of each cell's pixels, 0 if it has none.
 
-    Cell (i, j) of result channel c is taken from channel (c * group_size + i) * group_size + j of x.
+    Cell (i, j) of result channel c reads channel (c * group_size + i) * group_size + j of x.
 
-    Shapes: x [N, output_dim * group_size^2, H, W], rois [R, 5] as (image, x1, y1, x2, y2), both corners inside;
+    Shapes: x [N, output_dim * group_size^2, H, W], rois [R, 5] as (image, x1, y1, x2, y2), inclusive corners;
     y [R, output_dim, group_size, group_size].
-    Units: rois are rounded (ties away from zero), then times ``spatial_scale`` they are pixels.
-    Errors: an image outside of the batch fails the run.
+    Units: rois are rounded (ties away from zero), then multiplied by ``spatial_scale``, which gives pixels.
+    Errors: UsageError if an image index is out of range.
     Source: Dai et al., R-FCN; its Caffe layer PSROIPooling.
     """
 
@@ -40,14 +40,14 @@ class RoiPositionPool(Op):
             raise ValueError(f"roi_position_pool: a size below 1, or a scale of 0 or less, in {self}")
 
     def infer(self, x: TensorType, rois: TensorType) -> tuple[TensorType]:
-        """Shapes: five numbers per region, one channel per cell."""
+        """Shapes: rois has five columns, x has one channel per cell and result channel."""
         channels = self.output_dim * self.group_size**2
         if not (may_equal(rois.shape[1], 5) and may_equal(x.shape[1], channels)):
             raise ShapeError(f"{self.name} needs x [N, {channels}, H, W] and rois [R, 5], got {shapes_of((x, rois))}")
         return (TensorType(x.dtype, (rois.shape[0], self.output_dim, self.group_size, self.group_size)),)
 
     def reference(self, x: Array, rois: Array) -> tuple[Array]:
-        """Region by region, cell by cell; corners in binary32, means in binary64."""
+        """Compute corners in binary32 and means in binary64."""
         images = rois[:, 0].astype(np.int64)
         outside = images[(images < 0) | (images >= len(x))]
         if outside.size:
@@ -72,7 +72,7 @@ class RoiPositionPool(Op):
         return scaled
 
     def _cells(self, first: float, last: float, extent: int) -> list[slice]:
-        """The pixels of every cell along one axis; neighbors share the pixel that their common edge crosses."""
+        """Pixels of every cell along one axis. Adjacent cells share the pixel that their common edge crosses."""
         start = np.float32(first)
         side = np.maximum(np.float32(last) - start, np.float32(_SMALLEST_SIDE)) / np.float32(self.group_size)
         edges = [start + np.float32(k) * side for k in range(self.group_size + 1)]

@@ -1,4 +1,4 @@
-"""proposals: regions where a detector of two stages looks again, from its first predictions, on the host."""
+"""proposals: the region proposals of a two-stage detector, computed on the host."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _REGION = 5
 
 @tpu_op("proposals", OpKind.HOST, kw_only=True)
 class Proposals(Op):
-    """The best boxes: anchors at every position, moved by the predictions, without those that overlap a better one.
+    """Decode a box from every anchor at every position, and select the best boxes that overlap no better box.
 
-    Boxes are clipped to the image; those with a side below ``min_size`` count with the score 0. Unused rows follow and
-    are 0. Equal scores keep the order of positions (rows, columns, anchors).
+    Boxes are clipped to the image. A box with a side below ``min_size`` has the score 0. Unused rows at the end are 0.
+    Equal scores keep the order of positions (rows, columns, anchors).
 
-    Shapes: scores [1, 2 * A, H, W], of which the second half is that of objects; deltas [1, 4 * A, H, W]; info [1, K]
-    or [K], K at least 3: height and width of the image, and the scale of ``min_size``. A anchors: one per ratio and
-    scale. regions [post_nms_topn, 5] as (image, x1, y1, x2, y2), both corners inside; their scores [post_nms_topn].
+    Shapes: A is the number of anchors, one per ratio and scale. scores [1, 2 * A, H, W], of which the last A channels
+    are for objects; deltas [1, 4 * A, H, W]; info [1, K] or [K] with K >= 3: height and width of the image, and a
+    factor for ``min_size``. Results: regions [post_nms_topn, 5] as (image, x1, y1, x2, y2) with inclusive corners, and
+    their scores [post_nms_topn].
     Units: pixels of the image. Evaluated in binary64, overlaps in binary32.
     Source: Ren et al., Faster R-CNN; the Caffe layer Proposal of its C++ ports.
     """
@@ -51,11 +52,11 @@ class Proposals(Op):
 
     @property
     def anchor_count(self) -> int:
-        """Anchors per position."""
+        """Number of anchors per position."""
         return len(self.ratios) * len(self.scales)
 
     def infer(self, scores: TensorType, deltas: TensorType, info: TensorType) -> tuple[TensorType, TensorType]:
-        """Shapes: one image; two scores and four deltas per anchor."""
+        """Shapes: the batch size is 1; there are two scores and four deltas per anchor."""
         count = self.anchor_count
         fits = (
             may_equal(scores.shape[0], 1)
@@ -71,7 +72,7 @@ class Proposals(Op):
         return TensorType(F32, (self.post_nms_topn, _REGION)), TensorType(F32, (self.post_nms_topn,))
 
     def reference(self, scores: Array, deltas: Array, info: Array) -> tuple[Array, Array]:
-        """Decode, sort, suppress."""
+        """Decode the boxes, sort them by score, and suppress overlapping ones."""
         height, width, scale = (float(number) for number in info.reshape(-1)[:3])
         boxes = self._boxes(deltas[0].astype(np.float64), height, width)
         found = scores[0, self.anchor_count :].transpose(1, 2, 0).reshape(-1).astype(np.float32)
@@ -86,7 +87,7 @@ class Proposals(Op):
         return regions, chosen
 
     def anchors(self) -> Array:
-        """Corners [A, 4] around the first position: per ratio its scales."""
+        """Return the corners [A, 4] of the anchors at the first position, ordered by ratio, then by scale."""
         centre = (self.base_size - 1) / 2
         rows = []
         for ratio in self.ratios:
@@ -98,7 +99,7 @@ class Proposals(Op):
         return np.array(rows)
 
     def _boxes(self, deltas: Array, height: float, width: float) -> Array:
-        """Corners [H * W * A, 4] in the image."""
+        """Return the corners [H * W * A, 4] of all boxes, clipped to the image."""
         rows, columns = deltas.shape[1:]
         moves = deltas.reshape(self.anchor_count, 4, rows, columns).transpose(2, 3, 0, 1).reshape(-1, 4)
         y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
@@ -113,7 +114,7 @@ class Proposals(Op):
         return boxes
 
     def _suppress(self, boxes: Array, order: Array) -> list[int]:
-        """Indices of the boxes that stay, at most ``post_nms_topn``; corners are pixels, so sides are one longer."""
+        """Return the indices of at most ``post_nms_topn`` selected boxes. Corners are inclusive: add 1 to sides."""
         areas = (boxes[:, 2] - boxes[:, 0] + 1) * (boxes[:, 3] - boxes[:, 1] + 1)
         kept: list[int] = []
         while order.size and len(kept) < self.post_nms_topn:

@@ -1,4 +1,4 @@
-"""Pooling over regions of interest on the host: roi_align between the pixels, roi_max_pool over whole ones."""
+"""Pooling over regions of interest on the host: roi_align with bilinear samples, roi_max_pool over whole pixels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _check_image(op: Op, indices: Array, count: int) -> None:
 
 @dataclass(frozen=True)
 class _Taps:
-    """Samples along one axis: two pixels each, their weights (0 outside of the image), and samples per cell."""
+    """Samples along one axis: indices of two pixels each, their weights (0 outside of the image), samples per cell."""
 
     low: Array
     high: Array
@@ -40,14 +40,14 @@ class _Taps:
 
 @tpu_op("roi_align", OpKind.HOST, kw_only=True)
 class RoiAlign(Op):
-    """Every region is divided into cells; a cell is the mean, or the largest part, of bilinear samples in it.
+    """Divide every region into cells; y is the mean or the maximum of bilinear samples in each cell.
 
-    With MAXIMUM the largest of the weighted pixels of all samples is taken, as the standard has it.
+    MAXIMUM is the largest weighted pixel of all samples, not the largest sample, as ONNX defines it.
 
     Shapes: x [N, C, H, W], rois [R, 4] as (x1, y1, x2, y2), images [R]; y [R, C, output_height, output_width].
-    Units: rois times ``spatial_scale`` are pixels; with ``half_pixel`` pixel centres are at .5. ``sampling_ratio``
-    samples per cell and axis, 0 means as many as the cell has pixels, rounded up. Evaluated in binary64.
-    Errors: an image outside of the batch fails the run.
+    Units: rois times ``spatial_scale`` are pixels; with ``half_pixel`` pixel centers are at .5. ``sampling_ratio`` is
+    the number of samples per cell and axis; 0 means the size of a cell in pixels, rounded up. Evaluated in binary64.
+    Errors: UsageError if an image index is out of range.
     Source: ONNX RoiAlign-16.
     """
 
@@ -69,13 +69,13 @@ class RoiAlign(Op):
             )
 
     def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> tuple[TensorType]:
-        """Shapes: one image per region."""
+        """Shapes: rois has four columns and as many rows as images."""
         if not (may_equal(rois.shape[1], 4) and may_equal(rois.shape[0], images.shape[0])):
             raise ShapeError(f"{self.name} needs rois [R, 4] and images [R], got {shapes_of((rois, images))}")
         return (TensorType(x.dtype, (rois.shape[0], x.shape[1], self.output_height, self.output_width)),)
 
     def reference(self, x: Array, rois: Array, images: Array) -> tuple[Array]:
-        """Region by region."""
+        """Compute region by region."""
         _check_image(self, images, len(x))
         result = np.zeros((len(rois), x.shape[1], self.output_height, self.output_width), np.float32)
         shift = 0.5 if self.half_pixel else 0.0
@@ -99,7 +99,7 @@ class RoiAlign(Op):
         return _Taps(low, np.minimum(low + 1, extent - 1), (1 - part) * counts, part * counts, per_cell)
 
     def _pool(self, image: Array, rows: _Taps, columns: _Taps) -> Array:
-        """[C, output_height, output_width]."""
+        """Reduce the samples of every cell. Shape of the result: [C, output_height, output_width]."""
         parts = [
             image[:, row][:, :, column] * row_weight[:, None] * column_weight
             for row, row_weight in ((rows.low, rows.low_weight), (rows.high, rows.high_weight))
@@ -116,11 +116,11 @@ class RoiAlign(Op):
 
 @tpu_op("roi_max_pool", OpKind.HOST, kw_only=True)
 class RoiMaxPool(Op):
-    """Every region, rounded to pixels, is divided into cells; a cell is its largest pixel, 0 where it has none.
+    """Divide every region, rounded to pixels, into cells; y is the largest pixel of each cell, 0 if it has none.
 
-    Shapes: x [N, C, H, W], rois [R, 5] as (image, x1, y1, x2, y2), both corners inside; y [R, C, height, width].
-    Units: rois times ``spatial_scale`` are pixels, halves rounded away from zero; a region has at least one pixel.
-    Errors: an image outside of the batch fails the run.
+    Shapes: x [N, C, H, W], rois [R, 5] as (image, x1, y1, x2, y2), inclusive corners; y [R, C, height, width].
+    Units: rois times ``spatial_scale`` are pixels; ties round away from zero. A region has at least one pixel.
+    Errors: UsageError if an image index is out of range.
     Source: Girshick, Fast R-CNN; ONNX MaxRoiPool-1.
     """
 
@@ -136,13 +136,13 @@ class RoiMaxPool(Op):
             raise ValueError(f"roi_max_pool: output {self.output_height} x {self.output_width}")
 
     def infer(self, x: TensorType, rois: TensorType) -> tuple[TensorType]:
-        """Shapes: five numbers per region."""
+        """Shapes: rois has five columns."""
         if not may_equal(rois.shape[1], 5):
             raise ShapeError(f"{self.name} needs rois [R, 5], got {shapes_of((rois,))}")
         return (TensorType(x.dtype, (rois.shape[0], x.shape[1], self.output_height, self.output_width)),)
 
     def reference(self, x: Array, rois: Array) -> tuple[Array]:
-        """Region by region, cell by cell."""
+        """Compute cell by cell."""
         images = rois[:, 0].astype(np.int64)
         _check_image(self, images, len(x))
         result = np.zeros((len(rois), x.shape[1], self.output_height, self.output_width), np.float32)
@@ -160,7 +160,7 @@ class RoiMaxPool(Op):
 
 
 def _cells(first: int, last: int, count: int, extent: int) -> list[slice]:
-    """The pixels of every cell along one axis; cells overlap where the size is no multiple."""
+    """Return the pixels of every cell along one axis. Cells overlap if ``count`` does not divide the size."""
     size = np.float32(max(last - first + 1, 1)) / np.float32(count)
     starts = [int(np.clip(first + math.floor(k * size), 0, extent)) for k in range(count)]
     ends = [int(np.clip(first + math.ceil((k + 1) * size), 0, extent)) for k in range(count)]

@@ -1,4 +1,4 @@
-"""Functions of the host: softmax along the middle of three extents, for binary32 and for BFLOAT16."""
+"""Softmax on the host along the middle of three axes, for binary32 and for BFLOAT16."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FlatSoftmax(Op):
         check_extents(self, outer=self.outer, count=self.count, inner=self.inner)
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: the product of the three extents."""
+        """Shapes: the size of x is the product of the three extents."""
         check_size(self, "src", x, self.outer * self.count * self.inner)
         return (x,)
 
@@ -48,7 +48,7 @@ class Softmax32f(FlatSoftmax):
 
 @tpu_op("softmax_16b", OpKind.HOST, kw_only=True)
 class Softmax16b(FlatSoftmax):
-    """softmax_32f of BFLOAT16 words (UINT16), the result rounded to the nearest word, ties to even.
+    """softmax_32f of BFLOAT16 words (UINT16). The result is rounded to BFLOAT16, ties to even.
 
     Shapes: x [outer * count * inner], y the same.
     """

@@ -1,4 +1,4 @@
-"""inverse_trigonometry: the angle whose sine, cosine or tangent is given, on the host."""
+"""inverse_trigonometry: arcsine, arccosine and arctangent on the host."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ _FUNCTIONS: Mapping[InverseFunction, Callable[[Array], Array]] = MappingProxyTyp
 
 @tpu_op("inverse_trigonometry", OpKind.HOST)
 class InverseTrigonometry(UnaryOp):
-    """y = the angle in radians, element-wise; NaN outside the domain. Evaluated in binary64, rounded once.
+    """y = asin(x), acos(x) or atan(x), element-wise, in radians; NaN outside of the domain.
+
+    Evaluated in binary64 and rounded once.
 
     Shapes: x [...], y the same.
-    Source: ONNX Acos-7, Asin-7, Atan-7. The TPU set has no such function.
+    Source: ONNX Acos-7, Asin-7, Atan-7. The TPU operator set has no such function.
     """
 
     function: InverseFunction
@@ -42,5 +44,5 @@ class InverseTrigonometry(UnaryOp):
         object.__setattr__(self, "function", InverseFunction(self.function))
 
     def reference(self, x: Array) -> tuple[Array]:
-        """The principal value."""
+        """Compute the principal value."""
         return (in_binary64(_FUNCTIONS[self.function], x),)

@@ -1,4 +1,4 @@
-"""IndexSelect: slices of one axis, by index."""
+"""IndexSelect: gather slices along one axis by a 1-D index tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class IndexSelect(Op):
     """Slice k of y along ``dim`` is slice ``index[k]`` of x.
 
     Shapes: index [K]; y has extent K on ``dim``.
-    Errors: an index outside of 0..extent-1 fails the run.
+    Errors: UsageError if an index is outside of 0..extent-1.
     """
 
     dim: int
@@ -28,12 +28,12 @@ class IndexSelect(Op):
     traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, index: TensorType) -> tuple[TensorType]:
-        """Shapes: ``dim`` takes the extent of the index."""
+        """Shapes: y is x with the extent K on axis ``dim``."""
         dim = normalize_axis(self.name, self.dim, x)
         return (TensorType(x.dtype, with_extent(x.shape, dim, index.shape[0])),)
 
     def reference(self, x: Array, index: Array) -> tuple[Array]:
-        """Negative indices are outside too."""
+        """Negative indices are out of range too."""
         extent = x.shape[self.dim]
         outside = index[(index < 0) | (index >= extent)]
         if outside.size:

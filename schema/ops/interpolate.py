@@ -16,7 +16,7 @@ from tpuconvert.schema.types import F16, F32, Array, Dim, TensorType
 
 
 class PlatForm(enum.IntEnum):
-    """Whose coordinate convention is meant. CAFFE and PYTORCH are reserved: no chip accepts them."""
+    """Framework whose coordinate convention is used. CAFFE and PYTORCH are reserved: no chip accepts them."""
 
     CAFFE = 0
     TENSORFLOW = 1
@@ -44,7 +44,9 @@ def _dtype_table() -> ChipTable:
 
 @tpu_op("interpolate", kw_only=True)
 class Interpolate(Op):
-    """Resize: y is x sampled at s(o) on both axes, nearest pixel or bilinear; coordinates and weights in binary32.
+    """Resize: result index o samples x at the position s(o) on both axes, with the nearest pixel or bilinearly.
+
+    Coordinates and weights are computed in binary32.
 
     Half-pixel resizes of ONNX and TFLite are TENSORFLOW with ``half_pixel_centers``, corner-aligned ones (Caffe Interp
     too) with ``align_corners``, asymmetric ones with neither.
@@ -112,7 +114,7 @@ class Interpolate(Op):
         return np.clip(index, 0, extent - 1).astype(np.int64)
 
     def neighbours(self, extent: int, out: int) -> tuple[Array, Array, Array]:
-        """Lower neighbour, upper neighbour, and the weight of the upper one, for every index of the result."""
+        """Return the lower neighbor, the upper neighbor and the weight of the latter for every result index."""
         place = self._coordinates(extent, out)
         floor = np.floor(place)
         low = np.clip(floor, 0, extent - 1).astype(np.int64)
@@ -120,7 +122,7 @@ class Interpolate(Op):
         return low, high, place - floor
 
     def _coordinates(self, extent: int, out: int) -> Array:
-        """Position in x of each index of the result, in float32, rounded after each operation."""
+        """Position in x of every index of the result, in float32, rounded after each operation."""
         one, half = np.float32(1), np.float32(0.5)
         source, result = np.float32(extent), np.float32(out)
         index = np.arange(out, dtype=np.float32)

@@ -1,6 +1,6 @@
-"""Shifts of unsigned numbers, rounding as chosen: logical_shift by one amount, logical_pc_shift by one per channel.
+"""Shifts of unsigned integers with a rounding mode: logical_shift by a scalar, logical_pc_shift by a vector.
 
-A positive amount multiplies and drops the bits beyond the width, a negative one divides and rounds.
+A positive amount shifts left and drops the bits beyond the width, a negative amount shifts right and rounds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _DATA = (U32, U16, U8)
 
 
 def shift_modulo(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
-    """Shift: x * 2^amount modulo the width of ``out``; a negative amount rounds by mode, then saturates."""
+    """Compute ``x * 2^amount``: modulo the range of ``out`` if amount > 0, else rounded by ``mode`` and saturated."""
     amount, wide = np.asarray(amount, dtype=np.int64), x.astype(np.int64)
-    left = wrap(wide << np.clip(amount, 0, 63), out)  # from 32 bits on, the low 32 are 0
+    left = wrap(wide << np.clip(amount, 0, 63), out)  # shifts by 32 bits or more give 32 zero bits
     right = saturate(round_shift(wide, np.maximum(-amount, 0), mode), out)
     result: Array = np.where(amount > 0, left, right)
     return result
@@ -27,9 +27,9 @@ def shift_modulo(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Arr
 
 @tpu_op("logical_shift")
 class LogicalShift(ShiftByOne):
-    """Shift by one amount: y = x * 2^shift without the bits beyond the width of y, or rounded by ``rounding_mode``.
+    """Shift by a scalar: y = x * 2^shift without the bits beyond the width of y, or rounded by ``rounding_mode``.
 
-    Shapes: x [...], y the same. Widths may differ; a narrower y saturates after a shift to the right.
+    Shapes: x [...], y the same. Widths may differ; a narrower y saturates after a right shift.
     Units: ``shift`` in bits, positive to the left; -64 to 31.
 
     ``out_dtype`` None means the type of x.
@@ -41,7 +41,7 @@ class LogicalShift(ShiftByOne):
 
 @tpu_op("logical_pc_shift")
 class LogicalPcShift(ShiftPerChannel):
-    """Shift by one amount per channel, otherwise as logical_shift.
+    """Shift by a vector with one amount per channel, otherwise as logical_shift.
 
     Shapes: x [...], s [extent of ``shift_axis``], y as x. s is not wider than x.
 

@@ -16,7 +16,7 @@ _CASE = case({"tensor_i": (I8, U8), "table": (I8, U8, F32), "tensor_o": (I8, U8,
 
 @tpu_op("lut")
 class Lut(Op):
-    """Table look-up: y = table[x], where a negative x is read as its unsigned bit pattern: -1 selects entry 255.
+    """Table look-up: y = table[x]. The index is the bit pattern of x as UINT8, so that -1 selects entry 255.
 
     Shapes: x [...], table of 256 elements in any shape, y as x, with the type of the table.
     """

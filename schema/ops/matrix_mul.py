@@ -1,4 +1,4 @@
-"""matrix_mul: product of two matrices with optional bias; float, or integer in one of three calculation modes."""
+"""matrix_mul: matmul of two matrices with optional bias; float, or integer in one of three calculation modes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _INTEGER = mode_cases("matrix_left", "matrix_right", "bias", "matrix_result", LA
 
 @tpu_op("matrix_mul")
 class MatrixMul(Op):
-    """Matrix product: y = left @ right + bias; for integers rescaled by ``scale`` as ``mode`` says.
+    """Matmul: y = left @ right + bias. Integers are then rescaled by ``scale`` in one of three modes, ``mode``.
 
     Shapes: left [M, K], right [K, N], bias [1, N], y [M, N].
-    Units: ``left_zero_point`` is that of left, ``right_zero_point`` that of right; integers only, as scale and mode.
+    Units: ``left_zero_point`` is that of left, ``right_zero_point`` that of right; they, ``scale`` and ``mode`` are for
+    integers only.
     ``out_dtype`` None means the type of left.
     Source: docs/semantics.md, section 7.
     """
@@ -57,7 +58,7 @@ class MatrixMul(Op):
         check_scale(self, self.scale)
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Each element of the result is a sum over a row of the left matrix."""
+        """One MAC per element of a left row for each element of the result."""
         return math.prod(results[0]) * operands[0][-1]
 
     def infer(self, left: TensorType, right: TensorType, bias: TensorType | None = None) -> tuple[TensorType]:

@@ -1,4 +1,4 @@
-"""matrix_mul_v2: batched integer matrix product with zero points and a 32-bit result."""
+"""matrix_mul_v2: batched integer matmul with zero points and a 32-bit result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, exa
 
 @tpu_op("matrix_mul_v2")
 class MatrixMulV2(Op):
-    """Exact matrix product of left - lzp with right - rzp, plus bias, saturated once.
+    """Exact matmul of left - lzp with right - rzp, plus bias, saturated once.
 
     Shapes: left [..., M, K] or [..., K, M] when ``is_left_trans``, right [..., K, N] or [..., N, K] when
     ``is_right_trans``, bias [N], y [..., M, N]. Both operands have the same rank (2 to 5) and equal leading extents.
@@ -45,7 +45,7 @@ class MatrixMulV2(Op):
     locality = GLOBAL
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Each element of the result is a sum over a row of the left matrix."""
+        """One MAC per element of a left row for each element of the result."""
         return math.prod(results[0]) * operands[0][-2 if self.is_left_trans else -1]
 
     def infer(self, left: TensorType, right: TensorType, bias: TensorType | None = None) -> tuple[TensorType]:
@@ -71,5 +71,5 @@ class MatrixMulV2(Op):
 
 
 def _matrix(x: TensorType, is_transposed: bool) -> Shape:
-    """Rows and columns of a stored matrix."""
+    """Rows and columns of the matrix, which may be stored transposed."""
     return x.shape[:-3:-1] if is_transposed else x.shape[-2:]

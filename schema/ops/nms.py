@@ -16,7 +16,7 @@ _INFERRED = Support((_CASE,), inferred=True)
 
 
 def _iou(boxes: Array, areas: Array, one: int, others: Array) -> Array:
-    """Overlap of one box with others: intersection / union in binary32, 0 where a box has no area."""
+    """Intersection over union of one box with others, in binary32; 0 if one of the boxes has no area."""
     top_left = np.maximum(boxes[one, :2], boxes[others, :2])
     bottom_right = np.minimum(boxes[one, 2:], boxes[others, 2:])
     extents = np.maximum(bottom_right - top_left, np.float32(0))
@@ -27,7 +27,7 @@ def _iou(boxes: Array, areas: Array, one: int, others: Array) -> Array:
 
 
 def _suppress(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Array:
-    """Indices of the boxes that are taken, in the order in which they are taken."""
+    """Return the indices of the selected boxes, in the order of selection."""
     corners = boxes.astype(np.float32, copy=False)
     first, second = corners[:, :2], corners[:, 2:]
     ordered = np.concatenate((np.minimum(first, second), np.maximum(first, second)), axis=1)
@@ -42,7 +42,11 @@ def _suppress(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Arra
 
 
 class Suppression(Op):
-    """Boxes in order of falling scores; one is taken when it overlaps no box that is taken already too much."""
+    """Base of non-maximum suppression.
+
+    Boxes are visited in descending order of scores. A box is selected if its overlap with each selected box is at most
+    the threshold.
+    """
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("boxes", ranks=(2,)), Operand("scores", ranks=(1,)))
@@ -53,7 +57,7 @@ class Suppression(Op):
     locality = GLOBAL
 
     def infer(self, boxes: TensorType, scores: TensorType) -> tuple[TensorType]:
-        """Shapes: boxes [N, 4] and scores [N]; the number of boxes taken depends on the data."""
+        """Shapes: boxes [N, 4] and scores [N]; the number of selected boxes depends on the data."""
         if not (may_equal(boxes.shape[1], 4) and may_equal(boxes.shape[0], scores.shape[0])):
             raise ShapeError(f"{self.name} needs boxes [N, 4] and scores [N], got {shapes_of((boxes, scores))}")
         return (TensorType(I32, (unknown(self.name),)),)
@@ -61,9 +65,9 @@ class Suppression(Op):
 
 @tpu_op("nms")
 class Nms(Suppression):
-    """Indices of the boxes taken: each overlaps every better one by an IoU of at most ``threshold``.
+    """Indices of the selected boxes: the IoU of each with every better selected box is at most ``threshold``.
 
-    Equal scores are taken by rising index, whether ``stable`` is set or not.
+    Boxes with equal scores are visited in ascending order of indices, whether ``stable`` is set or not.
 
     Shapes: boxes [N, 4] as (y1, x1, y2, x2), corners in any order; scores [N].
     """
@@ -72,13 +76,13 @@ class Nms(Suppression):
     stable: bool = False
 
     def reference(self, boxes: Array, scores: Array) -> tuple[Array]:
-        """Indices in the order in which the boxes are taken."""
+        """Return the indices in the order of selection."""
         return (_suppress(boxes, falling_order(scores), self.threshold, len(scores)),)
 
 
 @tpu_op("nms_v2")
 class NmsV2(Suppression):
-    """As nms, among the boxes whose score is above ``score_threshold``, and at most ``max_output_size`` of them.
+    """As nms, for the boxes whose score is above ``score_threshold``; selects at most ``max_output_size`` boxes.
 
     Shapes: boxes [N, 4] as (y1, x1, y2, x2), corners in any order; scores [N].
     """
@@ -95,7 +99,7 @@ class NmsV2(Suppression):
             raise ValueError(f"nms_v2: max_output_size is {self.max_output_size}")
 
     def reference(self, boxes: Array, scores: Array) -> tuple[Array]:
-        """Indices in the order in which the boxes are taken."""
+        """Return the indices in the order of selection."""
         order = falling_order(scores)
         above = order[scores[order] > np.float32(self.score_threshold.value)]
         return (_suppress(boxes, above, self.iou_threshold, self.max_output_size),)

@@ -1,4 +1,4 @@
-"""Composite normalizations: layer_norm, rms_norm, group_norm (with as many groups as channels: instance norm), lrn.
+"""Composite normalizations: layer_norm, rms_norm, group_norm (instance norm if each channel is a group), lrn.
 
 References are evaluated in binary64 and rounded once.
 """
@@ -35,7 +35,7 @@ def _check_factors(op: Composite, wanted: Shape, x: TensorType, **given: TensorT
 
 
 def _scale(g: Graph, x: Value, scale: Value | None, bias: Value | None) -> Value:
-    """``x * scale + bias``, as far as they are there; both have the rank of x."""
+    """Compute ``x * scale + bias``. Both are optional and have the rank of x."""
     y = x if scale is None else f.mul(g, x, scale)
     return y if bias is None else f.add(g, y, bias)
 
@@ -48,8 +48,8 @@ def _wide(x: Array | None, default: float, shape: tuple[int, ...]) -> Array:
 class LayerNorm(Composite):
     """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over ``axis`` and all axes after it.
 
-    Shapes: x [...], scale and bias the extents of x from ``axis`` on, y that of x.
-    Source: ONNX LayerNormalization-17; the variance is that of all elements, not the estimate from samples.
+    Shapes: x [...], scale and bias have the extents of x from ``axis`` to the last, y as x.
+    Source: ONNX LayerNormalization-17. The variance is the population variance: the divisor is the number of elements.
     """
 
     axis: int = -1
@@ -81,7 +81,7 @@ class LayerNorm(Composite):
             return ((y * (1.0 if scale is None else scale) + (0.0 if bias is None else bias)).astype(np.float32),)
 
     def expand(self, g: Graph, x: Value, scale: Value | None = None, bias: Value | None = None) -> tuple[Value]:
-        """Mean, centre, mean of squares, RSQRT, products and sum."""
+        """Expand to means, subtraction, RSQRT, multiplications and additions."""
         axes = tuple(range(self.axis % x.rank, x.rank))
         centred = f.sub(g, x, f.mean(g, x, axes))
         y = f.mul(g, centred, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, centred), axes), self.epsilon)))
@@ -92,7 +92,7 @@ class LayerNorm(Composite):
 class RmsNorm(Composite):
     """``y = x / sqrt(mean(x^2) + epsilon) * scale``, over ``axis`` and all axes after it.
 
-    Shapes: x [...], scale the extents of x from ``axis`` on, y that of x.
+    Shapes: x [...], scale has the extents of x from ``axis`` to the last, y as x.
     Source: ONNX RMSNormalization-23.
     """
 
@@ -118,14 +118,14 @@ class RmsNorm(Composite):
             return ((y if scale is None else y * scale).astype(np.float32),)
 
     def expand(self, g: Graph, x: Value, scale: Value | None = None) -> tuple[Value]:
-        """Mean of squares, RSQRT, products."""
+        """Expand to the mean of squares, RSQRT and multiplications."""
         axes = tuple(range(self.axis % x.rank, x.rank))
         y = f.mul(g, x, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, x), axes), self.epsilon)))
         return (_scale(g, y, _align(self, g, scale, x.rank), None),)
 
 
 def _align(op: Composite, g: Graph, x: Value | None, rank: int) -> Value | None:
-    """Axes of extent 1 before those of a factor, where it has fewer than the tensor."""
+    """Prepend axes of extent 1 to a scale or bias, so that it has the rank ``rank``."""
     return x if x is None or x.rank == rank else f.reshape(g, x, (1,) * (rank - x.rank) + f.extents(op, x))
 
 
@@ -146,8 +146,8 @@ def _with_free_batch(op: Composite, x: Value) -> tuple[int, ...]:
 class GroupNorm(Composite):
     """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over groups of channels and all axes after them.
 
-    Shapes: x [N, C, ...] with C a multiple of ``groups``, scale and bias [C], y that of x.
-    Source: ONNX GroupNormalization-21; with groups = C InstanceNormalization-6.
+    Shapes: x [N, C, ...] with C a multiple of ``groups``, scale and bias [C], y as x.
+    Source: ONNX GroupNormalization-21; InstanceNormalization-6 if groups = C.
     """
 
     groups: int
@@ -185,7 +185,7 @@ class GroupNorm(Composite):
             return (scaled.astype(np.float32),)
 
     def expand(self, g: Graph, x: Value, scale: Value | None = None, bias: Value | None = None) -> tuple[Value]:
-        """The groups as an axis, then as layer_norm."""
+        """Reshape the groups to an axis, then compute as layer_norm."""
         shape = _with_free_batch(self, x)
         grouped = f.reshape(g, x, (shape[0], self.groups, math.prod(shape[1:]) // self.groups))
         centred = f.sub(g, grouped, f.mean(g, grouped, (2,)))
@@ -199,7 +199,8 @@ class GroupNorm(Composite):
 class Lrn(Composite):
     """``y = x / (bias + alpha / size * sum of squares of size neighbouring channels) ^ beta``.
 
-    Shapes: x [N, C, ...], y the same. Channel c sees c - floor((size - 1) / 2) to c + floor(size / 2).
+    Shapes: x [N, C, ...], y the same. Channel c uses the channels from c - floor((size - 1) / 2) to
+    c + floor(size / 2).
     Source: ONNX LRN-13; Caffe LRN across channels.
     """
 
@@ -215,7 +216,7 @@ class Lrn(Composite):
             raise ValueError(f"lrn: size is {self.size}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any with channels; the result has the same."""
+        """Shapes: x has an axis 1, y the shape of x."""
         check_float(self, x)
         check_ranks(self, x)
         return (x,)
@@ -229,7 +230,7 @@ class Lrn(Composite):
             return ((wide / (self.bias + self.alpha / self.size * sums) ** self.beta).astype(np.float32),)
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
-        """The base of the power as a 1 x 1 convolution with a banded matrix, the power as EXP of LN."""
+        """Compute the base of the power by a 1x1 convolution with a band matrix, the power as EXP(-beta * LN(base))."""
         shape = _with_free_batch(self, x)
         channels = shape[1]
         offset = np.arange(channels)[None, :] - np.arange(channels)[:, None]

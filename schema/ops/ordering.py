@@ -1,7 +1,7 @@
-"""Order along an axis: arg, topk, sort, argsort.
+"""Sorting and selection along an axis: arg, topk, sort, argsort.
 
-Equal values keep rising indices in every order, and NaN is larger than every number. The chips leave the order of
-equal values open.
+Equal values have ascending indices in ascending and descending order, and NaN is larger than every number. On the chips
+the order of equal values is unspecified.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, Tensor
 
 
 def _unless_stable(case_: Case) -> tuple[Case]:
-    """BM1684 does not promise an order of equal values."""
+    """BM1684 has no stable sort."""
     return (replace(case_, when=lambda op: not op.stable, when_text="stable is false"),)
 
 
@@ -31,17 +31,17 @@ class ArgMethod(enum.IntEnum):
 
 
 def _order(x: Array, axis: int, descending: bool) -> Array:
-    """Indices that sort ``x`` along ``axis``."""
+    """Return the indices that sort ``x`` along ``axis``; equal values have ascending indices."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
-    # Sorted backwards, then read backwards: equal values have rising indices again.
+    # Reverse x, sort ascending and reverse the result, so that equal values have ascending indices.
     backwards = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
     order: Array = x.shape[axis] - 1 - np.flip(backwards, axis)
     return order
 
 
 def falling_order(scores: Array) -> Array:
-    """Indices of a list of numbers from the largest to the smallest."""
+    """Return the indices that sort 1-D scores in descending order."""
     return _order(scores, 0, descending=True)
 
 
@@ -59,7 +59,7 @@ _ARG = (
 class Arg(Op):
     """Index of the first largest or smallest element along ``axis``; that of the first NaN, if any.
 
-    ``out_dtype`` is INT32, or FLOAT32 for the index as a number, which is all that BM1682 has.
+    ``out_dtype`` is INT32, or FLOAT32 for indices as floats, the only type of BM1682.
 
     Shapes: ``axis`` has extent 1 in y.
     """
@@ -79,23 +79,23 @@ class Arg(Op):
         object.__setattr__(self, "method", ArgMethod(self.method))
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: ``axis`` is not empty."""
+        """Shapes: ``axis`` must not be empty."""
         axis = normalize_axis(self.name, self.axis, x)
         if x.shape[axis] == 0:
             raise ShapeError(f"{self.name}: axis {axis} of {format_shape(x.shape)} is empty")
         return (TensorType(self.out_dtype, with_extent(x.shape, axis, 1)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Index of the first extreme element."""
+        """Return the index of the first largest or smallest element."""
         find = np.argmax if self.method is ArgMethod.max else np.argmin
         return (find(x, axis=self.axis, keepdims=True).astype(self.out_dtype.numpy),)
 
 
 @tpu_op("topk")
 class Topk(Op):
-    """The ``k`` largest elements along ``axis``, falling, or the ``k`` smallest, rising; and their indices.
+    """The ``k`` largest elements along ``axis``, descending, or the ``k`` smallest, ascending, and their indices.
 
-    ``index_dtype`` is INT32, on BM1682 FLOAT32.
+    ``index_dtype`` is INT32, or FLOAT32 on BM1682.
 
     Shapes: ``axis`` has extent k in both results.
     """
@@ -126,7 +126,7 @@ class Topk(Op):
         return TensorType(x.dtype, shape), TensorType(self.index_dtype, shape)
 
     def reference(self, x: Array) -> tuple[Array, Array]:
-        """Values and indices in order."""
+        """Return sorted values and their indices."""
         first = [slice(None)] * x.ndim
         first[self.axis] = slice(self.k)
         order = _order(x, self.axis, self.descending)[tuple(first)]
@@ -139,10 +139,10 @@ _ARGSORT = case({"tensor_i": (F32,), "index_o": (I32, F32)})
 
 @tpu_op("sort")
 class Sort(Op):
-    """The elements along ``dim`` in ascending or descending order, after their indices.
+    """Sort the elements along ``dim``: the first result contains their indices, the second the sorted elements.
 
-    ``stable`` changes nothing here: equal values always keep rising indices. BM1684 accepts only false.
-    ``index_dtype`` is INT32, on BM1682 FLOAT32.
+    ``stable`` has no effect on these results: equal values always have ascending indices. BM1684 requires false.
+    ``index_dtype`` is INT32, or FLOAT32 on BM1682.
 
     Shapes: both results as x.
     """
@@ -160,22 +160,22 @@ class Sort(Op):
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
-        """Shapes: ``dim`` exists."""
+        """Shapes: x must have the axis ``dim``."""
         normalize_axis(self.name, self.dim, x)
         return TensorType(self.index_dtype, x.shape), x
 
     def reference(self, x: Array) -> tuple[Array, Array]:
-        """Indices, then values."""
+        """Return indices and sorted values."""
         order = _order(x, self.dim, self.descending)
         return order.astype(self.index_dtype.numpy), np.take_along_axis(x, order, self.dim)
 
 
 @tpu_op("argsort")
 class Argsort(Op):
-    """The indices that sort x along ``dim``, in rising or falling order of the values.
+    """Indices that sort x along ``dim`` in ascending or descending order.
 
-    ``stable`` changes nothing here: equal values always keep rising indices. BM1684 accepts only false.
-    ``out_dtype`` is INT32, or FLOAT32 for the indices as numbers, which is all that BM1682 has.
+    ``stable`` has no effect on the result: equal values always have ascending indices. BM1684 requires false.
+    ``out_dtype`` is INT32, or FLOAT32 for indices as floats, the only type of BM1682.
 
     Shapes: as x.
     """
@@ -193,10 +193,10 @@ class Argsort(Op):
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: ``dim`` exists."""
+        """Shapes: x must have the axis ``dim``."""
         normalize_axis(self.name, self.dim, x)
         return (TensorType(self.out_dtype, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Indices in order."""
+        """Return the sorted indices."""
         return (_order(x, self.dim, self.descending).astype(self.out_dtype.numpy),)

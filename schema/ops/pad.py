@@ -1,4 +1,4 @@
-"""Padding around a tensor: pad, and pad_v2 with the paddings given at run time."""
+"""Padding around a tensor: pad, and pad_v2 with paddings computed at run time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def _check(op: str, mode: PadType, x: TensorType, paddings: Sequence[int]) -> No
 
 
 def _largest_padding(mode: PadType, extent: int, asked: int) -> int:
-    """Check that the padding is at most one reflection, and that there is a value to repeat."""
+    """Return the largest valid padding on one side of an axis.
+
+    REFLECT and SYMMETRIC reflect the tensor once only. EDGE needs an element to repeat.
+    """
     if mode is PadType.PAD_REFLECT:
         return max(extent - 1, 0)
     if mode is PadType.PAD_SYMMETRIC:
@@ -57,10 +60,10 @@ def _pad_array(x: Array, mode: PadType, value: Scalar, paddings: Sequence[int]) 
 
 
 def _sources(mode: PadType, j: Array, n: int) -> Array:
-    """Index of the element at position j, where j may be before or after the tensor."""
+    """Return the index of the element to copy to position j, which may be outside of the tensor."""
     if mode is PadType.PAD_EDGE:
         return np.clip(j, 0, n - 1)
-    edge = 0 if mode is PadType.PAD_REFLECT else 1  # SYMMETRIC repeats the outermost element
+    edge = 0 if mode is PadType.PAD_REFLECT else 1  # SYMMETRIC also repeats the outermost element
     return np.where(j < 0, -j - edge, np.where(j >= n, 2 * (n - 1) - j + edge, j))
 
 
@@ -70,9 +73,9 @@ def _is_local(op: Pad, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...]
 
 @tpu_op("pad")
 class Pad(Op):
-    """x with padding. REFLECT does not repeat the outermost elements, SYMMETRIC does.
+    """Pad x. REFLECT does not repeat the outermost elements, SYMMETRIC does.
 
-    Shapes: ``paddings`` holds (before, after) of axis 0, then of axis 1, ...; none is negative.
+    Shapes: ``paddings`` contains (before, after) of axis 0, then of axis 1, ...; none is negative.
     """
 
     pad_val: Scalar
@@ -89,21 +92,21 @@ class Pad(Op):
         object.__setattr__(self, "pad_mode", PadType(self.pad_mode))
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: two paddings per axis; padding that is not constant fits into the tensor once."""
+        """Shapes: two paddings per axis. In REFLECT and SYMMETRIC mode a padding must be at most one reflection."""
         _check(self.name, self.pad_mode, x, self.paddings)
         extents = zip(x.shape, self.paddings[::2], self.paddings[1::2], strict=True)
         return (TensorType(x.dtype, tuple(plus(n, before, after) for n, before, after in extents)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """A new array with the padding."""
+        """Return a padded copy."""
         return (_pad_array(x, self.pad_mode, self.pad_val, self.paddings),)
 
 
 @tpu_op("pad_v2")
 class PadV2(Op):
-    """As pad, with the paddings given at run time.
+    """As pad, with paddings computed at run time.
 
-    Shapes: paddings [2 * rank of x]; the extents of y depend on their data.
+    Shapes: paddings [2 * rank of x]; the extents of y depend on their values.
     """
 
     pad_val: Scalar
@@ -133,7 +136,7 @@ class PadV2(Op):
         return (TensorType(x.dtype, tuple(unknown(self.name, axis) for axis in range(x.rank))),)
 
     def reference(self, x: Array, paddings: Array) -> tuple[Array]:
-        """A new array with the padding. Paddings that do not fit are an error of the run."""
+        """Return a padded copy. Invalid paddings raise ShapeError."""
         values = paddings.tolist()
         _check(self.name, self.pad_mode, TensorType(DType.of(x.dtype), x.shape), values)
         return (_pad_array(x, self.pad_mode, self.pad_val, values),)

@@ -11,7 +11,7 @@ from tpuconvert.schema.types import F32, I8, I32, NUMBERS, NUMBERS_F16, U8, Arra
 
 @tpu_op("permute")
 class Permute(Op):
-    """Axis k of y is axis ``order[k]`` of x.
+    """Permute axes: axis k of y is axis ``order[k]`` of x.
 
     Shapes: y.shape[k] = x.shape[order[k]].
     """
@@ -34,5 +34,5 @@ class Permute(Op):
         return (TensorType(x.dtype, tuple(x.shape[axis] for axis in self.order)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """The elements in their new row-major order."""
+        """Return a permuted copy in row-major order."""
         return (np.ascontiguousarray(x.transpose(self.order)),)

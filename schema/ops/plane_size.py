@@ -1,4 +1,4 @@
-"""Operators that read the size of a plane from a tensor: hw_avg divides by it, hw_mul is it times a scale."""
+"""Operators that read height and width from a tensor: hw_avg divides by the area, hw_mul scales the area."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuconvert.schema.types import F32, I32, U32, Array, DType, Scalar, TensorT
 
 
 def plane_size(hw: Array) -> np.float32:
-    """The exact product of two 32-bit extents, rounded once to binary32."""
+    """Product of two 32-bit extents, computed exactly and rounded once to binary32."""
     wide = hw.astype(np.int64 if hw.dtype.kind == "i" else np.uint64)
     return np.float32(wide[0] * wide[1])
 
@@ -36,7 +36,7 @@ class HwAvgMode(enum.IntEnum):
 
 @tpu_op("hw_avg")
 class HwAvg(Op):
-    """Quotient: y = x / (hw[0] * hw[1]) in binary32, as it is or rounded to an integer and saturated.
+    """Division: y = x / (hw[0] * hw[1]) in binary32. Integer modes then round to an integer and saturate.
 
     Shapes: x [N, C, H, W], hw [2], y as x. y has the type of x in the integer modes, FLOAT32 otherwise.
     """
@@ -77,13 +77,13 @@ class HwAvg(Op):
             return (quotient,)
         is_half_up = self.mode is HwAvgMode.INT_HALF_UP
         rounded = round_float(quotient, RoundingMode.HALF_UP) if is_half_up else rhaz(quotient)
-        # 0 / 0 gives 0, as in every conversion of floats to integers.
+        # 0 / 0 is NaN, which gives 0 as in every conversion from float to integer.
         return (saturate(np.where(np.isnan(rounded), 0.0, rounded), DType.of(x.dtype)),)
 
 
 @tpu_op("hw_mul")
 class HwMul(Op):
-    """Size of a plane times a factor: y = (x[0] * x[1]) * scale; the exact product is rounded to binary32 first.
+    """Scaled area: y = (x[0] * x[1]) * scale. The exact product x[0] * x[1] is rounded to binary32 first.
 
     Shapes: x [2], y [1]. ``scale`` is FLOAT32.
     """

@@ -26,11 +26,11 @@ class PoolType(enum.IntEnum):
 
 @tpu_op("pool", kw_only=True)
 class Pool(Op):
-    """Largest element, or average, of every window.
+    """Maximum or average of every window.
 
     The window of result (i, j) starts at row i*stride_h - pad_h and is clipped to the padded image. An average divides
-    by the elements of the clipped window, padding included (``is_ave_count_zero_pad``), or by those inside the image.
-    Averages of integers round half away from zero.
+    by the number of elements of the clipped window, including padding (``is_ave_count_zero_pad``), or of those inside
+    the image. Averages of integers round ties away from zero.
 
     Shapes: x [N, C, H, W], y [N, C, oh, ow] with
     oh = floor((H + 2*pad_h + pad_h_offset - kernel_h) / stride_h) + 1, or ceil with ``is_ceil_mode``; one less with
@@ -69,7 +69,7 @@ class Pool(Op):
             raise ValueError(f"pool: pads must not be negative, found {self}")
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """One step per element of every window."""
+        """One MAC per element of every window."""
         return (
             math.prod(operands[0]) if self.is_global_pooling else math.prod(results[0]) * self.kernel_h * self.kernel_w
         )
@@ -93,9 +93,9 @@ class Pool(Op):
         return count
 
     def _may_start_outside(self, trailing: int, kernel: int, stride: int) -> bool:
-        """Return True if a last window can start at or beyond the image for some extent of the image.
+        """Return True if there is an extent of the image for which the last window starts after the image.
 
-        The last window starts at most trailing - kernel after the image, stride - 1 more in ceil mode.
+        The last window starts at most ``trailing - kernel`` elements after the image, in ceil mode ``stride - 1`` more.
         """
         return trailing - kernel + (stride - 1 if self.is_ceil_mode else 0) >= 0
 

@@ -16,14 +16,14 @@ from tpuconvert.schema.types import I32, Array, DType, TensorType
 
 @tpu_op("pool3d_int", kw_only=True)
 class Pool3dInt(IntegerPooling):
-    """Average or maximum of the elements of every window that are inside the volume; padding never counts.
+    """Average or maximum of every window, over its elements inside the volume, without padding.
 
-    An average has one result. A maximum has two: y, and the place (t*H + h)*W + w of the first maximum of every window
-    in its channel, INT32.
+    Average pooling has one result. Maximum pooling has two: y, and the index (t*H + h)*W + w of the first maximum of
+    every window in its channel, INT32.
 
     Shapes: x [N, C, T, H, W], y [N, C, ot, oh, ow] with ot = floor((T + pad_t_0 + pad_t_1 - kernel_t) / stride_t) + 1,
     or ceil with ``out_ceil_mode``; oh and ow alike.
-    Errors: ShapeError for a window without elements of the volume.
+    Errors: ShapeError if a window has no element inside the volume.
     """
 
     stride_t: int
@@ -63,7 +63,7 @@ class Pool3dInt(IntegerPooling):
         return (self.pad_t_0, self.pad_t_1), (self.pad_h_0, self.pad_h_1), (self.pad_w_0, self.pad_w_1)
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """One step per element of every window."""
+        """One MAC per element of every window."""
         return math.prod(results[0]) * math.prod(self._kernel)
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
@@ -74,7 +74,7 @@ class Pool3dInt(IntegerPooling):
         return (y,) if self.is_avg_pooling else (y, TensorType(I32, y.shape))
 
     def reference(self, x: Array) -> tuple[Array, ...]:
-        """First over the planes, then along t, where a plane is one line of windows."""
+        """Pool within planes first. Then pool along t, where the results of a plane are flattened to one axis."""
         dtype = DType.of(x.dtype)
         n, c, _, height, width = x.shape
         shape = self.infer(TensorType(dtype, x.shape))[0].static_shape

@@ -20,14 +20,14 @@ _DATA = (I8, U8, I16)
 
 
 class OutCeilMode(enum.IntEnum):
-    """Rounding of the number of windows on an axis."""
+    """Rounding of the number of windows along an axis."""
 
     floor = 0
     ceil = 1
 
 
 class PoolQuantMode(enum.IntEnum):
-    """Division of a sum by the number of elements: exact, ties away from zero; or multiplier and shift, ties up."""
+    """Method of averaging: exact division, ties away from zero; or multiplier and right shift, ties up."""
 
     DIVIDE = 1
     MULTIPLIER_SHIFT = 2
@@ -47,10 +47,10 @@ class IntegerPooling(Op):
     locality = LOCAL
 
     def count(self, x: TensorType, extent: Dim, pads: tuple[int, int], kernel: int, stride: int) -> Dim:
-        """Number of windows on one axis.
+        """Number of windows along one axis.
 
         Raises:
-            ShapeError: when none fits, or one holds no element of the image.
+            ShapeError: no window fits, or a window has no element inside the image.
         """
         is_ceil = self.out_ceil_mode is OutCeilMode.ceil
         count = window_extent(self, extent, sum(pads), kernel, stride, x, ceil=is_ceil)
@@ -61,18 +61,18 @@ class IntegerPooling(Op):
         return count
 
     def average(self, total: Array, counts: Array, dtype: DType) -> Array:
-        """Exact sums as averages, rounded and saturated."""
+        """Convert exact sums to averages, rounded and saturated."""
         if self.quant_mode is PoolQuantMode.DIVIDE:
             return saturate(divide_half_away(total, counts), dtype)
-        # |total| < 2^31 for windows of up to 2^16 elements: the product stays inside 64 bits.
+        # |total| < 2^31 for windows of up to 2^16 elements: the product fits into INT64.
         return saturate(rrs(total * self.scale, self.rshift), dtype)
 
 
 def check_windows(op: IntegerPooling, sizes: tuple[int, ...], pads: tuple[int, ...]) -> None:
-    """Check the parameters of a pooling, and make numbers members of their enumerations.
+    """Check the parameters of a pooling, and convert integers to members of their enumerations.
 
     Raises:
-        ValueError: for one that is out of its range.
+        ValueError: a parameter is out of range.
     """
     object.__setattr__(op, "out_ceil_mode", OutCeilMode(op.out_ceil_mode))
     object.__setattr__(op, "quant_mode", PoolQuantMode(op.quant_mode))
@@ -86,14 +86,14 @@ def check_windows(op: IntegerPooling, sizes: tuple[int, ...], pads: tuple[int, .
 
 @tpu_op("pool_int", kw_only=True)
 class PoolInt(IntegerPooling):
-    """Average or maximum of the elements of every window that are inside the image; padding never counts.
+    """Average or maximum of every window, over its elements inside the image, without padding.
 
-    An average has one result. A maximum has two: y, and the place h*W + w of the first maximum of every window in its
-    plane, INT32.
+    Average pooling has one result. Maximum pooling has two: y, and the index h*W + w of the first maximum of every
+    window in its plane, INT32.
 
     Shapes: x [N, C, H, W], y [N, C, oh, ow] with oh = floor((H + pad_h_t + pad_h_b - kernel_h) / stride_h) + 1, or ceil
     with ``out_ceil_mode``.
-    Errors: ShapeError for a window without elements of the image.
+    Errors: ShapeError if a window has no element inside the image.
     """
 
     stride_h: int
@@ -114,7 +114,7 @@ class PoolInt(IntegerPooling):
     outputs = (Operand("tensor_o", (4,), "NCHW"), Operand("tensor_mask", (4,), "NCHW", optional=True))
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """One step per element of every window."""
+        """One MAC per element of every window."""
         return math.prod(results[0]) * self.kernel_h * self.kernel_w
 
     def __post_init__(self) -> None:

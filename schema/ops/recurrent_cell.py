@@ -34,10 +34,10 @@ def _multiply(g: Graph, x: Value, w: Value, bias: Value | None) -> Value:
 
 
 class RecurrentCell(Composite):
-    """Base of the cells: shapes of the operands, parts of the gates."""
+    """Base of the cells: shapes of the operands."""
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """Two matrix products: the input and the state, each with the weights of all gates."""
+        """MACs of two matmuls: of the input and of the state, each with the weights of all gates."""
         names = [operand.name for operand in self.inputs]
         weights = (operands[names.index(name)] for name in ("weight", "recurrent_weight"))
         return operands[0][0] * sum(map(math.prod, weights))
@@ -45,10 +45,10 @@ class RecurrentCell(Composite):
     def check(
         self, gates: int, x: TensorType, hidden: TensorType, weight: TensorType, recurrent_weight: TensorType
     ) -> int:
-        """Check the products of a cell with ``gates`` gates and return the number of its units.
+        """Check the shapes of the matmuls of a cell with ``gates`` gates and return the number of units.
 
         Raises:
-            ShapeError: when shapes do not fit together.
+            ShapeError: shapes do not match.
 
         """
         types = (x, hidden, weight, recurrent_weight)
@@ -65,12 +65,12 @@ class RecurrentCell(Composite):
 
 @tpu_op("lstm_cell", OpKind.COMPOSITE)
 class LstmCell(RecurrentCell):
-    """One step: cell' = sigmoid(f) * cell + sigmoid(i) * tanh(c); hidden' = sigmoid(o) * tanh(cell').
+    """One LSTM step: cell' = sigmoid(f) * cell + sigmoid(i) * tanh(c); hidden' = sigmoid(o) * tanh(cell').
 
     The gates are columns of x @ weight + hidden @ recurrent_weight + bias, in the order i, o, f, c.
 
     Shapes: x [N, I], hidden and cell [N, H], weight [I, 4H], recurrent_weight [H, 4H], bias [1, 4H]; results [N, H].
-    Source: ONNX LSTM-14 with its default activations; its weights are these, transposed.
+    Source: ONNX LSTM-14 with default activations; its weights are transposed.
     """
 
     inputs = (
@@ -114,7 +114,7 @@ class LstmCell(RecurrentCell):
         self, g: Graph, x: Value, hidden: Value, cell: Value, weight: Value, recurrent_weight: Value,
         bias: Value | None = None,
     ) -> tuple[Value, Value]:  # fmt: skip
-        """Two matrix products, then gate by gate."""
+        """Expand to two matmuls for all gates, then element-wise operators per gate."""
         units = f.extents(self, hidden)[1]
         sums = f.add(g, _multiply(g, x, weight, bias), _multiply(g, hidden, recurrent_weight, None))
         enter, leave, forget, candidate = (f.slice_axis(g, sums, 1, k * units, (k + 1) * units) for k in range(4))
@@ -125,14 +125,14 @@ class LstmCell(RecurrentCell):
 
 @tpu_op("gru_cell", OpKind.COMPOSITE)
 class GruCell(RecurrentCell):
-    """One step: hidden' = (1 - z) * tanh(h) + z * hidden with the update gate z and the reset gate r.
+    """One GRU step: hidden' = (1 - z) * tanh(h) + z * hidden with the update gate z and the reset gate r.
 
     The gates are columns in the order z, r, h: z and r are sigmoid(x @ weight + bias + hidden @ recurrent_weight +
     recurrent_bias); h is x @ weight + bias + (r * hidden) @ recurrent_weight + recurrent_bias, or with
     ``linear_before_reset`` x @ weight + bias + r * (hidden @ recurrent_weight + recurrent_bias).
 
     Shapes: x [N, I], hidden [N, H], weight [I, 3H], recurrent_weight [H, 3H], both biases [1, 3H]; y [N, H].
-    Source: ONNX GRU-14 with its default activations; its weights are these, transposed.
+    Source: ONNX GRU-14 with default activations; its weights are transposed.
     """
 
     linear_before_reset: bool = False
@@ -186,7 +186,7 @@ class GruCell(RecurrentCell):
         self, g: Graph, x: Value, hidden: Value, weight: Value, recurrent_weight: Value, bias: Value | None = None,
         recurrent_bias: Value | None = None,
     ) -> tuple[Value]:  # fmt: skip
-        """Three matrix products, then gate by gate."""
+        """Expand to three matmuls, then element-wise operators per gate."""
         units = f.extents(self, hidden)[1]
 
         def columns(value: Value, first: int, last: int) -> Value:

@@ -1,4 +1,4 @@
-"""Reduce: mean, sum, maximum, minimum or product over a list of axes."""
+"""Reduction over a list of axes: mean, sum, maximum, minimum or product."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorT
 
 
 class ReduceMethodType(enum.IntEnum):
-    """The operations."""
+    """Reduction operations."""
 
     REDUCE_MEAN = 0
     REDUCE_SUM = 1
@@ -30,10 +30,10 @@ _HAS_NEUTRAL = (ReduceMethodType.REDUCE_SUM, ReduceMethodType.REDUCE_PROD)
 
 @tpu_op("reduce")
 class Reduce(Op):
-    """One number for all elements along the listed axes.
+    """Reduce x along the listed axes: mean, sum, maximum, minimum or product.
 
-    Floating point is accumulated in binary64 and rounded once. Integers are exact, the mean is rounded half away from
-    zero, the result saturates.
+    Floating point is accumulated in binary64 and rounded once. Integers are accumulated exactly and saturated; ties of
+    a mean round away from zero.
 
     Shapes: reduced axes become 1, or disappear without ``keep_dims``; reducing every axis then gives [1].
     """
@@ -54,11 +54,11 @@ class Reduce(Op):
             raise ValueError(f"reduce: axis_num is {self.axis_num}, axis_list has {len(self.axis_list)} entries")
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """One step per element of the operand."""
+        """One MAC per element of the operand."""
         return math.prod(operands[0])
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: axes exist and are listed once; only sum and product take no elements at all."""
+        """Shapes: each axis exists and occurs once. Mean, maximum and minimum need at least one element."""
         axes = self._axes(x)
         if self.method not in _HAS_NEUTRAL and any(x.shape[axis] == 0 for axis in axes):
             raise ShapeError(f"{self.name}: {self.method.name} of no elements, axes {self.axis_list} of {x}")
@@ -68,7 +68,7 @@ class Reduce(Op):
         return (TensorType(x.dtype, shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Wide accumulation, one rounding."""
+        """Accumulate in float64 or INT64 and round once."""
         dtype = DType.of(x.dtype)
         x_type = TensorType(dtype, x.shape)
         axes, shape = self._axes(x_type), self.infer(x_type)[0].static_shape
@@ -107,11 +107,11 @@ class Reduce(Op):
 
 
 def _product(x: Array, axes: tuple[int, ...]) -> Array:
-    """The product of 8-bit integers, exact up to 32 bits; larger ones keep their sign and stay larger than 8 bits."""
+    """Product of 8-bit integers, clipped to +-2^32, which does not change the result of saturation."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     factors = x.transpose(*axes, *kept).reshape(-1, *(x.shape[axis] for axis in kept))
     product = np.ones(factors.shape[1:], dtype=np.int64)
     for factor in factors:
-        # Factors are integers: a product that was limited can only stay at the limit, or become 0.
+        # Factors are integers, so that the magnitude of a clipped product never decreases, unless it becomes 0.
         product = np.clip(product * factor, -(1 << 32), 1 << 32)
     return product

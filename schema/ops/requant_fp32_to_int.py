@@ -14,7 +14,7 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, Te
 
 
 class RequantFp32Mode(enum.IntEnum):
-    """Position of the offset: an integer added after rounding, or a float added before."""
+    """Order of rounding and offset: an integer offset is added after rounding, a float offset before."""
 
     SCALE_ROUND_OFFSET = 0
     SCALE_OFFSET_ROUND = 1
@@ -27,10 +27,10 @@ _RESULTS = (I8, U8, I16, U16)
 class RequantFp32ToInt(Op):
     """``y = sat(round(x * scale) + offset)``; in mode 1 ``y = sat(round(x * scale + offset_fp))``: quantize.
 
-    Every step is rounded to binary32 in the written order; ``round`` rounds ties away from zero and NaN to 0.
+    Each operation is rounded to binary32, in the written order. ``round`` rounds ties away from zero; NaN gives 0.
 
     Shapes: x [...], y the same; per-channel vectors have one value per index of axis 1.
-    Units: ``scale`` multiplies; it is the reciprocal of the scale of a quantized tensor.
+    Units: ``scale`` is a factor: the reciprocal of the scale of the quantized tensor.
     ``out_dtype`` None means INT8.
     Source: docs/semantics.md, section 9.2.
     """
@@ -65,7 +65,7 @@ class RequantFp32ToInt(Op):
     traits = Trait.ELEMENTWISE
 
     def is_unfinished(self) -> bool:
-        """Only mode 1 is."""
+        """The vendor marks mode 1 as unfinished."""
         return self.mode == RequantFp32Mode.SCALE_OFFSET_ROUND
 
     def __post_init__(self) -> None:

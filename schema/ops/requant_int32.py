@@ -31,14 +31,15 @@ _TFLITE = (RequantMode.TFLITE_LSHIFT, RequantMode.TFLITE)
 class RequantInt32(Op):
     """``y = sat(x * multiplier * 2^shift + offset)``, with ``2^(shift - 31)`` in the TFLite modes: requantize.
 
-    Modes TFLITE_LSHIFT and TFLITE round half up by 31 bits, saturate to INT32, then round half away by a negative
-    shift; a positive shift is allowed in the first only. Mode MULTIPLIER_SHIFT rounds once, as ``round_mode`` says.
+    Modes TFLITE_LSHIFT and TFLITE shift the product right by 31 bits, ties up, saturate to INT32, and apply a negative
+    shift, ties away from zero; only TFLITE_LSHIFT accepts a positive shift. Mode MULTIPLIER_SHIFT rounds once, by
+    ``round_mode``.
 
     Shapes: x [...], y the same; with ``is_mul_shift_pc`` and ``is_offset_pc`` the vectors have one value per index of
     axis 1.
-    Units: a positive shift is to the left; -64 to 31.
-    ``scale_val`` and ``scale_vec``, the source's names of the shifts, are accepted for ``shift_val`` and ``shift_vec``.
-    ``out_dtype`` None means INT8, which all modes can produce.
+    Units: shifts are -64 to 31; positive ones shift left.
+    ``scale_val`` and ``scale_vec``, the vendor's names of the shifts, are aliases of ``shift_val`` and ``shift_vec``.
+    ``out_dtype`` None means INT8, which all modes support.
     Source: docs/semantics.md, section 9.1.
     """
 

@@ -1,4 +1,4 @@
-"""Rounding of floating point to floating point: ceil, floor, round."""
+"""Rounding of floats to integral floats: ceil, floor, round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuconvert.schema.types import F32, Array
 
 
 class Rounding(UnaryOp):
-    """Element by element, FLOAT32 to FLOAT32."""
+    """Base of element-wise rounding operators on FLOAT32."""
 
     decides_by = ("tensor_i",)
     decides_elements = True
@@ -24,7 +24,7 @@ class Ceil(Rounding):
     """``y = ceil(x)``: round every element up to an integer."""
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Results between -1 and 0 are negative zeros, as IEEE has it."""
+        """The result is -0 for -1 < x < 0, as in IEEE 754."""
         return (np.ceil(x),)
 
 
@@ -41,9 +41,9 @@ class Floor(Rounding):
 class Round(Rounding):
     """``y = sign(x) * floor(|x| + 1/2)``: round to the nearest integer; ties round away from zero.
 
-    ONNX Round is another operator: its ties round to even.
+    ONNX Round differs: it rounds ties to even.
     """
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Zeros are positive."""
+        """A result of 0 is never -0."""
         return (round_float(x),)

@@ -30,7 +30,7 @@ def _spread(choice: Array, shape: tuple[int, ...]) -> Array:
 class ConditionSelect(Op):
     """``y = sel0 if cond > 0 else sel1``, element-wise: where/select. NaN selects sel1.
 
-    Shapes: sel0 and sel1 as cond; a constant one has one element.
+    Shapes: sel0 and sel1 as cond, or one element if constant.
     """
 
     infinity = InfinityUse.DEFINED
@@ -43,7 +43,7 @@ class ConditionSelect(Op):
     traits = Trait.ELEMENTWISE
 
     def infer(self, cond: TensorType, sel0: TensorType, sel1: TensorType) -> tuple[TensorType]:
-        """Shapes: a choice has the shape of cond, or one element."""
+        """Shapes: sel0 and sel1 have the shape of cond, or one element."""
         if not (_fits(sel0, cond.shape) and _fits(sel1, cond.shape)):
             raise ShapeError(
                 f"{self.name} needs choices with the shape of the condition or one element, "
@@ -52,12 +52,12 @@ class ConditionSelect(Op):
         return (TensorType(sel0.dtype, cond.shape),)
 
     def reference(self, cond: Array, sel0: Array, sel1: Array) -> tuple[Array]:
-        """The chosen elements."""
+        """Return the selected elements."""
         return (np.where(cond > 0, _spread(sel0, cond.shape), _spread(sel1, cond.shape)),)
 
 
 class SelectType(enum.IntEnum):
-    """The comparison of ``select``."""
+    """Comparison operation of ``select``."""
 
     GREATER_THAN = 0
     GREATER_EQUAL = 1
@@ -68,7 +68,7 @@ class SelectType(enum.IntEnum):
 class Select(Op):
     """``y = c if a > b else d``, element-wise, or with ``a >= b``.
 
-    Shapes: a and b broadcast; c and d have the shape of the result; a constant one has one element.
+    Shapes: a and b broadcast; c and d have the shape of the result, or one element if constant.
     """
 
     select_type: SelectType
@@ -89,7 +89,7 @@ class Select(Op):
             raise ValueError("select: select_type UNKNOWN_SELECT_OP is reserved")
 
     def infer(self, a: TensorType, b: TensorType, c: TensorType, d: TensorType) -> tuple[TensorType]:
-        """Shapes: a choice has the shape of the compared tensors, or one element."""
+        """Shapes: c and d have the shape of a and b after broadcasting, or one element."""
         shape = broadcast_shapes(self.name, a, b)
         if not (_fits(c, shape) and _fits(d, shape)):
             raise ShapeError(
@@ -99,7 +99,7 @@ class Select(Op):
         return (TensorType(c.dtype, shape),)
 
     def reference(self, a: Array, b: Array, c: Array, d: Array) -> tuple[Array]:
-        """The chosen elements."""
+        """Return the selected elements."""
         holds: Array = a > b if self.select_type is SelectType.GREATER_THAN else a >= b
         return (np.where(holds, _spread(c, holds.shape), _spread(d, holds.shape)),)
 
@@ -123,14 +123,14 @@ class MaskedSelect(Op):
     locality = GLOBAL
 
     def infer(self, x: TensorType, mask: TensorType) -> tuple[TensorType]:
-        """Shapes: only leading axes of the mask are expanded."""
+        """Shapes: only leading axes of the mask are broadcast."""
         leading = next((axis for axis, extent in enumerate(mask.shape) if extent != 1), mask.rank)
         if mask.rank != x.rank or not all(map(may_equal, mask.shape[leading:], x.shape[leading:])):
             raise ShapeError(f"{self.name} cannot expand the mask along leading axes only: {shapes_of((x, mask))}")
         return (TensorType(x.dtype, (unknown(self.name),)),)
 
     def reference(self, x: Array, mask: Array) -> tuple[Array]:
-        """The elements that stay."""
+        """Return the elements whose mask is not 0."""
         return (x[np.broadcast_to(mask != 0, x.shape)],)
 
 
@@ -139,9 +139,9 @@ _WHERE = case({"tensor_i": (F32,), "tensor_o": (I32,)})
 
 @tpu_op("where")
 class Where(Op):
-    """The coordinates of the elements of x that are not 0, one row each, in row-major order.
+    """Coordinates of the elements of x that are not 0, in row-major order: one row per element.
 
-    Shapes: [number of elements, rank of x], of which the first depends on the data.
+    Shapes: y [number of these elements, rank of x]; the number depends on the data.
     """
 
     infinity = InfinityUse.DEFINED
@@ -152,9 +152,9 @@ class Where(Op):
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: one column per axis."""
+        """Shapes: y has one column per axis of x."""
         return (TensorType(I32, (unknown(self.name), x.rank)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """One column per axis."""
+        """Return one row of coordinates per element."""
         return (np.argwhere(x != 0).astype(np.int32),)

@@ -25,10 +25,10 @@ from tpuconvert.schema.types import (
 
 
 def infer_reshape(op: str, shape: Shape, target: Sequence[int]) -> Shape:
-    """The shape after a reshape to ``target``: 0 copies the extent at its position, one -1 is inferred.
+    """Infer the shape after a reshape to ``target``: 0 copies the extent of this axis; one -1 is allowed and inferred.
 
     Raises:
-        ShapeError: when the element counts are known to differ.
+        ShapeError: the numbers of elements are known to differ.
     """
     asked = f"{op}: {format_shape(shape)} does not fit into {format_shape(target)}"
     if not 1 <= len(target) <= MAX_RANK or list(target).count(-1) > 1 or any(extent < -1 for extent in target):
@@ -46,17 +46,17 @@ def infer_reshape(op: str, shape: Shape, target: Sequence[int]) -> Shape:
         return tuple(result)
     if want == 0 or (known and have % want):
         raise ShapeError(asked)
-    # Names cancel only where they occur on both sides; a copied name always does.
+    # Cancel the names that occur on both sides, as those of copied extents do.
     inferred = exact_div(times(have, *rest.elements()), want) if rest else have // want
     result[list(target).index(-1)] = inferred
     return tuple(result)
 
 
 def reshape_params(shape: Shape, wanted: Shape) -> tuple[int, ...] | None:
-    """The parameters with which a tensor of a shape gets another one that may have open extents.
+    """Return the parameter of ``reshape`` for a given result shape, which may have symbolic extents.
 
-    An open extent is copied if it is at the same position, and one other is inferred. None where the parameters
-    cannot say it, or where the extents are not known to come out as wanted.
+    A symbolic extent is copied if x has the same extent on this axis; one other symbolic extent is inferred. The result
+    is None if a reshape cannot express the shape, or if its result is not known to have this shape.
     """
     target = []
     for axis, extent in enumerate(wanted):
@@ -72,7 +72,7 @@ def reshape_params(shape: Shape, wanted: Shape) -> tuple[int, ...] | None:
 
 
 class ShapeChange(Op, abc.ABC):
-    """The elements stay in their row-major order."""
+    """Base of operators that change the shape and keep the elements in row-major order."""
 
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
@@ -82,26 +82,26 @@ class ShapeChange(Op, abc.ABC):
 
     @abc.abstractmethod
     def result_shape(self, shape: Shape) -> Shape:
-        """The new shape.
+        """Return the shape of the result.
 
         Raises:
-            ShapeError: when there is none.
+            ShapeError: the operator does not accept the shape of x.
         """
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: from the parameters; the number of elements stays."""
+        """Shapes: the parameters determine the shape; the number of elements does not change."""
         return (TensorType(x.dtype, self.result_shape(x.shape)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """The same elements."""
+        """Return the same elements in the new shape."""
         return (x.reshape(static(self.result_shape(x.shape))),)
 
 
 @tpu_op("reshape")
 class Reshape(ShapeChange):
-    """The elements of x in another shape.
+    """Reshape x.
 
-    Shapes: ``reshape_param``, in which 0 copies the extent of x at that position and one -1 is inferred.
+    Shapes: y has the shape ``reshape_param``, in which 0 copies the extent of x on this axis; one -1 is inferred.
     """
 
     reshape_param: tuple[int, ...]
@@ -109,21 +109,21 @@ class Reshape(ShapeChange):
     rewrite_weight = 1
 
     def result_shape(self, shape: Shape) -> Shape:
-        """``reshape_param`` with its 0 and -1 replaced."""
+        """``reshape_param`` with its 0 and -1 replaced by extents."""
         return infer_reshape(self.name, shape, self.reshape_param)
 
 
 @tpu_op("squeeze")
 class Squeeze(ShapeChange):
-    """x without the listed axes, which have extent 1; an empty list removes every axis of extent 1.
+    """Remove the listed axes, which have extent 1. An empty list removes all axes of extent 1.
 
-    Shapes: removing every axis leaves [1].
+    Shapes: if all axes are removed, y is [1].
     """
 
     axis: tuple[int, ...] = ()
 
     def result_shape(self, shape: Shape) -> Shape:
-        """The extents that stay."""
+        """The extents of the other axes."""
         x = TensorType(F32, shape)
         removed = normalize_axes(self.name, self.axis, x) or [k for k, extent in enumerate(shape) if extent == 1]
         if any(shape[axis] != 1 for axis in removed):
@@ -133,9 +133,9 @@ class Squeeze(ShapeChange):
 
 @tpu_op("expand_dims")
 class ExpandDims(ShapeChange):
-    """x with ``ndims`` axes of extent 1 inserted before ``axis``.
+    """Insert ``ndims`` axes of extent 1 before ``axis``.
 
-    Shapes: ``axis`` is 0..rank; a negative one counts from after the last axis.
+    Shapes: ``axis`` is 0..rank; -1 inserts after the last axis.
     """
 
     axis: int
@@ -146,7 +146,7 @@ class ExpandDims(ShapeChange):
             raise ValueError(f"expand_dims: ndims is {self.ndims}")
 
     def result_shape(self, shape: Shape) -> Shape:
-        """The extents with ones between them."""
+        """The extents of x with the inserted axes."""
         rank = len(shape)
         if not -rank - 1 <= self.axis <= rank or rank + self.ndims > MAX_RANK:
             raise ShapeError(f"{self.name}: cannot insert {self.ndims} axes at {self.axis} into {format_shape(shape)}")
@@ -156,9 +156,9 @@ class ExpandDims(ShapeChange):
 
 @tpu_op("reshape_v2")
 class ReshapeV2(Op):
-    """As reshape, with the target given at run time.
+    """As reshape, with the target shape computed at run time.
 
-    Shapes: shape_info [rank of y]; the extents of y depend on its data.
+    Shapes: shape_info [rank of y]; the extents of y depend on its values.
     """
 
     inputs = (Operand("tensor_i"), Operand("shape_info", ranks=(1,), coeff=True))
@@ -171,7 +171,7 @@ class ReshapeV2(Op):
     traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, shape_info: TensorType) -> tuple[TensorType]:
-        """Shapes: the number of values in shape_info is the rank of the result."""
+        """Shapes: the number of elements of shape_info is the rank of y."""
         (rank,) = shape_info.shape
         if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
             raise ShapeError(
@@ -181,5 +181,5 @@ class ReshapeV2(Op):
         return (TensorType(x.dtype, tuple(unknown(self.name, axis) for axis in range(rank))),)
 
     def reference(self, x: Array, shape_info: Array) -> tuple[Array]:
-        """The same elements."""
+        """Return the same elements in the new shape."""
         return (x.reshape(static(infer_reshape(self.name, x.shape, shape_info.tolist()))),)

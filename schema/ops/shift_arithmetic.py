@@ -1,7 +1,7 @@
-"""Fixed-point products, sums and differences: an exact 32-bit intermediate, then a rounding right shift.
+"""Multiplication, addition and subtraction of integers, followed by a rounding right shift of the exact result.
 
-mul_shift, add_shift, sub_shift take two tensors of equal shape; muls_shift, adds_shift, subs_shift and rsubs_shift a
-tensor and a scalar.
+The operands of mul_shift, add_shift and sub_shift are two tensors of equal shape; those of muls_shift, adds_shift,
+subs_shift and rsubs_shift are a tensor and a scalar.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _EXACT: dict[Arithmetic, Callable[[Array, Array], Array]] = {
 
 
 class ShiftArithmetic(Op):
-    """Base of ``y = sat(rrs(first OP second, shift))``. ``rrs`` shifts right; ties round up.
+    """Base of ``y = sat(rrs(first OP second, shift))``. ``rrs`` is a right shift whose ties round up.
 
-    ``out_dtype`` None means the type of the first operand; for differences the signed type of its width.
+    ``out_dtype`` None means the type of the first operand, or for subtraction the signed type of its width.
     """
 
     arithmetic: ClassVar[Arithmetic]
@@ -51,12 +51,12 @@ class ShiftArithmetic(Op):
             raise ValueError(f"{self.name}: shift must be in 0..31, found {self.shift}")
 
     def result_dtype(self, first: DType) -> DType:
-        """The type of the result for a first operand of that type."""
+        """Type of the result for a first operand of type ``first``."""
         signed = {U8: I8, U16: I16}.get(first, first)
         return super().result_dtype(signed if self.arithmetic is Arithmetic.SUB else first)
 
     def compute(self, first: Array, second: Array, out: DType) -> Array:
-        """The result; sums and products of at most 16 by 8 bits fit 32 bits, INT64 holds them all the more."""
+        """Compute the result. The intermediate is exact in INT64."""
         a, b = (second, first) if self.scalar_first else (first, second)
         exact = _EXACT[self.arithmetic](a.astype(np.int64), b.astype(np.int64))
         return saturate(rrs(exact, self.shift), out)
@@ -64,7 +64,7 @@ class ShiftArithmetic(Op):
 
 @op_base
 class OfTensors(ShiftArithmetic):
-    """Two tensors of equal shape; nothing is broadcast."""
+    """Base of operators on two tensors of equal shape, without broadcasting."""
 
     shift: int
     out_dtype: DType | None = None
@@ -80,7 +80,7 @@ class OfTensors(ShiftArithmetic):
 
 @op_base
 class OfScalar(ShiftArithmetic, UnaryOp):
-    """A tensor and a scalar."""
+    """Base of operators on a tensor and a scalar."""
 
     scalar: Scalar
     shift: int
@@ -116,7 +116,7 @@ class SubShift(OfTensors):
 
 @tpu_op("muls_shift")
 class MulsShift(OfScalar):
-    """``y = sat(rrs(x * scalar, shift))``: multiply by a number, then shift right. Shapes: y as x."""
+    """``y = sat(rrs(x * scalar, shift))``: multiply by a scalar, then shift right. Shapes: y as x."""
 
     arithmetic = Arithmetic.MUL
     dtypes = _table("tensor_i", "scalar", BYTES, MULSHIFT_SIGN)
@@ -124,7 +124,7 @@ class MulsShift(OfScalar):
 
 @tpu_op("adds_shift")
 class AddsShift(OfScalar):
-    """``y = sat(rrs(x + scalar, shift))``: add a number, then shift right. Shapes: y as x."""
+    """``y = sat(rrs(x + scalar, shift))``: add a scalar, then shift right. Shapes: y as x."""
 
     arithmetic = Arithmetic.ADD
     dtypes = _table("tensor_i", "scalar", SMALL, ADDSHIFT_SIGN)
@@ -132,7 +132,7 @@ class AddsShift(OfScalar):
 
 @tpu_op("subs_shift")
 class SubsShift(OfScalar):
-    """``y = sat(rrs(x - scalar, shift))``: subtract a number, then shift right; y is signed. Shapes: y as x."""
+    """``y = sat(rrs(x - scalar, shift))``: subtract a scalar, then shift right; y is signed. Shapes: y as x."""
 
     arithmetic = Arithmetic.SUB
     dtypes = _table("tensor_i", "scalar", SMALL, OUT_SIGNED)
@@ -140,7 +140,7 @@ class SubsShift(OfScalar):
 
 @tpu_op("rsubs_shift")
 class RsubsShift(OfScalar):
-    """``y = sat(rrs(scalar - x, shift))``: subtract from a number, then shift right; y is signed. Shapes: y as x."""
+    """``y = sat(rrs(scalar - x, shift))``: subtract from a scalar, then shift right; y is signed. Shapes: y as x."""
 
     arithmetic = Arithmetic.SUB
     scalar_first = True

@@ -1,6 +1,6 @@
-"""Shifts of every element: arith_lshift, arith_rshift, round_rshift, by a tensor of amounts or (with s) by one amount.
+"""Element-wise shifts: arith_lshift, arith_rshift and round_rshift by a tensor, and forms ending in s by a scalar.
 
-The arithmetic shifts drop bits on the left and round down on the right; a negative amount turns the direction round.
+Arithmetic left shifts drop high bits, arithmetic right shifts round down. A negative amount reverses the direction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ShiftByTensor(Op):
     traits = Trait.ELEMENTWISE
 
     def infer(self, x: TensorType, num: TensorType) -> tuple[TensorType]:
-        """Shapes: only the amounts are expanded along axes of extent 1."""
+        """Shapes: only the amounts are broadcast, along axes of extent 1."""
         shape = broadcast_shapes(self.name, x, num)
         if not all(map(may_equal, shape, x.shape)):
             raise ShapeError(f"{self.name} expands only the amounts, got {shapes_of((x, num))}")
@@ -47,7 +47,7 @@ class ArithLshift(ShiftByTensor):
     dtypes = _ARITH
 
     def reference(self, x: Array, num: Array) -> tuple[Array]:
-        """Amounts beyond the width follow the same formulas."""
+        """The formulas are also valid for amounts beyond the width."""
         return (shift_wrapping(x, num.astype(np.int64)),)
 
 
@@ -58,7 +58,7 @@ class ArithRshift(ShiftByTensor):
     dtypes = _ARITH
 
     def reference(self, x: Array, num: Array) -> tuple[Array]:
-        """Amounts beyond the width follow the same formulas."""
+        """The formulas are also valid for amounts beyond the width."""
         return (shift_wrapping(x, -num.astype(np.int64)),)
 
 
@@ -79,7 +79,7 @@ class RoundRshift(ShiftByTensor):
 
 @op_base
 class ShiftByScalar(UnaryOp):
-    """One amount for all elements."""
+    """Base of the shifts by a scalar."""
 
     locality = LOCAL
     traits = Trait.ELEMENTWISE
@@ -88,7 +88,7 @@ class ShiftByScalar(UnaryOp):
 
     @property
     def amount(self) -> Array:
-        """The amount, wide enough for its negative."""
+        """The amount as INT64, so that its negation cannot overflow."""
         return np.asarray(self.scalar_num.value, dtype=np.int64)
 
 
@@ -103,7 +103,7 @@ class ArithLshifts(ShiftByScalar):
     dtypes = _ARITHS
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Amounts beyond the width follow the same formulas."""
+        """The formulas are also valid for amounts beyond the width."""
         return (shift_wrapping(x, self.amount),)
 
 
@@ -114,7 +114,7 @@ class ArithRshifts(ShiftByScalar):
     dtypes = _ARITHS
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Amounts beyond the width follow the same formulas."""
+        """The formulas are also valid for amounts beyond the width."""
         return (shift_wrapping(x, -self.amount),)
 
 

@@ -1,6 +1,6 @@
 """Composite activations: element-wise unary functions that expand to several TPU operators.
 
-References are evaluated in binary64 and rounded once. The INT8 form of each is a lookup table.
+References are evaluated in binary64 and rounded once. In INT8 networks they become lookup tables.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ class CompositeActivation(Composite, abc.ABC):
     traits = Trait.LUT
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any; the result has the same."""
+        """Shapes: any shape, which is also that of the result."""
         check_float(self, x)
         return (x,)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """In binary64, rounded once."""
+        """Evaluate in binary64 and round once."""
         return (in_binary64(self.function, x),)
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
-        """Operators that compute the function."""
+        """Expand to the operators added by ``formula``."""
         return (self.formula(g, x),)
 
     @abc.abstractmethod
     def function(self, x: Array) -> Array:
-        """The function of binary64 numbers."""
+        """Evaluate the function in binary64."""
 
     @abc.abstractmethod
     def formula(self, g: Graph, x: Value) -> Value:
-        """The function as TPU operators."""
+        """Add TPU operators that compute the function."""
 
 
 _ERFC = np.frompyfunc(math.erfc, 1, 1)
 
 
 class GeluForm(enum.IntEnum):
-    """Formula of the normal distribution in gelu."""
+    """Formula of gelu: exact with ERF, or approximated with TANH."""
 
     ERF = 0
     TANH = 1
@@ -71,7 +71,7 @@ class Gelu(CompositeActivation):
         object.__setattr__(self, "form", GeluForm(self.form))
 
     def function(self, x: Array) -> Array:
-        """By erf itself: its complement keeps the digits of the small values at negative x."""
+        """Evaluate with erfc, which keeps full precision for negative x, where 1 + erf(x) cancels."""
         if self.form is GeluForm.TANH:
             # 1 + tanh(u) = 2 / (1 + exp(-2u)), without cancellation at negative u
             return _zero_below(x, x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
@@ -79,7 +79,7 @@ class Gelu(CompositeActivation):
         return _zero_below(x, x * 0.5 * tails)
 
     def formula(self, g: Graph, x: Value) -> Value:
-        """Through the polynomial of erf, or through tanh."""
+        """Expand to a polynomial approximation of erf, or to tanh."""
         if self.form is GeluForm.ERF:
             inner = f.erf(g, f.muls(g, x, math.sqrt(0.5)))
         else:
@@ -116,14 +116,14 @@ class HardSigmoid(CompositeActivation):
     alpha: float = 0.2
     beta: float = 0.5
 
-    rewrite_weight = 11  # more than the expansion, which decompose_hard_sigmoid replaces it by
+    rewrite_weight = 11  # more than the weight of the expansion, by which decompose_hard_sigmoid replaces it
 
     def function(self, x: Array) -> Array:
         result: Array = np.clip(self.alpha * x + self.beta, 0, 1)
         return result
 
     def formula(self, g: Graph, x: Value) -> Value:
-        """A product, a sum and a clamp."""
+        """``clamp(alpha * x + beta, 0, 1)``."""
         return f.clamp(g, f.adds(g, f.muls(g, x, self.alpha), self.beta), 0, 1)
 
 
@@ -138,7 +138,7 @@ class HardSwish(CompositeActivation):
         return _zero_below(x, x * np.clip(x / 6 + 0.5, 0, 1))
 
     def formula(self, g: Graph, x: Value) -> Value:
-        """The gate, then the product."""
+        """``x * clamp(x / 6 + 1/2, 0, 1)``."""
         return f.mul(g, x, f.clamp(g, f.adds(g, f.muls(g, x, 1 / 6), 0.5), 0, 1))
 
 
@@ -150,7 +150,7 @@ class Softplus(CompositeActivation):
     """
 
     def function(self, x: Array) -> Array:
-        """Without overflow."""
+        """Evaluate without overflow."""
         return _softplus(x)
 
     def formula(self, g: Graph, x: Value) -> Value:
@@ -170,7 +170,7 @@ class Mish(CompositeActivation):
         return result
 
     def formula(self, g: Graph, x: Value) -> Value:
-        """The product with tanh of softplus."""
+        """``x * tanh(softplus(x))``."""
         return f.mul(g, x, f.tanh(g, f.softplus(g, x)))
 
 
@@ -180,5 +180,5 @@ def _softplus(x: Array) -> Array:
 
 
 def _zero_below(x: Array, y: Array) -> Array:
-    """The limit 0 at minus infinity, where the formula is infinity times 0."""
+    """Replace y by its limit 0 if x is minus infinity, for which the formula gives NaN (infinity times 0)."""
     return np.where(np.isneginf(x), 0.0, y)

@@ -26,7 +26,7 @@ class Softmax(Op):
     traits = Trait.ALONG_AXES
 
     def is_non_negative(self) -> bool:
-        """Results are probabilities."""
+        """Softmax gives probabilities, which are not negative."""
         return True
 
     def infer(self, x: TensorType) -> tuple[TensorType]:

@@ -1,4 +1,4 @@
-"""softmax_int: integer softmax over the channels by a table of exponentials."""
+"""softmax_int: integer softmax over the channels with a lookup table of exponentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuconvert.schema.types import I8, U8, Array, DType, TensorType
 class SoftmaxInt(Op):
     """``y = sat(round(t / sum(t) * scale) + zero_point)`` with ``t = table[max(x) - x]``: softmax over axis 1.
 
-    Everything is binary32; the sum runs over rising channels, one addition after the other; ties round away
+    All operations are in binary32. The sum is accumulated sequentially in ascending order of channels. Ties round away
     from zero.
 
     Shapes: x [N, C] or [N, C, H, W], y the same.

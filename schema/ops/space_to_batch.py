@@ -62,7 +62,7 @@ def _to_space(x: Array, block: Sequence[int], crop: Sequence[int]) -> Array:
 
 @tpu_op("space_to_batch")
 class SpaceToBatch(Op):
-    """Element (bh, bw) of every block goes to batch index (bh * block columns + bw) * N + n.
+    """Move element (bh, bw) of every block of image n to batch index (bh * block columns + bw) * N + n.
 
     Shapes: x NCHW, padded with 0 by ``pad`` (top, bottom, left, right) to a whole number of blocks (rows, columns).
     """
@@ -84,13 +84,13 @@ class SpaceToBatch(Op):
         return (TensorType(x.dtype, _batch_shape(self.name, x.shape, self.block_size, self.pad)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """The blocks in their new order."""
+        """Return the rearranged elements."""
         return (_to_batch(x, self.block_size, self.pad),)
 
 
 @tpu_op("batch_to_space")
 class BatchToSpace(Op):
-    """The inverse of space_to_batch, then ``crop_size`` rows and columns (top, bottom, left, right) are removed.
+    """Invert space_to_batch, then remove ``crop_size`` rows and columns (top, bottom, left, right).
 
     Shapes: x NCHW; N is a multiple of the block area.
     """
@@ -108,11 +108,11 @@ class BatchToSpace(Op):
         _check(self.name, self.block_size, self.crop_size)
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: the batch is a whole number of blocks, the crop is not larger than the plane."""
+        """Shapes: the batch size is a multiple of the block area; the crop is not larger than the plane."""
         return (TensorType(x.dtype, _spread(self.name, x.shape, self.block_size, self.crop_size)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """The blocks at their places."""
+        """Return the rearranged elements."""
         return (_to_space(x, self.block_size, self.crop_size),)
 
 
@@ -127,9 +127,9 @@ def _check_operands(op: str, x: TensorType, block: TensorType, margin: TensorTyp
 
 @tpu_op("space_to_batch_v2")
 class SpaceToBatchV2(Op):
-    """As space_to_batch, with block and padding given at run time.
+    """As space_to_batch, with block size and padding computed at run time.
 
-    Shapes: x NCHW, block_size [2], pad [4]; the extents of y depend on their data.
+    Shapes: x NCHW, block_size [2], pad [4]; the extents of y depend on their values.
     """
 
     inputs = (
@@ -144,13 +144,13 @@ class SpaceToBatchV2(Op):
     traits = Trait.PADS
 
     def infer(self, x: TensorType, block_size: TensorType, pad: TensorType) -> tuple[TensorType]:
-        """Shapes: only the channels are known."""
+        """Shapes: only the number of channels is known before the run."""
         _check_operands(self.name, x, block_size, pad)
         n, h, w = (unknown(self.name, axis) for axis in (0, 2, 3))
         return (TensorType(x.dtype, (n, x.shape[1], h, w)),)
 
     def reference(self, x: Array, block_size: Array, pad: Array) -> tuple[Array]:
-        """The blocks in their new order."""
+        """Return the rearranged elements."""
         _check(self.name, block_size.tolist(), pad.tolist(), ShapeError)
         _batch_shape(self.name, x.shape, block_size.tolist(), pad.tolist())
         return (_to_batch(x, block_size.tolist(), pad.tolist()),)
@@ -158,9 +158,9 @@ class SpaceToBatchV2(Op):
 
 @tpu_op("batch_to_space_v2")
 class BatchToSpaceV2(Op):
-    """As batch_to_space, with block and crop given at run time.
+    """As batch_to_space, with block size and crop computed at run time.
 
-    Shapes: x NCHW, block_size [2], crop_size [4]; the extents of y depend on their data.
+    Shapes: x NCHW, block_size [2], crop_size [4]; the extents of y depend on their values.
     """
 
     inputs = (
@@ -175,13 +175,13 @@ class BatchToSpaceV2(Op):
     traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, block_size: TensorType, crop_size: TensorType) -> tuple[TensorType]:
-        """Shapes: only the channels are known."""
+        """Shapes: only the number of channels is known before the run."""
         _check_operands(self.name, x, block_size, crop_size)
         n, h, w = (unknown(self.name, axis) for axis in (0, 2, 3))
         return (TensorType(x.dtype, (n, x.shape[1], h, w)),)
 
     def reference(self, x: Array, block_size: Array, crop_size: Array) -> tuple[Array]:
-        """The blocks at their places."""
+        """Return the rearranged elements."""
         _check(self.name, block_size.tolist(), crop_size.tolist(), ShapeError)
         _spread(self.name, x.shape, block_size.tolist(), crop_size.tolist())
         return (_to_space(x, block_size.tolist(), crop_size.tolist()),)

@@ -1,7 +1,7 @@
-"""Arithmetic on strided samples of tensors: stride_add, ..., stride_cpy, and the forms with a start offset.
+"""Arithmetic on strided samples of tensors: stride_add, ..., stride_cpy, and forms with a start offset.
 
-On every axis result o reads element offset + o * stride. An operand of extent 1 on an axis is not sampled there, but
-expanded.
+On every axis, index o of the result reads index offset + o * stride of the operands. An operand with extent 1 on an
+axis is broadcast along this axis instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPY_DTYPES: ChipTable = on(bm1682=(F32,), bm1684=(F32, *SMALL), bm1686=todo(F3
 
 @op_base
 class Sampling(Op):
-    """Base of the family: a stride per axis, and an offset per axis, which is 0 without a parameter."""
+    """Base of these operators: a stride per axis, and an offset per axis, which is 0 unless there is a parameter."""
 
     locality = LOCAL
 
@@ -32,7 +32,7 @@ class Sampling(Op):
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """First index per axis."""
+        """First index that is read, per axis."""
         return (0,) * len(self.stride)
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Sampling(Op):
         """Number of elements that are read along an axis.
 
         Raises:
-            ShapeError: if the first one is after the last.
+            ShapeError: the offset is outside of the axis.
         """
         if isinstance(extent, int) and self.offsets[axis] >= extent:
             raise ShapeError(
@@ -54,7 +54,7 @@ class Sampling(Op):
         return ceil_div(plus(extent, -self.offsets[axis]), self.stride[axis])
 
     def sample(self, x: Array, expand: bool) -> Array:
-        """The elements of one operand; with ``expand`` axes of extent 1 stay as they are."""
+        """Return the sampled elements of an operand. With ``expand``, axes of extent 1 are not sampled."""
         places = zip(x.shape, self.offsets, self.stride, strict=True)
         return x[tuple(slice(None) if expand and n == 1 else slice(first, None, step) for n, first, step in places)]
 
@@ -67,31 +67,31 @@ class StartsAtOffset(Sampling):
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """``offset``."""
+        """The parameter ``offset``."""
         return self.offset
 
 
 class SampledArithmetic(Sampling):
-    """Two tensors, both of which may be expanded along axes of extent 1."""
+    """Base of sampled operators on two tensors, which broadcast along axes of extent 1."""
 
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
     arithmetic: ClassVar[Arithmetic]
 
     def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
-        """Shapes: as for the plain operator, then sampled; axes of extent 1 are not."""
+        """Shapes: operands are broadcast, then axes with an extent other than 1 are sampled."""
         whole = broadcast_shapes(self.name, x0, x1)
         check_length(self.name, "stride", self.stride, x0.rank, x0)
         shape: Shape = tuple(n if n == 1 else self.sample_count(n, axis, x0, x1) for axis, n in enumerate(whole))
         return (TensorType(self.result_dtype(x0.dtype), shape),)
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
-        """Sample, then compute as the plain operator; its INT32 forms do not exist here."""
+        """Sample, then compute as the operator without strides. Without INT32, the chips do not differ."""
         out = self.result_dtype(DType.of(x0.dtype))
         return (combine(self.arithmetic, self.sample(x0, True), self.sample(x1, True), out, Chip.BM1686),)
 
 
 class SampledCopy(Sampling):
-    """One tensor."""
+    """Base of sampled copies of one tensor."""
 
     inputs = (Operand("tensor_i"),)
     dtypes = _COPY_DTYPES
@@ -102,7 +102,7 @@ class SampledCopy(Sampling):
         return (TensorType(x.dtype, tuple(self.sample_count(n, axis, x) for axis, n in enumerate(x.shape))),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """A copy of the elements that are read."""
+        """Return a copy of the sampled elements."""
         return (self.sample(x, False).copy(),)
 
 

@@ -1,4 +1,4 @@
-"""Repetition of a whole tensor along its axes: tile, broadcast, repeat, and tile_v2 with counts given at run time."""
+"""Repetition of a whole tensor along its axes: tile, broadcast, repeat, and tile_v2 with counts from a tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpuconvert.schema.types import F32, I32, NUMBERS, NUMBERS_F16, Array, Chip,
 
 
 class Repetition(Op, abc.ABC):
-    """``y[i] = x[i % extent]`` on every axis."""
+    """Base of operators that compute ``y[i] = x[i % extent]`` on every axis."""
 
     inputs = (Operand("tensor_i"),)
     traits = Trait.MOVES_DATA
@@ -22,7 +22,7 @@ class Repetition(Op, abc.ABC):
     @property
     @abc.abstractmethod
     def counts(self) -> tuple[int, ...]:
-        """Copies per axis."""
+        """Number of copies per axis."""
 
     def __post_init__(self) -> None:
         if any(count < 1 for count in self.counts):
@@ -34,7 +34,7 @@ class Repetition(Op, abc.ABC):
         return (TensorType(x.dtype, tuple(map(times, x.shape, self.counts))),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """A new array with all copies."""
+        """Return a new array with all copies."""
         return (np.tile(x, self.counts),)
 
 
@@ -60,7 +60,7 @@ class Tile(Repetition):
 
 @tpu_op("broadcast")
 class Broadcast(Repetition):
-    """x repeated ``times[k]`` times along axis k: tile by another name."""
+    """Repeat x ``times[k]`` times along axis k: equal to tile."""
 
     times: tuple[int, ...]
 
@@ -75,7 +75,7 @@ class Broadcast(Repetition):
 
 @tpu_op("repeat")
 class Repeat(Repetition):
-    """x repeated ``reps[k]`` times along axis k: tile that is always global. It does not repeat single elements."""
+    """Repeat x ``reps[k]`` times along axis k: tile with global locality. It does not repeat single elements."""
 
     reps: tuple[int, ...]
 
@@ -90,9 +90,9 @@ class Repeat(Repetition):
 
 @tpu_op("tile_v2")
 class TileV2(Op):
-    """As tile, with the counts given at run time.
+    """As tile, with counts computed at run time.
 
-    Shapes: reps [rank of x]; the extents of y depend on its data.
+    Shapes: reps [rank of x]; the extents of y depend on its values.
     """
 
     inputs = (Operand("tensor_i"), Operand("reps", ranks=(1,), coeff=True))
@@ -112,7 +112,7 @@ class TileV2(Op):
         return (TensorType(x.dtype, tuple(unknown(self.name, axis) for axis in range(x.rank))),)
 
     def reference(self, x: Array, reps: Array) -> tuple[Array]:
-        """A new array with all copies. Counts below 1 are an error of the run."""
+        """Return a new array with all copies. Counts below 1 raise ShapeError."""
         if (reps < 1).any():
             raise ShapeError(f"{self.name}: counts {reps.tolist()} for {format_shape(x.shape)} must be at least 1")
         return (np.tile(x, reps.tolist()),)

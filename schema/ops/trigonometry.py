@@ -10,7 +10,7 @@ from tpuconvert.schema.types import F32, Array
 
 
 class Trigonometric(UnaryOp):
-    """Element by element, evaluated in binary64 and rounded once.
+    """Base of element-wise operators that are evaluated in binary64 and rounded once.
 
     Units: radians.
     """
@@ -25,7 +25,7 @@ class Sin(Trigonometric):
     """``y = sin(x)``, element-wise."""
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Infinities give NaN."""
+        """An infinite x gives NaN."""
         return (in_binary64(np.sin, x),)
 
 
@@ -34,5 +34,5 @@ class Cos(Trigonometric):
     """``y = cos(x)``, element-wise."""
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Infinities give NaN."""
+        """An infinite x gives NaN."""
         return (in_binary64(np.cos, x),)
