@@ -30,7 +30,7 @@ def make(
         folder: receives the models, the samples, and a note for each export that PyTorch refused.
         names: names of the networks; empty for all.
         exporters: keys of EXPORTERS.
-        opsets: opsets to export; empty for the default opsets of each exporter.
+        opsets: opsets to export, of those in EXPORTERS; empty for all.
         is_verbose: print a line for each export.
     """
     torch.set_num_threads(1)

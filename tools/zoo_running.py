@@ -361,7 +361,7 @@ def batch_axes(path: Path) -> dict[str, int]:
 
 
 def integer_share(model: tc.Model) -> float | None:
-    """Return the share of multiply-accumulates whose first operand is integer; None if an extent is symbolic."""
+    """Return the share of multiply-accumulates whose first operand is integer; None if their number is 0 or unknown."""
     counts = [(macs(node), node) for node in model.graph.nodes]
     known = [(count, node) for count, node in counts if count is not None]
     total = sum(count for count, _ in known)

@@ -50,7 +50,7 @@ class Settings:
     tell: Callable[[str], None]
 
     def select(self, possible: Iterable[str]) -> list[str]:
-        """Return the selected networks that are among ``possible``."""
+        """Return the networks of ``possible`` that are selected; all if no selection was made."""
         return [name for name in possible if not self.networks or name in self.networks]
 
 
