@@ -114,7 +114,7 @@ def broadcast_shapes(op: str, first: TensorType, second: TensorType) -> Shape:
         elif a == 1:
             extents.append(b)
         elif isinstance(a, str) and isinstance(b, str):
-            extents.append(f"max({min(a, b)},{max(a, b)})")  # the larger extent, unless one of them is 0
+            extents.append(f"max({min(a, b)},{max(a, b)})")  # wrong only for 1 and 0, which broadcast to 0
         elif isinstance(a, str) or isinstance(b, str):
             extents.append(merge(a, b))
         else:
