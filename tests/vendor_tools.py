@@ -27,17 +27,25 @@ class Vendor:
     home: Path
     python: str
 
-    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command of an export."""
-        environment = {**os.environ, "TPU_MLIR_HOME": str(self.home)}
+    def run(self, command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of an export, with further environment variables."""
+        environment = {**os.environ, "TPU_MLIR_HOME": str(self.home), **variables}
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS
         )
 
-    def differences(self, model: tc.Model, feeds: Sequence[Mapping[str, Any]], chip: str, folder: Path) -> list[str]:
+    def differences(
+        self,
+        model: tc.Model,
+        feeds: Sequence[Mapping[str, Any]],
+        chip: str,
+        folder: Path,
+        *,
+        grouping: int = 2,
+    ) -> list[str]:
         """Export with every integer tensor, compile, simulate. Return the tensors that differ, one line each."""
         tc.export(model, folder, chip=chip, samples=feeds, with_checks=True)
-        compiled = self.run([str(folder / "compile.sh")])
+        compiled = self.run([str(folder / "compile.sh")], LAYER_GROUP_OPT=str(grouping))
         assert compiled.returncode == 0, compiled.stderr
         simulated = self.run([self.python, str(folder / "run_bmodel.py")])
         lines = [line for line in simulated.stdout.splitlines() if line.startswith(("ok  ", "DIFF"))]

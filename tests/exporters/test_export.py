@@ -14,6 +14,7 @@ from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
@@ -222,3 +223,14 @@ def test_operands_of_exact_sums_are_whole_multiples(multipliers, refused, tmp_pa
         tc.export(model_of(graph), tmp_path / "out")
         weights = np.load(tmp_path / "out/net_weights.npz")
         assert weights["left_factor"].reshape(-1).tolist() == [16, 96]
+
+
+def test_a_single_window_has_no_stride(tmp_path):
+    """A global average has a stride of its extent, which the compiler accepts up to 15 only."""
+    graph = Graph("net")
+    x = quantized_input(graph, (1, 3, 25, 20), zero_point=0)
+    op = PoolInt(kernel_h=25, kernel_w=20, stride_h=25, stride_w=20, is_avg_pooling=True)
+    graph.output(graph.add(op, x))
+    tc.export(model_of(graph), tmp_path / "out")
+    assert "kernel_shape = [25, 20]" in (text := (tmp_path / "out/net.mlir").read_text())
+    assert "strides = [1, 1]" in text

@@ -17,11 +17,15 @@ REFUSED = {
 }
 """Models without an exact export, and the reason."""
 COMPILER_FAILS = {
-    ("kws_dscnn_int8_tflite", "bm1688"): "the compiler aborts while it tiles a convolution",
+    ("imagenet_mobilenet_v2_keras_int8_tflite", "bm1688"): "wrong rows in a grouped layer; aborts without layer groups",
     ("mnist_lstm_tflite", "bm1684x"): "the compiler needs more than 30 minutes for the unrolled steps",
     ("mnist_lstm_tflite", "bm1688"): "the compiler needs more than 30 minutes for the unrolled steps",
 }
 """Models that the compiler cannot compile for a chip, and what happens."""
+
+
+WITHOUT_LAYER_GROUPS = {("imagenet_squeezenet_v1.1_caffe", "bm1688"), ("imagenet_squeezenet_v1.1_onnx", "bm1688")}
+"""Models of which the compiler gets some rows of a grouped layer wrong: rows 29 to 56 of the first convolution."""
 
 
 @pytest.mark.vendor
@@ -37,4 +41,5 @@ COMPILER_FAILS = {
 def test_every_integer_is_equal(name, chip, data_root, vendor, tmp_path):
     how = "source" if is_quantized(entries(data_root)[name]) else "int8"
     model, feeds = convert_model(data_root, name, chip, how)
-    assert vendor.differences(model, feeds, chip, tmp_path / "export") == []
+    grouping = 3 if (name, chip) in WITHOUT_LAYER_GROUPS else 2
+    assert vendor.differences(model, feeds, chip, tmp_path / "export", grouping=grouping) == []

@@ -2,11 +2,14 @@
 # Compiles the exported module to a .bmodel file: ./compile.sh
 #
 # Needs TPU_MLIR_HOME, the folder of the installed package tpu_mlir. Only its program tpuc-opt is used.
+# LAYER_GROUP_OPT is the compiler's level of layer grouping (default 2). With 3 every layer is compiled separately: slower
+# on the device, but right where run_bmodel.py finds wrong integers in some rows of a grouped layer.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 name=@NAME@
 chip=@CHIP@
 log=$name.log
+LAYER_GROUP_OPT=${LAYER_GROUP_OPT:-2}
 if [ ! -x "${TPU_MLIR_HOME:-}/bin/tpuc-opt" ]; then
   echo "compile.sh: TPU_MLIR_HOME is '${TPU_MLIR_HOME:-}', expected the folder of tpu_mlir @COMPILER@;" \
     "install it and set the variable, see README.md" >&2
@@ -34,7 +37,7 @@ run_pass "$name.mlir" \
   --strip-io-quant="quant_input=False quant_output=False quant_input_list= quant_output_list= quant_output_bf16=False quant_input_int8=False quant_output_int8=False" \
   --processor-tpu-optimize -o optimized.mlir
 run_pass optimized.mlir --dev-parallel --weight-reorder --subnet-divide="dynamic=False" --op-reorder --topo-sort \
-  --layer-group="opt=2 group_by_cores=auto compress_mode=none debugger=0 disable_group_overlap=false lgcache=false config_filename= enable_lghash=False lghash_dir=" \
+  --layer-group="opt=$LAYER_GROUP_OPT group_by_cores=auto compress_mode=none debugger=0 disable_group_overlap=false lgcache=false config_filename= enable_lghash=False lghash_dir=" \
   --core-parallel --after-layergroup-weight-reorder --address-assign -o final.mlir
 run_pass final.mlir \
   --codegen="model_file=$name.bmodel embed_debug_info=False model_version=latest bmodel_only=True gdma_check=False rvti=False" \

@@ -22,8 +22,10 @@ def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mod
     channels = static_shape(x)[1]
     weights = np.ones((channels, 1, *window.kernel), np.int8)
     zero = np.zeros(channels, np.int64)
-    grouped = window._replace(groups=channels)
     shape = static_shape(y)
+    # The compiler of bm1688 aborts on strides above 15, as a global average has: a single window needs none.
+    strides = (window.strides[0] if shape[2] > 1 else 1, window.strides[1] if shape[3] > 1 else 1)
+    grouped = window._replace(groups=channels, strides=strides)
     if round_mode == "HalfUp" and can_fuse(rescale, y) and not (x.quant is not None and any(x.quant.zero_point)):
         d.define(
             y, convolve(d, "tpu.Conv2D", d.tensor(x), weights, zero, grouped, (shape, d.element(y), y.name), rescale)
