@@ -83,7 +83,7 @@ class _Dumper(Observer):
                 self._silent.pop(name, None)
                 _dump(self._sinks[name], name, graph, self._options)
 
-    def finished(self) -> None:
+    def finish(self) -> None:
         for name in self._silent:
             self._report(f"no dump after {name}: it changed nothing")
 

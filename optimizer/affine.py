@@ -1,9 +1,10 @@
-"""Reading of a node as y = k * x + b with one k and b per index of an axis, and folding into linear operators.
+"""Recognition of nodes that compute y = k * x + b with one k and b per index of an axis, and their folding into linear
+operators.
 
-Such nodes are batch_norm with constant statistics (k = gamma / sqrt(var / s + epsilon), b = beta - mean / s * k), add,
-sub, mul or div with a constant that varies along that axis only, and the same with a scalar. All values are computed
-in float64 and rounded once when they become a constant. The engine switches off NumPy's warnings about non-finite
-values; they are checked here.
+These nodes are batch_norm with constant statistics (k = gamma / sqrt(var / s + epsilon), b = beta - mean / s * k), add,
+sub, mul or div with a constant that varies along that axis only, and the same operators with a scalar. k and b are
+computed in float64 and rounded once, when the new constant is stored. The engine switches off NumPy's warnings about
+non-finite values, so that this module checks for them.
 
 Folding into a linear operator with weights W and bias B:
 - after it: (x * W + B) * k + b = x * (W * k) + (B * k + b), k per output channel;
@@ -31,7 +32,7 @@ from tpuconvert.schema.types import Array
 
 
 class Affine(NamedTuple):
-    """y = k * x + b, with one element of k and b per index of an axis."""
+    """Coefficients of y = k * x + b: one element of k and of b per index of an axis."""
 
     k: Array
     b: Array
@@ -52,10 +53,10 @@ def _has_given_statistics(node: Node) -> bool:
 
 
 def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
-    """Read a node for which ``is_affine`` is true.
+    """Read the coefficients of a node for which ``is_affine`` is true.
 
     Returns:
-        k and b per index of ``axis`` of the operand, or the reason why the node has no such form.
+        k and b per index of ``axis`` of the operand, or the reason why the node is not y = k * x + b along this axis.
     """
     (x,) = computed_operands(node)
     extent = x.shape[axis]
@@ -101,25 +102,25 @@ def _of_batch_norm(graph: Graph, node: Node, op: BatchNorm) -> Affine | Skip:
 
 
 def fold_affine_after(graph: Graph, linear: Node, affine: Affine, name: str | None = None) -> Value | Skip:
-    """Return a new linear operator with the result k * y + b, per output channel."""
+    """Return a new linear operator that computes k * y + b for the result y of the old one, per output channel."""
     if declined := _why_not(linear):
         return declined
     old_w = operand(linear, 1)
     if isinstance(linear.op, Deconv):
-        # [ic, oc / groups, kh, kw]; the rows of a group share its output channels
+        # The weights are [ic, oc / groups, kh, kw]: the rows of a group have the same output channels.
         per_group = static(old_w.shape)[0] // linear.op.groups
         factor = np.repeat(affine.k.reshape(linear.op.groups, -1), per_group, axis=0)[:, :, None, None]
     else:
         factor = affine.k if isinstance(linear.op, MatrixMul) else affine.k.reshape(-1, *(1,) * (old_w.rank - 1))
     w: Array = np.empty(old_w.array.shape, old_w.dtype.numpy)
-    # Rounded once, without a float64 copy of the weights.
+    # Each product is rounded once; the multiplication makes no float64 copy of the weights.
     np.multiply(old_w.array, factor, out=w, dtype=np.float64, casting="same_kind")
     bias = affine.b if (old := _optional(linear, 2)) is None else old * affine.k + affine.b
     return _rebuilt(graph, linear, linear.inputs[0], w, bias, name)
 
 
 def fold_affine_before(graph: Graph, linear: Node, x: Value, affine: Affine) -> Value | Skip:
-    """Return a new linear operator on x with the result of the old one on k * x + b, per input channel."""
+    """Return a new linear operator whose result on x is that of the old one on k * x + b, per input channel."""
     if declined := _why_not(linear):
         return declined
     w, bias, shifts = operand(linear, 1).array.astype(np.float64), _optional(linear, 2), bool(affine.b.any())
@@ -174,13 +175,13 @@ def _rebuilt(
 
 
 def _is_finite(array: Array) -> bool:
-    """Return True if all elements are finite. A finite sum of squares shows it in one step."""
+    """Return True if all elements are finite. A finite sum of squares proves it; otherwise check the bounds."""
     flat = array.reshape(-1)
     return math.isfinite(flat.dot(flat)) or (math.isfinite(flat.min()) and math.isfinite(flat.max()))
 
 
 def _optional(node: Node, index: int) -> Array | None:
-    """The elements of a constant operand that may be absent."""
+    """Return the elements of a constant operand as a float64 vector; None if the operand is absent."""
     value = node.inputs[index] if len(node.inputs) > index else None
     return None if value is None else _vector(value)
 

@@ -1,8 +1,8 @@
 """Conditions under which a rewrite may bypass a value that the source file quantizes.
 
 An annotated value is rounded to its scale. A rule that merges nodes removes the values between them, and with them the
-rounding. This is allowed only if the rounding has no effect: the value is not annotated, or its node moves elements
-that have the same scale already.
+rounding. This is allowed only if the rounding has no effect: the value is not annotated, or its node is data movement
+whose operand has the same scale.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rounds_between(found: Match) -> str:
 
 
 def rounds(node: Node) -> bool:
-    """Return True if the annotation of the result implies a rounding that the operand has not had."""
+    """Return True if the result is rounded to another scale than the operand, according to its annotation."""
     annotations = [value.quant for value in node.outputs if value.quant is not None]
     if not annotations:
         return False

@@ -26,7 +26,7 @@ _SIMPLIFICATIONS = (
     "merge_permutes",
     "simplify_data_movement",
 )
-"""Rules that simplify the lowered nodes. They move elements only and are tried in this order."""
+"""Rules that simplify the lowered nodes, in the order in which they are tried. All of them only move elements."""
 
 
 def fit_to_chip(

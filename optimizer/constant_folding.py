@@ -3,8 +3,8 @@
 Nodes are evaluated with the arithmetic of the target chip, so that folding a node and running it give the same bytes.
 Frontends have folded shape arithmetic already, in 64-bit integers as the source defines it.
 
-A constant that the source file quantizes keeps its integers: only data movement operators are folded over it, and they
-move the integers too.
+A constant that the source file quantizes keeps its integers: it is folded only through data movement operators, which
+are applied to the integers as well as to the floats.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array, Chip, QuantParams, Shape
 
 MOST_BYTES = 64 << 20
-"""Limit for a folded result: a larger one would enlarge the file more than the node is worth."""
+"""Maximum size of a folded result. Storing a larger one would enlarge the file by more than the removed node is
+worth."""
 
 
 def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = Chip.BM1686) -> tuple[int, list[str]]:
     """Replace nodes whose operands are all constant by their results.
 
     Args:
-        graph: changed in place. A node whose result is a graph output stays.
-        most_bytes: limit per node.
+        graph: changed in place. A node whose result is a graph output is not folded.
+        most_bytes: maximum size of the results of a node.
         chip: the target, whose arithmetic is used.
 
     Returns:
         The number of folded nodes, and one line for every node that stays because of the limit, because its operand is
-        quantized, or because it cannot be evaluated.
+        quantized, or because its evaluation fails.
     """
     folded = 0
     left = []
@@ -65,7 +66,7 @@ class _Result(NamedTuple):
 
 def _is_candidate(graph: Graph, node: Node) -> bool:
     for value in node.inputs:
-        if value is not None and value.data is None:  # true for nearly all nodes
+        if value is not None and value.data is None:  # Nearly all nodes return here.
             return False
     return (
         node.op.kind in (OpKind.TPU, OpKind.COMPOSITE)
@@ -80,9 +81,9 @@ def _is_annotated(node: Node) -> bool:
 
 
 def _has_integers(node: Node) -> bool:
-    """Return True if every quantized value of the node holds its integers, as all do after legalization.
+    """Return True if the data of every quantized value of the node are its integers, as after legalization.
 
-    Operators that move elements take the quantization of their operand along, and need no such reading.
+    False for data movement: ``_move`` folds it, and the result keeps the quantization of the operand.
     """
     if Trait.REARRANGES in node.op.traits:
         return False
@@ -101,7 +102,7 @@ def _evaluate(node: Node, chip: Chip) -> list[_Result] | str:
 
 
 def _move(node: Node) -> list[_Result] | str:
-    """The result with its integers, for operators that move the elements of one operand."""
+    """Fold data movement of one operand. Return the result with its integers, or the reason why it is not folded."""
     if Trait.REARRANGES not in node.op.traits:
         return f"({node.op.name}) would lose the quantization of its operand or result"
     x = operand(node)

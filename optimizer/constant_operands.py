@@ -1,6 +1,6 @@
 """Conversion of constants to tensors at operands that do not accept a constant.
 
-Nodes with constant operands only are folded; other constants become tensors by ``constdata``, which costs nothing at
+Nodes whose operands are all constant are folded. Other constants are converted by ``constdata``, which costs nothing at
 run time. ``constdata`` does not support FLOAT16, and only FLOAT32 on BM1682: there a cast follows it, if float32
 represents all values of the constant.
 """
@@ -53,7 +53,7 @@ def provide_tensors(graph: Graph, chip: Chip, disabled: Collection[str] = ()) ->
 
 
 def _tensor(graph: Graph, constant: Value, chip: Chip, sources: tuple[Source, ...]) -> Value | None:
-    """The constant as a tensor, or None if the chip has no operators for it."""
+    """Convert a constant to a tensor. Return None if the chip has no operators for it."""
     name = graph.unique(f"{constant.name}:tensor")
     if _has(Constdata(), chip, constant.type, constant.type):
         tensor = graph.add(Constdata(), constant, name=name, sources=sources)

@@ -15,10 +15,10 @@ from tpuconvert.schema.types import Array
 
 
 def share_constants(graph: Graph) -> int:
-    """Merge equal constants. Return the number of constants that this saves.
+    """Merge equal constants. Return the number of removed constants.
 
-    Constants are equal if type, bytes and annotation are. Only constants at the same operand of the same operator are
-    merged: quantization chooses one scale of a weight for all its users.
+    Two constants are equal if their types, bytes and annotations are equal. Only constants at the same operand of the
+    same operator are merged, because quantization chooses one scale of a weight for all its users.
     """
     leaving = set(map(id, graph.outputs))
     by_sample: dict[bytes, list[Value]] = {}
@@ -29,7 +29,7 @@ def share_constants(graph: Graph) -> int:
 
 
 def _share_among(graph: Graph, values: list[Value]) -> int:
-    """Merge constants as in ``share_constants``, for a group with few accidental matches."""
+    """Merge equal constants among values whose samples of bytes are equal."""
     groups: dict[object, list[Value]] = {}
     merged = 0
     for value in values:
@@ -46,7 +46,7 @@ def _share_among(graph: Graph, values: list[Value]) -> int:
 
 
 def share_nodes(graph: Graph) -> int:
-    """Merge nodes that compute the same. Return the number of nodes that this saves.
+    """Merge nodes that compute the same results. Return the number of removed nodes.
 
     A node whose result is a graph output stays: every output is a separate value.
     """
@@ -77,7 +77,7 @@ def _commutes(node: Node) -> bool:
 
 
 def _with_same_op(nodes: list[Node], op: Op) -> Node | None:
-    """The first node with identical attributes: -0.0 equals 0.0, but is not identical."""
+    """Return the first node whose attributes are identical. Equality is not enough: -0.0 == 0.0, but they differ."""
     written = repr(op)
     return next((node for node in nodes if repr(node.op) == written), None)
 
@@ -93,7 +93,7 @@ def _sample(data: Array) -> bytes:
     flat = data.reshape(-1)
     sample = flat[:8].tobytes() + flat[flat.size // 2 : flat.size // 2 + 8].tobytes()
     if data.nbytes >= WORTH_IT:
-        forget_pages(data)  # the system may have mapped megabytes around these bytes
+        forget_pages(data)  # The system may have mapped megabytes around the sampled bytes.
     return sample
 
 

@@ -23,11 +23,11 @@ from tpuconvert.schema.op import Op
 __all__ = ["Candidates", "Replacement", "Skip", "Trace", "rule", "run_rules"]
 
 _FIRINGS_PER_NODE = 50
-"""Rules that fire more often than this per node of the graph do not terminate."""
+"""Maximum number of firings per node of the graph. Rules that fire more often are assumed not to terminate."""
 
 
 def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Trace, most: int | None = None) -> int:
-    """Apply rules until none fires, or until ``most`` have fired. Equal graphs give equal firings in the same order.
+    """Apply rules until none fires, or at most ``most`` times. Equal graphs have the same firings in the same order.
 
     Returns:
         The number of firings.
@@ -41,7 +41,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Tr
     waiting = set(queue)
     fired = 0
     memory: dict[object, object] = {}
-    with np.errstate(all="ignore"):  # rules check the results of their arithmetic
+    with np.errstate(all="ignore"):  # Rules check the results of their arithmetic.
         while queue and fired != most:
             node = queue.popleft()
             waiting.remove(node)
@@ -68,7 +68,7 @@ Pairs = Sequence[tuple[RewriteRule, Pattern]]
 
 _CONSTANT = "constant"
 Origin = type[Op] | str | None
-"""The operator that computes an operand; ``_CONSTANT``; or None for a graph input or an absent operand."""
+"""Class of the operator that computes an operand, ``_CONSTANT``, or None for a graph input or an absent operand."""
 
 
 class Candidates:
@@ -242,7 +242,7 @@ def _remove(graph: Graph, node: Node) -> set[str]:
 
 
 def _keep_constant_names(graph: Graph, added: list[Node], freed: set[str]) -> None:
-    """Give constants that were computed from removed constants of the same name that name."""
+    """Give a new constant the name of the removed constant that it was computed from."""
     for node in added:
         for value in node.inputs if node in graph else ():
             stem = value.name.rpartition(".")[0] if value is not None and value.is_constant else ""

@@ -16,12 +16,12 @@ from tpuconvert.schema.types import Chip
 def expand_composites(graph: Graph, only: Callable[[Node], bool] | None = None) -> int:
     """Replace composite nodes by their expansions, in place.
 
-    Results keep their names and annotations. The new nodes get the sources of the composite; new inner values are named
-    after the first result of the composite.
+    The results keep their names and annotations. The new nodes get the sources of the composite; the values between
+    them are named after the first result of the composite.
 
     Args:
         graph: any graph.
-        only: selects the composite nodes to replace; by default all.
+        only: returns True for the composite nodes to replace; by default all are replaced.
 
     Returns:
         The number of composite nodes that were replaced.
@@ -54,7 +54,7 @@ def is_expandable(node: Node) -> bool:
 
 
 def expand_where_illegal(graph: Graph, chip: Chip) -> int:
-    """Expand the composites that the chip cannot run, so that their parts can be lowered."""
+    """Expand the composites that the chip cannot run, so that the operators of the expansion can be lowered."""
     return expand_composites(graph, lambda node: check_use(node, chip).status is Status.ILLEGAL and is_expandable(node))
 
 

@@ -1,4 +1,4 @@
-"""Names that rules had in the previous version. ``--disable-rule`` accepts them until the next one."""
+"""Names of rules in the previous version. ``--disable-rule`` accepts them until the next version."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Identification of the activation that a unary function equals, independent of its form.
 
 The function is evaluated in float32 at 1,500 points from -10^4 to 10^4, dense around zero. It is identified with an
-activation if the difference is at most ``_TOLERANCE`` * max(1, |x|) everywhere, which the polynomial form of erf needs.
-The two closest activations, both forms of GELU, differ by 200 times as much, and no exact formula of a few operators
-comes this close to another one by accident.
+activation if they differ by at most ``_TOLERANCE`` * max(1, |x|) everywhere. The polynomial approximation of erf needs
+this tolerance. The two closest activations, both forms of GELU, differ by 200 times as much.
 
 Points where the function overflows are ignored: ln(1 + exp(x)) is infinite above 88, where softplus is x.
 """
@@ -36,7 +35,7 @@ _FEWEST_FINITE = 1000
 
 
 def activation_of(x: Value, nodes: Sequence[Node]) -> CompositeActivation | None:
-    """The activation that element-wise nodes, given in topological order, compute of a value."""
+    """Return the activation that nodes compute of x, or None. The nodes are element-wise and in topological order."""
     y = _evaluate(x, nodes)
     if y is None:
         return None
@@ -56,7 +55,7 @@ def _points() -> Array:
 
 
 def _evaluate(x: Value, nodes: Sequence[Node]) -> Array | None:
-    """Evaluate the function at all points. Return None if an operand is not a function of x."""
+    """Evaluate the nodes at all points. Return None if an operand does not depend on x alone."""
     known: dict[Value, Array] = {x: _points().astype(np.float32)}
     with np.errstate(all="ignore"):
         for node in nodes:
@@ -78,7 +77,7 @@ _KNOWN: tuple[CompositeActivation, ...] = (
 
 
 def _silus(nodes: Sequence[Node]) -> list[CompositeActivation]:
-    """The functions x * sigmoid(alpha * x) for the factors that occur."""
+    """Candidates x * sigmoid(alpha * x), with alpha from the scalar factors of the nodes."""
     alphas = [scalar_factor(node.op) for node in nodes if isinstance(node.op, (Muls, Divs))]
     return [Silu(float(np.float32(alpha))) for alpha in alphas if np.isfinite(alpha)]
 

@@ -1,4 +1,4 @@
-"""Operands of nodes, and conditions on nodes that several rules share."""
+"""Functions that return operands of nodes, and conditions on nodes that several rules share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpuconvert.schema.types import F32, I32
 
 
 def operand(node: Node, index: int = 0) -> Value:
-    """An operand that is not absent."""
+    """Return an operand that is known to be present."""
     value = node.inputs[index]
     assert value is not None
     return value
@@ -41,7 +41,7 @@ def is_active(kind: ActiveType) -> Callable[[Node], bool]:
 
 
 def may_round_integers(node: Node) -> bool:
-    """Return True if a chip computes the node's INT32 in binary32, where even ``x + 0`` rounds beyond 2^24."""
+    """Return True if some chip computes the node's INT32 in binary32, where even ``x + 0`` rounds beyond 2^24."""
     return node.outputs[0].dtype is I32 and any(
         case.compute == "FLOAT32" for support in node.op.dtypes.values() for case in support.cases
     )
@@ -54,7 +54,7 @@ def reduced_axes(node: Node) -> list[int]:
 
 
 def scalar_factor(op: Op) -> float:
-    """The number that ``muls`` multiplies by, or the reciprocal of that which ``divs`` divides by."""
+    """Factor of ``muls``, or the reciprocal of the divisor of ``divs``."""
     assert isinstance(op, (Muls, Divs))
     if isinstance(op, Muls):
         return op.scalar.value

@@ -1,4 +1,4 @@
-"""Patterns: templates of a few connected nodes, and what a match of one binds."""
+"""Patterns: templates of a few connected nodes, and matches that bind names to nodes and values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpuconvert.schema.graph import Graph, Node, Source, Value
 from tpuconvert.schema.op import Op, Trait
 
 Operator = type[Op] | str | Trait
-"""Operators in a pattern: a class and the classes derived from it, the name of one operator, or a trait."""
+"""Operators in a pattern: an operator class including derived classes, the name of one operator, or a trait."""
 
 
 class OperatorSet:
@@ -32,7 +32,7 @@ class OperatorSet:
         return bool(self._classes or self._names or self._traits)
 
     def includes(self, op: type[Op]) -> bool:
-        """Return True if the nodes of an operator class are accepted."""
+        """Return True if the set contains the operators of a class."""
         found = self._included.get(op)
         if found is None:
             found = issubclass(op, self._classes) or op.name in self._names or any(t in op.traits for t in self._traits)
@@ -42,10 +42,10 @@ class OperatorSet:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A node of one of some operators, whose operands are patterns or names to which values are bound.
+    """Template of a node: the accepted operators, and for each operand a pattern or the name that the value gets.
 
-    A name in lower case binds any value, one in capitals a constant; a trailing ``?`` allows an absent operand, which
-    binds None. Operands beyond the listed ones are ignored.
+    A name in lower case matches any value, a name in capitals only a constant. A trailing ``?`` allows an absent
+    operand; the name is then bound to None. Operands beyond the listed ones are ignored.
     """
 
     ops: OperatorSet
@@ -74,9 +74,9 @@ def p(
     """Create a pattern.
 
     Args:
-        ops: the operator, or several alternatives. A class includes the classes derived from it, a trait every
-            operator that has it; a name is the name of one operator.
-        operands: one entry per operand to check.
+        ops: the operator, or several alternatives: a class (which includes derived classes), the name of one operator,
+            or a trait (which includes every operator that has it).
+        operands: a pattern or a name for each operand to check.
         name: the node is bound to this name.
         sole_user: require that the node's result has one user and is no graph output. A match that fails only here is
             reported as declined.
@@ -110,7 +110,7 @@ def _operator_set(operators: Operator | tuple[Operator, ...] | OperatorSet) -> O
 
 
 pattern = p
-"""The public name, for plugins."""
+"""Name of ``p`` in the public API, for plugins."""
 
 
 class Match:
@@ -119,7 +119,7 @@ class Match:
     Attributes:
         root: the last node of the pattern.
         shared: the name of a node that fails ``sole_user``, otherwise empty.
-        memory: a dictionary in which a rule may keep results for other roots. It is dropped when the stage ends.
+        memory: a dictionary in which a rule may cache results between matches. It is dropped when the stage ends.
     """
 
     memory: dict[object, object]

@@ -25,10 +25,10 @@ STAGES = ("canonicalize", "layout", "fold", "fuse")
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass: a function of the whole graph, or the rules of a stage.
+    """A pass: a function that changes the whole graph, or the rules of a stage.
 
-    ``run`` changes a graph, records what it did in the trace, and returns the number of changes. The third argument
-    limits the number of firings of a stage. ``rules`` are the names of the rules.
+    ``run(graph, trace, most)`` changes the graph, records the changes and declined matches in the trace, and returns
+    the number of changes. A stage fires at most ``most`` times; None is no limit. ``rules`` are the names of the rules.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Pass:
 
 
 class Observer:
-    """Called before and after every pass. This base class does nothing."""
+    """Base class of objects that are notified before and after every pass. Its methods do nothing."""
 
     def before(self, step: Pass, graph: Graph) -> None:
-        """Called before a pass."""
+        """Handle the start of a pass."""
 
     def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
-        """Called after a pass that changed the graph; ``fired``: the rules that fired, or the name of the pass."""
+        """Handle the end of a pass that changed the graph. ``fired`` lists the rules that fired, or the pass."""
 
-    def finished(self) -> None:
-        """Called after the last pass."""
+    def finish(self) -> None:
+        """Handle the end of the last pass."""
 
 
 def passes(disabled: Collection[str] = (), chip: Chip = Chip.BM1686) -> list[Pass]:
@@ -77,7 +77,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def resolve_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Check names of rules and passes. Replace the former name of a rule by its current one, with a FutureWarning.
+    """Check names of rules and passes, and replace former names by the current ones, with a FutureWarning.
 
     Raises:
         UsageError: a name does not exist; the message has the nearest that does.
@@ -131,7 +131,7 @@ def _first_sentence(function: Callable[..., object]) -> str:
 
 
 def unknown_name(name: str, known: Collection[str]) -> UsageError:
-    """The error for a rule or pass that does not exist."""
+    """Return the error for a rule or pass that does not exist."""
     alike = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{alike[0]}'?" if alike else "tpuconvert passes lists all of them"
     return UsageError(f"there is no rule or pass '{name}'", hint=hint)
@@ -176,7 +176,7 @@ def optimize(
         _run(step, graph, counts, observers)
     graph.sort()
     for observer in observers:
-        observer.finished()
+        observer.finish()
     if trace is not None:
         for line in counts.lines():
             trace(line)
@@ -201,7 +201,7 @@ def _remove_dead_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
 
 def _folding(chip: Chip) -> Callable[[Graph, Trace, int | None], int]:
     def fold(graph: Graph, counts: Trace, _most: int | None) -> int:
-        """Replace nodes of constants by their results, up to a size limit."""
+        """Replace nodes whose operands are all constant by their results, up to a size limit."""
         folded, left = fold_constants(graph, chip=chip)
         for reason in left:
             counts.note("fold_constants", reason)
@@ -229,7 +229,7 @@ _DEAD = "remove_dead_nodes"
 
 
 def _whole(chip: Chip = Chip.BM1686) -> tuple[Pass, ...]:
-    """Passes over the whole graph. Dead nodes are removed first and last, the other passes run in every round."""
+    """Return the passes. Dead nodes are removed first and last; the other passes run in rounds."""
     return (
         Pass(_DEAD, _remove_dead_nodes),
         Pass("fold_constants", _folding(chip)),
@@ -240,6 +240,6 @@ def _whole(chip: Chip = Chip.BM1686) -> tuple[Pass, ...]:
 
 def _stage(stage: str, disabled: Collection[str]) -> Pass:
     rules = [item for item in rules_of(stage) if item.name not in disabled]
-    candidates = Candidates(rules)  # shared by all rounds
+    candidates = Candidates(rules)  # Created once for all rounds.
     names = tuple(item.name for item in rules)
     return Pass(stage, lambda graph, counts, most: run_rules(graph, candidates, counts, most), names)

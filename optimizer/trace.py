@@ -21,7 +21,7 @@ class Trace:
         self._notes: dict[tuple[str, str], None] = {}
 
     @property
-    def skipped(self) -> Counter[tuple[str, str]]:
+    def skip_counts(self) -> Counter[tuple[str, str]]:
         """The number of declined matches by rule and reason."""
         found = Counter((rule, reason) for reasons in self._declined.values() for rule, reason in reasons.items())
         found.update(self._notes.keys())
@@ -48,5 +48,5 @@ class Trace:
     def lines(self) -> list[str]:
         """One line per rule and outcome, sorted."""
         rows = [(rule, f"fired {count}") for rule, count in self.fired.items() if count]
-        rows += [(rule, f"skipped {count}: {reason}") for (rule, reason), count in self.skipped.items()]
+        rows += [(rule, f"skipped {count}: {reason}") for (rule, reason), count in self.skip_counts.items()]
         return [f"{rule}: {outcome}" for rule, outcome in sorted(rows)]

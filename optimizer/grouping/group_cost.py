@@ -16,7 +16,7 @@ from tpuconvert.schema.hardware import Hardware, LocalMemory
 
 
 class CannotCutError(ValueError):
-    """A node of the group cannot be tiled along an axis, or the extent is smaller than the number of tiles."""
+    """Error: a node of the group cannot be tiled along an axis, or an extent is smaller than the number of tiles."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class GroupCost:
         lane_bytes: peak memory of one lane.
         loaded: bytes read from global memory.
         stored: bytes written to global memory.
-        macs: multiply-accumulates, including recomputation.
-        repeated_macs: multiply-accumulates of the recomputation.
+        macs: number of multiply-accumulates, including recomputation.
+        repeated_macs: number of these that are recomputation.
         computing_seconds: lower bound of the compute time.
-        repeated_bytes: bytes that global memory could transfer during the recomputation.
+        repeated_bytes: bytes that could be transferred to or from global memory during the recomputation.
     """
 
     lane_bytes: int
@@ -76,7 +76,7 @@ def group_cost(
     positions = {node: position for position, node in enumerate(nodes)}
     segment = Segment(Tilings([(tiles, keeps_constants)], memory), len(nodes) - 1)
     repeated, macs, repeated_bytes, seconds = 0, 0, 0.0, 0.0
-    # Recomputation is counted below, in integers.
+    # ``bytes_per_mac=0`` leaves recomputation out of the segment's cost: it is counted below, in integers.
     members = [Facts.of(node, 0, NodeKind.of(node, bytes_per_mac=0), positions, outputs) for node in nodes]
     _check_tiles(nodes, members, tiles)
     computed_tiles = [segment.add(facts) for facts in reversed(members)]
@@ -100,7 +100,7 @@ def group_cost(
 
 
 def _check_tiles(nodes: Sequence[Node], members: Sequence[Facts], tiles: Tiles) -> None:
-    """Check that the results that leave the group have enough elements, and that the nodes can be tiled."""
+    """Check that every result that leaves the group has an element per tile, and that all nodes can be tiled."""
     leaving = [
         value
         for item in members

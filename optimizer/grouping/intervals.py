@@ -14,11 +14,11 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
-    """Interval of each tile, for every distinct number of tiles along the axis.
+    """Interval of each tile along one axis, for several tilings.
 
     Attributes:
-        start, stop: intervals of all tiles, concatenated over the tile counts.
-        longest, total: for each tiling, length of the longest interval and sum of the lengths.
+        start, stop: intervals of all tiles, concatenated over the distinct numbers of tiles.
+        longest, total: for each tiling, the length of the longest interval and the sum of the lengths.
     """
 
     start: Array
@@ -28,7 +28,7 @@ class Intervals:
 
 
 class Axis:
-    """Intervals along one axis. Equal intervals are the same object, so that results can be cached by identity.
+    """Operations on intervals along one axis. Equal intervals are one object, so that caches can use its identity.
 
     Args:
         counts: number of tiles along the axis, for each tiling.
@@ -42,37 +42,37 @@ class Axis:
         self._indices = np.concatenate([np.arange(count) for count in distinct])
         self._begins = np.cumsum([0, *distinct[:-1]])
         self._known: dict[tuple[bytes, bytes], Intervals] = {}
-        # Cached for one plan.
+        # The caches live as long as the plan.
         self.equal = functools.cache(self._equal)
         self.whole = functools.cache(self._whole)
         self.needed = functools.cache(self._needed)
         self.union = functools.cache(self._union)
-        self.rounded = functools.cache(self._rounded)
+        self.round_to_multiple = functools.cache(self._round_to_multiple)
 
     def _equal(self, extent: int) -> Intervals:
-        """Tiles of equal length; lengths differ by at most 1."""
+        """Split the extent into tiles whose lengths differ by at most 1."""
         low, high = (index * extent // self._repeated for index in (self._indices, self._indices + 1))
         return self._intervals(low, high, extent)
 
     def _whole(self, extent: int) -> Intervals:
-        """The full extent for every tile."""
+        """Return the full extent for every tile."""
         return self._intervals(np.zeros_like(self._repeated), np.full_like(self._repeated, extent), extent)
 
     def _needed(self, result: Intervals, cut: Cut, extent: int) -> Intervals:
-        """Intervals of an operand that intervals of a result need."""
+        """Return the intervals of an operand that are needed to compute intervals of a result."""
         return self._intervals(*cut.of(result.start, result.stop, extent), extent)
 
     def _union(self, one: Intervals, other: Intervals, extent: int) -> Intervals:
-        """Smallest intervals that contain both."""
+        """Return the smallest intervals that contain both."""
         return self._intervals(np.minimum(one.start, other.start), np.maximum(one.stop, other.stop), extent)
 
-    def _rounded(self, item: Intervals, multiple: int, extent: int) -> Intervals:
-        """Extend each interval to multiples of ``multiple``."""
+    def _round_to_multiple(self, item: Intervals, multiple: int, extent: int) -> Intervals:
+        """Extend each interval so that it begins and ends at a multiple of ``multiple``."""
         return self._intervals(item.start // multiple * multiple, -(-item.stop // multiple) * multiple, extent)
 
     def _intervals(self, start: Any, stop: Any, extent: int) -> Intervals:
         if self._is_single:
-            start[0], stop[0] = 0, extent  # a single tile contains also what no window reads
+            start[0], stop[0] = 0, extent  # A single tile also contains rows that no window reads.
         key = start.tobytes(), stop.tobytes()
         known = self._known.get(key)
         if known is None:

@@ -18,7 +18,7 @@ from tpuconvert.schema.types import Chip
 
 
 class Shape(NamedTuple):
-    """Extents along N, C and H, and bytes of one row: the product of the other extents and of the element size."""
+    """Extents along N, C and H, and the bytes of one row: the product of all other extents and the element size."""
 
     n: int
     c: int
@@ -34,10 +34,10 @@ class Shape(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Operand that is not omitted.
+    """An operand that is present.
 
-    ``slot`` is its index in the inputs of the node. ``filters`` is None unless it is the weight of a convolution: the
-    axis of the filters, and their number per index.
+    ``slot`` is its index in the inputs of the node. For the weight of a convolution, ``filters`` is the axis of the
+    filters and the number of filters per index of it; otherwise None.
     """
 
     slot: int
@@ -53,11 +53,12 @@ class NodeKind:
         rules: tiling rules for N, C and H.
         operands: the operands that are not constants.
         constants: the constant operands.
-        cuts_constants: for each axis, whether a tile needs only a part of some constant.
+        cuts_constants: True for each axis along which a tile needs only a part of some constant.
         results: shapes of the results.
-        skips_rows: whether windows skip rows of an operand, so that tiles may load less than a single tile.
-        row_multiple: tiles of the results begin and end at a multiple of this number of rows.
-        mac_bytes: cost of its multiply-accumulates, in bytes.
+        skips_rows: True if windows skip rows of an operand, so that several tiles may load fewer rows than a single
+            tile.
+        row_multiple: number of rows of which the bounds of a result tile must be a multiple.
+        mac_bytes: cost of the node's multiply-accumulates, in bytes.
     """
 
     rules: tuple[Rule, Rule, Rule]
@@ -101,14 +102,17 @@ class Facts(NamedTuple):
     """Planner data of one node.
 
     Args:
-        traffic: bytes that it moves if it is in no group; 0 if unknown.
-        kind: its properties; None if it cannot be in a group.
+        traffic: bytes that the node moves to and from global memory if it is in no group; 0 if unknown.
+        kind: properties of the node; None if it cannot be in a group.
         reads: operands that are not constants.
         results: the results.
-        last_uses: for each result, position of its last user; the number of nodes if it leaves every group.
-        joins: whether a group that ends before the node moves at least as many bytes as one that ends after it. A run
-            is a node with the joined nodes that follow; groups end inside a run only if no group contains all of it.
-        like: number of the class of equivalent nodes; producers and users are compared by their distance.
+        last_uses: for each result, the position of its last user, or the number of nodes if the result leaves every
+            group.
+        joins: True if a group that ends before the node moves at least as many bytes as one that ends after it. A node
+            and the consecutive nodes after it with ``joins`` are a run; groups end inside a run only if no group
+            contains all of it.
+        like: ID of the class of equivalent nodes. Equivalent nodes have equal properties, and their producers and users
+            are at equal distances.
     """
 
     traffic: int
@@ -123,7 +127,7 @@ class Facts(NamedTuple):
     def of(
         node: Node, traffic: int, kind: NodeKind | None, positions: Mapping[Node, int], outputs: Collection[Value]
     ) -> Facts:
-        """Planner data of a node."""
+        """Return the planner data of a node, without ``joins`` and ``like``."""
         reads = tuple([value for value in node.inputs if value is not None and not value.is_constant])
         last_uses = tuple([last_use(value, positions, outputs) for value in node.outputs])
         return Facts(traffic, kind, reads, tuple(node.outputs), last_uses)
@@ -148,7 +152,8 @@ def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hard
         traffic, kind = _traffic_and_kind(node, chip, hardware, known)
         facts = Facts.of(node, traffic, kind, positions, outputs)
         joins = bool(found) and _joins(facts, found[-1], position, positions, outputs)
-        links = []  # distance to the producer and its result index, or to the previous reader
+        # For each operand: distance to its producer and index of the result, or distance to the previous reader and -1.
+        links = []
         for value in facts.reads:
             before, index = producers.get(value, (read_at.get(value, position + 1), -1))
             links.append((position - before, index))
@@ -163,11 +168,11 @@ def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hard
 def _traffic_and_kind(
     node: Node, chip: Chip, hardware: Hardware, known: dict[Any, tuple[int, NodeKind | None]]
 ) -> tuple[int, NodeKind | None]:
-    """Bytes that a node moves without grouping, and its properties if it can be in a group; cached in ``known``."""
+    """Bytes that a node moves outside of a group, and its properties if it can be in one; cached in ``known``."""
     if node.op.kind is OpKind.CUSTOM:
         return cost.bytes_alone(node) or 0, None
     operands = tuple(None if value is None else (value.is_constant, value.type) for value in node.inputs)
-    # A value that is two operands of a node is moved once.
+    # A value that is used for two operands of a node is loaded once.
     same = tuple(map(node.inputs.index, node.inputs)) if len({*node.inputs}) < len(node.inputs) else ()
     key = type(node.op), node.op, operands, same, tuple(value.type for value in node.outputs)
     if key not in known:
@@ -181,9 +186,10 @@ def _traffic_and_kind(
 def _joins(
     facts: Facts, previous: Facts, position: int, positions: Mapping[Node, int], outputs: Collection[Value]
 ) -> bool:
-    """Return True if a node uses a result of the previous one, and fewer bytes are live after it than before.
+    """Return True if a node uses a result of the previous one, and fewer bytes are live after the node than before it.
 
-    Also if equally many are, and the node has no multiply-accumulates: both need little more memory than the first.
+    Also return True if the number of live bytes does not change and the node has no multiply-accumulates: a group with
+    both nodes then needs little more memory than a group with the previous one.
     """
     if facts.kind is None or previous.kind is None or set(previous.results).isdisjoint(facts.reads):
         return False

@@ -10,7 +10,7 @@ from tpuconvert.schema.graph import Graph, Node
 def depth_first(graph: Graph) -> list[Node]:
     """Depth-first topological order: follow each branch until it ends or joins another, newest branch first.
 
-    A file may interleave the nodes of its branches, and then consecutive nodes are not connected.
+    In a file that interleaves the nodes of several branches, consecutive nodes are not connected.
     """
     missing = {
         node: len({value.producer for value in node.inputs if value is not None and value.producer is not None})
@@ -30,7 +30,7 @@ def depth_first(graph: Graph) -> list[Node]:
 
 
 def distance(order: Sequence[Node]) -> int:
-    """Sum of the buffer lifetimes: distance from each producer to the last user of its result."""
+    """Return the sum of the buffer lifetimes: the distances from each producer to the last user of its result."""
     positions = {node: position for position, node in enumerate(order)}
     return sum(
         max((positions[user] for user, _ in value.uses), default=position) - position
@@ -40,8 +40,8 @@ def distance(order: Sequence[Node]) -> int:
 
 
 def other_orders(nodes: Sequence[Node], count: int) -> Iterator[list[Node]]:
-    """Generate random topological orders with a fixed seed; most steps follow the newest branch."""
-    import random  # few graphs need it
+    """Generate random topological orders with a fixed seed. At least half of the steps follow the newest branch."""
+    import random  # Start-up cost: few graphs need this module.
 
     members = set(nodes)
     producers = {node: {v.producer for v in node.inputs if v is not None and v.producer in members} for node in nodes}

@@ -1,8 +1,8 @@
 """Group planner: dynamic programming over the execution order of the nodes.
 
 The cheapest plan of the first n nodes ends with a single node or a group, preceded by the cheapest plan of the nodes
-before it. All groups of bounded length are tried with every candidate tiling. Equivalent windows of nodes, such as
-repeated blocks, are evaluated once.
+before it. All groups of at most ``LONGEST`` nodes are tried with every candidate tiling. Equivalent windows of nodes,
+such as repeated blocks, are evaluated once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 32
 """Maximum number of nodes of a group. Planning time grows with it; longer groups save little more traffic."""
 
 PATIENCE = 1500
-"""After this number of distinct windows, the maximum group size is SHORTEST, which limits the planning time."""
+"""Number of distinct windows after which the maximum group size is ``SHORTEST``. This limits the planning time."""
 
 SHORTEST = 6
 """Maximum number of nodes of a group after PATIENCE windows."""
@@ -31,13 +31,13 @@ SMALL = 16
 """Graphs with at most this number of nodes are planned in several orders."""
 
 ORDERS = 30
-"""Number of random orders of a small graph; most are equal."""
+"""Number of random orders that are planned for a small graph; many of them are equal."""
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 """Candidate tile counts along H."""
 
 FEW_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28, 32)
-"""Candidate tile counts along H of groups that are tiled along N or C, too."""
+"""Candidate tile counts along H for groups that are also tiled along N or C."""
 
 FEW = (2, 4, 8, 16, 32)
 """Candidate tile counts along N and C."""
@@ -45,7 +45,7 @@ FEW = (2, 4, 8, 16, 32)
 
 @dataclass(frozen=True)
 class Plan:
-    """Groups of consecutive nodes of an order.
+    """Plan: the execution order and its groups.
 
     Args:
         order: execution order of the nodes.
@@ -78,7 +78,7 @@ def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None, lon
 
 
 def _orders(graph: Graph) -> list[list[Node]]:
-    """Orders to plan: several for a small graph, the one with the shorter buffer lifetimes for a larger one."""
+    """Orders to plan: several for a small graph; for a larger one, that with the shorter buffer lifetimes."""
     orders = [graph.nodes, depth_first(graph)]
     if len(graph) > SMALL:
         return orders[:1] if orders[0] == orders[1] else [min(orders, key=distance)]
@@ -103,9 +103,9 @@ def plan_order(
     tilings = Tilings([(Tiles(), False)], memory), Tilings(candidates(batch), memory)
     known: dict[tuple[int, ...], list[tuple[int, float, Tiling]]] = {}
     costs = [0.0]
-    choices: list[tuple[int, Tiling | None]] = []  # number of nodes and tiling of the last group
-    begin = 0  # first node after the last one that cannot be in a group
-    start = 0  # first node of the run (``Facts.joins``)
+    choices: list[tuple[int, Tiling | None]] = []  # For each end: number of nodes and tiling of the last group.
+    begin = 0  # First node after the last node that cannot be in a group.
+    start = 0  # First node of the current run (``Facts.joins``).
 
     def plan_end(end: int) -> bool:
         """Choose the last group of the first ``end + 1`` nodes. Return True if some group contains the whole run."""
@@ -127,7 +127,7 @@ def plan_order(
         if item.kind is None:
             begin = end + 1
         elif end + 1 < len(facts) and facts[end + 1].joins:
-            continue  # a group that ends here is evaluated only if the whole run does not fit
+            continue  # Groups that end inside a run are evaluated only if the whole run does not fit into one group.
         elif not plan_end(end):
             for position in range(start, end + 1):
                 plan_end(position)
@@ -146,14 +146,12 @@ def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings])
 
     Args:
         window: consecutive nodes.
-        end: position of the last one.
-        tilings: a single tile, which is used as long as the group fits: tiling saves no bytes, unless a node skips
-            rows. Then all candidates, for longer groups.
+        end: position of the last node.
     """
     found: dict[int, tuple[int, float, Tiling]] = {}
     for some in tilings:
         segment = Segment(some, end)
-        components: list[set[Value]] = []  # operands of each connected part
+        components: list[set[Value]] = []  # One set of operands per connected component of the group.
         for facts in reversed(window):
             assert facts.kind is not None
             if facts.kind.skips_rows and some is tilings[0]:
@@ -165,7 +163,7 @@ def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings])
             if segment.size == 1 or segment.size in found or len(components) > 1:
                 continue
             cheapest = segment.cheapest()
-            if cheapest is None:  # longer groups need at least as much memory
+            if cheapest is None:  # Longer groups need at least as much memory.
                 break
             found[segment.size] = segment.size, *cheapest
         else:

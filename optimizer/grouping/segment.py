@@ -1,14 +1,14 @@
 """Cost of a group for many tilings at once. A group grows backwards, node by node.
 
-Results that leave the group are split into equal tiles. The intervals of every value that the tiles need follow
-backwards. Windows make adjacent intervals overlap; the overlap is loaded and computed again. The rows that a node has
-to compute depend only on the nodes after it, so that prepending a node keeps the costs found so far, except that its
-results are no longer loaded from global memory. The loops over tiles are C (outermost), N, H.
+Results that leave the group are split into equal tiles. The intervals that the tiles need of every value are computed
+from the last node backwards. Windows make adjacent intervals overlap; the overlap is loaded and computed again. The
+rows that a node has to compute depend only on the nodes after it. Prepending a node therefore does not change the costs
+of the later nodes, except that its results are no longer loaded from global memory. The loops over tiles are, from the
+outermost: C, N, H.
 
 Channels of a tensor are distributed over the lanes of on-chip memory. A lane has a plane of H * W elements for every
 index of axis 0 and every channel assigned to it; planes begin at aligned addresses. Filters of a convolution are
-distributed by output channel, each contiguous. Filters that are not resident are loaded one per lane, used, and
-replaced by the next ones.
+distributed by output channel, each contiguous. Filters that are not resident are loaded one per lane at a time.
 
 Sizes are floating-point numbers: integers up to 2^53 are exact, and larger ones do not overflow.
 """
@@ -46,10 +46,10 @@ class NodeCost(NamedTuple):
 
     Attributes:
         operands: needed tile of each operand that is not a constant.
-        lanes: bytes of one lane for the results, and for constants that are reloaded for each tile.
-        resident: bytes of one lane for resident constants; None if there are no constants.
-        moved: bytes of constants that are loaded, plus the cost of recomputation in bytes; None if both are 0.
-        is_possible: mask of the tilings that split only axes with a rule; None if every axis has one.
+        lanes: bytes in one lane for the results and for the constants that are reloaded for each tile.
+        resident: bytes in one lane for the constants if they are resident; None if there are no constants.
+        moved: bytes of the constants that are loaded, plus the cost of recomputation in bytes; None if both are 0.
+        is_possible: mask of the tilings that split only axes with a tiling rule; None if every axis has a rule.
     """
 
     operands: tuple[Tile, ...]
@@ -73,7 +73,7 @@ class Tilings:
         is_single = len(tilings) == 1
         self._numbers: Callable[[Any], Any] = (lambda sizes: sizes.item()) if is_single else np.asarray
         self.maximum: Callable[[list[Any]], Any] = max if is_single else np.maximum.reduce
-        # Cached for one plan.
+        # The caches live as long as the plan.
         self.size = functools.cache(self._size)
         self.node_cost = functools.cache(self._node_cost)
         self.constants = functools.cache(self._constants)
@@ -81,12 +81,12 @@ class Tilings:
         self.has_tiles = functools.cache(self._has_tiles)
 
     def _has_tiles(self, shape: Shape) -> Sizes:
-        """Mask of the tilings without empty tiles of a result that leaves the group."""
+        """Mask of the tilings in which no tile of a result that leaves the group is empty."""
         n, c, h = (axis.counts <= extent for axis, extent in zip(self.axes, shape, strict=False))
         return self._numbers(n & c & h)
 
     def equal_tile(self, shape: Shape) -> Tile:
-        """Equal tiles of a result that leaves the group."""
+        """Split a result that leaves the group into equal tiles."""
         return tuple(axis.equal(extent) for axis, extent in zip(self.axes, shape, strict=False))
 
     def union(self, one: Tile | None, other: Tile, shape: Shape) -> Tile:
@@ -95,17 +95,17 @@ class Tilings:
             return other
         return tuple(axis.union(*item) for axis, *item in zip(self.axes, one, other, shape, strict=False))
 
-    def rounded(self, tile: Tile, multiple: int, shape: Shape) -> Tile:
-        """Extend a tile to multiples of a number of rows."""
-        return tile if multiple == 1 else (*tile[:H], self.axes[H].rounded(tile[H], multiple, shape.h))
+    def align_rows(self, tile: Tile, multiple: int, shape: Shape) -> Tile:
+        """Extend a tile so that it begins and ends at a multiple of ``multiple`` rows."""
+        return tile if multiple == 1 else (*tile[:H], self.axes[H].round_to_multiple(tile[H], multiple, shape.h))
 
     def _lane_bytes(self, n: Any, c: Any, plane: Any) -> Any:
-        """Bytes of one lane for n * c planes of ``plane`` bytes each."""
+        """Bytes that n * c planes of ``plane`` bytes each occupy in one lane."""
         row = self.memory.row_bytes
         return n * -(-c // self.memory.lanes) * (-(-plane // row) * row)
 
     def _size(self, tile: Tile, shape: Shape) -> tuple[Sizes, Sizes]:
-        """Bytes of one lane for a tile of a value, and total bytes of all tiles."""
+        """Bytes that a tile of a value occupies in one lane, and total bytes of all tiles."""
         n, c, h = tile
         lanes = self._lane_bytes(n.longest, c.longest, h.longest * shape.row)
         return self._numbers(lanes), self._numbers(n.total * c.total * h.total * shape.row)
@@ -139,11 +139,11 @@ class Tilings:
         return tuple(found)
 
     def _constants(self, kind: NodeKind, cut_axes: tuple[Intervals, ...]) -> tuple[Sizes, ...]:
-        """Sums over constants: bytes of one lane if reloaded for each tile, and if resident, and bytes loaded.
+        """Sums over all constants of a node: bytes in one lane if reloaded or if resident, and bytes loaded.
 
         Args:
             kind: the node.
-            cut_axes: intervals of the results, along the axes on which a tile needs only a part of some constant.
+            cut_axes: intervals of the results along the axes for which ``kind.cuts_constants`` is true.
         """
         intervals = iter(cut_axes)
         tile = [next(intervals) if is_cut else None for is_cut in kind.cuts_constants]
@@ -151,13 +151,13 @@ class Tilings:
         return tuple([self._numbers(sum(column)) for column in found])
 
     def _constant(self, kind: NodeKind, operand: Operand, tile: Sequence[Intervals | None]) -> tuple[Sizes, ...]:
-        """Bytes of one lane if it is reloaded for each tile, bytes of one lane if it is resident, and bytes loaded.
+        """The same sizes as ``_constants``, for one constant.
 
         A resident constant has its full extent along N and H, and is loaded once for each tile along C.
         """
         shape = operand.shape
-        longest: list[Any] = list(shape[:3])  # of a tile
-        total: list[Any] = list(shape)  # over all tiles
+        longest: list[Any] = list(shape[:3])  # longest tile
+        total: list[Any] = list(shape)  # sum over all tiles
         for axis, rule, item in zip(AXES, kind.rules, tile, strict=True):
             cut = None if rule is None else rule[operand.slot]
             stays = self._keeps & (axis != C)
@@ -178,7 +178,7 @@ class Tilings:
 
 @dataclass(slots=True)
 class _Live:
-    """Tile of a value in on-chip memory, from its first to its last user. Steps are counted backwards from the end."""
+    """Tile of a value in on-chip memory and its lifetime. Steps are counted backwards from the end of the group."""
 
     tile: Tile
     shape: Shape
@@ -207,7 +207,7 @@ class Segment:
         self.stored = 0
         self._tilings = tilings
         self._end = end
-        self._used: list[Sizes] = []  # bytes of one lane while each node runs
+        self._used: list[Sizes] = []  # bytes in use in one lane while each node runs
         self._resident: Sizes = 0.0
         self._possible: Sizes = True
         self._live: dict[Value, _Live] = {}
@@ -228,7 +228,7 @@ class Segment:
             self.loaded = self.loaded + cost.moved
         for value, shape, user in zip(facts.results, kind.results, facts.last_uses, strict=True):
             live = self._live.pop(value, None)
-            if live is not None:  # computed here instead of loaded: its lifetime begins here
+            if live is not None:  # The value is computed here instead of loaded, so that its lifetime begins here.
                 self.loaded = self.loaded - live.total
                 self._use(live, tile, step)
             if user > self._end:
@@ -241,7 +241,7 @@ class Segment:
                     needed, operand.shape, *self._tilings.size(needed, operand.shape), step, step
                 )
                 self._keep(live.lanes, step, step + 1)
-            else:  # until a producer is prepended, it is loaded here and kept for its later users
+            else:  # Until a producer is prepended, the value is loaded here and kept for its later users.
                 self.loaded = self.loaded - live.total
                 self._use(live, self._tilings.union(live.tile, needed, operand.shape), step + 1)
                 live.first = step
@@ -249,20 +249,20 @@ class Segment:
         return tile
 
     def lane_bytes(self) -> Sizes:
-        """Peak memory of one lane."""
+        """Peak number of bytes in one lane."""
         return self._tilings.maximum(self._used) + self._resident
 
     def cheapest(self) -> tuple[float, Tiling] | None:
-        """Lowest cost and its tiling; None if no tiling fits into memory."""
+        """Lowest cost and the tiling that has it; None if no tiling fits into memory."""
         self._possible = self._possible & (self.lane_bytes() <= self._tilings.memory.lane_bytes)
-        if len(self._tilings.tilings) == 1:  # NumPy on numbers would take 10 % of the planning time
+        if len(self._tilings.tilings) == 1:  # NumPy operations on single numbers would take 10 % of the planning time.
             return (float(self.loaded) + self.stored, self._tilings.tilings[0]) if self._possible else None
         cost = np.where(self._possible, self.loaded, np.inf)
         index = int(cost.argmin())
         return (float(cost[index]) + self.stored, self._tilings.tilings[index]) if self._possible[index] else None
 
     def _needed_tile(self, facts: Facts, kind: NodeKind) -> Tile:
-        """Tile that a node must compute: union of the tiles its users need, and of equal tiles if a result leaves."""
+        """Union of the tiles that the users need, and of the equal tiles of a result that leaves the group."""
         tile: Tile | None = None
         for value, shape, user in zip(facts.results, kind.results, facts.last_uses, strict=True):
             live = self._live.get(value)
@@ -271,7 +271,7 @@ class Segment:
             if user > self._end:
                 tile = self._tilings.union(tile, self._tilings.equal_tile(shape), shape)
         assert tile is not None, "a result without users leaves the group"
-        return self._tilings.rounded(tile, kind.row_multiple, kind.results[0])
+        return self._tilings.align_rows(tile, kind.row_multiple, kind.results[0])
 
     def _use(self, live: _Live, tile: Tile, stop: int) -> None:
         """Keep a value up to step ``stop`` (exclusive), and enlarge its tile."""
@@ -283,6 +283,6 @@ class Segment:
         self._keep(live.lanes, live.first + 1, stop)
 
     def _keep(self, lanes: Sizes, begin: int, stop: int) -> None:
-        """Add bytes of one lane to the steps from ``begin`` to ``stop`` (exclusive)."""
+        """Add a number of bytes to the steps from ``begin`` to ``stop`` (exclusive)."""
         for step in range(begin, stop):
             self._used[step] = self._used[step] + lanes

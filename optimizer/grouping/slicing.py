@@ -48,23 +48,24 @@ class Cut(NamedTuple):
     divisor: int = 1
 
     def of(self, start: Any, stop: Any, extent: int) -> tuple[Any, Any]:
-        """Interval [start, stop) of an operand with this extent; of integers or integer arrays."""
+        """Return the needed interval [start, stop) of an operand. The bounds are integers or integer arrays."""
         low = (start * self.step + self.first) // self.divisor
         high = ((stop - 1) * self.step + self.last) // self.divisor + 1
         return np.maximum(low, 0), np.minimum(high, extent)
 
 
 Rule = tuple[Cut | None, ...] | None
-"""For each operand the needed interval, or None for all of it or an omitted operand. None if there is no tiling."""
+"""Needed interval of each operand; None for an absent operand or one that is read completely. If the rule itself is
+None, the results cannot be tiled along the axis."""
 
 
 def row_multiple(node: Node) -> int:
-    """Number of rows of which a tile of the result begins and ends at a multiple."""
+    """Number of rows of which the bounds of a result tile must be a multiple."""
     return node.op.scale if isinstance(node.op, Upsample) else 1
 
 
 def rules(node: Node) -> tuple[Rule, Rule, Rule]:
-    """Rules of a node for N, C and H. All extents must be static."""
+    """Return the rules of a node for N, C and H. All extents must be static."""
     op = node.op
     return _rule(op, node, N), _rule(op, node, C), _rule(op, node, H)
 
@@ -80,12 +81,12 @@ def _shape(value: Value) -> tuple[int, ...]:
 
 
 def _extent(value: Value, axis: int) -> int:
-    """Extent along an axis; 1 if the rank is too small."""
+    """Extent along an axis; 1 if the value has no such axis."""
     return _shape(value)[axis] if axis < value.type.rank else 1
 
 
 def _alike(node: Node, axis: int) -> Rule:
-    """Rule of an element-wise operator: each operand has the extent of the result, or is broadcast from 1."""
+    """Rule of an element-wise operator: each operand has the extent of the result along the axis, or is broadcast."""
     result = node.outputs[0]
     if axis >= result.type.rank:
         return None
@@ -102,14 +103,14 @@ def _alike(node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _batch_norm(op: BatchNorm, node: Node, axis: int) -> Rule:
-    """The first operand has the shape of the result; the others are per-channel vectors."""
+    """Only the first operand has the shape of the result. The others are per-channel: C is not tiled."""
     if axis == C and len(node.inputs) > 1:
         return None
     return _moving(node, axis)
 
 
 def _moving(node: Node, axis: int) -> Rule:
-    """The first operand has the same tiles as the result; the others are read completely."""
+    """Rule of operators whose first operand has the same tiles as the result; other operands are read completely."""
     if axis >= node.outputs[0].type.rank:
         return None
     return (Cut(axis), *[None] * (len(node.inputs) - 1))
@@ -125,18 +126,19 @@ def _convolution(op: ConvolutionParams, node: Node, axis: int) -> Rule:
         return _output_channels(node, op, x, w)
     reach = op.dh * (_shape(w)[2] - 1) + 1
     if op.weight_layout == "OIHW":
-        if max(op.pad_h_t, op.pad_h_b) >= reach:  # a window, and so a tile, could contain only padding
+        if max(op.pad_h_t, op.pad_h_b) >= reach:  # A window, and with it a tile, could contain only padding.
             return None
         return (Cut(H, op.stride_h, -op.pad_h_t, reach - 1 - op.pad_h_t), *[None] * (len(node.inputs) - 1))
-    if reach < op.stride_h or op.pad_h_b < 0:  # some result rows depend on no row of x
+    if reach < op.stride_h or op.pad_h_b < 0:  # Some rows of the result depend on no row of x.
         return None
     first = op.pad_h_t - reach + op.stride_h  # rounded up
     return (Cut(H, 1, first, op.pad_h_t, op.stride_h), *[None] * (len(node.inputs) - 1))
 
 
 def _output_channels(node: Node, op: ConvolutionParams, x: Value, w: Value) -> Rule:
-    """A tile of the filters needs all of x; in a depthwise convolution the same channels of x."""
-    if op.weight_layout != "OIHW" or not w.is_constant:  # a tile of the filters is not a tile of a value along C
+    """Rule for C: a tile of the filters needs all of x, except in a depthwise convolution: there the same channels."""
+    # In other layouts, and in computed weights, a tile of the filters is not a tile along axis 0.
+    if op.weight_layout != "OIHW" or not w.is_constant:
         return None
     is_depthwise = _shape(x)[C] == _shape(w)[0] == op.groups
     if op.groups != 1 and not is_depthwise:
@@ -158,7 +160,7 @@ def _pool(op: Pool, node: Node, axis: int) -> Rule:
 def _pool_int(op: PoolInt, node: Node, axis: int) -> Rule:
     if axis != H:
         return _moving(node, axis)
-    if not op.is_avg_pooling:  # indices of maxima are relative to the first row of the plane
+    if not op.is_avg_pooling:  # The indices of maxima are relative to the first row of the plane.
         return None
     return _windows(node, op.kernel_h, op.stride_h, op.pad_h_t, op.pad_h_b)
 
@@ -167,7 +169,7 @@ def _windows(node: Node, kernel: int, stride: int, before: int, after: int) -> R
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     rows = before + _extent(x, H) + after
-    # A window that is only padding, or the last one of ceil mode that exceeds the padding, cannot be a tile.
+    # A tile must not be a window of padding only, nor a last window of ceil mode that exceeds the padding.
     if max(before, after) >= kernel or (_extent(y, H) - 1) * stride + kernel > rows:
         return None
     return (Cut(H, stride, -before, kernel - 1 - before),)
@@ -187,7 +189,7 @@ def _reduce(op: Reduce, node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _along_one_axis(op: Softmax | Concat, node: Node, axis: int) -> Rule:
-    """Elements along the operator's axis depend on each other: no tiling along it."""
+    """No tiling along the axis of the operator, because its elements depend on each other."""
     x = node.inputs[0]
     assert x is not None
     return _across(node, axis, normalize_axis(op.name, op.axis, x.type))
@@ -195,7 +197,7 @@ def _along_one_axis(op: Softmax | Concat, node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _along_channels(op: SoftmaxInt, node: Node, axis: int) -> Rule:
-    """Channels depend on each other: no tiling along C."""
+    """No tiling along C, because channels depend on each other."""
     return _across(node, axis, C)
 
 
@@ -225,5 +227,5 @@ def _upsample(op: Upsample, node: Node, axis: int) -> Rule:
 
 @_rule.register
 def _lut(op: Lut, node: Node, axis: int) -> Rule:
-    """The lookup table is read completely."""
+    """The operand has the tiles of the result; the lookup table is read completely."""
     return _moving(node, axis)

@@ -70,7 +70,7 @@ def ops(graph: Graph) -> list[str]:
 
 
 def reasons(trace: Trace, rule: str) -> set[str]:
-    return {reason for name, reason in trace.skipped if name == rule}
+    return {reason for name, reason in trace.skip_counts if name == rule}
 
 
 def random_constant(graph: Graph, *shape: int, name: str = "w", seed: int = 1) -> Value:

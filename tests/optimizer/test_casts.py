@@ -47,7 +47,7 @@ def test_pairs(source, first, second, expected):
     assert ops(graph) == expected
     np.testing.assert_array_equal(outputs(graph), want)
     if len(expected) == 2:
-        assert {reason for rule, reason in trace.skipped if rule == "merge_casts"} == {
+        assert {reason for rule, reason in trace.skip_counts if rule == "merge_casts"} == {
             "the first cast rounds or saturates"
         }
 

@@ -89,7 +89,7 @@ def test_a_shared_node_is_skipped_and_named(leaves):
     pattern = p(Active, p(Active, "x", name="inner", sole_user=True), name="relu", where=is_relu)
     count, trace = fire(graph, make(pattern, lambda g, m: g.add(ABS, m.x)))
     assert count == 0
-    assert trace.skipped == {("test_rule", "inner has other users"): 1}
+    assert trace.skip_counts == {("test_rule", "inner has other users"): 1}
 
 
 def test_names_sources_and_annotations_pass_to_the_result():
@@ -179,7 +179,7 @@ def test_declines_inner_annotations_unless_the_rule_sees_them():
         return g.add(RELU, annotate(g.add(TANH, x)))
 
     count, trace = fire(graph_of(build, SHAPE), make(PAIR, lambda g, m: g.add(ABS, m.x)))
-    assert count == 0 and trace.skipped == {("test_rule", "the source file quantizes the result of inner"): 1}
+    assert count == 0 and trace.skip_counts == {("test_rule", "the source file quantizes the result of inner"): 1}
     count, _ = fire(graph_of(build, SHAPE), make(PAIR, lambda g, m: g.add(ABS, m.x), sees_annotations=True))
     assert count == 1
 
@@ -202,7 +202,7 @@ def test_removes_nodes_of_a_declining_rule():
     graph = relu_chain(2)
     count, trace = fire(graph, make(RELU_NODE, decline))
     assert (count, ops(graph), len(graph.values)) == (0, ["active", "active"], 3)
-    assert trace.skipped == {("test_rule", "no"): 2}
+    assert trace.skip_counts == {("test_rule", "no"): 2}
 
 
 def test_stops_rules_that_do_not_terminate():
