@@ -23,27 +23,27 @@ RULES_PACKAGE = "tpuconvert.optimizer.rules"
 
 @dataclass(frozen=True)
 class Skip:
-    """The result of a rule that declines a match, with the reason."""
+    """Return value of a rule that declines a match, with the reason."""
 
     reason: str
 
 
 Results = tuple[Value | None, ...] | Mapping[Value, Value]
-"""The new values: one per result of the root, None for an unused one; or, if a rule rewrites a region with several
-results, a mapping from each old value that is used outside of the region to its new value."""
+"""New values of a rewrite: one per result of the root, None for an unused result; or, if a rule rewrites a region with
+several results, a mapping from each old value that is used outside of the region to its new value."""
 
 Replacement = Value | Results | Skip
-"""Return value of a rule: the new value of the root's only result, several values, or a Skip."""
+"""Return value of a rule: the new value of the root if it has one result, else ``Results``; or a ``Skip``."""
 
 RuleFunction = Callable[[Graph, Match], Replacement]
 
 
 @dataclass(frozen=True)
 class RewriteRule:
-    """A rewrite: its patterns, its stage, and the function that checks the conditions and builds the replacement.
+    """A rewrite rule: patterns, stage, and the function that checks the conditions and builds the replacement.
 
-    The engine declines a match if an inner node's result is rounded to a scale of the source file, unless the rule
-    ``sees_annotations``: then the rule checks them.
+    The engine declines a match if an inner node's result is rounded to a scale of the source file, unless
+    ``sees_annotations`` is set: then the rule checks the annotations itself.
     """
 
     name: str
@@ -88,7 +88,7 @@ def rules_of(stage: str) -> list[RewriteRule]:
 
 
 def rule_named(name: str) -> RewriteRule:
-    """The rule of a name that is known to exist."""
+    """Return the rule of this name, which must exist."""
     load_rules()
     return _RULES[name]
 

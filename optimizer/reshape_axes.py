@@ -22,7 +22,7 @@ from tpuconvert.schema.ops.softmax import Softmax
 Extents = tuple[int, ...]
 
 INDIFFERENT = OperatorSet(Trait.UNARY, Trait.BINARY, Trait.ALONG_AXES)
-"""Operators that may be computed in another shape if the axes that they work along are kept_axis."""
+"""Operators that may be computed in another shape if the reshape keeps the axes that they work along."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Regrouping:
 
     @staticmethod
     def of(before: Extents, after: Extents) -> Regrouping | None:
-        """The regrouping of a reshape between two shapes without extents of 0, or None if no runs divide both."""
+        """Return the regrouping of a reshape without extents of 0, or None if no runs have equal products."""
         left = [axis for axis, extent in enumerate(before) if extent != 1]
         right = [axis for axis, extent in enumerate(after) if extent != 1]
         runs: list[tuple[Extents, Extents]] = []
@@ -55,13 +55,13 @@ class Regrouping:
         return Regrouping(before, after, tuple(runs))
 
     def kept_axis(self, axis: int) -> int | None:
-        """The axis after the reshape that equals this one before it, or None if it is a unit axis or not kept."""
+        """Return the axis after the reshape that equals ``axis`` before it, or None if there is none."""
         return next((after[0] for before, after in self.runs if before == (axis,) and len(after) == 1), None)
 
     def shape(self, before: Extents) -> Extents | None:
-        """The shape after the reshape of a tensor with a shape that differs along kept axes, or has unit axes in a run.
+        """Return the shape after the reshape for a tensor of a similar shape, or None for other shapes.
 
-        None for other shapes.
+        A similar shape may have other extents along kept axes, or unit axes only in a run.
         """
         if len(before) != len(self.before):
             return None
@@ -82,7 +82,7 @@ class Regrouping:
         return tuple(found)
 
     def operator(self, node: Node) -> Op | None:
-        """The operator of an ``INDIFFERENT`` node after the reshape, or None if it needs an axis that is not kept."""
+        """Return the operator that replaces an ``INDIFFERENT`` node after the reshape, or None without one."""
         op = node.op
         if Trait.ALONG_AXES not in op.traits:
             return op
@@ -100,7 +100,7 @@ class Regrouping:
         if isinstance(op, (LayerNorm, RmsNorm)) and (axis + 1, moved + 1) != (len(self.before), len(self.after)):
             return None
         if isinstance(op, Softmax) and node.output.quant is not None and axis == 1 != moved:
-            return None  # quantized softmax has an integer form along axis 1 only
+            return None  # Quantized softmax has an integer form along axis 1 only.
         return dataclasses.replace(op, axis=moved)
 
     def _extract(self, op: Extract, node: Node) -> Extract | None:

@@ -38,7 +38,7 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "merge_reduces",
             "remove_unit_reduce",
             # Cast
-            # merge_casts before remove_same_cast: it looks at both casts of a pair.
+            # merge_casts before remove_same_cast: it considers both casts of a pair.
             "merge_casts",
             "remove_same_cast",
             # Comparisons and selections
@@ -68,7 +68,8 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "recognize_layer_norm",
             "recognize_rms_norm",
             "remove_neutral_scalar",
-            # fold_scale_into_rms_norm before convert_uniform_constant_to_scalar, which would hide the scale.
+            # fold_scale_into_rms_norm before convert_uniform_constant_to_scalar, which would replace the scale by a
+            # scalar.
             "fold_scale_into_rms_norm",
             "replace_sqrt_of_square_by_abs",
             "shrink_repeated_constant",
@@ -97,7 +98,8 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fold_branch_scales_into_linear",
             "fold_scale_into_next_linear",
             "fold_scale_through_flatten",
-            # fold_scale_into_conv_after_pad before fold_pad_into_conv, which would remove the pad it looks for.
+            # fold_scale_into_conv_after_pad before fold_pad_into_conv, which would remove the pad that its pattern
+            # requires.
             "fold_scale_into_conv_after_pad",
             "fold_pad_into_conv",
             "fold_space_to_depth_into_conv",

@@ -20,27 +20,27 @@ from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
 
 Digit = tuple[int, int]
-"""Extent and stride."""
+"""Extent and stride of one digit."""
 
 Axis = tuple[Digit, ...]
 
 
 @dataclass(frozen=True)
 class View:
-    """The digits of all axes, and the position of the first element."""
+    """Digits of each axis, and the position of the first element."""
 
     axes: tuple[Axis, ...]
     offset: int = 0
 
     @staticmethod
     def of(shape: Sequence[int]) -> View:
-        """A tensor as a view of itself."""
+        """Return the view of a row-major tensor as itself."""
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         return View(tuple(_merge_digits([digit]) for digit in zip(shape, strides, strict=True)))
 
     @staticmethod
     def after_all(shape: Sequence[int], nodes: Iterable[Node]) -> View | None:
-        """The view of a tensor of this shape after nodes, as ``after``."""
+        """Return the view of a tensor of this shape after several nodes, or None as in ``after``."""
         view: View | None = View.of(shape)
         for node in nodes:
             view = None if view is None else view.after(node)
@@ -48,20 +48,20 @@ class View:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
+        """Extents of the axes."""
         return tuple(math.prod(extent for extent, _ in axis) for axis in self.axes)
 
     @property
     def digits(self) -> Axis:
-        """The digits of all axes, contiguous ones merged."""
+        """Digits of all axes; contiguous digits are merged."""
         return _merge_digits(digit for axis in self.axes for digit in axis)
 
     def after(self, node: Node) -> View | None:
-        """The view after a node with the trait ``VIEWS``, or None, for example if a reshape splits a digit unevenly."""
+        """Return the view after a ``VIEWS`` node, or None if there is none: a reshape may split a digit unevenly."""
         return self.through(node.op, node.output.type.static_shape)
 
     def through(self, op: Op, shape: Sequence[int]) -> View | None:
-        """The view after an operator with a result of this shape."""
+        """Return the view after an operator whose result has this shape, or None."""
         if isinstance(op, Copy):
             return self
         if isinstance(op, Permute):
@@ -105,7 +105,7 @@ def _merge_digits(digits: Iterable[Digit]) -> Axis:
 
 
 def _split_digits(digits: Axis, shape: Sequence[int]) -> tuple[Axis, ...] | None:
-    """The digits as axes of these extents, or None if an extent ends within a digit that it does not divide."""
+    """Group digits into axes of these extents. Return None if an extent ends within a digit that it does not divide."""
     left = list(digits[::-1])
     axes = []
     for extent in shape:
@@ -130,7 +130,7 @@ def _split_digits(digits: Axis, shape: Sequence[int]) -> tuple[Axis, ...] | None
 
 
 def _slice_digits(axis: Axis, start: int, count: int, step: int) -> tuple[Axis, int] | None:
-    """``count`` indices of an axis, and the position of the first."""
+    """Digits of ``count`` indices of an axis, and the position of the first index; None if there are no such digits."""
     if count == 1:
         offset = 0
         for extent, stride in reversed(axis):

@@ -10,8 +10,8 @@ from tpuconvert.schema.graph import Node
 class Trace:
     """The number of firings of every rule, and the matches that it declined, with the reason.
 
-    A match that is tried several times counts once. It no longer counts after its node is removed or the rule has fired
-    on it: only nodes that remain are reported. ``last`` is the rule that fired last and the name of its node.
+    A declined match counts once, however often it is tried. It no longer counts once its node is removed or the rule
+    fires on it. ``last`` is the rule that fired last and the name of its node.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Trace:
         return found
 
     def fire(self, rule: str, node: Node) -> None:
-        """Count a rule that rewrote a node."""
+        """Record that a rule rewrote a node."""
         self.fired[rule] += 1
         self.last = (rule, node.name)
         self._declined.get(node, {}).pop(rule, None)
@@ -38,7 +38,7 @@ class Trace:
         self._declined.setdefault(node, {})[rule] = reason
 
     def note(self, rule: str, reason: str) -> None:
-        """Record what a pass did not do, as a full sentence. Equal sentences count once."""
+        """Record a reason why a pass left something unchanged, as a full sentence. Equal sentences count once."""
         self._notes[rule, reason] = None
 
     def forget(self, node: Node) -> None:

@@ -2,8 +2,8 @@
 
 The graph is run on samples before and after every pass that changed it. If an output differs by more than the
 tolerance, the pass is repeated on copies of the graph before it, each time with fewer firings, to find the firing that
-made the difference: rules fire in the same order on the same graph. A pass that consists of no rules is reported by its
-name and the first tensor that differs.
+made the difference. This is possible because rules fire in the same order on equal graphs. A pass that consists of no
+rules is reported by its name and the first tensor that differs.
 
 A quantized source is compared in dequantized values, with the saturation of its scales.
 """
@@ -28,16 +28,16 @@ Feed = Mapping[str, Array]
 Results = list[dict[str, Array]]
 
 TOLERANCE = 1e-4
-"""Fraction of the range of an output. Another order of float32 rounding stays far below, a wrong rewrite does not."""
+"""Tolerance as a fraction of an output's range. Reordered float32 sums stay far below; a wrong rewrite exceeds it."""
 
 
 _SHARE = 0.01
-"""Fraction of the largest magnitude below which a range is considered rounding noise."""
+"""Smallest range of an output, as a fraction of its largest magnitude. Smaller ranges are considered rounding noise."""
 
 
 @dataclass(frozen=True)
 class _Program:
-    """A graph and the chip whose arithmetic a session uses."""
+    """Program for a session: a graph, and the chip whose arithmetic is used."""
 
     graph: Graph
     chip: Chip
@@ -53,12 +53,12 @@ class Validator(Observer):
     """Runs the graph before and after every pass.
 
     Args:
-        feeds: samples: random ones, those of the user, or both.
+        feeds: samples, which are random or given by the user.
         tolerance: the largest difference of an output in one pass, as a fraction of its range.
         chip: the target whose arithmetic is used.
 
     Attributes:
-        checked: the number of runs of a pass that were compared.
+        checked: number of pass executions whose outputs were compared.
     """
 
     def __init__(self, feeds: Iterable[Feed], tolerance: float = TOLERANCE, *, chip: Chip = Chip.BM1686) -> None:
@@ -70,7 +70,7 @@ class Validator(Observer):
         self.checked = 0
 
     def before(self, step: Pass, graph: Graph) -> None:
-        """Keep a copy of the graph and its outputs."""
+        """Store a copy of the graph, and its outputs."""
         if self._before is None:
             self._before = copy_graph(graph)
             self._expected = self._run(self._before)
@@ -91,7 +91,7 @@ class Validator(Observer):
         self._before, self._expected = copy, results
 
     def _run(self, graph: Graph) -> Results:
-        """Run the graph. Legalization of a quantized graph to float works on a copy."""
+        """Return the outputs of the graph. A quantized source is converted to float, which changes a copy."""
         is_annotated = any(value.quant is not None for value in graph.values)
         with Session(_Program(as_float(copy_graph(graph)) if is_annotated else graph, self._chip)) as session:
             return [session.run(feed) for feed in self._feeds]
@@ -116,7 +116,7 @@ class Validator(Observer):
         )
 
     def _bisect(self, step: Pass, before: Graph) -> tuple[str, str]:
-        """Find the firing between the last good and the first bad number of firings."""
+        """Return the firing between the largest good and the smallest bad number of firings."""
         trace = Trace()
         step.run(copy_graph(before), trace, None)
         good, bad = 0, sum(trace.fired.values())
@@ -133,7 +133,7 @@ class Validator(Observer):
         return trace.last if trace.last[0] else (step.name, "")
 
     def _first_changed(self, step: Pass, before: Graph) -> str:
-        """The first tensor, in topological order, that is in both graphs and differs."""
+        """Return the first tensor, in topological order, that is in both graphs and differs."""
         graph = copy_graph(before)
         step.run(graph, Trace(), None)
         expected = _tensors(_Program(before, self._chip), self._feeds[0])

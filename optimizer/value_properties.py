@@ -1,4 +1,4 @@
-"""Properties of the elements of a value, derived from the few nodes before it: their sign, Boolean, bounds."""
+"""Sign, bounds and Boolean property of the elements of a value, derived from the few nodes before it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _is_square(node: Node) -> bool:
 
 
 def is_boolean(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
-    """Return True if every element is known to be 0 or 1, as for comparisons and what is computed from them."""
+    """Return True if every element is known to be 0 or 1: comparisons, and operators that keep this property."""
     if value.is_constant:
         return bool(((value.array == 0) | (value.array == 1)).all())
     node = value.producer
@@ -81,7 +81,7 @@ def bounds(graph: Graph, value: Value, depth: int = _BOUNDS_DEPTH) -> Bounds:
 
 
 def _of_node(op: Op, found: list[Bounds]) -> Bounds:
-    """Bounds of a result from the bounds of its operands."""
+    """Return the bounds of a result from the bounds of its operands."""
     low, high = min(a for a, _ in found), max(b for _, b in found)
     if isinstance(op, Add):
         return sum(a for a, _ in found), sum(b for _, b in found)

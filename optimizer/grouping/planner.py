@@ -147,6 +147,8 @@ def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings])
     Args:
         window: consecutive nodes.
         end: position of the last node.
+        tilings: first a single tile, which is used as long as the group fits, because tiling saves no bytes unless a
+            node skips rows; second all candidates, for longer groups.
     """
     found: dict[int, tuple[int, float, Tiling]] = {}
     for some in tilings:

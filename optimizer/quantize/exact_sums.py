@@ -65,7 +65,7 @@ def exact_sum(node: Node, lowering: Lowering) -> Lowered:
         if value.is_constant:
             terms.append(_constant_in_units(lowering, value, units))
         else:
-            terms.append(_in_units(lowering, lowering.quantized(value), units, f"{name}:operand{index}"))
+            terms.append(_in_units(lowering, lowering.quantized_value(value), units, f"{name}:operand{index}"))
     total = with_quant(lowering.g.add(node.op, *terms, name=f"{name}:int32"), int32_params(units.tolist()))
     return (lowering.requantize(total, _shortest(factors), params, name),)
 

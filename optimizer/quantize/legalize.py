@@ -89,7 +89,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
                 _state(node, lowering, lowered)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         integers = value.quant is not None and value.quant.dtype.numpy.name == port.dtype and chip is not Chip.BM1682
-        lowering.g.output(lowering.quantized(value) if integers else lowering.float_value(value), port)
+        lowering.g.output(lowering.quantized_value(value) if integers else lowering.float_value(value), port)
     lowering.g.prune()
     lowering.g.sort()
     kept = {node.name for node in lowering.g.nodes}
@@ -136,7 +136,7 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
     It is called with the quantization parameters of the operands (None for those without) and of the results. It
     returns an operator that computes the integers of the results from those of the operands, or None to decline.
     """
-    operands = [None if value is None else lowering.quantized(value) for value in node.inputs]
+    operands = [None if value is None else lowering.quantized_value(value) for value in node.inputs]
     given = tuple(None if value is None else value.quant for value in operands)
     wanted = tuple(value.quant for value in node.outputs)
     op = node.op.quantized(given, wanted)  # type: ignore[attr-defined]  # checked by has_integer_form

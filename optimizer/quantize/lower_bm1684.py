@@ -49,7 +49,7 @@ def product(node: Node, lowering: Lowering) -> Lowered:
     if any((*own.zero_point, *weights.params.zero_point, *params.zero_point)):
         return Declined("zero points are not 0, which the symmetric mode needs")
     scale = float(np.float32(weights.units[0] / params.scale[0]))
-    inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    inputs = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     inputs += [lowering.g.constant(weights.integer_bias(bias), bias.name) for bias in biases]
     op: Op = MatrixMul() if isinstance(node.op, MatrixMul) else Conv(**geometry(node.op))
     op = dataclasses.replace(op, scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=params.dtype)
@@ -83,7 +83,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
 def add(node: Node, lowering: Lowering) -> Lowered:
     """Both operands in 16 bits with common fraction bits, then a sum with a rounding shift."""
     name, params = node.outputs[0].name, result_params(node)
-    values = [lowering.quantized(value) for value in operands(node)]
+    values = [lowering.quantized_value(value) for value in operands(node)]
     found = [params_of(value) for value in values]
     if any(quant.zero_point != (0,) for quant in (*found, params)):
         return Declined("zero points are not 0, which symmetric arithmetic needs")
@@ -107,7 +107,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
 def mul(node: Node, lowering: Lowering) -> Lowered:
     """The exact product in 16 bits, then a multiplication with a rounding shift."""
     name, params = node.outputs[0].name, result_params(node)
-    a, b = (lowering.quantized(value) for value in operands(node))
+    a, b = (lowering.quantized_value(value) for value in operands(node))
     if any(quant.zero_point != (0,) for quant in (params_of(a), params_of(b), params)):
         return Declined("zero points are not 0, which symmetric arithmetic needs")
     unsigned = not a.dtype.is_signed and not b.dtype.is_signed

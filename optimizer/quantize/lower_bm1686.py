@@ -100,7 +100,7 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered:
         return Declined("the source does not specify the rounding of a matmul of two computed operands")
     if reason := why_no_runtime_product(node, lowering.chip):
         return Declined(reason)
-    values = [lowering.quantized(value) for value in operands(node)]
+    values = [lowering.quantized_value(value) for value in operands(node)]
     left, right = map(params_of, values)
     if any(params.dtype.bits != 8 or len(params.scale) > 1 for params in (left, right)):
         return Declined("its operands do not have 8 bits and one scale each")
@@ -131,7 +131,7 @@ def _lower_linear(
     zero_points = {f"{x_zero}_val": own.zero_point[0], **_zero_points(w_zero, weights.params.zero_point)}
     op = dataclasses.replace(op, has_bias=bool(biases), **zero_points)
     name, params = node.outputs[0].name, result_params(node)
-    inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    inputs = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, *(1,) * (w.rank - 2))
     inputs += [lowering.g.constant(weights.integer_bias(bias).reshape(shape), bias.name) for bias in biases]
     accumulator = lowering.g.add(op, *inputs, name=f"{name}:int32")
@@ -171,7 +171,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
         scale=scale,
         rshift=shift,
     )
-    return (lowering.g.add(op, lowering.quantized(operand(node)), name=node.name),)
+    return (lowering.g.add(op, lowering.quantized_value(operand(node)), name=node.name),)
 
 
 @lowers("add", "sub", chips=CHIP)
@@ -184,7 +184,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     if not lowering.rescale:
         return lower_prelu(node, lowering) or exact_sum(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
-    values = [lowering.quantized(value) for value in operands(node)]
+    values = [lowering.quantized_value(value) for value in operands(node)]
     shift = _SUM_SHIFT[max(value.dtype.bits for value in values)]
     scales = [params_of(value).scale for value in values]
     twice = 2 * max(map(max, scales))
@@ -201,7 +201,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
 def mul(node: Node, lowering: Lowering) -> Lowered:
     """The product of the integers, exact in 16 bits without zero points and in 32 bits with them, then a rescale."""
     name, params = node.outputs[0].name, result_params(node)
-    a, b = (lowering.quantized(value) for value in operands(node))
+    a, b = (lowering.quantized_value(value) for value in operands(node))
     factor = params_of(a).scale[0] * params_of(b).scale[0] / params.scale[0]
     if params_of(a).zero_point == params_of(b).zero_point == (0,) and not lowering.rescale:
         unsigned = not a.dtype.is_signed and not b.dtype.is_signed
@@ -223,4 +223,4 @@ def softmax(node: Node, lowering: Lowering) -> Lowered:
         return Declined("softmax_int needs one integer type of 8 bits")
     table = tuple(float(np.float32(math.exp(-step * own.scale[0]))) for step in range(256))
     op = SoftmaxInt(table=table, scale=float(np.float32(1.0 / params.scale[0])), zero_point=params.zero_point[0])
-    return (lowering.g.add(op, lowering.quantized(x), name=node.outputs[0].name),)
+    return (lowering.g.add(op, lowering.quantized_value(x), name=node.outputs[0].name),)

@@ -73,7 +73,7 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     found = find_sum(left, right, params)
     if found is None:
         return None
-    values = [lowering.quantized(value) for value in operands(node)]
+    values = [lowering.quantized_value(value) for value in operands(node)]
     addends = (found.addend, 0)
     terms = [
         _whole_multiple(lowering, value, part, addend, f"{name}:operand{index}")
@@ -108,7 +108,7 @@ def _product(node: Node, lowering: Lowering) -> Lowered | None:
     left, right = (params_of(value) for value in node.inputs)
     if not _are_plain_bytes(left, right, params):
         return None
-    values = [lowering.quantized(value) for value in operands(node)]
+    values = [lowering.quantized_value(value) for value in operands(node)]
     wide = [lowering.widen(value, 0, f"{name}:operand{index}") for index, value in enumerate(values)]
     product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}:int32")
     factor = np.float32(left.scale[0]) * np.float32(right.scale[0]) / np.float32(params.scale[0])

@@ -33,12 +33,14 @@ def move(node: Node, lowering: Lowering) -> Lowered:
     """
     x = operand(node)
     if len({value.quant for value in node.outputs}) == 1:
-        return lowering.moves(node.op, lowering.quantized(x, result_params(node)), names=names_of(node))
-    moved = lowering.moves(node.op, lowering.quantized(x), names=tuple(f"{name}:moved" for name in names_of(node)))
+        return lowering.moves(node.op, lowering.quantized_value(x, result_params(node)), names=names_of(node))
+    moved = lowering.moves(
+        node.op, lowering.quantized_value(x), names=tuple(f"{name}:moved" for name in names_of(node))
+    )
     if isinstance(moved, Declined):
         return moved
     pairs = zip(moved, node.outputs, strict=True)
-    return tuple(lowering.rescaled(with_quant(new, params_of(x)), params_of(old), old.name) for new, old in pairs)
+    return tuple(lowering.change_params(with_quant(new, params_of(x)), params_of(old), old.name) for new, old in pairs)
 
 
 @lowers("space_to_batch", chips=INTEGER_CHIPS)
@@ -53,7 +55,7 @@ def space_to_batch(node: Node, lowering: Lowering) -> Lowered:
 @lowers("copy", chips=INTEGER_CHIPS)
 def copy(node: Node, lowering: Lowering) -> Lowered:
     """Requantize if the source file gives the result another scale; otherwise a copy is a no-op."""
-    return (lowering.quantized(operand(node), result_params(node)),)
+    return (lowering.quantized_value(operand(node), result_params(node)),)
 
 
 @lowers("concat", chips=INTEGER_CHIPS)
@@ -62,7 +64,7 @@ def concat(node: Node, lowering: Lowering) -> Lowered:
     params = result_params(node)
     # With one scale per joined channel, every operand already has its part of them.
     target = None if params.axis is not None else params
-    values = [lowering.quantized(value, target) for value in operands(node)]
+    values = [lowering.quantized_value(value, target) for value in operands(node)]
     return lowering.moves(node.op, *values, names=names_of(node))
 
 
@@ -78,15 +80,17 @@ def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
     assert isinstance(node.op, Pool)
     if node.op.is_ave_count_zero_pad and any(params_of(x).zero_point):
         return Declined("averages count padding, which is not zero at this zero point")
-    pooled = lowering.moves(node.op, lowering.quantized(x), names=(name if params == x.quant else f"{name}:averaged",))
+    pooled = lowering.moves(
+        node.op, lowering.quantized_value(x), names=(name if params == x.quant else f"{name}:averaged",)
+    )
     if isinstance(pooled, Declined):
         return pooled
-    return (lowering.rescaled(with_quant(pooled[0], params_of(x)), params, name),)
+    return (lowering.change_params(with_quant(pooled[0], params_of(x)), params, name),)
 
 
 def lower_maximum(node: Node, lowering: Lowering) -> Lowered:
     """Maximum pooling at the scale of the result."""
-    return lowering.moves(node.op, lowering.quantized(operand(node), result_params(node)), names=names_of(node))
+    return lowering.moves(node.op, lowering.quantized_value(operand(node), result_params(node)), names=names_of(node))
 
 
 def sum_windows(node: Node, lowering: Lowering, op: Conv | ConvV2, window: tuple[int, int], name: str) -> Value:
@@ -97,7 +101,7 @@ def sum_windows(node: Node, lowering: Lowering, op: Conv | ConvV2, window: tuple
     strides = (1, 1) if pool.is_global_pooling else (pool.stride_h, pool.stride_w)
     op = dataclasses.replace(op, stride_h=strides[0], stride_w=strides[1], groups=channels)
     ones = lowering.g.constant(np.ones((channels, 1, *window), np.int8), f"{node.name}:ones")
-    return lowering.g.add(op, lowering.quantized(x), ones, name=name)
+    return lowering.g.add(op, lowering.quantized_value(x), ones, name=name)
 
 
 @lowers("pad", chips=INTEGER_CHIPS)
@@ -107,7 +111,7 @@ def pad(node: Node, lowering: Lowering) -> Lowered:
     assert isinstance(node.op, Pad)
     integer = params.quantize(np.asarray(node.op.pad_val.value, dtype=np.float32))
     op = dataclasses.replace(node.op, pad_val=Scalar(params.dtype, int(integer)))
-    return lowering.moves(op, lowering.quantized(operand(node), params), names=names_of(node))
+    return lowering.moves(op, lowering.quantized_value(operand(node), params), names=names_of(node))
 
 
 @lowers(Trait.LUT, chips=INTEGER_CHIPS)
@@ -115,14 +119,14 @@ def unary(node: Node, lowering: Lowering) -> Lowered:
     """Lower to a clamp of integers if the scale does not change; every other unary operator is a lookup table."""
     x, params, bounds = operand(node), result_params(node), node.op.clamp_range()
     if bounds is not None and params == x.quant:
-        return clamp(lowering, lowering.quantized(x), bounds, node.outputs[0].name)
+        return clamp(lowering, lowering.quantized_value(x), bounds, node.outputs[0].name)
     if _is_the_scale_alone(node, params) and lowering.old.is_sole_use(x):
-        return with_params((lowering.quantized(x),), params)
+        return with_params((lowering.quantized_value(x),), params)
     if params_of(x).axis is not None or params.axis is not None:
         return Declined("a table serves one scale, the channels have several")
     if params_of(x).dtype.bits != 8 or params.dtype.bits != 8:
         return Declined("a table has 256 entries: its operand must have 8 bits")
-    return (lowering.table(lowering.quantized(x), params, _function(node.op), node.outputs[0].name),)
+    return (lowering.table(lowering.quantized_value(x), params, _function(node.op), node.outputs[0].name),)
 
 
 def _is_the_scale_alone(node: Node, params: QuantParams) -> bool:

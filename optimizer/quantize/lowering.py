@@ -124,7 +124,7 @@ class Lowering:
                 self._floats[old] = self._dequantize(self._quantized[old], f"{old.name}:float32")
         return self._floats[old]
 
-    def quantized(self, old: Value, params: QuantParams | None = None) -> Value:
+    def quantized_value(self, old: Value, params: QuantParams | None = None) -> Value:
         """Integer form of a value.
 
         Args:
@@ -137,7 +137,7 @@ class Lowering:
             own = params_of(old)
             self.set_quantized(old, self._quantize(self._floats[old], own, f"{old.name}:{own.dtype.value.lower()}"))
         new = self._quantized[old]
-        return new if params is None else self.rescaled(new, params, f"{old.name}:rescaled")
+        return new if params is None else self.change_params(new, params, f"{old.name}:rescaled")
 
     def integers(self, values: Array, params: QuantParams) -> Array:
         """Quantize floats with the rounding of the source format: ONNX divides in binary32, ties to even."""
@@ -168,7 +168,7 @@ class Lowering:
             op = Clamp(min=Scalar.f32(low), max=Scalar.f32(high))
             self._floats[old] = self.g.add(op, self._floats[old], name=f"{old.name}:saturated")
         else:
-            self.quantized(old)
+            self.quantized_value(old)
             del self._floats[old]
 
     # Building blocks
@@ -268,7 +268,7 @@ class Lowering:
             return Declined(verdict.reason)
         return self.g.add_all(op, *inputs, names=names)
 
-    def rescaled(self, x: Value, params: QuantParams, name: str) -> Value:
+    def change_params(self, x: Value, params: QuantParams, name: str) -> Value:
         """Requantize to other parameters: with a lookup table for 8 bits."""
         own = params_of(x)
         if params == own:

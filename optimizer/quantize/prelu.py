@@ -39,7 +39,7 @@ def lower_prelu(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     x, slopes = found
     name, params = node.output.name, result_params(node)
-    integers, units = _finest(lowering.quantized(x), lowering, f"{name}:wide")
+    integers, units = _finest(lowering.quantized_value(x), lowering, f"{name}:wide")
     rising = np.broadcast_to(ratios(units, params.scale), slopes.shape)
     falling, is_steep = rising * slopes, slopes > 1
     flat, steep = _unless(is_steep, falling, params.dtype.min), _unless(~is_steep, falling, params.dtype.max)

@@ -28,23 +28,23 @@ from tpuconvert.schema.types import F32
 FUNCTIONS = OperatorSet(Trait.UNARY, Trait.BINARY)
 
 _MOST_NODES = 32
-"""Limit of the size of a cone. The longest known form, GELU with the polynomial of erf, has 22."""
+"""Maximum number of nodes of a cone. The longest known form, GELU with the polynomial of erf, has 22."""
 
 
 class _Cone(NamedTuple):
-    """Nodes in topological order, and the value that they are a function of."""
+    """Nodes of a cone in topological order, and the value x that the last one is a function of."""
 
     x: Value
     nodes: tuple[Node, ...]
 
 
 def _ends_a_cone(node: Node) -> bool:
-    """Return True if the node ends a cone. Other nodes are not reported in the trace."""
+    """Return True if the node ends a cone. The trace does not report other nodes."""
     return _may_end_an_activation(node) and next(_cones(node), None) is not None
 
 
 def _may_end_an_activation(node: Node) -> bool:
-    """Return True for the last operator of a known form: a binary one, a scalar after a multiply, or a logarithm."""
+    """Return True if the operator can end a known form: binary, a scalar after a multiply, or a logarithm."""
     if node.outputs[0].dtype is not F32:
         return False
     if isinstance(node.op, (Mul, Add, Div)):
@@ -64,7 +64,8 @@ def _may_end_an_activation(node: Node) -> bool:
 )
 def recognize_activation(graph: Graph, m: Match) -> Replacement:
     """Replace a cone that computes a known activation by this activation."""
-    from tpuconvert.optimizer.known_activations import activation_of  # most networks have none decomposed
+    # Start-up cost: most networks have no decomposed activation.
+    from tpuconvert.optimizer.known_activations import activation_of
 
     reason = "no known function of one value"
     for cone in _cones(m.op):
@@ -83,7 +84,7 @@ def recognize_activation(graph: Graph, m: Match) -> Replacement:
 
 
 def _cones(root: Node) -> Iterator[_Cone]:
-    """All cones that end in a node, the smallest first."""
+    """Yield all cones that end in a node, the smallest first."""
     order = _elementwise_ancestors(root)
     frontier: dict[Value, None] = dict.fromkeys(root.outputs)
     for position in range(len(order) - 1, -1, -1):
@@ -119,7 +120,7 @@ def _is_elementwise(node: Node, root: Node) -> bool:
 
 
 def _visit(node: Node, wanted: dict[Node, None], order: dict[Node, None]) -> None:
-    """Visit the operands first, no deeper than the number of wanted nodes."""
+    """Add a node to ``order`` after the wanted nodes that it depends on."""
     for value in operands(node):
         if value.producer in wanted and value.producer not in order:
             _visit(value.producer, wanted, order)

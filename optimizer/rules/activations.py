@@ -70,7 +70,7 @@ def _limit(low: float, high: float) -> Op:
 
 
 def _changes_nothing(node: Node) -> bool:
-    """Return True for a limit or absolute value of a non-negative operand, and for rounding of integers."""
+    """Return True if a limit or absolute value has a non-negative operand, or a rounding an integral one."""
     if not is_float32(node):
         return False
     x, bounds = operand(node), node.op.clamp_range()

@@ -20,7 +20,7 @@ from tpuconvert.schema.types import Scalar
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**127
 _CANCELS = 2.0**-10
 _SMALLEST_ROOT, _LARGEST_ROOT = 2.0**-63, 2.0**63
-"""Between these the square is a normal number."""
+"""Numbers between these limits have squares that are normal float32 numbers."""
 
 
 @rule(p(Add, "x", "x", name="op", where=is_float32), stage="canonicalize")
@@ -74,7 +74,7 @@ def _is_zero_of_integers(node: Node) -> bool:
 
 @rule(p(Muls, "x", name="op", where=_is_zero_of_integers), stage="canonicalize")
 def fold_integer_multiply_by_zero(graph: Graph, m: Match) -> Replacement:
-    """``0 * x -> 0`` for integers. Some exporters compute zeros of a given shape like this."""
+    """``0 * x -> 0`` for integers. Some exporters create a tensor of zeros like this."""
     result = m.op.output
     if graph.is_output(result) or result.quant is not None or not result.type.is_static:
         return Skip("it is a graph output, is quantized, or its shape is dynamic")
@@ -130,9 +130,9 @@ def fuse_reciprocal_sqrt(graph: Graph, m: Match) -> Replacement:
 def replace_div_by_sqrt_by_rsqrt(graph: Graph, m: Match) -> Replacement:
     """``x / sqrt(y) -> x * rsqrt(y)``, and ``x / max(sqrt(y), d) -> x * rsqrt(max(y, d^2))``.
 
-    The second form is the L2 norm at the end of many networks, with a lower limit d of the length. The square root is
+    The second form is the L2 norm at the end of many networks, with a lower limit d of the norm. The square root is
     monotone, so that max(sqrt(y), d) = sqrt(max(y, d^2)) for y >= 0. For y < 0 the root is NaN but the maximum is not:
-    y must be known to be non-negative. With y + e instead of the maximum it is rms_norm, which is recognized before.
+    y must be known to be non-negative. ``x / sqrt(y + e)`` is an rms_norm, which an earlier rule recognizes.
     """
     y, name = m.y, m.op.output.name
     if m.binds("limit"):

@@ -4,17 +4,17 @@ These are two batch matmuls with a softmax along the last axis between them. The
 before or after the first matmul, or 1.
 
 A mask is an addition or a selection: where(c, scores, low) = scores + where(c, 0, low), if low is minus infinity or so
-low that adding a score does not change it. Several masks are added first, at the size that they have for one head. They
-may be constant or computed.
+low that adding a score does not change it. Masks may be constant or computed. Several masks are added to each other
+first, at the size that they have for one head.
 
 A row that is masked entirely with minus infinity is the one difference: its softmax is NaN, while the composite returns
-zeros. So does a guarded softmax, which some sources write in one of two ways:
+zeros. A guarded softmax also returns zeros. Some sources write it in one of these forms:
 
     powers / (sum + (sum == 0)), powers = exp(x - max(largest, lowest));    where(w != w, 0, w), w = softmax(x).
 
 With a constant mask that hides a whole row, attention stays decomposed. A computed mask may hide a row in some runs
-only: it is assumed that zeros are wanted, since no source needs NaN, and preserving NaN would cost a pass over the mask
-in every run (documented in docs/numerics.md).
+only: the rule then fires although it replaces NaN by zeros, because no source needs NaN, and preserving it would cost a
+pass over the mask in every run (documented in docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, Array
 
 HIDDEN = -(2.0**100)
-"""A mask at or below this number hides a score of up to 2^47 completely, even if they are added in float64."""
+"""A mask that adds at most this number hides scores of magnitude up to 2^47 completely, even in float64."""
 
 _MOST_MASKS = 4
 
@@ -126,7 +126,7 @@ def recognize_attention(graph: Graph, m: Match) -> Replacement:
 
 
 class SelectMask(NamedTuple):
-    """A mask that is a number where a condition is true (or false), and 0 elsewhere."""
+    """A mask that is ``hidden`` where a condition is true (or, without ``where_true``, false), and 0 elsewhere."""
 
     condition: Value
     hidden: float
@@ -134,9 +134,9 @@ class SelectMask(NamedTuple):
 
 
 class Scores:
-    """The operands of the matmul, the scale of the scores, their masks, and the nodes in between.
+    """Decomposition of attention scores: operands of the matmul, scale, masks, and the nodes in between.
 
-    ``operands`` is empty if there is no such matmul. The caller checks the users of the scores themselves.
+    ``operands`` is empty if the scores do not have this form. The caller checks the users of the scores.
     """
 
     def __init__(self, graph: Graph, scores: Value) -> None:
@@ -161,7 +161,7 @@ class Scores:
     def _plain(self, value: Value, swaps: bool) -> Value | None:
         """Return an operand without its scale, which may be before a permute. Optionally swap the last two axes.
 
-        None if they are to be swapped and there is no permute to fold this into.
+        None if the axes are to be swapped and there is no permute that the swap can be folded into.
         """
         value = self._remove_scale(value)
         permute = self._alone(value, Permute)
@@ -204,7 +204,7 @@ class Scores:
 
 
 def _uses_transposed_keys(node: Node) -> bool:
-    """Return True for a matmul with a transposed second operand, by its flag or by a permute before it."""
+    """Return True for a matmul whose second operand is transposed, by its flag or by a permute before it."""
     if node.op == BatchMatmul(right_transpose=True):
         return True
     right = node.inputs[1]
@@ -215,7 +215,7 @@ def _uses_transposed_keys(node: Node) -> bool:
 
 
 def _read_add(node: Node) -> tuple[Value, Value] | None:
-    """The scores and the mask of an add."""
+    """Return the scores and the mask that an add combines, or None."""
     first, second = operands(node)
     if _contains_matmul(first):
         return first, second
@@ -223,7 +223,7 @@ def _read_add(node: Node) -> tuple[Value, Value] | None:
 
 
 def _contains_matmul(value: Value, depth: int = 2 + _MOST_MASKS) -> bool:
-    """Return True if a value is computed by such a matmul, with only scales and masks in between."""
+    """Return True if a value is such a matmul of transposed keys, possibly followed by scales and masks."""
     node = value.producer
     if node is None or depth == 0:
         return False
@@ -235,7 +235,7 @@ def _contains_matmul(value: Value, depth: int = 2 + _MOST_MASKS) -> bool:
 
 
 def _read_select(node: Node) -> tuple[Value, SelectMask] | None:
-    """The scores and the mask of a selection between scores and a number."""
+    """Return the scores and the mask of a select between scores and a number, or None."""
     condition, *branches = operands(node)
     for index, hidden in enumerate(branches):
         is_hidden = hidden.is_constant and hidden.array.size == 1 and hidden.array.flat[0] <= HIDDEN
@@ -245,7 +245,7 @@ def _read_select(node: Node) -> tuple[Value, SelectMask] | None:
 
 
 def merge_masks(graph: Graph, masks: list[Value | SelectMask], name: str, rank: int) -> Value | Skip | None:
-    """Add masks to one mask, computing the constant part at conversion time. Return None if there are none."""
+    """Merge masks into one by addition, constant parts at conversion time. Return None if there are no masks."""
     constant: Array | None = None
     computed: list[Value] = []
     for mask in masks:
@@ -271,7 +271,7 @@ def merge_masks(graph: Graph, masks: list[Value | SelectMask], name: str, rank: 
 
 
 def _data(mask: Value | SelectMask) -> Array | None:
-    """The elements of a constant mask."""
+    """Return the elements of a constant mask; None if it is computed."""
     if isinstance(mask, Value):
         return mask.array if mask.is_constant and mask.dtype is F32 else None
     if not mask.condition.is_constant:
@@ -281,7 +281,7 @@ def _data(mask: Value | SelectMask) -> Array | None:
 
 
 def _mask_of_condition(graph: Graph, mask: SelectMask, name: str) -> Value:
-    """The mask of a condition, at the size of the condition before it is broadcast."""
+    """Add a node that computes the mask of a condition, at the shape of the condition before it is broadcast."""
     condition = mask.condition
     while (node := condition.producer) is not None and repeats_unit_axes(condition):
         condition = operand(node)

@@ -1,7 +1,7 @@
 """Merging and removal of casts.
 
-``cast(cast(x)) -> cast(x)`` if the first cast is lossless. The second cast then sees the values of x, and rounds and
-saturates them as it would alone. Both are removed if the second one casts back to the type of x.
+``cast(cast(x)) -> cast(x)`` if the first cast is lossless. The second cast then rounds and saturates the same values as
+without the first one. Both are removed if the second one casts back to the type of x.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F16, F32, Chip, DType
 
 _DIGITS = {F32: 24, F16: 11}
-"""Number of bits up to which a floating-point type represents every integer exactly."""
+"""Number of significand bits: the floating-point type represents every integer up to 2^bits in magnitude exactly."""
 
 
 def is_lossless_cast(narrow: DType, wide: DType) -> bool:
-    """Return True if one type represents every value of the other exactly."""
+    """Return True if ``wide`` represents every value of ``narrow`` exactly."""
     if narrow is wide:
         return True
     if narrow.is_float:
@@ -45,7 +45,7 @@ def merge_casts(graph: Graph, m: Match) -> Replacement:
 
 
 def _takes(chip: Chip, cast: Node, x: Value | None = None) -> bool:
-    """Return True if a chip supports a cast, optionally with another operand."""
+    """Return True if a chip supports a cast, by default of its own operand."""
     return check(cast.op, chip, [(x or operand(cast)).type], [cast.output.type]).status is not Status.ILLEGAL
 
 

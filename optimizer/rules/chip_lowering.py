@@ -4,7 +4,7 @@
 |---|---|
 | axpy | muls, add |
 | batch_norm with constant statistics | per-channel mul and add |
-| ceil, floor, round | active with the function of that name |
+| ceil, floor, round | active with the same function |
 | clshift, crshift | two slices in the other order, concatenated |
 | interpolate | upsample, index_select or matmul |
 | lshift, rshift | a slice, padded with zeros on one side |
@@ -52,7 +52,7 @@ _SWAP = (0, 1, 3, 2)
 
 @rule(p(Axpy, "x", name="op"), stage="chip lowering")
 def lower_axpy_to_mul_add(graph: Graph, m: Match) -> Replacement:
-    """``axpy(x, y) -> a * x + y`` as two operators, which round like the one."""
+    """``axpy(x, y) -> a * x + y`` as muls and add, with the same rounding."""
     scaled = graph.add(Muls(m.op.op.scalar), m.x, name=f"{m.op.name}:scaled")
     return graph.add(Add(), scaled, m.op.inputs[1])
 
@@ -158,7 +158,8 @@ def lower_interpolate(graph: Graph, m: Match) -> Replacement:
 def _interpolation_matrix(op: Interpolate, extent: int, result: int) -> Array:
     """The [source extent, result extent] matrix of interpolation weights along one axis.
 
-    Row r of the unit image has its pixel in column r. The number of rows stays the same, so that rows are not mixed.
+    The operator is applied to a unit image, whose row r has its only non-zero pixel in column r. The number of rows is
+    not changed, so that rows are not mixed.
     """
     unit = np.eye(extent, dtype=np.float32).reshape(1, 1, extent, extent)
     (weights,) = dataclasses.replace(op, size=(extent, result), scale_factor=()).reference(unit)
@@ -167,7 +168,7 @@ def _interpolation_matrix(op: Interpolate, extent: int, result: int) -> Array:
 
 
 def _selection(matrix: Array) -> Array | None:
-    """The source pixel of every result pixel, or None if a result pixel is a mixture."""
+    """Return the source pixel of every result pixel, or None if a result pixel combines several source pixels."""
     if not ((matrix == 1).sum(axis=0) == 1).all() or not ((matrix != 0).sum(axis=0) == 1).all():
         return None
     picked: Array = matrix.argmax(axis=0).astype(np.int32)

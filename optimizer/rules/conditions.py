@@ -9,8 +9,8 @@ For any x:
 
 - ``k - x == 0 -> x == k``, and likewise for ``x - k``, ``x + (-k)`` and for ``!=``. This is exact, NaN included: a
   difference of two float32 numbers is 0 only if they are equal;
-- ``where(x != 0, a, x) -> where(x != 0, a, 0)`` and ``where(x == 0, x, a) -> where(x == 0, 0, a)``: masks that
-  exporters fill where the mask is not 0.
+- ``where(x != 0, a, x) -> where(x != 0, a, 0)`` and ``where(x == 0, x, a) -> where(x == 0, 0, a)``: exporters write
+  masks in this form.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def swap_select_branches(graph: Graph, m: Match) -> Replacement:
     stage="canonicalize",
 )
 def fold_offset_into_comparison(graph: Graph, m: Match) -> Replacement:
-    """``k - x == 0 -> x == k``, and the like for ``x - k``, ``x + k`` and ``!=``."""
+    """``k - x == 0 -> x == k``, and likewise for ``x - k``, ``x + k`` and ``!=``."""
     number = m.difference.op.scalar.value
     if not np.isfinite(number):
         return Skip("the number is not finite")

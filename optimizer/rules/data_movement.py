@@ -94,7 +94,7 @@ def _build(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
 
 
 def _cheapest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
-    """The first form that gives the same view as the nodes, for an operand of this shape."""
+    """Return the form of lowest cost that gives the same view as the nodes, for an operand of this shape."""
     wanted = View.after_all(shape, nodes)
     if wanted is None:
         return None
@@ -114,7 +114,7 @@ def _view_of(shape: tuple[int, ...], form: Form) -> View | None:
 
 
 def _forms(shape: tuple[int, ...], wanted: View) -> Iterator[Form]:
-    """Forms that may give a view. The caller checks what they give."""
+    """Yield forms that may have the wanted view. The caller checks their view."""
     target = wanted.shape
     last: Form = [Reshape(target)]
     if shape == target:
@@ -139,7 +139,7 @@ def _forms(shape: tuple[int, ...], wanted: View) -> Iterator[Form]:
 
 
 def _slice(shape: tuple[int, ...], wanted: View) -> Extract | None:
-    """The slice that begins at the offset of a view and steps through its digits, from the innermost axis outwards."""
+    """Return the slice that begins at the offset of a view and steps through its digits, innermost axis first."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     start = [wanted.offset // stride % extent for stride, extent in zip(strides, shape, strict=True)]
     count, step = [1] * len(shape), [1] * len(shape)
@@ -164,7 +164,7 @@ def _slice(shape: tuple[int, ...], wanted: View) -> Extract | None:
 
 
 def _shuffle(shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, ...]) -> ChannelShuffle | None:
-    """Exchange two neighboring parts of axis 1."""
+    """Return the channel shuffle that exchanges the two factors of axis 1, or None if the permute is not one."""
     if not 2 <= len(shape) < _MOST_AXES:
         return None
     first = 0 if shape[0] == 1 else 1
@@ -178,7 +178,7 @@ def _shuffle(shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, .
 def _permute_form(
     shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, ...], target: tuple[int, ...]
 ) -> Iterator[Form]:
-    """A permute of the tensor, or of a reshape of it into the groups of axes that move together."""
+    """Yield a permute of the tensor, or of a reshape of it that merges the axes that move together."""
     last: Form = [Reshape(target)]
     for before in (shape, (*parts, *(1,) * (len(target) - len(parts)))):
         first: Form = [] if before == shape else [Reshape(before)]

@@ -1,11 +1,12 @@
 """Decomposition of operators whose parts quantize better than the whole.
 
-- Attention: its matmuls have integer forms, the composite operator has not. If the mask may be minus infinity in a
+- Attention: its matmuls have integer forms, but the composite operator does not. If the mask may be minus infinity in a
   whole row, the composite returns zeros for it, but softmax returns NaN: the mask is then clamped to finite numbers,
   and the result is multiplied by 0 in rows without a larger element.
-- Nearest upsampling of one axis by an integer factor, which selects slices by constant indices: index_select is float
-  only, tile supports integers.
-- ``max(x, slopes * x)``: both sides of a PReLU get separate scales, and the slopes become per-channel scales.
+- Nearest upsampling of one axis by an integer factor, written as index_select with constant indices: index_select is
+  float only, tile supports integers.
+- ``max(x, slopes * x)``: the positive and the negative part of a PReLU get separate scales, and the slopes become
+  per-channel scales.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ _LOWEST = -(2.0**126)
 
 
 def _finite_mask(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]:
-    """A mask without minus infinity, and 0 for rows that were minus infinity throughout, otherwise 1.
+    """Return the mask clamped to finite numbers, and a tensor that is 0 for rows of minus infinity only, else 1.
 
-    The second result is None for a constant mask that hides no whole row.
+    The second result is None if the mask is constant and has no such row.
     """
     if mask.is_constant:
         numbers = np.maximum(mask.array, np.float32(_LOWEST))

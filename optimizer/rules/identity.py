@@ -1,6 +1,6 @@
 """Removal of no-ops, and canonicalization of shape changes.
 
-Every squeeze and expand_dims that a reshape can express becomes one, so that rules for reshapes apply to all of them.
+Every squeeze and expand_dims becomes a reshape where possible, so that the rules for reshapes apply to it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def remove_neutral_scalar(graph: Graph, m: Match) -> Replacement:
 
 def _keeps_shape(node: Node) -> bool:
     x = operand(node)
-    # Data-dependent extents begin with "?" and may differ in spite of equal names.
+    # Two data-dependent extents, whose names begin with "?", may differ even if their names are equal.
     return x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
 @rule(p((Extract, Pad, Repetition, Reshape), "x", name="op", where=_keeps_shape), stage="canonicalize")
 def remove_shape_noop(graph: Graph, m: Match) -> Replacement:
-    """Remove a reshape, pad, extract, tile or the like that keeps the shape."""
+    """Remove a reshape, pad, extract, tile or similar node that keeps the shape."""
     return _as_operand(m.x, m.op)
 
 
@@ -84,9 +84,9 @@ def convert_unit_permute_to_reshape(graph: Graph, m: Match) -> Replacement:
 
 
 def reshape_like(graph: Graph, x: Value, like: Value, name: str | None = None) -> Replacement:
-    """Reshape x to the shape of another value, or decline if a reshape cannot express it."""
+    """Reshape x to the shape of another value. Decline if the new shape is not known at conversion time."""
     if 0 in like.shape:
-        return Skip("it has no elements")  # an extent of 0 has a special meaning for reshape
+        return Skip("it has no elements")  # reshape gives an extent of 0 a special meaning
     params = reshape_params(x.shape, like.shape)
     if params is None:
         return Skip("its shape is dynamic")

@@ -4,12 +4,12 @@
   [K, N] -> reshape(reshape([..., M, K], [rows, K]) @ [K, N])``.
 - A fully connected layer between reshapes from [N, C, 1, 1] and back is a 1x1 convolution, since both sum over the
   channels.
-- So are several of them with element-wise unary operators in between, as in squeeze-and-excitation gates. A reduction
-  before them that drops the spatial axes keeps them then.
+- The same applies to a chain of fully connected layers with element-wise unary operators in between, as in
+  squeeze-and-excitation gates. If a reduction before the chain drops the spatial axes, it is changed to keep them.
 - A 1x1 convolution without groups, padding or strides between reshapes from [M, K] and back is a fully connected layer
   with the transposed weights.
-- A permute that swaps the last two axes of a computed operand is a transpose flag of the matmul: reading a matrix by
-  columns needs no copy. Constant weights are permuted at conversion time instead.
+- A permute that swaps the last two axes of a computed operand is a transpose flag of the matmul: the matmul then reads
+  the matrix by columns, without a copy. Constant weights are permuted at conversion time instead.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def convert_batch_matmul_to_matmul(graph: Graph, m: Match) -> Replacement:
 
 
 def _swap_weights(graph: Graph, w: Value, rank: int) -> Value:
-    """Constant weights with the first two axes swapped, in ``rank`` axes."""
+    """Add constant weights with the first two axes swapped and ``rank`` axes."""
     swapped = w.array.reshape(w.array.shape[:2]).T
     return graph.constant(np.ascontiguousarray(swapped).reshape(*swapped.shape, *(1,) * (rank - 2)), w.name)
 
 
 def _as_vectors(graph: Graph, biases: Sequence[Value | None], rank: int) -> list[Value]:
-    """A bias that may be absent as [1, N] or [1, N, 1, 1]."""
+    """Add a bias, if there is one, in the shape [1, N] or [1, N, 1, 1]."""
     shape = (1, -1, *(1,) * (rank - 2))
     return [graph.constant(bias.array.reshape(shape), bias.name) for bias in biases if bias is not None]
 
@@ -85,9 +85,10 @@ def convert_matmul_to_conv1x1(graph: Graph, m: Match) -> Replacement:
 
 
 def _gate(node: Node) -> list[Node]:
-    """The matmuls and unary operators from a reshape upwards to the matrix that they start from, the last one first.
+    """Return the chain of matmuls and unary operators before a reshape, and the reshape or reduction that starts it.
 
-    Empty if one of them has several users, or if there is only one matmul, which ``convert_matmul_to_conv1x1`` handles.
+    The last node comes first. The list is empty if a node has several users, or if there is only one matmul, which
+    ``convert_matmul_to_conv1x1`` handles.
     """
     found: list[Node] = []
     value: Value | None = operand(node)

@@ -2,14 +2,14 @@
 
 - layer_norm: c / sqrt(mean(c * c) + epsilon) with c = x - mean(x), both means over the last axes. The division may be a
   multiply by rsqrt, and the square ``c * c``. A scale and bias that follow are folded into it if they vary along the
-  normalized axes only; otherwise they were folded into a following linear operator before.
+  normalized axes only; others are folded into a following linear operator, if possible.
 - TensorFlow writes normalizations as ``x * r + (b - mean(x) * r)`` with ``r = g / sqrt(variance + epsilon)``. This
   becomes ``(x - mean(x)) * r + b``, from which ``((x - mean(x)) / sqrt(...)) * g + b`` is recognized.
 - rms_norm: x / sqrt(mean(x^2) + epsilon) over the last axes, then a scale with the extents of those axes.
 - The L2 norm x / sqrt(sum(x^2) + e) of n elements is rms_norm with epsilon e / n and scale 1 / sqrt(n), because
-  sum = n * mean. x / max(sqrt(sum(x^2)), d) is a different function and stays.
-- Instance norm is layer_norm over the axes after the channels, then a per-channel scale and bias: group_norm with as
-  many groups as channels. With fewer groups, a reshape before it joins the channels of each group.
+  sum = n * mean. x / max(sqrt(sum(x^2)), d) is a different function and is not changed.
+- Instance norm is layer_norm over the axes after the channels, then a per-channel scale and bias: group_norm with one
+  group per channel. With fewer groups, a reshape before the layer_norm joins the channels of each group.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _scales_and_biases() -> Iterator[Pattern]:
 
 @rule(*_scales_and_biases(), stage="canonicalize")
 def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
-    """``x * r + (b - mean(x) * r) -> (x - mean(x)) * r + b``, multiplying by the factors of r one after the other."""
+    """``x * r + (b - mean(x) * r) -> (x - mean(x)) * r + b``, where x - mean(x) is multiplied by each factor of r."""
     factors = _factors(m.r)
     if factors is None:
         return Skip("the factor is not 1 / sqrt(...), alone or times a constant")
@@ -74,7 +74,7 @@ def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
 
 
 def _factors(r: Value) -> list[Value] | None:
-    """The factors of r: the reciprocal of the root first, then the other one."""
+    """Return the factors of r: the reciprocal root, then the constant factor if there is one. None for another r."""
     node = r.producer
     if node is None:
         return None
@@ -97,7 +97,7 @@ def _squares(x: Pattern | str) -> tuple[Pattern, Pattern]:
 
 
 def _divided_by_root(x: Pattern | str, squared: Pattern) -> list[Pattern]:
-    """``x / sqrt(squared)``, also with a reciprocal square root."""
+    """Return the patterns of ``x / sqrt(squared)`` and ``x * (1 / sqrt(squared))``."""
     root = p(Active, squared, name="root", where=_IS_ROOT, sole_user=True)
     reciprocal = p(Active, squared, name="root", where=_IS_RECIPROCAL_ROOT, sole_user=True)
     products = either_order(Mul, x, reciprocal, name="quotient", where=is_float32)
@@ -138,7 +138,7 @@ def _rms_norms() -> Iterator[Pattern]:
 
 @rule(*_rms_norms(), stage="canonicalize")
 def recognize_rms_norm(graph: Graph, m: Match) -> Replacement:
-    """``x / sqrt(mean(x^2) + epsilon) -> rms_norm(x)``, also with a sum."""
+    """``x / sqrt(mean(x^2) + epsilon) -> rms_norm(x)``, also with a sum in place of the mean."""
     axes = reduced_axes(m.power)
     if axes != list(range(axes[0], m.x.rank)):
         return Skip("it does not normalize the last axes")
@@ -207,7 +207,7 @@ def fold_scale_into_rms_norm(graph: Graph, m: Match) -> Replacement:
 
 
 def _over_normalized_axes(m: Match) -> Array | Skip:
-    """The constant with the extents of the normalized axes."""
+    """Return the constant, broadcast to the extents of the normalized axes."""
     if not _has_plain_constant(m):
         return Skip("the constant is not a plain one")
     shape, wanted = m.C.array.shape, m.x.shape[m.norm.op.axis % m.x.rank :]
@@ -264,7 +264,7 @@ def fold_bias_into_group_norm(graph: Graph, m: Match) -> Replacement:
 
 
 def _per_channel(graph: Graph, m: Match) -> Value | Skip:
-    """The constant as [C]."""
+    """Return the constant in the shape [C]."""
     if not _has_plain_constant(m):
         return Skip("the constant is not a plain one")
     channels, shape = m.x.shape[1], m.C.array.shape

@@ -1,9 +1,9 @@
 """Folding of constant pads into convolutions and poolings.
 
-- Nested pads with one value are one pad.
-- Convolutions, and averages that count padding, treat their padding as zeros: a pad with zeros is the same.
-- The maximum ignores its padding. A pad with the lowest number is the same; so is a pad with zeros if no element is
-  negative. In both cases every window must contain an element of the image.
+- Nested pads with equal pad values are merged.
+- Convolutions, and averages that count padding, treat their padding as zeros: a pad with zeros is folded into it.
+- Max pooling ignores its padding. A pad with the lowest number is equivalent to it, and so is a pad with zeros if no
+  element is negative. In both cases every window must contain an element of the image.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
 
 
 def _why_different(m: Match) -> str:
-    """The reason why the pool would treat its own padding differently."""
+    """Return the reason why padding of the pool would give another result than the pad, or an empty string."""
     op, value = m.pool.op, m.pad.op.pad_val.value
     if op.pooling_type == PoolType.AVE:
         return "" if value == 0 else "the pad value is not zero"

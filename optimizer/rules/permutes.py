@@ -42,18 +42,18 @@ def inverse(order: Order) -> Order:
 
 
 def per_axis(values: tuple[int, ...], order: Order, each: int = 1) -> tuple[int, ...]:
-    """Reorder per-axis values (``each`` per axis) of a permuted tensor to the axes of the tensor before the permute."""
+    """Reorder attributes of a permuted tensor, ``each`` per axis, to the axes before the permute."""
     back = inverse(order)
     return tuple(values[each * back[axis] + index] for axis in range(len(order)) for index in range(each))
 
 
 def _before_name(name: str, order: Order) -> str:
-    """The name of the tensor whose permute has this name."""
+    """Return a name for the operand of a permute whose result has this name."""
     return f"{name}:nchw" if order == (0, 2, 3, 1) else f"{name}:permuted"
 
 
 def _sink(graph: Graph, order: Order, op: Op, inputs: tuple[Value, ...], old: Value) -> Value:
-    """Return ``permute(op(inputs))``. The inner value gets the annotation of the result; both keep their sources."""
+    """Add ``permute(op(inputs))`` and return it. The result of ``op`` gets the annotation of ``old``."""
     node = old.producer
     assert node is not None
     inner = graph.add(op, *inputs, name=_before_name(old.name, order), sources=node.sources)
@@ -101,7 +101,7 @@ def _all_before(graph: Graph, node: Node, order: Order) -> tuple[Value, ...] | N
 
 
 def _before(graph: Graph, value: Value, order: Order) -> Value | None:
-    """The value of which ``value`` is the permute, if that needs no additional node."""
+    """Return the value whose permute is ``value``, or None if that would need an additional node."""
     producer = value.producer
     if producer is not None and isinstance(producer.op, Permute) and producer.op.order == order:
         return None if rounds(producer) else producer.inputs[0]
@@ -142,7 +142,7 @@ def sink_permute_through_axis_op(graph: Graph, m: Match) -> Replacement:
 
 @functools.singledispatch
 def rename_axes(op: Op, order: Order) -> Op:
-    """Return the operator that does before a permute what ``op`` does after it."""
+    """Return the operator that computes before a permute the same as ``op`` after it."""
     raise NotImplementedError(f"{op.name} has axes: register how a permute renames them (rename_axes in {__name__})")
 
 
@@ -187,13 +187,13 @@ def sink_permute_through_reduce(graph: Graph, m: Match) -> Replacement:
 
 
 def _parts_go_on(node: Node) -> bool:
-    """Return True if the permutes of the results would sink further or cancel; otherwise there would only be more."""
+    """Return True if the permutes of all results would sink further or cancel; else there would only be more."""
     permute = operand(node).producer
     return permute is not None and isinstance(permute.op, Permute) and permutes_go_on(node.outputs, permute.op.order)
 
 
 def permutes_go_on(permuted: Iterable[Value], order: Order) -> bool:
-    """Return True if permutes of one order, with these results, all sink further or cancel."""
+    """Return True if permutes of ``order`` with these results would all sink further or cancel."""
     return all(
         _moves_nothing(value, order) or all(_lets_permutes_pass(user.op) for user in value.users) for value in permuted
     )
@@ -232,7 +232,7 @@ FLATTENED = p(Reshape, PERMUTED, name="reshape", sole_user=True)
 def fold_permute_into_weights(graph: Graph, m: Match) -> Replacement:
     """Fold a permute before a flatten and a fully connected layer into the weights.
 
-    ``reshape(permute(x), [N, K]) @ W -> reshape(x, [N, K]) @ W'`` with the rows of W in the order of the elements of x.
+    ``reshape(permute(x), [N, K]) @ W -> reshape(x, [N, K]) @ W'`` with the rows of W reordered like the elements of x.
     """
     order = m.permute.op.order
     shape, flat = m.permute.output.shape, m.reshape.output.shape

@@ -32,7 +32,7 @@ from tpuconvert.schema.types import Array
 )
 def convert_batch_norm_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """``batch_norm(x) -> depthwise_conv(x)`` for constant statistics."""
-    # A NaN or infinity in the statistics becomes one of the weights, where the check for finite constants reports it.
+    # A NaN or infinity in the statistics becomes a weight. The check that constants are finite reports it.
     op = m.op.op
     if not op.use_global_stats or any(value.uses or graph.is_output(value) for value in m.op.outputs[1:]):
         return Skip("its statistics are not constant, or have users")
@@ -73,7 +73,7 @@ def add_zero_bias(graph: Graph, m: Match) -> Replacement:
     if m.B is not None:
         return Skip("it has a bias")
     channels = m.op.output.shape[1]
-    assert isinstance(channels, int)  # given by the constant weights
+    assert isinstance(channels, int)  # Constant weights determine the number of channels.
     shape = (1, channels, *(1,) * (m.op.output.rank - 2))
     return graph.add(m.op.op, m.x, m.W, graph.constant(np.zeros(shape, np.float32), f"{m.op.output.name}:bias"))
 

@@ -1,7 +1,7 @@
 """Simplification of reductions: nested ones, unit axes, and a following reshape that drops the reduced axes.
 
-- Sums, products, maxima and minima over one axis and then over others are one reduction over all; so are means, because
-  all partial means have the same number of elements.
+- Two successive sums, products, maxima or minima are one over the axes of both. The same is true for means, because all
+  partial means have the same number of elements.
 - A reduction over unit axes is a reshape.
 - A reshape that only drops the kept axes of a reduction is folded into the reduction.
 """
@@ -24,7 +24,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
     stage="canonicalize",
 )
 def merge_reduces(graph: Graph, m: Match) -> Replacement:
-    """``reduce(reduce(x)) -> reduce(x)`` over the axes of both."""
+    """``reduce(reduce(x)) -> reduce(x)`` over the axes of both reductions."""
     inner, outer = m.inner.op, m.outer.op
     if inner.method != outer.method:
         return Skip("the methods differ")

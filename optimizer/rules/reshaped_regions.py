@@ -1,18 +1,18 @@
 """Moving of regions of operators across a reshape, if this leaves fewer reshapes.
 
-A fully connected layer expects rows [M, C], and the source writes [N, S, C] with M = N * S: between the layers of a
-transformer there are adds, normalizations and activations of rank 3, with a reshape before and after each layer. For a
-reshape r, and for element-wise operators and operators that work along an axis that r keeps,
+A fully connected layer expects rows [M, C], but the tensors of the source are [N, S, C] with M = N * S. Between the
+layers of a transformer there are adds, normalizations and activations of rank 3, with a reshape before and after each
+layer. For a reshape r, and for element-wise operators and operators that work along an axis that r keeps,
 
     r(f(x)) = f'(r(x)),    r(f(x, y)) = f'(r(x), r(y)),
 
 with f' working along the corresponding axis. So a whole region of such operators can be computed in the shape after r.
-This needs a reshape for every value that enters the region, except for the result of a reshape from the wanted shape;
-and a reshape back for every value that is used outside, unless its user is that reshape. The rule fires if fewer
-reshapes remain.
+Every value that enters the region must then be reshaped, unless it results from a reshape of the wanted shape. Every
+value that is used outside must be reshaped back, unless its users are reshapes to the new shape. The rule fires if
+fewer reshapes remain.
 
 Chains of unary operators between two reshapes are handled by ``reshape_pairs``, which needs fewer conditions on the
-shapes. Data movement operators are handled by ``data_movement``: a region starts at an operator that computes.
+shapes. Data movement operators are handled by ``data_movement``: a region does not start at one of these.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
 from tpuconvert.schema.ops.shape_change import Reshape
 
 _LARGEST = 256
-"""The largest number of nodes of a region. Larger regions are processed in parts, with reshapes between them."""
+"""Maximum number of nodes of a region. Larger regions are processed in parts, with reshapes between the parts."""
 
 
 def _regroups(node: Node) -> bool:
@@ -43,7 +43,7 @@ def _regroups(node: Node) -> bool:
 
 
 def _may_start_region(node: Node) -> bool:
-    """Return True for an operator that computes. Slices and splits may be inside a region only."""
+    """Return True for ``INDIFFERENT`` operators other than slices and splits, which a region may only contain."""
     return node.op in INDIFFERENT and not isinstance(node.op, (Extract, Split))
 
 
@@ -68,7 +68,8 @@ def move_region_across_reshape(graph: Graph, m: Match) -> Replacement:
 class _Region:
     """The nodes around a value that can be computed after the reshape, and the number of reshapes this saves.
 
-    ``members`` maps each node to its operator after the reshape, ``values`` each operand and result to its shape there.
+    ``members`` maps each node to its operator after the reshape. ``values`` maps each operand and result of these nodes
+    to its shape after the reshape.
     """
 
     def __init__(self, graph: Graph, regrouping: Regrouping, start: Value) -> None:
@@ -99,7 +100,7 @@ class _Region:
                         queue.append(other)
 
     def _operator_after(self, node: Node) -> Op | None:
-        """The operator of a node after the reshape, or None if there is no equivalent."""
+        """Return the operator that a node becomes after the reshape, or None if there is no equivalent."""
         if node.op not in INDIFFERENT:
             return None
         values = (*_operands(node), *node.outputs)
@@ -114,7 +115,7 @@ class _Region:
         return self._regrouping.shape(value.type.static_shape)
 
     def _saved_at(self, value: Value) -> int:
-        """The number of reshapes saved at one value."""
+        """Return the number of reshapes that are saved at one value; negative if one is added."""
         if value.producer not in self.members:
             return self._saved_before(value)
         inner, back = self._outside_users(value)
@@ -131,18 +132,18 @@ class _Region:
         return int(goes) - (above.shape != self.values[value])
 
     def _existing_reshape(self, value: Value) -> Value | None:
-        """The result of a reshape of this value to the wanted shape for a user outside the region, or None."""
+        """Return an existing reshape of this value to the wanted shape for a user outside the region, or None."""
         results = (node.output for node in value.users if node not in self.members and _is_plain_reshape(node))
         return next((y for y in results if y.shape == self.values[value] and y.quant == value.quant), None)
 
     def _outside_users(self, value: Value) -> tuple[list[Node], bool]:
-        """The reshapes outside the region that use a value, and whether the value has other users outside."""
+        """Return the reshapes outside the region that use a value, and True if it has other users outside."""
         outside = [node for node in value.users if node not in self.members]
         reshapes = [node for node in outside if _is_plain_reshape(node) and node.output.quant == value.quant]
         return reshapes, len(reshapes) < len(outside) or self._graph.is_output(value)
 
     def rebuild(self) -> dict[Value, Value]:
-        """Rebuild the region after the reshape. Return the replacement of each value that is used outside."""
+        """Compute the region in the new shape. Return the replacement of each value that is used outside."""
         made: dict[Value, Value] = {}
         results: dict[Value, Value] = {}
         for value in self.values:
@@ -190,7 +191,7 @@ class _Region:
         return self._graph.constant(np.reshape(value.array, shape), value.name, value.quant, stored)
 
     def _in_order(self) -> list[Node]:
-        """The members in topological order."""
+        """Return the members in topological order."""
         missing = {node: sum(value.producer in self.members for value in set(_operands(node))) for node in self.members}
         ready = deque(node for node, count in missing.items() if not count)
         order = []
@@ -205,7 +206,7 @@ class _Region:
 
 
 def _operands(node: Node) -> list[Value]:
-    """The operands whose shape follows that of the result. The scale of a normalization has its own axes."""
+    """Return the operands that have the axes of the result. The scale of a normalization does not."""
     return operands(node)[:1] if isinstance(node.op, (LayerNorm, RmsNorm)) else operands(node)
 
 
@@ -214,7 +215,7 @@ def _is_plain_reshape(node: Node) -> bool:
 
 
 def _reshape_above(value: Value) -> Value | None:
-    """The operand of the reshape that computes a value, if it is one."""
+    """Return the operand of the reshape that computes a value, or None."""
     node = value.producer
     if node is None or not _is_plain_reshape(node):
         return None

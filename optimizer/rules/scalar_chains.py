@@ -3,7 +3,8 @@
 A constant whose elements are all equal becomes a scalar; ``x * a * b -> x * (a * b)`` and ``x + a - b -> x + (a - b)``.
 Sums and products of constants are computed in float64 and rounded once.
 
-Additions whose constants nearly cancel are not merged: adding and subtracting a large number is a way of rounding.
+Additions whose constants nearly cancel are not merged: adding and subtracting a large number rounds to a multiple of
+its ULP on purpose.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@
   second axis or become the last one; any reshape if k and b are scalars, as for queries of attention that are split
   into heads.
 - After a channel concat of linear operators, each of them gets the slice of k and b of its channels.
-- Before a concat that a linear operator uses, a scaled branch contributes its k and b, every other branch 1 and 0.
+- Before a concat that a linear operator uses, k and b of all branches are concatenated; they are 1 and 0 for branches
+  without a scale.
 - pad(k * x + b, v) = k * pad(x, u) + b with k * u + b = v, if u is the same for all channels.
-- Flattening [N, C, ...] to [N, C * ...] repeats k and b for every element of a channel.
+- When [N, C, ...] is flattened to [N, C * ...], k and b are repeated for every element of a channel.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ SCALED = p(Trait.AFFINE, name="op", sole_user=True, where=is_affine)
 
 
 def _affine_of(x: Pattern) -> tuple[Pattern, Pattern]:
-    """A scale and bias of x, also with a constant as first operand."""
+    """Patterns of a scale and bias of x, with the constant as second or as first operand."""
     return p(Trait.AFFINE, x, name="op", where=is_affine), p(Trait.AFFINE, "C", x, name="op", where=is_affine)
 
 
 def _as_results(m: Match, result: Value) -> Replacement:
-    """The replacement of the scale: the results of a batch norm after the first are unused."""
+    """Return the replacement of the matched scale. The results of a batch norm after the first one are unused."""
     return (result, None, None) if isinstance(m.op.op, BatchNorm) else result
 
 
@@ -88,7 +89,7 @@ def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
 
 
 def _for_all_channels(graph: Graph, m: Match) -> Affine | Skip:
-    """One scale and bias for all channels of the linear operator, independent of the reshape."""
+    """Return k and b of a scalar scale for every output channel of the linear operator; the reshape does not matter."""
     found, channels = read_affine(graph, m.op, -1), m.linear.outputs[0].shape[1]
     if isinstance(found, Skip) or not isinstance(channels, int) or not found.k.size:
         return found if isinstance(found, Skip) else Skip("the number of channels is dynamic")
@@ -96,7 +97,7 @@ def _for_all_channels(graph: Graph, m: Match) -> Affine | Skip:
 
 
 def _channel_axis(linear: Node, reshape: Node) -> int | None:
-    """The axis of the reshaped result that contains the output channels of the linear operator."""
+    """Return the axis of the reshaped result that contains the output channels, or None if they are not one axis."""
     before, after = linear.outputs[0].shape, reshape.outputs[0].shape
     if before[:2] == after[:2]:
         return 1
@@ -177,7 +178,7 @@ def _is_constant_pad(node: Node) -> bool:
 
 
 def _read_at_pad(graph: Graph, m: Match) -> Affine | Skip:
-    """The scale and bias next to a pad of the spatial axes."""
+    """Read the scale and bias next to a pad, which must not pad the batch or channel axis."""
     affine = read_affine(graph, m.op, 1)
     if not isinstance(affine, Skip) and any(m.pad.op.paddings[:4]):
         return Skip("it pads the batch or channel axis")
@@ -189,7 +190,7 @@ def _with_value(pad: Pad, number: float) -> Pad:
 
 
 def _pad_value_before(affine: Affine, pad_value: float) -> float | None:
-    """The pad value before the scale, if it is the same for all channels."""
+    """Return the pad value before the scale, or None if it differs between channels."""
     if not affine.k.size or not affine.k.all():
         return None
     found = (pad_value - affine.b) / affine.k

@@ -1,9 +1,10 @@
-"""Slices, splits and concats of each other.
+"""Simplification of slices, splits and concats that use each other's results.
 
 - A split with one used result is a slice. A concat of all results of a split is the operand of the split, and nested
   concats along one axis are one concat.
-- A slice that is within one operand of a concat reads this operand: the concat may lose a user.
-- ``concat(x[0:2], x[2:5]) -> x[0:5]`` along the concat axis, with equal ranges on all other axes; x if it is all of x.
+- A slice that is within one operand of a concat is replaced by a slice of this operand.
+- ``concat(x[0:2], x[2:5]) -> x[0:5]`` along the concat axis, with equal ranges on all other axes; the result is x
+  itself if the range is complete.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def hoist_slice_above_concat(graph: Graph, m: Match) -> Replacement:
 
 
 def _slices(node: Node) -> list[Node]:
-    """The slices of one tensor that a concat joins; empty if it has another operand."""
+    """Return the slices of one tensor that a concat joins; empty if it has other operands too."""
     found = [value.producer for value in operands(node) if value.producer is not None]
     alike = [item for item in found if isinstance(item.op, Extract) and item.inputs[0] is found[0].inputs[0]]
     return alike if len(alike) == len(node.inputs) else []
 
 
 def _joint_slice(node: Node) -> Extract | None:
-    """The slice equal to all concatenated slices together, if each begins where the one before ends."""
+    """Return the slice that equals the concatenated slices, or None if they are not adjacent in this order."""
     parts = _slices(node)
     if len(parts) < 2:
         return None
@@ -81,7 +82,7 @@ def merge_adjacent_slices(graph: Graph, m: Match) -> Replacement:
     if any(rounds(part) for part in parts) or m.op.output.quant != x.quant:
         return Skip("it changes the quantization")
     if m.op.output.type == x.type and not any(whole.start) and set(whole.stride) == {1}:
-        return graph.add(Copy(), x)  # remove_shape_noop removes it, if the annotations allow it
+        return graph.add(Copy(), x)  # remove_shape_noop removes the copy if the annotations allow it.
     return graph.add(whole, x)
 
 

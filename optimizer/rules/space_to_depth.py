@@ -7,9 +7,9 @@ one with kernel b * k, stride b * s and padding b * p:
 
     w'[o, c, b * ky + dy, b * kx + dx] = w[o, (dy, dx, c), ky, kx].
 
-With blocks of (a, b), every sample that space_to_batch produces contains every a-th row and b-th column, so that the
-elements of the kernel are a rows and b columns apart in the image. The zeros that space_to_batch adds are padding;
-batch_to_space crops the padding that was not needed.
+With blocks of (a, b), every sample that space_to_batch produces consists of every a-th row and b-th column of the
+image. The kernel therefore has dilations of a and b in the image. The zeros that space_to_batch adds become padding of
+the convolution, less the rows and columns that batch_to_space crops.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONGEST = 5
 
 
 class _Blocks(NamedTuple):
-    """The operand of a space to depth, the block size, and the first element of every channel."""
+    """A space to depth: its operand, the block size, and the position of the first element of every channel."""
 
     x: Value
     size: int
@@ -71,7 +71,7 @@ def _is_image(value: Value) -> bool:
 
 
 def _part(value: Value) -> _Blocks | None:
-    """Express a value as channels of elements that are ``size`` rows and columns apart in a tensor above it."""
+    """Find a tensor above ``value`` of which each channel of ``value`` has every ``size``-th row and column."""
     nodes: list[Node] = []
     while (node := value.producer) is not None and len(nodes) < _LONGEST:
         if Trait.VIEWS not in node.op.traits or rounds(node):

@@ -1,10 +1,10 @@
 """Hoisting of equal data movement of all results of a split above the split.
 
-Queries, keys and values of attention are computed by one layer: the split into three, and the reshape of each part into
-heads, become one reshape and a split into three times as many heads. A permute of each part becomes one permute.
+Queries, keys and values of attention are often computed by one layer, then split and reshaped to heads. This becomes
+one reshape, followed by a split along the axis of the heads. A permute of each part becomes one permute.
 
 - split(x) into parts [O, c_i, I], each reshaped to [O.., k_i, ..], is reshape(x) to [O.., sum(k_i), ..], split along
-  that axis: for each outer index the parts follow each other in both.
+  that axis: for each outer index, the parts are adjacent in memory in both cases.
 - Equally permuted parts are parts of the permuted tensor. The rule declines if ``sink_permute_through_split`` would
   reverse it.
 """
@@ -26,7 +26,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 
 
 def _movers(node: Node, op: type[Op]) -> list[Node]:
-    """The sole user of each result; empty if a result has no user, several users, or one with another operator."""
+    """Return the sole users of the results; empty if a result has no user, several users or one of another operator."""
     if any(len(part.uses) != 1 for part in node.outputs):
         return []
     found = [user for part in node.outputs for user, _ in part.uses]
@@ -34,7 +34,7 @@ def _movers(node: Node, op: type[Op]) -> list[Node]:
 
 
 def _moved_split(op: type[Op]) -> Pattern:
-    """A split whose results all have one user with this operator."""
+    """Pattern of a split whose results all have a sole user with this operator."""
     return p(Split, "x", name="split", where=lambda node: len(node.outputs) > 1 and bool(_movers(node, op)), next_to=op)
 
 
@@ -64,7 +64,7 @@ def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
 
 
 def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
-    """The axis along which tensors of these shapes are concatenated, after axes with ``outer`` indices in total."""
+    """Return the axis that concatenates tensors of these shapes, with ``outer`` elements in the axes before it."""
     first = shapes[0]
     for axis in range(len(first)):
         others = {(shape[:axis], shape[axis + 1 :]) for shape in shapes}
@@ -91,7 +91,7 @@ def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
 
 
 def _split(graph: Graph, m: Match, whole: Value, op: Split, movers: list[Node]) -> Replacement:
-    """Split the moved tensor. Its results replace those of the movers."""
+    """Split the moved tensor. Map the results of the old nodes to the new parts."""
     whole.quant = m.x.quant
     parts = graph.add_all(op, whole, names=[node.name for node in movers])
     return {node.output: part for node, part in zip(movers, parts, strict=True)}

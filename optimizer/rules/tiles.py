@@ -26,7 +26,7 @@ from tpuconvert.schema.types import Array
 
 
 def repeats_unit_axes(value: Value | None) -> bool:
-    """Return True if a value results from repeating unit axes only, without a change of scale."""
+    """Return True if a value is a tile that repeats unit axes only and does not change the scale."""
     node = _tile(value)
     return node is not None and not rounds(node) and _is_same_for_all(operand(node), node.op)
 
@@ -51,17 +51,17 @@ def remove_tile_before_broadcast(graph: Graph, m: Match) -> Replacement:
 
 
 def _gives(op: Op, operands: list[Value], result: Value) -> bool:
-    """Return True if the result has the same type. Data-dependent extents may differ in spite of equal names."""
+    """Return True if ``op`` gives the same type. Data-dependent extents may differ in spite of equal names."""
     if any("?" in str(extent) for value in operands for extent in value.shape):
         return False
     try:
         return op.infer(*(value.type for value in operands)) == (result.type,)
-    except ShapeError:  # data-dependent extents
+    except ShapeError:  # caused by data-dependent extents
         return False
 
 
 def shrink_repeats(data: Array) -> Array:
-    """Shrink every axis along which the elements of an array repeat to extent 1. Signs of zeros count as different."""
+    """Set the extent of every axis along which the elements repeat to 1. Zeros of different sign count as different."""
     for axis, extent in enumerate(data.shape):
         if extent > 1 and _ends_agree(data, axis):
             first = data.take([0], axis)
@@ -104,7 +104,7 @@ def shrink_repeated_constant(graph: Graph, m: Match) -> Replacement:
 
 
 def _follows_tile(node: Node) -> bool:
-    """Return True if all operands are repeated alike, or are the same for every copy."""
+    """Return True if every operand is tiled in the same way, or is the same for every copy."""
     tiles = [_tile(value) for value in node.inputs]
     op = next((tile.op for tile in tiles if tile is not None), None)
     if op is None:
@@ -116,7 +116,7 @@ def _follows_tile(node: Node) -> bool:
 
 
 def _tile(value: Value | None) -> Node | None:
-    """The tile that computes a value, if it is one."""
+    """Return the tile that computes a value, or None."""
     node = None if value is None else value.producer
     return node if node is not None and isinstance(node.op, Repetition) else None
 

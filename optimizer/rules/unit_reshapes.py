@@ -1,17 +1,18 @@
 """Sinking of reshapes that drop unit axes, and hoisting of unary operators above a reshape.
 
-Operators that exist for 4-D tensors only leave pairs of reshapes: ``reshape(f(g(reshape(x)))) -> reshape(f(g(x)))``
+Operators that only support 4-D tensors are surrounded by reshapes. ``reshape(f(g(reshape(x)))) -> reshape(f(g(x)))``
 removes the inner reshape, and the outer one too if it restores the shape of x.
 
 A 1-D convolution becomes reshape, 2-D convolution, reshape; element-wise operators and concats between such
-convolutions are then between reshapes. With a reshape r that only drops unit axes:
+convolutions then have a reshape on both sides. With a reshape r that only drops unit axes:
 
 - ``f(r(x)) -> r(f(x))`` for unary operators;
-- ``f(r(x), r(y)) -> r(f(x, y))`` for binary operators; instead of r(y) there may be a constant, or a value that is also
-  reshaped to the other shape for other users;
+- ``f(r(x), r(y)) -> r(f(x, y))`` for binary operators; instead of r(y) there may be a constant, or a value that already
+  has a reshape to the shape of x;
 - ``concat(r(x), r(y)) -> r(concat(x, y))`` along the corresponding axis.
 
-A rule fires if it adds no reshape: one of the reshapes it passes has no other user. Reshapes that meet cancel.
+A rule fires only if it adds no reshape, that is, if one of the moved reshapes has no other user. Adjacent reshapes are
+merged.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tpuconvert.schema.types import Shape
 
 
 def axis_map(before: Shape, after: Shape) -> dict[int, int] | None:
-    """Map every axis longer than 1 after a reshape to the axis before it, if the reshape only drops unit axes."""
+    """Map each axis longer than 1 after a reshape to its axis before it; None if not only unit axes are dropped."""
     longer = [[axis for axis, extent in enumerate(shape) if extent != 1] for shape in (before, after)]
     if [before[axis] for axis in longer[0]] != [after[axis] for axis in longer[1]] or len(before) <= len(after):
         return None
@@ -39,7 +40,7 @@ def axis_map(before: Shape, after: Shape) -> dict[int, int] | None:
 
 
 def _unit_reshape(value: Value | None) -> Node | None:
-    """The reshape that computes a value, if it only drops unit axes."""
+    """Return the reshape that computes a value, or None if it does not only drop unit axes."""
     node = None if value is None else value.producer
     if node is None or not isinstance(node.op, Reshape) or rounds(node) or 0 in node.output.shape:
         return None
@@ -68,7 +69,7 @@ def sink_reshape_through_elementwise(graph: Graph, m: Match) -> Replacement:
 
 
 def _as_before(graph: Graph, value: Value | None, before: Shape, after: Shape) -> Value | None:
-    """An operand in the shape before the reshape, if this needs no additional node."""
+    """Return an operand in the shape before the reshape, or None if that would need an additional node."""
     reshape = _unit_reshape(value)
     if reshape is not None and operand(reshape).shape == before and reshape.output.shape == after:
         return reshape.inputs[0]
@@ -89,7 +90,7 @@ def _as_before(graph: Graph, value: Value | None, before: Shape, after: Shape) -
 
 
 def _with_axes(value: Value, shape: Shape) -> Value | None:
-    """The result of a reshape of a value to this shape for other users."""
+    """Return an existing reshape of a value to this shape, or None."""
     others = (user for user in value.users if isinstance(user.op, Reshape) and not rounds(user))
     return next((user.output for user in others if user.output.shape == shape), None)
 
@@ -121,7 +122,7 @@ _LONGEST = 16
 
 
 def _chain(node: Node) -> list[Node]:
-    """The unary operators between a reshape and the one before it, the last one first; empty if there is no chain."""
+    """Return the unary operators between two reshapes, the last one first; empty if there is no chain."""
     found: list[Node] = []
     value = operand(node)
     while len(value.uses) == 1 and len(found) <= _LONGEST:

@@ -39,7 +39,7 @@ def prelu(node: Node, lowering: Lowering) -> Lowered | None:
     stored = np.asarray(slopes[0].stored, dtype=np.int64) - slope.zero_point[0]
     factor = float(np.float32(x.scale[0]) / np.float32(params.scale[0]))
     other = float(np.float32(x.scale[0]) * np.float32(slope.scale[0]) / np.float32(params.scale[0]))
-    wide = lowering.widen(lowering.quantized(inputs[0]), 0, f"{name}:centred")
+    wide = lowering.widen(lowering.quantized_value(inputs[0]), 0, f"{name}:centred")
     limit = Scalar(I32, 0)
     rising = lowering.g.add(Maxs(limit), wide, name=f"{name}:rising")
     falling = lowering.g.add(Mins(limit), wide, name=f"{name}:falling")
@@ -60,7 +60,9 @@ def product(node: Node, lowering: Lowering) -> Lowered | None:
     operands, params, name = [value for value in node.inputs if value is not None], result_params(node), node.name
     if not isinstance(node.op, Mul) or len(operands) != 2 or not one_scale_each(*operands) or params.axis is not None:
         return None
-    wide = [lowering.widen(lowering.quantized(v), 0, f"{name}:operand{index}") for index, v in enumerate(operands)]
+    wide = [
+        lowering.widen(lowering.quantized_value(v), 0, f"{name}:operand{index}") for index, v in enumerate(operands)
+    ]
     total = lowering.g.add(Mul(), *wide, name=f"{name}:int32")
     scales = [np.float32(value.quant.scale[0]) for value in operands if value.quant is not None]
     factor = float(scales[0] * scales[1] / np.float32(params.scale[0]))
@@ -79,7 +81,7 @@ def squared_difference(node: Node, lowering: Lowering) -> Lowered | None:
     twice = float(np.float32(2) * max(scales))
     terms = []
     for index, (value, own) in enumerate(zip(operands, scales, strict=True)):
-        wide = lowering.widen(lowering.quantized(value), _SQUARE_SHIFT, f"{name}:operand{index}")
+        wide = lowering.widen(lowering.quantized_value(value), _SQUARE_SHIFT, f"{name}:operand{index}")
         terms.append(plain_rescale(lowering, wide, *multiplier_shift(float(own) / twice), f"{name}:scaled{index}", I32))
     difference = lowering.g.add(Sub(), *terms, name=f"{name}:difference")
     square = lowering.g.add(Mul(), difference, difference, name=f"{name}:square")
@@ -113,7 +115,7 @@ def _shift(node: Node, lowering: Lowering) -> Lowered | None:
     params = result_params(node)
     assert x is not None and x.quant is not None
     shift = round(math.log2(params.scale[0] / x.quant.scale[0]))
-    result = divided_by_power(lowering, lowering.quantized(x), shift, node.outputs[0].name, params.dtype)
+    result = divided_by_power(lowering, lowering.quantized_value(x), shift, node.outputs[0].name, params.dtype)
     return with_params((result,), params)
 
 
@@ -128,7 +130,7 @@ def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> 
         assert value.quant is not None
         factor = round(ratio * 2.0**shift)
         # factor * 2^9 * 2^(22 - 31): the rescale is exact
-        integers, offset = lowering.quantized(value), -value.quant.zero_point[0] * factor
+        integers, offset = lowering.quantized_value(value), -value.quant.zero_point[0] * factor
         terms.append(plain_rescale(lowering, integers, factor << 9, 22, f"{name}:operand{index}", I32, offset=offset))
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
     op = requant_int32([(1, -shift)], RequantMode.MULTIPLIER_SHIFT, params.dtype, params.zero_point[:1])

@@ -93,13 +93,13 @@ def function_of_one_element(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     name = source_of(node)
     if name in _LIMITS and x == params:
-        return clamp(lowering, lowering.quantized(operands[0]), _LIMITS[name], node.outputs[0].name)
+        return clamp(lowering, lowering.quantized_value(operands[0]), _LIMITS[name], node.outputs[0].name)
     if params.dtype.bits == 16 and name in ("LEAKY_RELU", *_LIMITS):
         return _piecewise_16(node, lowering, operands[0])
     entries = _entries(node, x, params)
     if entries is None:
         return None
-    return (table(lowering, lowering.quantized(operands[0]), entries, params, node.outputs[0].name),)
+    return (table(lowering, lowering.quantized_value(operands[0]), entries, params, node.outputs[0].name),)
 
 
 def _piecewise_16(node: Node, lowering: Lowering, operand: Value) -> Lowered | None:
@@ -111,7 +111,7 @@ def _piecewise_16(node: Node, lowering: Lowering, operand: Value) -> Lowered | N
         return None
     ratio = float(np.float32(x.scale[0]) / np.float32(params.scale[0]))
     source = source_of(node)
-    integers = lowering.quantized(operand)
+    integers = lowering.quantized_value(operand)
     rising = lowering.g.add(Maxs(Scalar(x.dtype, 0)), integers, name=f"{name}:rising")
     if source != "LEAKY_RELU":
         moved = plain_rescale(lowering, rising, *multiplier_shift(ratio), f"{name}:moved", params.dtype)

@@ -21,7 +21,7 @@ def quantize(node: Node, lowering: Lowering) -> Lowered | None:
     x = operands[0].quant
     if len(operands) != 1 or x is None or not one_scale_each(operands[0]) or params.axis is not None or x == params:
         return None
-    name, integers = node.outputs[0].name, lowering.quantized(operands[0])
+    name, integers = node.outputs[0].name, lowering.quantized_value(operands[0])
     if x.dtype.bits == 8 and params.dtype.bits == 8:
         return (table(lowering, integers, tables.requantize(x, params), params, name),)
     if x.zero_point[0]:
@@ -42,7 +42,7 @@ def concatenation(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     parts = []
     for index, value in enumerate(operands):
-        part = lowering.quantized(value)
+        part = lowering.quantized_value(value)
         if value.quant is not None and value.quant != params:
             entries = tables.requantize_concat_operand(value.quant, params)
             part = table(lowering, part, entries, params, f"{node.outputs[0].name}:operand{index}")

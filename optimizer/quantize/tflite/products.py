@@ -47,7 +47,7 @@ def _convolution_of_unsigned_bytes(node: Node, lowering: Lowering, x: Value) -> 
         return None
     if bias is not None and bias.stored is None:
         return None
-    operands = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    operands = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     if bias is not None and bias.stored is not None:
         operands.append(lowering.g.constant(bias.stored.reshape(1, -1, 1, 1), bias.name))
     op = (ConvV2 if isinstance(node.op, Conv) else DeconvV2)(
@@ -93,7 +93,7 @@ def _product(node: Node, lowering: Lowering, x: Value, weights: IntegerWeights, 
     w = node.inputs[1]
     assert w is not None
     matrix = lowering.g.constant(weights.stored, w.name, weights.params)
-    high, low = split_bytes(lowering, lowering.quantized(x), name)
+    high, low = split_bytes(lowering, lowering.quantized_value(x), name)
     upper = lowering.g.add(_exact_op(node, False), high, matrix, name=f"{name}:high:sum")
     operands = [low, matrix]
     if bias is not None and bias.stored is not None:
@@ -137,7 +137,7 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
     if left.shape[:-2] != right.shape[:-2] or not 2 <= left.rank <= 5:
         return None
     attributes = node.op.attributes()
-    integers = [lowering.quantized(value) for value in operands]
+    integers = [lowering.quantized_value(value) for value in operands]
     zeros: list[int] = [value.quant.zero_point[0] for value in integers if value.quant is not None]
     op = MatrixMulV2(
         is_left_trans=bool(attributes.get("left_transpose", False)),

@@ -47,7 +47,7 @@ def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
     if isinstance(node.op, Rsubs):
         (x,) = node.inputs
         assert x is not None
-        rest = lowering.g.add(Rsubs(Scalar(I16, 2**15 - 1)), lowering.quantized(x), name=node.outputs[0].name)
+        rest = lowering.g.add(Rsubs(Scalar(I16, 2**15 - 1)), lowering.quantized_value(x), name=node.outputs[0].name)
         return with_params((rest,), result_params(node))
     return None
 
@@ -60,7 +60,7 @@ def _product(node: Node, lowering: Lowering) -> Lowered | None:
     params, name = result_params(node), node.outputs[0].name
     if x is None or w is None or x.quant is None or weights is None or (bias is not None and bias.stored is None):
         return None
-    operands = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    operands = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     if bias is not None and bias.stored is not None:
         operands.append(lowering.g.constant(bias.stored.reshape(-1), bias.name))
     op = MatrixMulV2(has_bias=bias is not None, lzp_val=x.quant.zero_point[0])
@@ -85,12 +85,12 @@ def _function(node: Node, lowering: Lowering, kind: ActiveType) -> Lowered | Non
         entries = short_functions.tanh(every_integer(I16), bits)
     else:
         return None
-    return (table(lowering, lowering.quantized(x), entries, result_params(node), node.outputs[0].name),)
+    return (table(lowering, lowering.quantized_value(x), entries, result_params(node), node.outputs[0].name),)
 
 
 def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     """Lower an add of operands with equal scales; saturate to 16 bits."""
-    operands = [lowering.quantized(value) for value in node.inputs if value is not None]
+    operands = [lowering.quantized_value(value) for value in node.inputs if value is not None]
     params, name = result_params(node), node.outputs[0].name
     if all(value.dtype is I16 for value in operands):
         return with_params((lowering.g.add(Add(out_dtype=I16), *operands, name=name),), params)
@@ -108,7 +108,7 @@ def _gate(node: Node, lowering: Lowering) -> Lowered | None:
     if not one_scale_each(*operands):
         return None
     wide = [
-        plain_rescale(lowering, lowering.quantized(value), 1 << 30, 1, f"{name}:operand{index}", I32)
+        plain_rescale(lowering, lowering.quantized_value(value), 1 << 30, 1, f"{name}:operand{index}", I32)
         for index, value in enumerate(operands)
     ]
     product = lowering.g.add(Mul(), *wide, name=f"{name}:int32")

@@ -68,7 +68,7 @@ def _reduce(lowering: Lowering, method: ReduceMethodType, x: Value, axis: int, n
 
 def _exps(lowering: Lowering, x: Value, axis: int, name: str) -> Value:
     assert x.quant is not None
-    real = integers_to_float(lowering, lowering.quantized(x), f"{name}:real", with_zero_point=True)
+    real = integers_to_float(lowering, lowering.quantized_value(x), f"{name}:real", with_zero_point=True)
     largest = _reduce(lowering, ReduceMethodType.REDUCE_MAX, real, axis, f"{name}:largest")
     below = lowering.g.add(Sub(), real, largest, name=f"{name}:below")
     whole = float_to_int32(lowering, below, f"{name}:below:int32")

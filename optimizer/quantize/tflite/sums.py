@@ -49,7 +49,7 @@ def sums(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     if count * 2 ** (x.dtype.bits + 1) > 2**31:
         return None  # the sum may leave 32 bits
-    total = _total(lowering, lowering.quantized(operands[0]), shape, axes, f"{name}:sum")
+    total = _total(lowering, lowering.quantized_value(operands[0]), shape, axes, f"{name}:sum")
     rescaled = plain_rescale(
         lowering, total, multiplier, exponent, f"{name}:rescaled", params.dtype, offset=params.zero_point[0]
     )
@@ -99,4 +99,4 @@ def average_pool(node: Node, lowering: Lowering) -> Lowered | None:
         scale=1,
         rshift=0,
     )
-    return with_params((lowering.g.add(pool, lowering.quantized(x), name=node.outputs[0].name),), params)
+    return with_params((lowering.g.add(pool, lowering.quantized_value(x), name=node.outputs[0].name),), params)
