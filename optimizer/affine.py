@@ -1,9 +1,9 @@
 """Recognition of nodes that compute y = k * x + b, and their folding into linear operators.
 
 There is one k and one b per index of an axis. These nodes are batch_norm with constant statistics (k = gamma /
-sqrt(var / s + epsilon), b = beta - mean / s * k), add, sub, mul or div with a constant that varies along that axis only,
-and the same operators with a scalar. k and b are computed in float64 and rounded once, when the new constant is stored.
-The engine switches off NumPy's warnings about non-finite values, so that this module checks for them.
+sqrt(var / s + epsilon), b = beta - mean / s * k), add, sub, mul or div with a constant that varies along that axis
+only, and the same operators with a scalar. k and b are computed in float64 and rounded once, when the new constant is
+stored. The engine switches off NumPy's warnings about non-finite values, so that this module checks for them.
 
 Folding into a linear operator with weights W and bias B:
 - after it: (x * W + B) * k + b = x * (W * k) + (B * k + b), k per output channel;
