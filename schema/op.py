@@ -429,7 +429,7 @@ class Op:
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(map(self.__dict__.__getitem__, _parameters(type(self))))
+        return tuple([getattr(self, name) for name in _parameters(type(self))])
 
     def __str__(self) -> str:
         changed = []
