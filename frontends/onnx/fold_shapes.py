@@ -174,7 +174,7 @@ def tile(node: OnnxNode, g: Graph) -> Array | Result:
 @folds("Range", since=11)
 def range_(node: OnnxNode, _: Graph) -> Array:
     """``start, start + delta, ...`` below ``limit``."""
-    start, limit, delta = (node.constant(index).reshape(-1)[0] for index in range(3))
+    start, limit, delta = (node.constant(index).reshape(()) for index in range(3))
     if delta == 0:
         raise node.invalid("its delta is 0")
     exact = [x.item() for x in (start, limit, delta)]

@@ -282,7 +282,7 @@ def fill(node: TfliteNode) -> Folded:
     if not (node.is_constant(0) and node.is_constant(1)) or node.output_quant() is not None:
         return None
     _within_limit(node, node.ints(0))
-    return np.full(node.ints(0), node.constant(1).reshape(-1)[0])
+    return np.full(node.ints(0), node.constant(1).reshape(()))
 
 
 @folds("RANGE")
@@ -290,7 +290,7 @@ def range_(node: TfliteNode) -> Folded:
     """``start, start + delta, ...`` below ``limit``."""
     if not all(node.is_constant(index) for index in range(3)):
         return None
-    start, limit, delta = (node.constant(index).reshape(-1)[0].item() for index in range(3))
+    start, limit, delta = (node.constant(index).reshape(()).item() for index in range(3))
     if delta == 0:
         raise node.fail(INVALID_NODE, "the step is 0")
     if not all(map(math.isfinite, (start, limit, delta))):

@@ -154,3 +154,12 @@ def test_shapes_of_a_flattening_disappear(tmp_path: Path) -> None:
 def test_refused(tmp_path: Path, op: str, inputs: Sequence[T], says: str) -> None:
     with pytest.raises(UnsupportedError, match=says):
         graph_of(tmp_path, single(op, inputs, [T(shape=(1,), type="INT32")]))
+
+
+@pytest.mark.parametrize(("op", "inputs"), [("RANGE", [1, 2, 3]), ("FILL", [3, 1])])
+def test_empty_constants_are_refused(op: str, inputs: list[int], tmp_path: Path) -> None:
+    """The shape of a scalar is a constant without elements, where one element is needed."""
+    tensors = [T(data=np.float32(3)), T("empty", (0,), "INT32"), i32(5), i32(1), T("y", (1,), "INT32")]
+    operators = [O("SHAPE", [0], [1], "ShapeOptions", {"out_type": 2}), O(op, inputs, [4])]
+    with pytest.raises(UnsupportedError, match="cannot reshape array of size 0"):
+        graph_of(tmp_path, S(tensors, operators, [], [4]))
