@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kSmallestPiece = 256 * 1024, kLargestPiece = 8 * 1024 * 1024;
 
-// The piece that parts are taken from. It belongs to its parts: with the last of them it is gone.
+// The block of memory that allocate_part() divides. Every part shares ownership of it, so it is freed with the last
+// part.
 struct Piece {
   std::mutex mutex;
   std::weak_ptr<std::uint8_t> memory;
@@ -33,13 +34,13 @@ std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, bytes >= kHugePage ? kHugePage : 64, bytes) != 0) throw std::bad_alloc();
 #if defined(__linux__)
-  if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // only advice
+  if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // a failure is harmless: the call is only advice
 #endif
   return {static_cast<std::uint8_t*>(memory), &std::free};
 }
 
 std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes) {
-  if (kGuardsBuffers) return allocate_aligned(bytes);  // so that reads past the end of a part are detected
+  if (kGuardsBuffers) return allocate_aligned(bytes);  // a separate allocation detects reads past the end
   Piece& piece = current_piece();
   const std::lock_guard<std::mutex> lock(piece.mutex);
   std::shared_ptr<std::uint8_t> memory = piece.memory.lock();

@@ -14,33 +14,33 @@ namespace tpuconvert {
 
 constexpr std::size_t kHugePage = std::size_t{1} << 21;
 
-// 64-byte aligned memory of undefined content. From kHugePage on it is advised to be of huge pages: weights are read
-// once per run, and with pages of 4 KB their addresses cost more than their bytes.
+// Allocates 64-byte aligned memory of undefined content. Huge pages are requested for kHugePage bytes or more: weights
+// are read once per run, and with 4 KB pages address translation takes longer than reading the bytes.
 std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes);
 
-// The same as a part of larger pieces, which live as long as one of their parts: a thousand pages that are touched for
-// the first time take longer than packing the weights that go there. The pieces double in size up to a limit, so that
-// small plans stay small, and a part keeps no more than that alive.
+// Allocates a part of a larger block, which is freed with its last part. The first access to a new page is slow: for a
+// thousand small allocations it would take longer than packing the weights. Block sizes double up to a limit, so that
+// small plans stay small and a single remaining part keeps little memory alive.
 std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes);
 
 // Zeroed, 64-byte aligned memory with kSlack readable bytes after it.
 class AlignedBytes {
  public:
   AlignedBytes() = default;
-  AlignedBytes(AlignedBytes&&) = default;  // not copied: copies would share their bytes
+  AlignedBytes(AlignedBytes&&) = default;  // move-only: copies would share their bytes
   AlignedBytes& operator=(AlignedBytes&&) = default;
   explicit AlignedBytes(std::size_t size) : AlignedBytes(size, allocate_aligned(padded(size))) {
     std::memset(bytes_.get(), 0, size_);
   }
 
-  // In one piece with other weights and parameters.
+  // Allocates zeroed memory in a block shared with other weights and parameters.
   static AlignedBytes part(std::size_t size) {
     AlignedBytes part = unwritten_part(size);
     std::memset(part.data(), 0, size);
     return part;
   }
 
-  // The same; only the slack is zeroed.
+  // Like part(), but zeroes only the slack.
   static AlignedBytes unwritten_part(std::size_t size) { return {size, allocate_part(padded(size))}; }
 
   std::uint8_t* data() { return bytes_.get(); }
@@ -73,8 +73,8 @@ constexpr bool kGuardsBuffers = true;
 constexpr bool kGuardsBuffers = false;
 #endif
 
-// Memory for one buffer of a build with AddressSanitizer: 64-byte aligned, exactly kSlack readable bytes
-// after `size`. Filled with a pattern, so that uninitialized bytes show in results.
+// Memory of one buffer in a build with AddressSanitizer: 64-byte aligned, with exactly kSlack readable bytes after
+// `size`. It is filled with a pattern, so that uninitialized bytes become visible in results.
 class GuardedBytes {
  public:
   static constexpr std::uint8_t kPattern = 0xA5;

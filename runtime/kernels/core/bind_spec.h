@@ -1,4 +1,5 @@
-// Bindings of kernels to Python: each takes a spec, an object whose constructor takes every field by keyword.
+// Bindings of kernels to Python. Each kernel takes a spec, an object whose constructor accepts every field as a
+// keyword.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -29,8 +30,8 @@ namespace tpuconvert {
 template <typename T>
 using PythonVector = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
-// Calls `bind` when the module is loaded. A file with a kernel defines one at namespace scope; there is no list of kernels
-// to edit.
+// Registers a function that is called when the module is loaded. A file with a kernel defines one Binding at namespace
+// scope, so there is no list of kernels to edit.
 class Binding {
  public:
   using Bind = void (*)(nanobind::module_& module);
@@ -39,7 +40,7 @@ class Binding {
   static const std::vector<Bind>& all();
 };
 
-// Converts a Python object to a field of a spec. Vectors of numbers are copied from NumPy arrays or from sequences.
+// Converts a Python object to a field of a spec. Numeric vectors are copied from NumPy arrays or from sequences.
 template <typename T>
 struct FieldFromPython {
   static void set(void* field, nanobind::handle value) { *static_cast<T*>(field) = nanobind::cast<T>(value); }
@@ -63,7 +64,7 @@ struct FieldFromPython<std::vector<T>> {
 struct SpecField {
   std::string name;
   bool is_required;
-  std::size_t offset;                                    // from the start of the spec to what `set` gets
+  std::size_t offset;  // bytes from the start of the spec to the address passed to `set`
   std::function<void(void* field, nanobind::handle)> set;
 };
 
@@ -72,7 +73,7 @@ struct SpecField {
 void assign_fields(const std::vector<SpecField>& fields, const std::string& spec_name, const nanobind::kwargs& given,
                    void* spec);
 
-// Binds a struct as a Python class. Fields without a default must be given: `required`; the others may: `field`.
+// Binds a struct as a Python class. Fields added by `required` have no default; fields added by `field` are optional.
 template <typename Spec>
 class SpecClass {
  public:
@@ -95,7 +96,7 @@ class SpecClass {
     return add({name, false, offset_of(member), &FieldFromPython<T>::set});
   }
 
-  // A field that Python describes by another type: `convert` stores a `Given` in the spec.
+  // Adds a field whose Python type differs from its C++ type: `convert` receives a `Given` and stores it in the spec.
   template <typename Given, typename Convert>
   SpecClass& required_as(const char* name, Convert convert) {
     return add({name, true, 0, converter<Given>(convert)});
@@ -126,7 +127,7 @@ class SpecClass {
   std::shared_ptr<std::vector<SpecField>> fields_;
 };
 
-// Binds the function that makes a step as `name(spec, isa)` and adds it to the table of kernels.
+// Binds the function that makes a step as `name(spec, isa)` and adds it to the kernel table.
 template <typename Spec, typename Make>
 void bind_kernel(nanobind::module_& module, const char* name, const std::vector<Isa>& variants, Make make) {
   add_kernel({name, variants});

@@ -1,4 +1,4 @@
-// Arithmetic with extents that come from a file.
+// Overflow-safe arithmetic with extents read from a file.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace tpuconvert {
 
-// More bytes than any buffer has. Sums and differences of a few numbers below it fit 64 bits.
+// A bound above the size of any buffer. Sums and differences of a few values below it fit 64 bits.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;
 
-// The product of extents and sizes. Throws std::invalid_argument for a negative one, and where those that are not 0 make
-// more than kMostBytes.
+// Product of extents and sizes. Throws std::invalid_argument if one of them is negative or if the product of the
+// nonzero ones exceeds kMostBytes.
 inline std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
   std::int64_t product = 1;
   bool is_empty = false;

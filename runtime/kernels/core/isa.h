@@ -6,7 +6,7 @@
 
 namespace tpuconvert {
 
-// In ascending order: each one includes those before it.
+// Instruction sets in ascending order: each one includes those before it.
 enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni };
 
 const char* name_of(Isa isa);

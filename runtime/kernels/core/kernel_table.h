@@ -1,4 +1,4 @@
-// The table of kernels: every function that makes a step, with the instruction sets that it has an implementation for.
+// The kernel table: every function that makes a step, with the instruction sets for which it has an implementation.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace tpuconvert {
 
 struct KernelEntry {
   std::string name;
-  std::vector<Isa> variants;  // ascending; an instruction set that is missing runs the next lower variant
+  std::vector<Isa> variants;  // ascending; for any other instruction set the next lower variant runs
 };
 
 void add_kernel(KernelEntry entry);

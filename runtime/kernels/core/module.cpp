@@ -1,4 +1,4 @@
-// The extension module: Python bindings of programs and runs. Each folder of kernels has its own bindings.
+// The Python extension module: bindings of programs and runs. Each folder of kernels has its own bindings.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -27,10 +27,10 @@ using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using BufferTuple = std::tuple<std::string, std::size_t, std::size_t>;
 using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// A program and the Python objects whose memory its constants are.
+// A program together with the Python objects that own the memory of its constants.
 class OwningProgram {
  public:
-  // `buffers` are (kind, offset, size); constants take their size and address from `constants`, in order.
+  // `buffers` are (kind, offset, size). The k-th buffer of kind "constant" is stored in `constants[k]`.
   OwningProgram(std::vector<std::shared_ptr<Step>> steps, const std::vector<BufferTuple>& buffers,
                 std::vector<ConstBytes> constants, std::size_t arena_bytes, int threads)
       : constants_(std::move(constants)),
@@ -88,7 +88,8 @@ void check_range(const OwningProgram& owner, std::size_t first, std::size_t last
 }  // namespace
 }  // namespace tpuconvert
 
-// Unsupported parameters have their own exception type, unlike errors of the planner.
+// Kernels throw std::invalid_argument for unsupported parameters. A separate Python type distinguishes it from errors
+// of the planner.
 void translate_refusal(const std::exception_ptr& error, void* type) {
   try {
     std::rethrow_exception(error);
@@ -101,7 +102,7 @@ NB_MODULE(_native, module) {
   using namespace tpuconvert;
   const nb::object declined = nb::steal(PyErr_NewException("tpuconvert.runtime._native.Declined", PyExc_ValueError, nullptr));
   module.attr("Declined") = declined;
-  nb::register_exception_translator(translate_refusal, declined.ptr());  // the module keeps the type
+  nb::register_exception_translator(translate_refusal, declined.ptr());  // the module keeps `declined` alive
   module.doc() = "Kernels and plans of the native engine.";
   module.attr("SLACK") = kSlack;
   module.attr("STORED_BIAS") = kStoredBias;

@@ -22,8 +22,8 @@ constexpr auto kMost = static_cast<std::size_t>(kMostBytes);
 
 std::size_t padded(std::size_t size) { return (size + kSlack + 63) / 64 * 64; }
 
-// Large arenas use huge pages: 4 KB pages have arbitrary physical addresses, and pages that share a place in
-// a cache with others push each other out.
+// Large arenas use huge pages: 4 KB pages have arbitrary physical addresses, so pages that map to the same cache sets
+// would evict each other.
 std::size_t arena_size(std::size_t bytes) {
   return !kGuardsBuffers && bytes >= kHugePage / 4 ? std::max(bytes, kHugePage) : bytes;
 }
@@ -50,7 +50,7 @@ Memory::Memory(std::uint64_t program, const std::vector<BufferPlan>& buffers, st
         }
         break;
       case BufferPlan::Kind::kConstant:
-        addresses_.push_back(const_cast<std::uint8_t*>(buffer.data));  // steps only read them
+        addresses_.push_back(const_cast<std::uint8_t*>(buffer.data));  // steps never write to constants
         break;
       case BufferPlan::Kind::kExternal:
         addresses_.push_back(nullptr);

@@ -1,4 +1,4 @@
-// A plan: steps in running order over one arena, and the memory of its runs.
+// A program: the steps of a plan in execution order over one arena, and the memory of its runs.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ namespace tpuconvert {
 struct BufferPlan {
   enum class Kind { kArena, kConstant, kExternal };
   Kind kind = Kind::kArena;
-  std::size_t offset = 0;               // in the arena
-  std::size_t size = 0;                 // bytes without slack
-  const std::uint8_t* data = nullptr;   // of a constant; the owner of the program keeps it alive
-  bool has_slack = true;                // kSlack readable bytes after `size`
+  std::size_t offset = 0;               // kArena: position in the arena
+  std::size_t size = 0;                 // in bytes, without slack
+  const std::uint8_t* data = nullptr;   // kConstant: kept alive by the owner of the program
+  bool has_slack = true;                // kSlack bytes after `size` are readable
 };
 
-// The memory of one run at a time: arena, scratch and the addresses of all buffers.
+// The memory of one run at a time: arena, scratch areas and the addresses of all buffers.
 //
-// A build with AddressSanitizer gives every buffer and every thread's scratch area an allocation of its own, filled with
-// a pattern: reads after the slack and of stale data of another step then show. Writes
-// into the slack are found by `check_slack`.
+// A build with AddressSanitizer allocates every buffer and every thread's scratch area separately and fills it with a
+// pattern. This reveals reads past the slack and reads of stale data from another step; `check_slack` detects writes
+// into the slack.
 class Memory {
  public:
   // `program` identifies the program whose steps may run on it.
@@ -60,9 +60,9 @@ class Memory {
 
 class Program {
  public:
-  // Throws std::invalid_argument if a buffer with its slack is outside of the arena, a step is missing, or a step violates
-  // the rules of a buffer: it leaves it, reads past the end of one of the caller, writes to a constant, or accesses
-  // elements from places that are not multiples of their size.
+  // Throws std::invalid_argument if a buffer with its slack exceeds the arena, if a step is missing, or if a step
+  // violates the rules of a buffer: it accesses bytes outside of the buffer, reads the slack of a caller's buffer,
+  // writes to a constant, or accesses elements at an offset that is not a multiple of their size.
   Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<BufferPlan> buffers, std::size_t arena_bytes,
           int threads);
 
@@ -72,7 +72,7 @@ class Program {
   int threads() const { return threads_; }
   const std::vector<BufferPlan>& buffers() const { return buffers_; }
 
-  // Requirements of the steps on a buffer of the caller, whose address is known only at run time.
+  // Requirements of the steps on a caller's buffer, whose address is known only at run time.
   struct Demands {
     std::size_t alignment = 1;
     bool is_written = false;
@@ -85,11 +85,11 @@ class Program {
   std::unique_ptr<Memory> make_memory() const;
 
   // Runs steps first..last-1. Runs with different memories may overlap: a run that finds the pool busy uses one thread.
-  // Throws std::invalid_argument for the memory of another program, and what a step throws: std::out_of_range where
-  // numbers that the model computed do not fit; the memory knows which step then.
+  // Throws std::invalid_argument for the memory of another program. Exceptions of a step are passed on, for example
+  // std::out_of_range for indices computed by the model; Memory::failed_step() is then the index of the step.
   void run(Memory& memory, std::size_t first, std::size_t last) const;
 
-  // The same, with the seconds that each step took.
+  // Like run(). Returns the time of each step in seconds.
   std::vector<double> profile(Memory& memory, std::size_t first, std::size_t last) const;
 
  private:
@@ -101,8 +101,8 @@ class Program {
   int threads_;
   std::uint64_t identity_;
   mutable std::mutex pool_in_use_;
-  // A forked child has the pool but not its threads: there runs take one thread, and the pool is never destroyed, since
-  // that would wait for them.
+  // A forked child has the pool but not its threads. There, runs use one thread, and the pool is never destroyed,
+  // because its destructor would wait for the threads.
   struct InOwnProcess {
     void operator()(ThreadPool* pool) const;
   };

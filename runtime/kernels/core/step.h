@@ -1,4 +1,4 @@
-// One step of a plan, and its view of the run.
+// One step of a plan, and its view of a run.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace tpuconvert {
 // Buffers of the caller have no slack; a step that reads it states so in its Span.
 constexpr std::size_t kSlack = 64;
 
-// Added to an INT8 value to store it, as kernels work on unsigned bytes only. UINT8 values are stored unchanged.
+// Added to an INT8 value when it is stored, because kernels work on unsigned bytes only. UINT8 values are stored
+// unchanged.
 constexpr int kStoredBias = 128;
 
 // Address of a tensor: a buffer of the plan and a byte offset.
@@ -28,14 +29,14 @@ struct Place {
 struct Span {
   enum class Access {
     kReadsSlack,  // loads whole registers, which may read the slack after the buffer
-    kReads,       // nothing after the last element
-    kWrites,      // may also read; nothing after the last element
+    kReads,       // nothing after the last element is read
+    kWrites,      // may also read; nothing after the last element is accessed
   };
 
   Place place;
   std::size_t bytes = 0;
   std::size_t element = 1;
-  Access access = Access::kReadsSlack;  // the default, which allows most
+  Access access = Access::kReadsSlack;  // the default permits the most
 
   static Span reads_slack(const Place& place, std::size_t bytes, std::size_t element = 1) {
     return {place, bytes, element, Access::kReadsSlack};
@@ -48,7 +49,7 @@ struct Span {
   }
 };
 
-// One execution of a plan. Steps are constant and shared by all runs; whatever changes is in here.
+// One execution of a plan. Steps are constant and shared by all runs; this object contains everything that changes.
 class Run {
  public:
   Run(std::uint8_t* const* buffers, std::uint8_t* scratch, std::size_t scratch_stride, ThreadPool* pool)
@@ -61,7 +62,7 @@ class Run {
 
   int threads() const { return pool_ == nullptr ? 1 : pool_->threads(); }
 
-  // 64-byte aligned memory for one thread, of the size that the step asked for; its content is undefined.
+  // 64-byte aligned memory for one thread, of the size that the step requested. Its content is undefined.
   std::uint8_t* scratch(int worker) const { return scratch_ + static_cast<std::size_t>(worker) * scratch_stride_; }
 
   // Calls work(part, worker) for every part; worker is below threads().
@@ -87,13 +88,14 @@ class Step {
   // Results do not depend on the number of threads.
   virtual void run(const Run& run) const = 0;
 
-  // Everything that `run` reads or writes in buffers. Bytes in the slack are not counted, only announced.
+  // Every byte range of a buffer that `run` reads or writes. A range excludes the slack; its `access` states whether
+  // the slack is read.
   virtual std::vector<Span> spans() const = 0;
 
-  // Bytes of scratch memory that each thread needs.
+  // Scratch memory that each thread needs, in bytes.
   virtual std::size_t scratch_bytes() const { return 0; }
 
-  // Bytes of weights and parameters that the step keeps.
+  // Weights and parameters that the step owns, in bytes.
   virtual std::size_t packed_bytes() const { return 0; }
 
   // Name in profiles, such as "conv_int8 3x3".

@@ -11,11 +11,10 @@ namespace tpuconvert {
 
 namespace {
 
-// About 50 us on a 4 GHz processor: longer than the gaps between the steps of a network, short enough not to burn a core
-// between runs.
+// About 50 us at 4 GHz: longer than the gap between two steps, and short enough not to occupy a core between runs.
 constexpr int kSpins = 4000;
 
-constexpr int kMostParts = 0xFFFF;  // that a job counts
+constexpr int kMostParts = 0xFFFF;  // limit of the 16-bit counters of a job
 
 void relax() {
 #if defined(__x86_64__)
@@ -25,7 +24,7 @@ void relax() {
 #endif
 }
 
-// Processes are only forked where there is fork().
+// Process id, to detect a fork. Windows has no fork().
 int this_process() {
 #if defined(_WIN32)
   return 0;
@@ -64,7 +63,7 @@ void ThreadPool::run(int parts, const std::function<void(int, int)>& work) {
   done_.store(0, std::memory_order_relaxed);
   set_job(parts);
   take_parts(0);
-  // Spin first; then give the processor away: a worker may share it with this thread.
+  // Spin first, then yield: a worker may be waiting for the processor of this thread.
   for (int spins = 0; done_.load(std::memory_order_acquire) != parts; ++spins) {
     if (spins < kSpins) {
       relax();
@@ -78,7 +77,7 @@ void ThreadPool::set_job(int parts) {
   const std::uint32_t number = job_.load(std::memory_order_relaxed).number + 1;
   job_.store({number, static_cast<std::uint16_t>(parts), 0}, std::memory_order_seq_cst);
   if (asleep_.load(std::memory_order_seq_cst) > 0) {
-    // The lock orders this with a worker that has announced its sleep but does not wait yet.
+    // Taking the lock prevents a lost wake-up of a worker that has incremented `asleep_` but does not wait yet.
     { std::lock_guard<std::mutex> lock(mutex_); }
     wake_.notify_all();
   }

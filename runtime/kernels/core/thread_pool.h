@@ -1,5 +1,5 @@
-// A fork-join pool: the caller and the workers that are awake share the parts of one job. The caller does not wait for a
-// worker that has not begun: on a busy machine the system may not run it for a long while.
+// A fork-join pool: the caller and the workers that are awake share the parts of one job. The caller does not wait for
+// a worker that has not started a part, because a busy operating system may not schedule it for a long time.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // False in a process that was forked from the one that made the pool: its workers do not exist there.
+  // False in a forked child of the process that created the pool: the workers do not exist there.
   bool is_of_this_process() const;
 
   // Calls work(part) for every part in 0..parts-1, at most one call per thread at a time, and returns when all have
@@ -31,22 +31,22 @@ class ThreadPool {
 
  private:
   void serve(int worker);
-  // Takes parts until there are none, and returns the number of the job that had none left.
+  // Runs parts until none is left, and returns the number of the job that is exhausted.
   std::uint32_t take_parts(int worker);
   void set_job(int parts);
   bool has_new_job(std::uint32_t seen) const { return job_.load(std::memory_order_seq_cst).number != seen; }
 
-  // The job at hand: its number, how many parts it has, and the next one to take. All three are one word, so that who
-  // takes a part knows that it is one of this job: the caller returns only when every part that was taken is done.
+  // The current job: its number, its number of parts, and the next part to take. All three are one atomic word, so that
+  // a thread never takes a part of a later job by mistake. The caller returns only after every taken part is done.
   struct Job {
     std::uint32_t number;
     std::uint16_t parts, next;
   };
   static_assert(sizeof(Job) == 8, "a job is exchanged as one word");
   std::atomic<Job> job_{Job{0, 0, 0}};
-  // Written by the caller before it sets the job, read by those who have taken a part of it.
+  // Written by the caller before it sets the job; read only by threads that have taken a part of the job.
   const std::function<void(int, int)>* work_ = nullptr;
-  std::atomic<int> done_{0};  // parts
+  std::atomic<int> done_{0};  // completed parts of the current job
   std::atomic<bool> is_closing_{false};
   std::atomic<int> asleep_{0};
   std::mutex mutex_;

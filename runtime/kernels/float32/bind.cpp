@@ -21,12 +21,12 @@ namespace tpuconvert {
 namespace {
 
 using FloatArray4 = nb::ndarray<const float, nb::ndim<4>, nb::device::cpu>;
-using Operation = std::tuple<std::string, int, double, double>;                    // name, operand or -1, a, b
+using Operation = std::tuple<std::string, int, double, double>;                    // kind, operand index or -1, a, b
 using Operand = std::pair<Place, std::vector<std::int64_t>>;                       // place, strides in bytes
 using StoredIntegers = std::tuple<std::string, std::int32_t, float>;               // type, zero point, scale
-using Position = std::tuple<std::int32_t, std::int32_t, float>;                    // two pixels, weight of the second
+using Position = std::tuple<std::int32_t, std::int32_t, float>;  // low index, high index, weight of the high one
 
-// The weights belong to Python: the array is kept until the step has packed them.
+// The weight data belongs to Python: `weight_array` keeps it alive until the step has packed it.
 struct ConvFloatArguments : ConvFloatSpec {
   FloatArray4 weight_array;
 };

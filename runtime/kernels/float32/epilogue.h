@@ -12,13 +12,14 @@ struct LimitLanes {
   FLOAT_INLINE explicit LimitLanes(const Limits& limits)
       : low(Float::broadcast(limits.low)),
         high(Float::broadcast(limits.high)),
-        // Of two zeros `larger` gives the second one: adding 0 makes it that of a limit 0, adding -0 changes nothing.
+        // If low is 0 and x is -0, `larger` returns -0, and adding +0 turns it into +0. Otherwise add -0, which is a
+        // no-op.
         zero(Float::broadcast(limits.low == 0 ? 0.0f : -0.0f)) {}
 
   FLOAT_INLINE Float operator()(Float x) const { return smaller(high, larger(low, x) + zero); }
 };
 
-// n lanes, 0 < n <= kLanes; all of them is the usual case.
+// Loads n lanes, 0 < n <= kLanes; the full vector is the common case.
 FLOAT_INLINE Float load_lanes(const float* from, int n) {
   return n == Float::kLanes ? Float::load(from) : Float::load_first(from, n);
 }

@@ -1,4 +1,4 @@
-// Loops that become straight code: each turn knows its index as a constant, so that arrays of registers stay in registers.
+// Unrolled loops: each iteration has its index as a compile-time constant, so that arrays of vectors stay in registers.
 #pragma once
 
 #include <utility>
@@ -16,7 +16,7 @@ inline __attribute__((always_inline)) void unroll_each(F&& body, std::integer_se
   (body(Turn<kIndices>()), ...);
 }
 
-// body(Turn<0>()), body(Turn<1>()), ... body(Turn<kCount - 1>())
+// Calls body(Turn<0>()), body(Turn<1>()), ... body(Turn<kCount - 1>()).
 template <int kCount, typename F>
 inline __attribute__((always_inline)) void unroll(F&& body) {
   unroll_each(body, std::make_integer_sequence<int, kCount>());

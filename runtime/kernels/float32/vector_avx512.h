@@ -1,7 +1,7 @@
-// Sixteen float32 or eight float64 numbers in one register. Include it in files for AVX-512 only.
+// Vectors of sixteen float32 or eight float64 elements. Include only in files that are compiled for AVX-512.
 #pragma once
 
-// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes.
+// GCC 12 warns about the intentionally undefined operands in its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -22,9 +22,9 @@ struct Float {
   FLOAT_INLINE static Float zero() { return {_mm512_setzero_ps()}; }
   FLOAT_INLINE static Float broadcast(float x) { return {_mm512_set1_ps(x)}; }
   FLOAT_INLINE static Float load(const float* from) { return {_mm512_loadu_ps(from)}; }
-  // The first n lanes, 0 < n <= kLanes; the others are 0.
+  // Loads the first n lanes, 0 < n <= kLanes; the others are 0.
   FLOAT_INLINE static Float load_first(const float* from, int n) { return {_mm512_maskz_loadu_ps(first(n), from)}; }
-  // As many integers as there are lanes.
+  // Converts kLanes integers.
   FLOAT_INLINE static Float of_integers(const std::uint8_t* from) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
   }
@@ -46,15 +46,15 @@ struct FloatMask {
 };
 
 FLOAT_INLINE Float fused(Float a, Float b, Float c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-// c - a * b with one rounding.
+// c - a * b, rounded once.
 FLOAT_INLINE Float less_product(Float a, Float b, Float c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
 FLOAT_INLINE Float operator+(Float a, Float b) { return {_mm512_add_ps(a.v, b.v)}; }
 FLOAT_INLINE Float operator-(Float a, Float b) { return {_mm512_sub_ps(a.v, b.v)}; }
 FLOAT_INLINE Float operator*(Float a, Float b) { return {_mm512_mul_ps(a.v, b.v)}; }
 FLOAT_INLINE Float operator/(Float a, Float b) { return {_mm512_div_ps(a.v, b.v)}; }
-// The larger one; b where they are equal or one of them is NaN.
+// max(a, b); b if a and b are equal or one of them is NaN.
 FLOAT_INLINE Float larger(Float a, Float b) { return {_mm512_max_ps(a.v, b.v)}; }
-// The smaller one; b where they are equal or one of them is NaN.
+// min(a, b); b if a and b are equal or one of them is NaN.
 FLOAT_INLINE Float smaller(Float a, Float b) { return {_mm512_min_ps(a.v, b.v)}; }
 FLOAT_INLINE Float magnitude(Float a) { return {_mm512_abs_ps(a.v)}; }
 FLOAT_INLINE Float root(Float a) { return {_mm512_sqrt_ps(a.v)}; }
@@ -70,12 +70,12 @@ FLOAT_INLINE FloatMask operator>=(Float a, Float b) { return {_mm512_cmp_ps_mask
 FLOAT_INLINE FloatMask is_nan(Float a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 FLOAT_INLINE Float select(FloatMask m, Float yes, Float no) { return {_mm512_mask_blend_ps(m.m, no.v, yes.v)}; }
 FLOAT_INLINE bool all(FloatMask m) { return m.m == 0xFFFF; }
-// The entry that the five lowest bits of `index` name.
+// table[i] for the index i in the five lowest bits of each lane.
 FLOAT_INLINE Float entry_of(const float (&table)[32], Float index) {
   const __m512 low = _mm512_load_ps(table), high = _mm512_load_ps(table + 16);
   return {_mm512_permutex2var_ps(low, _mm512_castps_si512(index.v), high)};
 }
-// The same with the bits of `index` shifted to the left by 18 added to the entry.
+// Like entry_of, with the bits of `index` << 18 added to the bits of the entry.
 FLOAT_INLINE Float scaled_entry_of(const std::uint32_t (&table)[32], Float index) {
   const __m512i bits = _mm512_castps_si512(index.v);
   const __m512i low = _mm512_load_si512(table), high = _mm512_load_si512(table + 16);
@@ -92,7 +92,7 @@ struct Double {
   FLOAT_INLINE static Double load(const double* from) { return {_mm512_loadu_pd(from)}; }
   FLOAT_INLINE static Double load(const float* from) { return {_mm512_cvtps_pd(_mm256_loadu_ps(from))}; }
   FLOAT_INLINE void store(double* to) const { _mm512_storeu_pd(to, v); }
-  // Rounded to float32.
+  // Rounds each element to float32.
   FLOAT_INLINE void store(float* to) const { _mm256_storeu_ps(to, _mm512_cvtpd_ps(v)); }
 };
 
@@ -113,7 +113,7 @@ FLOAT_INLINE DoubleMask operator<(Double a, Double b) { return {_mm512_cmp_pd_ma
 FLOAT_INLINE DoubleMask operator>=(Double a, Double b) { return {_mm512_cmp_pd_mask(a.v, b.v, _CMP_GE_OQ)}; }
 FLOAT_INLINE DoubleMask is_nan(Double a) { return {_mm512_cmp_pd_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 FLOAT_INLINE Double select(DoubleMask m, Double yes, Double no) { return {_mm512_mask_blend_pd(m.m, no.v, yes.v)}; }
-// Both halves of a register as float64, and back with one rounding.
+// Conversions of a register to two float64 registers, and back with one rounding.
 FLOAT_INLINE void widen(Float x, Double (&halves)[2]) {
   halves[0].v = _mm512_cvtps_pd(_mm512_castps512_ps256(x.v));
   halves[1].v = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x.v, 1));
@@ -122,12 +122,13 @@ FLOAT_INLINE Float narrow(const Double (&halves)[2]) {
   const __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps(halves[0].v));
   return {_mm512_insertf32x8(low, _mm512_cvtpd_ps(halves[1].v), 1)};
 }
-// a * 2^n for the integer n in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
+// a * 2^n for the integer n in the low bits of `shifted` = n + 1.5 * 2^52. The result must not overflow or be
+// subnormal.
 FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
   const __m512i exponent = _mm512_slli_epi64(_mm512_castpd_si512(shifted.v), 52);
   return {_mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(a.v), exponent))};
 }
-// Exponent and mantissa of a positive normal number: a = mantissa * 2^exponent with mantissa in [sqrt(1/2), sqrt(2)).
+// Mantissa and exponent of a positive normal value: a = mantissa * 2^exponent with mantissa in [sqrt(1/2), sqrt(2)).
 FLOAT_INLINE Double split_exponent(Double a, Double* exponent) {
   const __m512i bits = _mm512_sub_epi64(_mm512_castpd_si512(a.v), _mm512_set1_epi64(0x3FE6A09E667F3BCD));
   const __m512i power = _mm512_srai_epi64(bits, 52);

@@ -1,4 +1,4 @@
-// Scalar implementation: four float32 or two float64 numbers as arrays, with the operations of the vector types.
+// Vector types without SIMD instructions: arrays of four float32 or two float64 elements.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace tpuconvert {
 namespace {
 
-// One number per lane, and one Boolean per lane.
+// Vectors with one element per lane, and masks with one Boolean per lane.
 template <typename T, int kCount>
 struct Lanes {
   T lane[kCount];
@@ -34,11 +34,11 @@ struct Float {
   FLOAT_INLINE static Float load(const float* from) {
     return {each_lane<float, kLanes>([&](int i) { return from[i]; })};
   }
-  // The first n lanes, 0 < n <= kLanes; the others are 0.
+  // Loads the first n lanes, 0 < n <= kLanes; the others are 0.
   FLOAT_INLINE static Float load_first(const float* from, int n) {
     return {each_lane<float, kLanes>([&](int i) { return i < n ? from[i] : 0.0f; })};
   }
-  // As many integers as there are lanes.
+  // Converts kLanes integers.
   template <typename T>
   FLOAT_INLINE static Float of_integers(const T* from) {
     return {each_lane<float, kLanes>([&](int i) { return static_cast<float>(from[i]); })};
@@ -70,7 +70,7 @@ struct Double {
   FLOAT_INLINE void store(double* to) const {
     for (int i = 0; i < kLanes; ++i) to[i] = v.lane[i];
   }
-  // Rounded to float32.
+  // Rounds each element to float32.
   FLOAT_INLINE void store(float* to) const {
     for (int i = 0; i < kLanes; ++i) to[i] = static_cast<float>(v.lane[i]);
   }
@@ -100,7 +100,7 @@ struct DoubleMask {
   FLOAT_LANEWISE(mask, type, bool, is_nan, (type a), a.v.lane[i] != a.v.lane[i])                                    \
   FLOAT_LANEWISE(type, type, scalar, select, (mask m, type yes, type no), m.m.lane[i] ? yes.v.lane[i] : no.v.lane[i])
 
-// `larger` and `smaller`: b where both are equal or one of them is NaN.
+// max(a, b) and min(a, b); b if a and b are equal or one of them is NaN.
 FLOAT_ARITHMETIC(Float, FloatMask, float)
 FLOAT_ARITHMETIC(Double, DoubleMask, double)
 FLOAT_LANEWISE(Float, Float, float, round_down, (Float a), std::floor(a.v.lane[i]))
@@ -126,11 +126,11 @@ FLOAT_INLINE bool all(FloatMask mask) {
   for (const bool lane : mask.m.lane) found = found && lane;
   return found;
 }
-// The entry that the five lowest bits of `index` name.
+// table[i] for the index i in the five lowest bits of each lane.
 FLOAT_INLINE Float entry_of(const float (&table)[32], Float index) {
   return {each_lane<float, Float::kLanes>([&](int i) { return table[bits_of(index.v.lane[i]) % 32]; })};
 }
-// The same with the bits of `index` shifted to the left by 18 added to the entry.
+// Like entry_of, with the bits of `index` << 18 added to the bits of the entry.
 FLOAT_INLINE Float scaled_entry_of(const std::uint32_t (&table)[32], Float index) {
   return {each_lane<float, Float::kLanes>([&](int i) {
     const std::uint32_t bits = bits_of(index.v.lane[i]);
@@ -147,7 +147,7 @@ FLOAT_INLINE double with_bits(std::uint64_t bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
-// Both halves of a register as float64, and back with one rounding.
+// Conversions of a vector to two float64 vectors, and back with one rounding.
 FLOAT_INLINE void widen(Float x, Double (&halves)[2]) {
   for (int i = 0; i < Float::kLanes; ++i)
     halves[i / Double::kLanes].v.lane[i % Double::kLanes] = static_cast<double>(x.v.lane[i]);
@@ -158,12 +158,13 @@ FLOAT_INLINE Float narrow(const Double (&halves)[2]) {
     x.v.lane[i] = static_cast<float>(halves[i / Double::kLanes].v.lane[i % Double::kLanes]);
   return x;
 }
-// a * 2^n for the integer n in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
+// a * 2^n for the integer n in the low bits of `shifted` = n + 1.5 * 2^52. The result must not overflow or be
+// subnormal.
 FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
   return {each_lane<double, Double::kLanes>(
       [&](int i) { return with_bits(bits_of(a.v.lane[i]) + (bits_of(shifted.v.lane[i]) << 52)); })};
 }
-// Exponent and mantissa of a positive normal number: a = mantissa * 2^exponent with mantissa in [sqrt(1/2), sqrt(2)).
+// Mantissa and exponent of a positive normal value: a = mantissa * 2^exponent with mantissa in [sqrt(1/2), sqrt(2)).
 FLOAT_INLINE Double split_exponent(Double a, Double* exponent) {
   Double mantissa = a;
   for (int i = 0; i < Double::kLanes; ++i) {

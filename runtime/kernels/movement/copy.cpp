@@ -11,7 +11,7 @@ namespace tpuconvert {
 
 namespace {
 
-// Bytes from the first element to the end of the last.
+// Bytes from the start of the first element to the end of the last one.
 std::size_t extent_of(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides, int itemsize) {
   std::int64_t last = 0;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -95,7 +95,8 @@ class CopyStep final : public Step {
   const char* kind() const override { return transposes_ ? "transpose" : "copy"; }
 
  private:
-  // Written in ascending order; adjacent that are one run in both become one axis.
+  // Sorts the axes so that the target is written in ascending order, and merges adjacent axes that are contiguous in
+  // both tensors.
   void arrange() {
     std::stable_sort(axes_.begin(), axes_.end(), [](const Axis& a, const Axis& b) { return a.to > b.to; });
     for (std::size_t axis = axes_.size(); axis-- > 1;) {
@@ -107,7 +108,8 @@ class CopyStep final : public Step {
       }
     }
     if (axes_.empty()) axes_.push_back({1, itemsize_, itemsize_});
-    // If the fastest axes of source and target differ, both become the innermost ones: a matrix to transpose.
+    // If source and target have different fastest axes, make these two the innermost axes: each pair is a matrix to
+    // transpose.
     const Axis inner = axes_.back();
     if (inner.to == itemsize_ && inner.from != itemsize_ && inner.from != 0) {
       for (std::size_t axis = 0; axis + 1 < axes_.size(); ++axis) {
@@ -124,7 +126,7 @@ class CopyStep final : public Step {
       if (axes_[axis].extent > axes_[split_].extent) split_ = axis;
   }
 
-  // `share` is the part of the split axis that this call copies.
+  // `share` is the extent of the split axis in this call.
   void copy_axis(const std::uint8_t* from, std::uint8_t* to, std::size_t index, std::int64_t share) const {
     Axis axis = axes_[index];
     if (index == split_) axis.extent = share;
@@ -158,7 +160,7 @@ class CopyStep final : public Step {
   bool transposes_ = false;
   std::size_t source_bytes_ = 0, target_bytes_ = 0;
   std::int64_t bytes_ = 0;
-  std::size_t split_ = 0;  // the longest axis, which threads share
+  std::size_t split_ = 0;  // index of the longest axis, which is divided among threads
   std::vector<Axis> axes_;
 };
 

@@ -17,10 +17,10 @@ struct CopySpec {
   std::vector<std::int64_t> source_strides;  // bytes
   std::vector<std::int64_t> target_strides;  // bytes
   int itemsize = 1;                          // 1, 2 or 4
-  int flip = 0;                              // bits of each byte that change; for one-byte elements
+  int flip = 0;                              // bits to invert in each byte; for one-byte elements
 };
 
-// Throws std::invalid_argument for strides or extents that make no sense.
+// Throws std::invalid_argument for unsupported strides or extents.
 std::shared_ptr<Step> make_copy(const CopySpec& spec);
 
 }  // namespace tpuconvert

@@ -34,7 +34,7 @@ class GatherStep final : public Step {
     std::uint8_t* to = run.at<std::uint8_t>(spec_.target);
     const std::int64_t row = spec_.extent * spec_.inner_bytes;
     const auto count = static_cast<std::int64_t>(spec_.indices.size());
-    // Split a short index list over many rows by rows, and a single image by its lines.
+    // Split along `outer` if it is long enough, otherwise along the indices (the lines of a single image).
     const std::int64_t useful = std::max<std::int64_t>(1, spec_.outer * count * spec_.inner_bytes / kBytesPerPart);
     const bool by_rows = spec_.outer >= count || is_element();
     const std::int64_t parts =

@@ -9,7 +9,7 @@
 
 namespace tpuconvert {
 
-// Dense tensors [outer, extent, inner bytes] and [outer, indices, inner bytes]: y[i, k] = x[i, indices[k]].
+// Contiguous tensors x [outer, extent, inner bytes] and y [outer, indices, inner bytes]: y[i, k] = x[i, indices[k]].
 struct GatherSpec {
   Place source;
   Place target;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kBytesPerPart = 1 << 15;
 
-// Slices first..last-1 of the result, counted along `outer` and then along the indices.
+// Copies slices first..last-1 of the result, counted along `outer` and then along the indices.
 template <typename T>
 void take_elements(const IndexSelectSpec& spec, const std::int32_t* indices, const std::uint8_t* from, std::uint8_t* to,
                    std::int64_t first, std::int64_t last) {

@@ -9,9 +9,9 @@
 
 namespace tpuconvert {
 
-// Dense tensors [outer, extent, inner bytes] and [outer, count, inner bytes]: y[i, k] = x[i, indices[k]], where `indices`
-// are `count` 32-bit integers. A run with an index outside of the axis throws std::out_of_range, whose message ends with
-// `bounds` ("0..6, axis 0 of [7]"), before anything is written.
+// Contiguous tensors x [outer, extent, inner bytes] and y [outer, count, inner bytes]: y[i, k] = x[i, indices[k]],
+// where `indices` are `count` 32-bit integers. A run with an index outside of the axis throws std::out_of_range before
+// it writes anything; the message ends with `bounds` ("0..6, axis 0 of [7]").
 struct IndexSelectSpec {
   Place source;
   Place indices;
@@ -20,7 +20,7 @@ struct IndexSelectSpec {
   std::string bounds;
 };
 
-// Throws std::invalid_argument for extents that are not possible.
+// Throws std::invalid_argument for invalid extents.
 std::shared_ptr<Step> make_index_select(const IndexSelectSpec& spec);
 
 }  // namespace tpuconvert

@@ -1,4 +1,4 @@
-// Transposition of matrices of bytes, words and floats by tiles that fit the registers of every instruction set.
+// Transposition of matrices of 8-, 16- and 32-bit elements, by tiles that fit the registers of every instruction set.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace tpuconvert {
 
-// A matrix whose rows are `from_row` bytes apart, with adjacent elements, becomes one whose rows are `to_row` bytes apart:
-// to[column * to_row + row] = from[row * from_row + column] ^ flip.
+// Extents of a source matrix with adjacent elements, and distances in bytes between the rows of the source and of the
+// transposed target.
 struct Transposition {
   std::int64_t rows = 0, columns = 0;
   std::ptrdiff_t from_row = 0, to_row = 0;
@@ -56,7 +56,7 @@ inline Tile<std::uint32_t>::Vector high_halves<std::uint32_t>(Tile<std::uint32_t
   return __builtin_shufflevector(a, b, 2, 6, 3, 7);
 }
 
-// One square tile. Interleaving row i with row i + half, log2(side) times over, is the transposition.
+// Transposes one square tile: log2(side) passes, each of which interleaves row i with row i + side / 2.
 template <typename T>
 inline void tile(const std::uint8_t* from, std::ptrdiff_t from_row, std::uint8_t* to, std::ptrdiff_t to_row, T flip) {
   using Vector = typename Tile<T>::Vector;
@@ -88,7 +88,7 @@ inline void elements(const std::uint8_t* from, std::ptrdiff_t from_row, std::uin
     }
 }
 
-// Few rows (channels of an image): each result row is written whole.
+// Transposes a few rows (the channels of an image), writing complete result rows.
 template <typename T, int kRows>
 inline void few_rows(const std::uint8_t* from, std::uint8_t* to, const Transposition& shape, T flip) {
   const T* rows[kRows];
@@ -116,7 +116,7 @@ void transpose(const std::uint8_t* from, std::uint8_t* to, const Transposition& 
   if (shape.rows == 3) return transposing::few_rows<T, 3>(from, to, shape, flip);
   if (shape.rows == 4) return transposing::few_rows<T, 4>(from, to, shape, flip);
   const std::int64_t whole_rows = shape.rows / kSide * kSide, whole_columns = shape.columns / kSide * kSide;
-  // Strips of 64 bytes of every row: a cache line that was fetched is used before it is dropped.
+  // Strips of 64 bytes of every row, so that a fetched cache line is fully used before it is evicted.
   const std::int64_t strip = 64 / kSize;
   for (std::int64_t first = 0; first < whole_columns; first += strip) {
     const std::int64_t end = first + strip < whole_columns ? first + strip : whole_columns;

@@ -12,18 +12,19 @@ namespace tpuconvert {
 
 namespace {
 
-// Packed weights of the panels that are run for one tile of rows after the other: they should stay in the second level of
-// the cache, together with the rows.
+// Limits for the packed weights of a run of panels, which is used for one tile of rows at a time: together with the
+// rows, they should stay in the second-level cache.
 constexpr std::size_t kResidentBytes = 512 * 1024;
 constexpr std::size_t kRunBytes = 320 * 1024;
 
-// Rows this many bytes apart share the sets of the first level of the cache: more than its ways would evict each other.
+// Rows with this distance in bytes share a set of the first-level cache: more rows than the cache has ways evict each
+// other.
 constexpr std::ptrdiff_t kCacheAlias = 4096;
 
-// Images up to this size are gathered as a whole where that helps.
+// Maximum size of the gathered rows for Gathers::kOnce, in bytes.
 constexpr std::int64_t kGatherBytes = 1 << 20;
 
-// With fewer channels the taps of border tiles are too short to be read one by one.
+// With fewer input channels, the taps of tiles at the padding are too short to be read one by one.
 constexpr int kShortDepth = 16;
 
 constexpr char kName[] = "conv_float32";
@@ -139,7 +140,7 @@ class ConvFloatStep final : public Step {
       if (spec.bias.empty()) continue;
       for (int column = 0; column < panel.columns; ++column)
         bias_.as<float>()[p * static_cast<std::size_t>(wide) + static_cast<std::size_t>(column)] =
-            spec.bias[static_cast<std::size_t>(panel.first + column)] + 0.0f;  // sums start with a positive zero
+            spec.bias[static_cast<std::size_t>(panel.first + column)] + 0.0f;  // adding 0 turns -0 into +0
     }
     task_.panels = panels_.data();
     task_.weights = weights_.as<float>();
@@ -147,7 +148,7 @@ class ConvFloatStep final : public Step {
     task_.zeros = zeros_.as<float>();
   }
 
-  // Panels of one group share a run as long as their weights fit.
+  // Panels of one group share a run as long as the weights of the run fit `limit`.
   void add_to_run(std::ptrdiff_t input, std::size_t depth, const MatmulPanel& panel, std::size_t limit) {
     const int index = static_cast<int>(panels_.size());
     const std::size_t row = depth * static_cast<std::size_t>(kernels_.lanes) * sizeof(float);

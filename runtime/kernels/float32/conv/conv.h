@@ -26,19 +26,19 @@ struct FloatWeights {
 struct ConvFloatSpec {
   Place input;
   Place output;
-  std::optional<Place> residual;  // added to the result; has its layout
+  std::optional<Place> residual;  // added to the result; has the layout of the result
   ConvGeometry geometry;           // strides in bytes, multiples of four
-  FloatWeights weights;           // read while the step is made, not kept
+  FloatWeights weights;           // only valid while the step is made
   std::vector<float> bias;        // one per output channel, or empty
-  Limits limits;                  // applied after the residual
-  std::vector<ChainOp> tail;      // what follows instead of an addition and limits; operand 1 is the residual
-  bool is_precise = false;        // sums in float64, rounded once
+  Limits limits;                  // applied after the residual add
+  std::vector<ChainOp> tail;      // fused operators, used instead of residual add and clamp; operand 1 is the residual
+  bool is_precise = false;        // accumulates in float64 and rounds once
 };
 
 // Throws std::invalid_argument for operations that lack an operand.
 void check_tail(const ConvFloatSpec& spec);
 
-// One channel per group. Called by make_conv_float.
+// Makes a depthwise convolution: one channel per group. Called by make_conv_float.
 std::shared_ptr<Step> make_depthwise_float(const ConvFloatSpec& spec, Isa isa);
 
 // Checks the geometry and makes the step. Throws std::invalid_argument for extents or strides that do not fit together.

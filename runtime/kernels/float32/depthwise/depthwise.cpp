@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kName[] = "conv_float32 depthwise";
 
-// A part has at least this many products, or its start costs more than another thread gains.
+// Minimum number of multiplications per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartProducts = 1 << 14;
 
 const DepthwiseKernels& kernels_of(Isa isa) { return TPU_SELECT(isa, kDepthwiseScalar, kDepthwiseAvx2, kDepthwiseAvx512); }
@@ -52,7 +52,7 @@ class DepthwiseFloatStep final : public Step {
     for (int y = 0; y < g.kernel_h; ++y)
       for (int x = 0; x < g.kernel_w; ++x, to += task_.stride)
         for (int channel = 0; channel < g.out_channels; ++channel) to[channel] = spec.weights.at(channel, 0, y, x);
-    // Sums start with a positive zero.
+    // Adding 0 to a bias turns -0 into +0.
     std::transform(spec.bias.begin(), spec.bias.end(), bias_.as<float>(), [](float x) { return x + 0.0f; });
     task_.weights = weights_.as<float>();
     task_.bias = bias_.as<float>();
@@ -67,7 +67,7 @@ class DepthwiseFloatStep final : public Step {
     auto* output = run.at<float>(output_);
     const std::int64_t rows = static_cast<std::int64_t>(task_.batch) * task_.out_height;
     const std::int64_t products = rows * task_.out_width * task_.stride * task_.taps();
-    // An even number of rows each: the kernels take two at a time.
+    // Parts have an even number of rows, because the kernels compute two rows at a time.
     const std::int64_t pairs = (rows + 1) / 2;
     const std::int64_t most = std::min({pairs, products / kPartProducts + 1, std::int64_t{run.threads()} * 4});
     const int parts = run.threads() == 1 ? 1 : static_cast<int>(most);
@@ -95,7 +95,7 @@ class DepthwiseFloatStep final : public Step {
   const char* kind() const override { return kind_.c_str(); }
 
  private:
-  // Applies the operations that follow to a row of the result, while it is near.
+  // Applies the fused operators to a row of the result while the row is in the cache.
   void apply_tail(std::int64_t row, const float* residual, float* output) const {
     const std::ptrdiff_t start = row / task_.out_height * task_.out_image + row % task_.out_height * task_.out_row;
     const bool is_dense = task_.out_pixel == task_.channels;

@@ -1,4 +1,4 @@
-// Binary32 convolutions with one channel per group: what their steps hand to the kernels of an instruction set.
+// Float32 depthwise convolution: arguments that steps pass to the kernels of an instruction set.
 #pragma once
 
 #include "float32/elementwise/chain.h"
@@ -8,18 +8,18 @@ namespace tpuconvert {
 
 struct DepthwiseTask : Window {
   int channels = 1;
-  std::ptrdiff_t stride = 0;       // floats between the weights of one tap and the next: channels, rounded up to registers
+  std::ptrdiff_t stride = 0;  // floats from the weights of one tap to the next: channels, rounded up to whole registers
   const float* weights = nullptr;  // [kernel_h][kernel_w][stride]
   const float* bias = nullptr;     // [stride]
-  const float* zeros = nullptr;    // [stride], what padding reads
+  const float* zeros = nullptr;    // [stride], read instead of pixels in the padding
   Limits limits;
-  const ChainOp* tail = nullptr;   // what follows, instead of an addition and limits; operand 1 is the residual
+  const ChainOp* tail = nullptr;   // fused operators, used instead of residual add and clamp; operand 1 is the residual
   int tail_count = 0;
   ChainFunction run_tail = nullptr;
 };
 
-// Rows of the result, counted over all images: first <= row < last. `residual` may be null; otherwise it has the strides
-// of the result.
+// Computes rows first <= row < last of the result, counted over all images. `residual` may be null; otherwise it has
+// the strides of the result.
 using DepthwiseFunction = void (*)(const DepthwiseTask& task, std::int64_t first, std::int64_t last, const float* input,
                                    const float* residual, float* output);
 
@@ -27,7 +27,7 @@ using DepthwiseFunction = void (*)(const DepthwiseTask& task, std::int64_t first
 struct DepthwiseKernels {
   int lanes;
   DepthwiseFunction run;
-  DepthwiseFunction run_precise;  // sums in float64, rounded once
+  DepthwiseFunction run_precise;  // accumulates in float64 and rounds once
 };
 
 extern const DepthwiseKernels kDepthwiseScalar;

@@ -1,6 +1,6 @@
 #ifdef __AVX2__
 #include "float32/vector_avx2.h"
-// The kernels are written in the types of the header above.
+// Uses the vector types of the header above.
 #include "float32/depthwise/depthwise_tile.h"
 
 namespace tpuconvert {

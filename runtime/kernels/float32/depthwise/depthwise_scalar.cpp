@@ -1,5 +1,5 @@
 #include "float32/vector_scalar.h"
-// The kernels are written in the types of the header above.
+// Uses the vector types of the header above.
 #include "float32/depthwise/depthwise_tile.h"
 
 namespace tpuconvert {

@@ -9,10 +9,10 @@
 namespace tpuconvert {
 namespace {
 
-// Addresses of the rows of the result.
+// Location of a row of the result and of the image rows that it reads.
 struct DepthwisePlace {
   const float* image;
-  int y;                  // first row of the image that is read, perhaps above it
+  int y;                  // first image row under the window; negative in the top padding
   std::ptrdiff_t output;  // floats from the start of the result
 };
 
@@ -22,7 +22,7 @@ FLOAT_INLINE DepthwisePlace place_of(const DepthwiseTask& task, std::int64_t row
           static_cast<std::ptrdiff_t>(n * task.out_image + y * task.out_row)};
 }
 
-// Address of a pixel, or zeros outside of the image.
+// Address of a pixel; outside of the image, address of zeros.
 FLOAT_INLINE const float* pixel_of(const DepthwiseTask& task, const float* image, int y, int x) {
   const bool is_inside = y >= 0 && y < task.height && x >= 0 && x < task.width;
   return is_inside ? image + y * task.in_row + x * task.in_pixel : task.zeros;
@@ -34,7 +34,8 @@ FLOAT_INLINE void store_pixel(const DepthwiseTask& task, Float sum, const float*
   store_lanes(sum, to, n);
 }
 
-// kRows x kColumns results of a square kernel without dilation: every element that is read serves all of them.
+// Computes kRows x kColumns results of a square kernel without dilation, so that each loaded pixel is used for all
+// results whose window contains it.
 template <int kKernel, int kStride, int kRows, int kColumns>
 __attribute__((noinline)) void depthwise_block(const DepthwiseTask& task, const DepthwisePlace& place, int column,
                                                const float* residual, float* output) {
@@ -76,7 +77,7 @@ __attribute__((noinline)) void depthwise_block(const DepthwiseTask& task, const 
   }
 }
 
-// One result, any kernel.
+// Computes one result of a kernel of any shape.
 FLOAT_INLINE void depthwise_pixel(const DepthwiseTask& task, const DepthwisePlace& place, int column,
                                   const float* residual, float* output) {
   const int x = column * task.stride_w - task.pad_left;
@@ -105,7 +106,7 @@ FLOAT_INLINE void depthwise_rows(const DepthwiseTask& task, std::int64_t row, co
       depthwise_block<kKernel, kStride, kRows, 1>(task, place, column, residual, output);
     return;
   }
-  // The last block reaches back over results that are there already: they are computed again, with the same values.
+  // The last block is moved left to end at the last column. It recomputes some results with the same values.
   for (int column = 0; column < task.out_width; column += kColumns) {
     const int last = task.out_width - kColumns;
     depthwise_block<kKernel, kStride, kRows, kColumns>(task, place, column < last ? column : last, residual, output);
@@ -116,7 +117,7 @@ template <int kKernel, int kStride, int kRows, int kColumns>
 FLOAT_INLINE void depthwise_square(const DepthwiseTask& task, std::int64_t first, std::int64_t last, const float* input,
                                    const float* residual, float* output) {
   for (std::int64_t row = first; row < last;) {
-    // Rows of a block belong to one image.
+    // A block must not cross from one image to the next.
     const bool has_rows = row + kRows <= last && row % task.out_height + kRows <= task.out_height;
     if (has_rows) {
       depthwise_rows<kKernel, kStride, kRows, kColumns>(task, row, input, residual, output);
@@ -128,7 +129,7 @@ FLOAT_INLINE void depthwise_square(const DepthwiseTask& task, std::int64_t first
   }
 }
 
-// kRows: of one block with stride 1; more need more registers than there are on small instruction sets.
+// kRows is the number of rows of a block with stride 1, limited by the number of registers of the instruction set.
 template <int kRows>
 void run_depthwise(const DepthwiseTask& task, std::int64_t first, std::int64_t last, const float* input,
                    const float* residual, float* output) {

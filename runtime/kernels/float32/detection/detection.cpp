@@ -18,14 +18,14 @@ struct Box {
   float low[2], high[2];
 };
 
-// A box that stays, with what its row needs.
+// A box kept by non-maximum suppression, with the values of its result row.
 struct Found {
   float score;
   int label;
   Box box;
 };
 
-// As NumPy's: NaN where one of them is.
+// NaN if an operand is NaN, as np.maximum and np.minimum.
 float larger(float a, float b) { return a > b || a != a ? a : b; }
 float smaller(float a, float b) { return a < b || a != a ? a : b; }
 
@@ -34,7 +34,7 @@ float area_of(const Box& box) {
   return width < 0 || height < 0 ? 0.0f : width * height;
 }
 
-// Intersection over union, every operation in float32; 0 where they do not meet.
+// Intersection over union, with every operation in float32; 0 for disjoint boxes.
 float overlap(const Box& a, float a_area, const Box& b, float b_area) {
   const float width = smaller(a.high[0], b.high[0]) - larger(a.low[0], b.low[0]);
   const float height = smaller(a.high[1], b.high[1]) - larger(a.low[1], b.low[1]);
@@ -143,7 +143,8 @@ class DetectionStep final : public Step {
     return box;
   }
 
-  // The boxes of one class that stay, in falling order of their scores; equal ones keep the order of the priors.
+  // Non-maximum suppression for one class. The kept boxes are in descending order of their scores; boxes with equal
+  // scores keep the order of the priors.
   std::int64_t of_class(const float* loc, const float* scores, const float* prior, int label, int* order, Box* kept,
                         Found* found) const {
     int candidates = 0;
@@ -171,8 +172,8 @@ class DetectionStep final : public Step {
     return count;
   }
 
-  // Selects the boxes of an image to write, in the order of the classes: those with the best scores, earlier ones of
-  // equal scores.
+  // Selects the boxes of an image with the best scores, preferring earlier ones for equal scores. The selected boxes
+  // stay in the order of the classes.
   std::int64_t best(const Found* found, std::int64_t count, int* order) const {
     for (std::int64_t k = 0; k < count; ++k) order[k] = static_cast<int>(k);
     if (count <= rows_) return count;

@@ -8,24 +8,25 @@
 
 namespace tpuconvert {
 
-// Encoding of a box relative to its prior; numbers as in the operator.
+// Encoding of a box relative to its prior; the values are those of the operator's attribute.
 enum class BoxCode { kCorner = 1, kCenterSize = 2, kCornerSize = 3 };
 
-// loc [images, priors, 1 or classes, 4], conf [images, priors, classes], prior [1 or 2, priors, 4], all dense; the second
-// part of the priors are variances. Result [images * rows, 7]: image, class, score, box; what is not needed is 0.
+// All tensors are contiguous: loc [images, priors, 1 or classes, 4], conf [images, priors, classes], prior [1 or 2,
+// priors, 4], where prior[1] contains the variances. The result is [images * rows, 7] with rows of (image, class,
+// score, box); unused rows are 0.
 struct DetectionSpec {
   Place loc, conf, prior, output;
   int images = 1, priors = 1, classes = 1;
   bool shares_location = true;
   bool has_variances = true;
-  int background = 0;                 // a class that is left out; none where there is no such class
-  int most_per_class = -1;            // of the best scores; below 0: all
-  int most_per_image = -1;            // below 0: all
+  int background = 0;                 // class to skip; a value outside of 0..classes-1 skips none
+  int most_per_class = -1;            // boxes with the best scores; a negative value means no limit
+  int most_per_image = -1;            // a negative value means no limit
   BoxCode code = BoxCode::kCorner;
   float least_score = 0, most_overlap = 0, eta = 1;
 };
 
-// Throws std::invalid_argument for parameters that are not possible.
+// Throws std::invalid_argument for invalid parameters.
 std::shared_ptr<Step> make_detection_float(const DetectionSpec& spec);
 
 }  // namespace tpuconvert

@@ -60,12 +60,13 @@ constexpr Name kNames[] = {
     {"mish", ChainKind::kMish},
 };
 
-// A part has at least this many elements, or its start costs more than another thread gains.
+// Minimum number of elements per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartElements = 1 << 13;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-// One axis of the result: its extent and the elements between adjacent in the result and in every operand.
+// One axis of the result: its extent and the distance, in elements, of neighbours along the axis in the result (`step`)
+// and in every operand (`steps`).
 struct Axis {
   std::int64_t extent = 1, step = 1;
   std::vector<std::int64_t> steps;
@@ -124,7 +125,7 @@ class ChainFloatStep final : public Step {
     const std::int64_t inner = axes_.back().extent, outer = elements_ / inner;
     const std::int64_t most = std::min<std::int64_t>(elements_ / kPartElements + 1, run.threads() * 2);
     const int parts = run.threads() == 1 ? 1 : static_cast<int>(most);
-    // Few long rows are divided themselves.
+    // If there are fewer rows than parts, divide the rows instead.
     const bool divides_rows = outer < parts;
     run.parallel(parts, [&](int part, int) {
       const std::int64_t all = divides_rows ? inner : outer;
@@ -156,12 +157,12 @@ class ChainFloatStep final : public Step {
     return &operand == operands_.data() ? item_bytes(start_.source) : kFloat;
   }
 
-  // Addresses of the rows of the operands, row by row.
+  // Iterator over the rows of the operands.
   class Rows {
    public:
     Rows(const ChainFloatStep& step, std::int64_t first) : step_(step), next_(first) {}
 
-    // Elements from the start of every operand to that of the next row.
+    // Offsets, in elements, of the next row from the start of every operand.
     const std::int64_t* next() {
       const std::vector<Axis>& axes = step_.axes_;
       const std::size_t count = step_.operands_.size();
@@ -186,11 +187,11 @@ class ChainFloatStep final : public Step {
    private:
     const ChainFloatStep& step_;
     std::int64_t next_;
-    std::int64_t left_ = 0;  // rows until an axis further out goes on
+    std::int64_t left_ = 0;  // rows until the index of an outer axis changes
     std::int64_t at_[kMostOperands];
   };
 
-  // Integers become numbers a block at a time; whole rows follow each other in the result and share blocks.
+  // Dequantizes integers one block at a time. Consecutive complete rows are contiguous in the result and share blocks.
   void run_integers(const Run& run, std::int64_t first, std::int64_t last, std::int64_t begin, std::int64_t end) const {
     alignas(64) float block[kChainBlock];
     const float* from = block;
@@ -242,7 +243,7 @@ class ChainFloatStep final : public Step {
     }
   }
 
-  // `count` numbers of the row of integers at `from`, beginning with number `place`.
+  // Dequantizes `count` elements of the row at `from`, beginning with element `place`.
   void read_piece(const std::uint8_t* from, std::int64_t place, std::int64_t count, float* to) const {
     if (!are_single_[0]) return read_(start_, from + place * item_bytes(start_.source), to, count);
     read_(start_, from, to, 1);
@@ -255,7 +256,7 @@ class ChainFloatStep final : public Step {
       throw std::invalid_argument("chain_float32: the zero point is too large");
   }
 
-  // Adjacent axes that are one run in all tensors become one axis.
+  // Merges adjacent axes that are contiguous in all tensors.
   void collapse(const ChainSpec& spec) {
     std::int64_t step = 1;
     for (std::size_t axis = spec.shape.size(); axis-- > 0;) {
@@ -308,7 +309,7 @@ class ChainFloatStep final : public Step {
   ChainStart start_;
   ChainFunction function_ = nullptr;
   ChainReader read_ = nullptr;
-  std::vector<float> table_;  // of bytes: the chain's results
+  std::vector<float> table_;  // result of the chain for each byte
   std::string kind_;
 };
 
@@ -343,7 +344,7 @@ double evaluated(const ChainOp& op, double x) {
   }
 }
 
-// Functions that are x times something that vanishes faster have the limit 0 at minus infinity.
+// Functions of the form x * f(x) with limit 0 at -infinity, where direct evaluation gives -infinity * 0 = NaN.
 bool vanishes_below(const ChainOp& op) {
   return op.kind == ChainKind::kGelu || op.kind == ChainKind::kGeluTanh || op.kind == ChainKind::kMish ||
          (op.kind == ChainKind::kSilu && op.a > 0);

@@ -1,4 +1,4 @@
-// Element-wise computations on float32 tensors: a chain of operations on one element after the other.
+// Chains of element-wise operators on float32 tensors, fused into one step.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 namespace tpuconvert {
 
 enum class ChainKind {
-  // With a second operand y, a tensor or the number `a`: x is what the chain has made so far.
+  // Binary operators: x is the result of the preceding operators, y is a tensor or the scalar `a`.
   kAdd, kSub, kReverseSub, kMul, kDiv, kReverseDiv,
-  // NaN where one of them is NaN; of equal operands the second one, which is y, in the reverse forms x.
+  // NaN if an operand is NaN. For +0 and -0 the result is y, and in the reverse forms x.
   kMax, kMin, kReverseMax, kReverseMin,
-  // 1 where the relation holds between x and y, else 0.
+  // 1 if the relation is true for x and y, otherwise 0.
   kGreater, kGreaterEqual, kLess, kLessEqual, kEqual, kNotEqual,
   // x > 0 ? y : b, and x > 0 ? b : y.
   kSelect, kReverseSelect,
-  // Of x alone.
+  // Unary operators.
   kRelu, kLeakyRelu, kClamp, kAbs, kSquare, kSqrt, kReciprocalSqrt, kRound, kCeil, kFloor,
   kExp, kLog, kSin, kCos, kTanh, kSigmoid, kElu, kGelu, kGeluTanh, kSilu, kHardSigmoid, kHardSwish, kSoftplus, kMish,
 };
@@ -43,28 +43,29 @@ ChainSource chain_source_named(const std::string& name);
 
 struct ChainOp {
   ChainKind kind = ChainKind::kAdd;
-  int operand = -1;      // which operand y is; -1: the number `a`
-  double a = 0, b = 0;   // slope, limits, factors
+  int operand = -1;      // index of operand y; -1: y is the scalar `a`
+  double a = 0, b = 0;   // slope, limits or scales, depending on `kind`
 };
 
-// A contiguous run of result elements, and the operands of the operations there.
+// A contiguous run of result elements, with the corresponding rows of the operands.
 struct ChainRow {
   const ChainOp* ops = nullptr;
   int op_count = 0;
-  const float* const* operands = nullptr;  // where the row of each operand starts; the first one is what the chain starts with
-  const bool* are_single = nullptr;        // operands that are one number for the whole row
+  const float* const* operands = nullptr;  // first element of each operand; operand 0 is the input of the chain
+  const bool* are_single = nullptr;        // true for operands with one element for the whole row
   float* output = nullptr;
   std::int64_t count = 0;
 };
 
-// At most this many elements go through the chain at a time.
+// Maximum number of elements that go through the chain at a time.
 constexpr int kChainBlock = 1024;
 
 using ChainFunction = void (*)(const ChainRow& row);
-// Writes what `count` stored integers mean.
+// Dequantizes `count` stored integers.
 using ChainReader = void (*)(const ChainStart& start, const std::uint8_t* from, float* to, std::int64_t count);
 
-// Functions whose results decide integers are evaluated by the mathematical library in float64 and rounded once.
+// `run_precise` evaluates functions by the C++ standard library in float64 and rounds once. It is used where the
+// results are quantized afterwards.
 struct ChainKernels {
   ChainFunction run;
   ChainFunction run_precise;
@@ -77,24 +78,24 @@ extern const ChainKernels kChainAvx512;
 
 const ChainKernels& chain_kernels(Isa isa);
 
-// One function of `count` elements by the mathematical library.
+// Applies a unary operator to `count` elements by the C++ standard library.
 void apply_precise(const ChainOp& op, const float* from, float* to, std::int64_t count);
 
 struct ChainOperand {
   Place place;
-  std::vector<std::int64_t> strides;  // bytes per axis of the shape; 0 repeats
+  std::vector<std::int64_t> strides;  // bytes per axis of the shape; 0 broadcasts
 };
 
 struct ChainSpec {
   Place output;
-  std::vector<std::int64_t> shape;     // in the order of the memory of the result, which is dense
-  std::vector<ChainOperand> operands;  // along the last axis their elements are adjacent, or one is repeated
+  std::vector<std::int64_t> shape;     // axes in the memory order of the result, which is contiguous
+  std::vector<ChainOperand> operands;  // along the last axis, elements are adjacent or broadcast
   std::vector<ChainOp> ops;
   bool is_precise = false;
-  ChainStart start;  // how the first operand is stored; where it is integers, it is the only operand
+  ChainStart start;  // storage of the first operand; integers are allowed only if it is the only operand
 };
 
-// Throws std::invalid_argument for strides that are not possible and operations without their operand.
+// Throws std::invalid_argument for unsupported strides and for operators without their operand.
 std::shared_ptr<Step> make_chain_float(const ChainSpec& spec, Isa isa);
 
 }  // namespace tpuconvert

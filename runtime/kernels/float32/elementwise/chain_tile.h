@@ -21,7 +21,7 @@ FLOAT_INLINE void map_row(const float* from, float* to, std::int64_t count, F&& 
   if (left > 0) function(Float::load_first(from + i, left)).store_first(to + i, left);
 }
 
-// The same for a function of float64 numbers.
+// Like map_row, for a function of float64 vectors.
 template <typename F>
 FLOAT_INLINE void map_wide(const float* from, float* to, std::int64_t count, F&& function) {
   map_row(from, to, count, [&](Float x) __attribute__((always_inline)) {
@@ -33,7 +33,7 @@ FLOAT_INLINE void map_wide(const float* from, float* to, std::int64_t count, F&&
   });
 }
 
-// to[i] = function(from[i], y[i]), or with one y for all.
+// to[i] = function(from[i], y[i]), or function(from[i], y[0]) for a single y.
 template <typename F>
 FLOAT_INLINE void map_pairs(const float* from, const float* y, bool is_single, float* to, std::int64_t count, F&& function) {
   if (is_single) {
@@ -153,7 +153,7 @@ void run_chain(const ChainRow& row) {
   }
 }
 
-// Stored integers as float32 numbers.
+// Converts stored integers to float32. `meaning` dequantizes one vector.
 template <typename T, typename F>
 FLOAT_INLINE void read_integers(const T* from, float* to, std::int64_t count, F&& meaning) {
   if (count < Float::kLanes) {
@@ -163,7 +163,7 @@ FLOAT_INLINE void read_integers(const T* from, float* to, std::int64_t count, F&
   }
   for (std::int64_t i = 0; i + Float::kLanes < count; i += Float::kLanes)
     meaning(Float::of_integers(from + i)).store(to + i);
-  const std::int64_t last = count - Float::kLanes;  // the last ones, some of them once more
+  const std::int64_t last = count - Float::kLanes;  // the last full vector, which may overlap the previous one
   meaning(Float::of_integers(from + last)).store(to + last);
 }
 

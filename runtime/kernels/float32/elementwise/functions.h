@@ -1,9 +1,9 @@
-// Elementary functions of lanes of float64 numbers, for results that are rounded to float32. Included after the vector
-// header of an instruction set.
+// Elementary functions of float64 vectors, for results that are rounded to float32. Include after the vector header of
+// an instruction set.
 //
-// They use fused multiply-adds, additions, products and quotients only, all of which are the same on every instruction
-// set; so are the results. Relative errors stay below 2^-30: after the rounding to float32 that is at most 0.52 units in
-// the last place. Operands come from float32 numbers.
+// They use only fused multiply-adds, additions, multiplications and divisions. These are rounded identically on every
+// instruction set, and so are the results. Relative errors are below 2^-30, so that the error after rounding to float32
+// is at most 0.52 ULP. Operands are converted from float32.
 #pragma once
 
 #include "float32/unroll.h"
@@ -21,8 +21,8 @@ FLOAT_INLINE Double polynomial(Double x, const double (&c)[kCount]) {
   return sum;
 }
 
-// exp(x) = 2^n (1 + q): n in the low bits of `shifted`. x is limited to +-200, whose exponentials are 0 and infinity in
-// float32; NaN stays NaN.
+// exp(x) = 2^n * (1 + q), with n in the low bits of `shifted`. x is clamped to +-200, where the exponentials are 0 and
+// infinity in float32. NaN propagates.
 struct SplitExponential {
   Double shifted, q;
 };
@@ -31,7 +31,7 @@ FLOAT_INLINE SplitExponential split_exponential(Double x) {
   // exp(r) - 1 = r + r^2 / 2 + ... + r^9 / 9! for |r| < 0.35, with a remainder below 7e-12.
   static constexpr double kTaylor[] = {1.0,         1.0 / 2,    1.0 / 6,     1.0 / 24,    1.0 / 120,
                                        1.0 / 720,   1.0 / 5040, 1.0 / 40320, 1.0 / 362880};
-  const Double shifter = constant(6755399441055744.0);  // 1.5 * 2^52: sums with it are rounded to integers
+  const Double shifter = constant(6755399441055744.0);  // 1.5 * 2^52: adding it rounds to an integer
   const Double limited = larger(constant(-200.0), smaller(constant(200.0), x));
   const Double shifted = fused(limited, constant(1.4426950408889634), shifter);
   const Double r = fused(shifted - shifter, constant(-0.6931471805599453), limited);
@@ -43,14 +43,14 @@ FLOAT_INLINE Double exponential(Double x) {
   return times_power_of_two(constant(1.0) + e.q, e.shifted);
 }
 
-// exp(x) - 1, with all its digits near 0.
+// exp(x) - 1, without cancellation near x = 0.
 FLOAT_INLINE Double exponential_minus_one(Double x) {
   const SplitExponential e = split_exponential(x);
   const Double power = times_power_of_two(constant(1.0), e.shifted);
   return fused(e.q, power, power - constant(1.0));
 }
 
-// ln of a positive normal number, with all its digits near 1.
+// ln(x) of a positive normal value, without cancellation near x = 1.
 FLOAT_INLINE Double logarithm_of_positive(Double x) {
   // 2 artanh(s) / s - 2 in powers of s^2 < 0.0295.
   static constexpr double kSeries[] = {2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11, 2.0 / 13};
@@ -65,8 +65,8 @@ FLOAT_INLINE Double logarithm_of_positive(Double x) {
 FLOAT_INLINE Double logarithm(Double x) {
   const Double infinity = constant(__builtin_inf());
   Double y = logarithm_of_positive(x);
-  y = select(x < infinity, y, x);                                   // infinity and NaN
-  y = select(x < constant(0x1p-1000), infinity * constant(-1.0), y);  // zero
+  y = select(x < infinity, y, x);                                   // x is infinity or NaN
+  y = select(x < constant(0x1p-1000), infinity * constant(-1.0), y);  // x is 0
   return select(x < constant(0.0), constant(__builtin_nan("")), y);
 }
 
@@ -91,10 +91,10 @@ FLOAT_INLINE Double softplus(Double x) {
   return larger(constant(0.0), x) + logarithm_of_one_plus(exponential(constant(0.0) - magnitude(x)));
 }
 
-// The complement of the error function. Below x = -11 it is 2, above 11 less than 2e-54.
+// erfc(x) = 1 - erf(x). The result is 2 for x < -11 and less than 2e-54 for x > 11.
 FLOAT_INLINE Double error_complement(Double x) {
-  // erfc(z) exp(z^2) (1 + 2z) as a polynomial in (z - 3) / (z + 3), for 0 <= z <= 11: fitted to the least relative error,
-  // which is 5e-11.
+  // erfc(z) * exp(z^2) * (1 + 2z) as a polynomial in (z - 3) / (z + 3), for 0 <= z <= 11. The fit minimizes the
+  // relative error, which is at most 5e-11.
   static constexpr double kFit[] = {1.2530080582778476,    -0.1356211072067761,   -0.047562295736744156,
                                     0.12964521386975775,   -0.11927360187007868,  0.06830724441865318,
                                     -0.023771568797232346, 0.0025337785247968336, 0.001896344578837875,
@@ -108,13 +108,14 @@ FLOAT_INLINE Double error_complement(Double x) {
   return select(x < constant(0.0), constant(2.0) - tail, tail);
 }
 
-// 0 for x = -infinity: the limit of functions of the form x * f(x) with f(x) = o(1 / x).
+// Returns 0 for x = -infinity and y otherwise. 0 is the limit of x * f(x) with f(x) = o(1 / x).
 FLOAT_INLINE Double zero_below(Double x, Double y) {
   return select(x < constant(-0x1p200), constant(0.0), y);
 }
 
 FLOAT_INLINE Double gelu(Double x) {
-  // Where error_complement stops decreasing, the result is below the smallest float32 number.
+  // For x < -15.5, the argument of error_complement exceeds 11, where it stops decreasing. The exact result is below
+  // the smallest float32 value there.
   const Double y = x * constant(0.5) * error_complement(x * constant(-0.7071067811865476));
   return select(x < constant(-15.5), constant(0.0), y);
 }

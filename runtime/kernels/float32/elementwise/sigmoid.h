@@ -1,7 +1,7 @@
-// The logistic function of lanes of float32 numbers without float64. Included after functions.h.
+// Sigmoid of float32 vectors without float64 arithmetic. Include after functions.h.
 //
-// Every operation is rounded alike on every instruction set; so are the results. They are within 0.516 units in the last
-// place of the function: tested for every operand.
+// Every operation is rounded identically on every instruction set, and so are the results. They are within 0.516 ULP of
+// the exact value, which is tested for every float32 operand.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace {
 
 // 1 / (1 + exp(-x)) for |x| < 87, where neither the exponential nor the result is subnormal.
 //
-// exp(-x) = 2^(m/32) exp(-r) for the nearest integer m, |r| < 0.0109. One number holds exp(-x), a second one what its
-// rounding error; so does the sum with 1. The quotient is corrected by its exact remainder.
+// exp(-x) = 2^(m/32) * exp(-r) for the nearest integer m, |r| < 0.0109. exp(-x) and 1 + exp(-x) are each represented by
+// two floats, a value and its rounding error. The quotient is corrected by its exact remainder.
 FLOAT_INLINE Float sigmoid_near(Float x) {
-  // Bits of 2^(j/32) rounded to float32, less j * 2^18: bits of m shifted by 18 add j again, and the exponent.
+  // Bits of 2^(j/32) rounded to float32, minus j * 2^18, for j = m mod 32. Adding m << 18 restores j * 2^18 and adds
+  // the integer part of m / 32 to the exponent.
   alignas(64) static constexpr std::uint32_t kPowers[32] = {
     0x3F800000, 0x3F7ECD87, 0x3F7DAAC3, 0x3F7C980F, 0x3F7B95C2, 0x3F7AA43A, 0x3F79C3D3, 0x3F78F4F0,
     0x3F7837F0, 0x3F778D3A, 0x3F76F532, 0x3F767043, 0x3F75FED7, 0x3F75A15B, 0x3F75583F, 0x3F7523F6,
@@ -36,12 +37,12 @@ FLOAT_INLINE Float sigmoid_near(Float x) {
   };
   const auto number = [](float value) __attribute__((always_inline)) { return Float::broadcast(value); };
   const Float one = number(1.0f);
-  const Float shifter = number(0x1.8p+23f);  // sums with it are rounded to integers, whose low bits are m
+  const Float shifter = number(0x1.8p+23f);  // adding it rounds to an integer m, stored in the low bits
   const Float shifted = fused(x, number(-0x1.715476p+5f), shifter);
   const Float m = shifted - shifter;
-  // ln(2) / 32 in two parts. The product with the first leaves 24 bits in the sum, so that only the last sum is rounded.
+  // ln(2) / 32 as a sum of two floats. The first fused multiply-add is exact, because its result needs only 24 bits.
   const Float r = fused(m, number(0x1.62e43p-6f), x) + fused(m, number(-0x1.05c61p-34f), entry_of(kRests, shifted));
-  // 1 - exp(-r) with an error below 2^-33: a fit, near to the Taylor series.
+  // 1 - exp(-r) with an error below 2^-33: a fitted polynomial close to the Taylor series.
   const Float p = fused(r * r, fused(r, number(0x1.5555cep-3f), number(-0x1.000088p-1f)), r);
   const Float power = scaled_entry_of(kPowers, shifted);
   const Float e = less_product(power, p, power), e_rest = less_product(power, p, power - e);

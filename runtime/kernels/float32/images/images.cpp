@@ -10,7 +10,7 @@ namespace tpuconvert {
 
 namespace {
 
-// A part has at least this many elements, or its start costs more than another thread gains.
+// Minimum number of elements per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartElements = 1 << 13;
 
 constexpr char kPool[] = "pool_float32";

@@ -8,7 +8,7 @@
 namespace tpuconvert {
 namespace {
 
-// The part of a window inside the image.
+// The taps of a window that are inside the image.
 struct Inside {
   int begin, end;
 };

@@ -1,5 +1,5 @@
-// Bilinear resizing of channels-last images: along rows first, then between rows, every operation rounded to float32 as
-// the reference does. Included after the vector header of an instruction set.
+// Bilinear resize of channels-last images: first along rows, then between rows. Every operation is rounded to float32,
+// as in the reference. Include after the vector header of an instruction set.
 #pragma once
 
 #include "float32/epilogue.h"

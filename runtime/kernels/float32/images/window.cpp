@@ -36,7 +36,7 @@ Window window_of(const ConvGeometry& g, const char* kind) {
   if (g.pad_top < 0 || g.pad_left < 0 || g.pad_top > kLargest || g.pad_left > kLargest)
     refuse(kind, "a pad is out of range");
   if (g.in_channels % g.groups != 0 || g.out_channels % g.groups != 0) refuse(kind, "the channels do not form groups");
-  // All coordinates have to fit into 32 bits.
+  // All coordinates must fit 32 bits.
   const std::int64_t limit = INT32_MAX / 2;
   const std::int64_t down = static_cast<std::int64_t>(g.out_height) * g.stride_h +
                             static_cast<std::int64_t>(g.kernel_h) * g.dilation_h;

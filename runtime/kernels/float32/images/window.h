@@ -1,4 +1,4 @@
-// A window that moves over channels-last images, as the float kernels see it.
+// Geometry of a window that moves over channels-last images, with strides in floats.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tpuconvert {
 
-// Strides are in floats.
+// Like ConvGeometry, but with strides in floats.
 struct Window {
   int batch = 1, height = 1, width = 1;
   int out_height = 1, out_width = 1;
@@ -21,18 +21,18 @@ struct Window {
   int taps() const { return kernel_h * kernel_w; }
 };
 
-// Clamp of the result after the residual add: min(max(x, low), high). NaN stays NaN, and a zero has the sign that `low`
-// gives it.
+// Clamp of the result after the residual add: min(max(x, low), high). NaN propagates. If `low` is 0, every zero result
+// is +0.
 struct Limits {
   bool are_set = false;
-  float low = 0, high = 0;  // low <= high; high is not 0, low is not -0
+  float low = 0, high = 0;  // low <= high; high is not +-0, low is not -0
 };
 
-// Checks extents and strides and takes them over. Throws std::invalid_argument, naming `kind`, for those that are not
-// possible.
+// Converts a geometry with strides in bytes. Throws std::invalid_argument, naming `kind`, for invalid extents or
+// strides.
 Window window_of(const ConvGeometry& geometry, const char* kind);
 
-// Bytes from the first to the end of the last element of the images, and of the result. The geometry is that of window_of.
+// Bytes from the start of the first element to the end of the last one. `geometry` must have passed window_of.
 std::size_t input_bytes(const ConvGeometry& geometry, const char* kind);
 std::size_t output_bytes(const ConvGeometry& geometry, const char* kind);
 

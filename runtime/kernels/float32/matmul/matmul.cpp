@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-// A part has at least this many products, or its start costs more than another thread gains.
+// Minimum number of multiplications per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartProducts = 1 << 14;
 
 [[noreturn]] void refuse(const char* what) { throw std::invalid_argument(std::string("matmul_float32: ") + what); }
@@ -23,7 +23,7 @@ std::ptrdiff_t in_floats(std::int64_t bytes) {
   return bytes / kFloat;
 }
 
-// Bytes to the end of the last element of matrices of these extents and strides.
+// Bytes from the start of the first element to the end of the last one, for matrices with these extents and strides.
 std::size_t extent_of(const std::vector<std::int64_t>& starts, std::int64_t rows, std::int64_t row, std::int64_t columns,
                       std::int64_t column) {
   std::int64_t total = kFloat, step = 0;
@@ -67,7 +67,7 @@ class MatmulFloatStep final : public Step {
     const std::int64_t width = kernels_.panel_vectors * kernels_.lanes;
     panels_ = (spec.columns + width - 1) / width;
     bias_ = AlignedBytes(static_cast<std::size_t>(panels_ * width * kFloat));
-    // Sums start with a positive zero.
+    // Adding 0 to a bias turns -0 into +0.
     std::transform(spec.bias.begin(), spec.bias.end(), bias_.as<float>(), [](float x) { return x + 0.0f; });
     task_.bias = bias_.as<float>();
   }

@@ -1,8 +1,8 @@
-// Matmul and conv kernels over the vector types of one instruction set; included by one file per instruction set, after its
-// vector header.
+// Matmul and conv kernels over the vector types of one instruction set. Included by one file per instruction set, after
+// its vector header.
 //
-// Every sum is one chain of fused multiply-adds in the order kernel row, kernel column, channel, starting with the bias:
-// the same numbers on every instruction set and for any division of the work.
+// Every sum is one chain of fused multiply-adds that starts with the bias and follows the order kernel row, kernel
+// column, channel. The results are therefore equal on every instruction set and for any division of the work.
 #pragma once
 
 #include <cstring>
@@ -15,17 +15,17 @@ namespace tpuconvert {
 namespace {
 
 struct Tile {
-  const float* const* rows;  // one address per segment and row
+  const float* const* rows;  // [segment][row], address of the segment
   std::ptrdiff_t segments;
-  std::ptrdiff_t depth;      // floats of a segment
-  const float* weights;      // one packed row of columns per float
+  std::ptrdiff_t depth;      // length of a segment in floats
+  const float* weights;      // [segment][depth], each element a packed row of columns
   const float* bias;
   const float* residual;
   float* output;
-  std::ptrdiff_t pitch;      // floats between rows of the result
+  std::ptrdiff_t pitch;      // floats from one row of the result to the next
   int columns;
   Limits limits;
-  const char* ahead;         // what will be read later, brought nearer by `ahead_step` bytes per float of a segment
+  const char* ahead;         // memory to prefetch, `ahead_step` bytes per float of a segment
   std::ptrdiff_t ahead_step;
 };
 
@@ -90,7 +90,7 @@ FLOAT_INLINE void bring_lines(const float* from, std::ptrdiff_t pitch) {
 
 template <int kRows, int kVectors>
 __attribute__((noinline)) void fast_tile(const Tile& tile) {
-  // The lines of the result, and of what is added to it, arrive while the sums are made.
+  // Prefetch the cache lines of the result and the residual during the accumulation.
   bring_lines<kRows, kVectors>(tile.output, tile.pitch);
   if (tile.residual != nullptr) bring_lines<kRows, kVectors>(tile.residual, tile.pitch);
   Float sum[kRows][kVectors];
@@ -123,7 +123,7 @@ constexpr TileFunction tile_function() {
   }
 }
 
-// Kernels for 1, 2, ... rows.
+// Table of kernels for 1, 2, ... rows.
 template <bool kPrecise, int kVectors, typename Indices>
 struct TileTable;
 template <bool kPrecise, int kVectors, int... kIndices>
@@ -131,15 +131,15 @@ struct TileTable<kPrecise, kVectors, std::integer_sequence<int, kIndices...>> {
   static constexpr TileFunction of_rows[] = {tile_function<kPrecise, kIndices + 1, kVectors>()...};
 };
 
-// The addresses that a tile of rows reads: the segments that it sums over, as the kernels want them.
+// Computes the addresses of the segments that a tile of rows reads.
 template <int kMost>
 struct TileSource {
   const MatmulConvTask& task;
-  const float** addresses;  // taps * kMost
-  float* gathered;          // kMost rows
+  const float** addresses;  // [taps][kMost]
+  float* gathered;          // [kMost], gathered rows
   std::ptrdiff_t segments = 0, depth = 0;
 
-  // Rows m..m+count-1 of the result.
+  // Sets the addresses for rows m..m+count-1 of the result.
   FLOAT_INLINE void set(const float* input, std::int64_t m, int count) {
     int y[kMost], x[kMost];
     const float* image[kMost];
@@ -179,7 +179,7 @@ struct TileSource {
     if (task.gathers == Gathers::kTile || task.gathers == Gathers::kOnce) gather(count);
   }
 
-  // Rows that were gathered before, at `from`.
+  // Sets the addresses to rows that were gathered before, at `from`.
   FLOAT_INLINE void set_gathered(const float* from, int count) {
     depth = static_cast<std::ptrdiff_t>(task.taps()) * task.depth;
     segments = 1;
@@ -187,7 +187,7 @@ struct TileSource {
   }
 
  private:
-  // Copies kernel rows that cross the edge of the image, with zeros outside.
+  // Copies kernel rows that cross the edge of the image, with zeros in the padding.
   FLOAT_INLINE void copy_padded(const float* const* image, const int* y, const int* x, int count) {
     for (int r = 0; r < count; ++r) {
       const int first = x[r] < 0 ? -x[r] : 0, beyond = x[r] + task.kernel_w - task.width;
@@ -210,7 +210,7 @@ struct TileSource {
 
   FLOAT_INLINE void gather(int count) {
     const std::ptrdiff_t whole = segments * depth;
-    // An odd number of cache lines, so that the rows do not share a set of the cache.
+    // An odd number of cache lines, so that consecutive rows use different sets of the cache.
     const std::ptrdiff_t pitch = gathered_pitch(whole);
     for (int r = 0; r < count; ++r) {
       float* to = gathered + r * pitch;
@@ -232,7 +232,7 @@ FLOAT_INLINE std::int64_t run_bytes(const MatmulConvTask& task, const PanelRun& 
   return floats * kVectors * (run.end - run.begin) * 4;
 }
 
-// Applies the operations that follow to the columns of a run of panels, while they are near.
+// Applies the fused operators to the columns of a run of panels while the results are in the cache.
 FLOAT_INLINE void apply_tail(const MatmulConvTask& task, const PanelRun& run, const float* residual, float* output,
                               std::ptrdiff_t place, int count) {
   const MatmulPanel& last = task.panels[run.end - 1];
@@ -273,7 +273,7 @@ void run_product(const MatmulConvTask& task, const MatmulPart& part, const float
     source.gathered = gathered + (t - part.tile_begin) * gathered_tile;
     source.set(input + task.runs[part.run_begin].input, first_row(t), row_count(t));
   }
-  // Rows of adjacent tiles are adjacent in memory.
+  // The input rows of consecutive tiles are contiguous in memory.
   const bool is_stream = task.taps() == 1 && task.gathers == Gathers::kNone && task.stride_h == 1 && task.stride_w == 1;
   Tile tile;
   tile.pitch = task.out_pixel;
@@ -281,7 +281,8 @@ void run_product(const MatmulConvTask& task, const MatmulPart& part, const float
   for (int index = part.run_begin; index < part.run_end; ++index) {
     const PanelRun& run = task.runs[index];
     const std::int64_t calls = (part.tile_end - part.tile_begin) * (run.end - run.begin);
-    // The weights of the next run, a share with each call, or the rows of the next tile.
+    // Each call prefetches a share of the weights of the next run or of the input rows of the next tile, whichever is
+    // larger.
     const std::int64_t next_bytes = index + 1 < part.run_end ? run_bytes<kVectors>(task, task.runs[index + 1]) : 0;
     const std::ptrdiff_t weight_share = static_cast<std::ptrdiff_t>(next_bytes / calls);
     const std::ptrdiff_t row_share = is_stream ? kMost * task.in_pixel * 4 / (run.end - run.begin) : 0;
@@ -321,8 +322,8 @@ void run_product(const MatmulConvTask& task, const MatmulPart& part, const float
   }
 }
 
-// Copies the columns of a panel of the right matrix so that each row of it is `width` adjacent floats; columns beyond the
-// last are never stored, whatever they hold.
+// Copies the columns of a panel of the right matrix so that each row of the panel is `width` adjacent floats. Columns
+// after the last one have undefined content, because their results are not stored.
 FLOAT_INLINE void pack_right(const MatmulTask& task, const float* right, int columns, int width, float* to) {
   if (task.right_column == 1) {
     for (std::int64_t k = 0; k < task.depth; ++k, to += width, right += task.right_depth)

@@ -9,7 +9,7 @@ namespace tpuconvert {
 
 namespace {
 
-// A part has at least this many elements, or its start costs more than another thread gains.
+// Minimum number of elements per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartElements = 1 << 12;
 
 // Base class of steps over contiguous pixels.
@@ -88,7 +88,7 @@ class LrnStep final : public ChannelStep {
       for (std::int64_t k = std::max<std::int64_t>(c - before, 0); k <= last; ++k)
         sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);
       const double base = spec_.bias + factor * sum;
-      // 3/4 is the usual power, and two roots are ten times faster.
+      // 0.75 is the usual exponent, and two square roots are ten times faster than std::pow.
       const double power = spec_.beta == 0.75 ? std::sqrt(base) * std::sqrt(std::sqrt(base)) : std::pow(base, spec_.beta);
       y[c] = static_cast<float>(static_cast<double>(x[c]) / power);
     }

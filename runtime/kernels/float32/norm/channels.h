@@ -9,7 +9,7 @@
 
 namespace tpuconvert {
 
-// y = (x - mean) * slope + shift, one of each per channel. Pixels of x and y are contiguous.
+// y = (x - mean) * slope + shift, with one mean, slope and shift per channel. Pixels of x and y are contiguous.
 struct BatchNormSpec {
   Place x, y;
   std::int64_t pixels = 1;
@@ -25,7 +25,7 @@ struct LrnSpec {
   double alpha = 0, beta = 0, bias = 0;
 };
 
-// Both throw std::invalid_argument for invalid extents.
+// Both functions throw std::invalid_argument for invalid extents.
 std::shared_ptr<Step> make_batch_norm(const BatchNormSpec& spec);
 std::shared_ptr<Step> make_lrn(const LrnSpec& spec);
 

@@ -29,7 +29,7 @@ void run_normalize(const NormTask& task, std::int64_t first, std::int64_t last, 
       squares = squares + centered * centered;
     }
     if (i < task.count) {
-      // Elements beyond the end must not count.
+      // Lanes after the last element must not contribute to the sum.
       alignas(64) double rest[kPartial];
       const Sixteen centered = Sixteen::load(from + i, task.count - i) - center;
       (centered * centered).store(rest);

@@ -1,4 +1,4 @@
-// Sixteen elements at a time as float64, for any register width. Included after the vector header of an instruction
+// Vectors of sixteen float64 partial results, for any register width. Include after the vector header of an instruction
 // set.
 #pragma once
 
@@ -21,7 +21,7 @@ struct Sixteen {
     return result;
   }
 
-  // n numbers, 0 < n <= 16; the others are `rest`.
+  // Loads n elements, 0 < n <= 16, and fills the remaining lanes with `rest`.
   FLOAT_INLINE static Sixteen load(const float* from, std::int64_t n, float rest = 0) {
     alignas(64) float few[kPartial];
     if (n < kPartial) {
@@ -48,7 +48,7 @@ struct Sixteen {
     for (int i = 0; i < kSixteenDoubles; ++i) part[i].store(to + i * Double::kLanes);
   }
 
-  // Rounded; the first n of them.
+  // Rounds to float32 and stores the first n elements.
   FLOAT_INLINE void store(float* to, std::int64_t n) const {
     for (int i = 0; i < kPartial / Float::kLanes; ++i) {
       const std::int64_t left = n - i * Float::kLanes;
@@ -76,7 +76,7 @@ FLOAT_INLINE Sixteen operator*(const Sixteen& a, const Sixteen& b) {
   return each(a, b, [](Double x, Double y) __attribute__((always_inline)) { return x * y; });
 }
 
-// The partial results as one, in a fixed tree.
+// Combines the partial results in a fixed tree.
 template <typename F>
 FLOAT_INLINE double folded(const Sixteen& partial, F&& function) {
   alignas(64) double numbers[kPartial];

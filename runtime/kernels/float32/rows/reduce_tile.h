@@ -7,7 +7,7 @@
 namespace tpuconvert {
 namespace {
 
-// NaN where one of them is NaN.
+// Both propagate NaN.
 FLOAT_INLINE Double maximum(Double a, Double b) { return select(is_nan(a), a, larger(a, b)); }
 FLOAT_INLINE Double minimum(Double a, Double b) { return select(is_nan(a), a, smaller(a, b)); }
 

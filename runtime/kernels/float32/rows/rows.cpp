@@ -10,17 +10,17 @@ namespace tpuconvert {
 
 namespace {
 
-// A part has at least this many elements, or its start costs more than another thread gains.
+// Minimum number of elements per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartElements = 1 << 12;
 
-// Columns of a reduction are divided at multiples of this, so that parts fill whole registers.
+// Columns of a reduction are divided at multiples of this number, so that parts fill whole registers.
 constexpr std::int64_t kColumns = 16;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
 const RowKernels& kernels_of(Isa isa) { return TPU_SELECT(isa, kRowsScalar, kRowsAvx2, kRowsAvx512); }
 
-// Bytes of a tensor of these extents.
+// Bytes of a float32 tensor [a, b, c].
 std::size_t bytes_of(std::int64_t a, std::int64_t b, std::int64_t c, const char* kind) {
   std::int64_t total = 0;
   if (a < 1 || b < 1 || c < 1 || __builtin_mul_overflow(a, b, &total) || __builtin_mul_overflow(total, c, &total) ||

@@ -1,7 +1,7 @@
-// Softmax, normalization and reduction: what their steps hand to the kernels of an instruction set.
+// Softmax, normalization and reduction: arguments that steps pass to the kernels of an instruction set.
 //
-// All of them compute in float64 and round once. Sums along a row are kept as sixteen partial sums, element i in sum
-// i mod 16, which are added in a fixed tree: the same on every instruction set.
+// All of them compute in float64 and round once. A sum along a row consists of sixteen partial sums, element i in sum i
+// mod 16, which are added in a fixed tree, so that results are equal on every instruction set.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,21 @@ namespace tpuconvert {
 
 struct SoftmaxTask {
   std::int64_t count = 1;   // elements of a row
-  bool is_precise = false;  // exponentials by the mathematical library
-  bool is_guarded = false;  // rows of minus infinity become zeros
+  bool is_precise = false;  // computes exponentials by the C++ standard library
+  bool is_guarded = false;  // the softmax of a row of -infinity is 0 instead of NaN
 };
 
 struct NormTask {
   std::int64_t count = 1;  // elements of a row
-  bool is_centered = true;  // whether the mean is subtracted
+  bool is_centered = true;  // true if the mean is subtracted
   double epsilon = 0;
-  // Element j of row r has factor and bias (r mod groups) * (count / block) + j / block.
+  // Index of the scale and bias of element j of row r: (r mod groups) * (count / block) + j / block.
   std::int64_t block = 1, groups = 1;
 };
 
 enum class ReduceKind { kSum, kMax, kMin, kProduct };
 
-// [outer, count, inner] becomes [outer, inner].
+// Reduces [outer, count, inner] to [outer, inner].
 struct ReduceTask {
   ReduceKind kind = ReduceKind::kSum;
   std::int64_t count = 1, inner = 1;
@@ -39,12 +39,12 @@ struct ReduceTask {
 };
 
 struct RowKernels {
-  // Rows first <= row < last; `powers` are count doubles of scratch memory.
+  // Computes rows first <= row < last. `powers` is scratch memory for `count` doubles.
   void (*softmax)(const SoftmaxTask& task, std::int64_t first, std::int64_t last, const float* x, float* y, double* powers);
   // `scale` and `bias` may be null.
   void (*normalize)(const NormTask& task, std::int64_t first, std::int64_t last, const float* x, const float* scale,
                     const float* bias, float* y);
-  // Outer indices first <= row < last; columns begin <= column < end of the inner ones.
+  // Computes outer indices first <= row < last for inner indices begin <= column < end.
   void (*reduce)(const ReduceTask& task, std::int64_t first, std::int64_t last, std::int64_t begin, std::int64_t end,
                  const float* x, float* y);
 };
@@ -53,7 +53,7 @@ extern const RowKernels kRowsScalar;
 extern const RowKernels kRowsAvx2;
 extern const RowKernels kRowsAvx512;
 
-// Exponentials by the mathematical library.
+// Like `softmax`, with exponentials by the C++ standard library.
 void precise_powers(const float* x, float largest, std::int64_t count, double* powers);
 
 // x and y are contiguous.
@@ -73,7 +73,7 @@ struct ReduceFloatSpec : ReduceTask {
   std::int64_t outer = 1;
 };
 
-// All throw std::invalid_argument for invalid extents.
+// All functions throw std::invalid_argument for invalid extents.
 std::shared_ptr<Step> make_softmax_float(const SoftmaxFloatSpec& spec, Isa isa);
 std::shared_ptr<Step> make_norm_float(const NormFloatSpec& spec, Isa isa);
 std::shared_ptr<Step> make_reduce_float(const ReduceFloatSpec& spec, Isa isa);

@@ -1,6 +1,6 @@
 #ifdef __AVX512F__
 #include "float32/vector_avx512.h"
-// The kernels are written in the types of the header above.
+// Uses the vector types of the header above.
 #include "float32/rows/norm_tile.h"
 #include "float32/rows/reduce_tile.h"
 #include "float32/rows/softmax_tile.h"

@@ -8,7 +8,7 @@
 namespace tpuconvert {
 namespace {
 
-// The largest element; any of them where one is NaN, which then makes the sum NaN.
+// Largest element of a row. If an element is NaN, the result is arbitrary, and the NaN makes the sum NaN.
 FLOAT_INLINE float largest_of(const float* x, std::int64_t count) {
   Float most = Float::broadcast(x[0]);
   std::int64_t i = 0;
@@ -34,7 +34,7 @@ void run_softmax(const SoftmaxTask& task, std::int64_t first, std::int64_t last,
     Sixteen sums = Sixteen::broadcast(0.0);
     if (task.is_precise) precise_powers(from, most, task.count, powers);
     for (std::int64_t i = 0; i < task.count; i += kPartial) {
-      // Elements after the end are -infinity: exp(-infinity) = 0 does not change the sum.
+      // Lanes after the last element are -infinity. Their exponentials are too small to change the sum.
       Sixteen power;
       if (task.is_precise) {
         power = Sixteen::load(powers + i);
@@ -45,8 +45,8 @@ void run_softmax(const SoftmaxTask& task, std::int64_t first, std::int64_t last,
       }
       sums = sums + power;
     }
-    // A row has a summand that is 1, unless it is one of minus infinity, whose powers are 0 or, as exponentials are limited
-    // here, below 2e-87.
+    // The largest element contributes 1 to the sum. The sum is below 0.5 only for a row of -infinity, whose
+    // exponentials are 0 or, because `exponential` clamps its operand, below 2e-87.
     const double sum = sum_of(sums);
     const Sixteen factor = Sixteen::broadcast(task.is_guarded && sum < 0.5 ? 0.0 : 1.0 / sum);
     for (std::int64_t i = 0; i < task.count; i += kPartial)
