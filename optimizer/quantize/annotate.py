@@ -1,20 +1,20 @@
-"""Choose the scale of every activation from calibrated ranges.
+"""Choice of the scale of every activation from calibrated ranges.
 
 The graph stays a float graph. The parameters are stored in ``quant`` of its values. The scales of the weights follow
 from those of the activations. Legalization chooses the integer operators.
 
 Steps, in this order:
-1. Find the nodes with an integer form: linear operators (those with two computed operands only if the chip has them),
-   and element-wise arithmetic and data movement with quantized operands. Everything else stays float.
+1. Find the nodes with an integer form: linear operators (with two computed operands only if the chip supports this),
+   and element-wise arithmetic and data movement with quantized operands. All other nodes stay float.
 2. Results whose users are float nodes and graph outputs only are wide (INT16): rounding to 8 bits just before the end
-   of the integer part would cost accuracy without a benefit. An activation function, an average or an add in that
-   position stays float. This includes the residual stream of a transformer, whose users are normalizations and adds,
-   and the data movement between a graph input and the stream.
+   of the integer part would cost accuracy without a benefit. An activation function, an average or an add with such a
+   result stays float. This includes the residual stream of a transformer, whose users are normalizations and adds, and
+   the data movement between a graph input and the stream.
 3. Scales: activations that are never negative are UINT8 with threshold / 255, the others symmetric INT8 with
    threshold / 127; data movement keeps its operand's scale.
-4. A value whose sole user is a clamp or a concatenation takes over the scale of the result, so that nothing is rounded
-   twice. If the sole user multiplies by a constant, the value takes over the scale divided by the constant; the
-   multiplication then changes no integer.
+4. A value whose sole user is a clamp or a concatenation gets the scale of the result of its user, so that nothing is
+   rounded twice. If the sole user multiplies by a constant, the value gets the scale of the result divided by the
+   constant. The multiplication then changes no integer.
 5. If the chip supports it, activations get per-channel scales (``channel_scales``).
 """
 
@@ -55,10 +55,10 @@ def quantize(
         graph: calibrated float graph; its values are annotated in place.
         ranges: calibrated ranges of its values, by name.
         chip: BM1686 rescales every channel of a result separately, so activations can have per-channel scales.
-        kept: reasons for nodes that must stay float, by the name of the first result.
+        kept: nodes that must stay float: the reason by the name of the first result.
 
     Returns:
-        For every node that stays float, by the name of its first result: the reason.
+        Reasons for which nodes stay float, by the name of their first result.
     """
     reasons = _nodes_that_stay_float(graph, chip, kept or {})
     floats = set(reasons)
@@ -104,7 +104,7 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
 
 
 def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[str, str]) -> set[Value]:
-    """Values without 8-bit users. Add activation functions, averages and adds that produce them to the float nodes."""
+    """Find values without 8-bit users. Add activations, averages and adds that produce them to the float nodes."""
     wide: set[Value] = set()
     for node in reversed(graph.sorted_nodes()):
         if node.name in floats:
@@ -143,7 +143,7 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
 
 
 def _keep_moved_inputs(graph: Graph, floats: set[str], wide: set[Value], reasons: dict[str, str]) -> None:
-    """Keep data movement of graph inputs in float if a float node uses the result, to give it unrounded values."""
+    """Keep data movement of graph inputs in float if a float node uses the result: its values are then not rounded."""
     moves = [node for node in graph.sorted_nodes() if changes_shape_or_axes(node.op) and node.name not in floats]
     seen: set[Node] = set()
     for node in reversed(moves):
@@ -172,7 +172,7 @@ def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> boo
 def _passes_wide(graph: Graph, node: Node) -> bool:
     """Return True for nodes that support 16 bits as well as 8: layout changes, clamps; some scalings and concats.
 
-    A scaling or a concat must be the sole user of its operands.
+    Scalings and concats qualify only if they are the sole user of their operands.
     """
     if node.op.name == "concat" or positive_factor(node.op) is not None:
         return all(graph.is_sole_use(value) for value in computed_operands(node))
@@ -218,7 +218,7 @@ def activation_params(found: Range) -> QuantParams:
 
 
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""Smallest scale. Smaller ones are subnormal or 0 in binary32; values that small are 0 for every network."""
+"""Smallest scale. Smaller ones are subnormal or 0 in binary32; values of this magnitude do not matter to a network."""
 
 
 def _scale(exact: float) -> float:
@@ -244,8 +244,8 @@ def share_scales(graph: Graph, stated: bool) -> None:
 
     Args:
         graph: annotated graph; values are changed in place.
-        stated: the scales are source annotations and stay; only values without one, such as the operand of a fused
-            activation, get one.
+        stated: the annotations come from the source and do not change. Only values without an annotation, such as the
+            operand of a fused activation, get a scale.
     """
     for node in reversed(graph.sorted_nodes()):
         result = node.outputs[0].quant
@@ -273,9 +273,10 @@ def carry_scales(graph: Graph) -> None:
 
 
 def _is_free(graph: Graph, value: Value) -> bool:
-    """Return True if the value has one user, and so has the value that data movement computed it from.
+    """Return True if the scale of the value can change without an effect on another user.
 
-    All results of a split have the scale of its operand: none of them is free.
+    If data movement computes the value, its operand has the same scale and must be free too. A result of a split is
+    never free, because all results have the scale of the operand.
     """
     if value.producer is None or not graph.is_sole_use(value):
         return False

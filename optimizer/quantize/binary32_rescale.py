@@ -1,4 +1,4 @@
-"""Requantization of an ONNX source: integer parameters with the results of its binary32 arithmetic, for every sum.
+"""Requantization of an ONNX source: integer parameters that give the results of its binary32 arithmetic for every sum.
 
 ONNX defines a quantized linear operator as saturate(round_half_even(sum * factor) + zero point) with the factor
 f32(f32(x_scale * w_scale) / y_scale); f32(sum) * factor is rounded to binary32 before. ``requant_int32`` in mode
@@ -7,12 +7,12 @@ sums if they step from k to k + 1 at the same sum b, for every k in the range of
 
     b * multiplier >= (k + 1/2) * 2^-shift > (b - 1) * multiplier.
 
-Every k bounds the multiplier from both sides; for most factors above 2^-10 some multipliers satisfy all bounds. With a
-smaller factor, more sums are in the range of the result. Some of them are within 2^-17 of a tie, and binary32 rounds
-them to the tie; their bounds can contradict each other.
+Every k gives a lower and an upper bound of the multiplier. For most factors above 2^-10, some multipliers satisfy all
+bounds. With a smaller factor, more sums are in the range of the result. Some of them are within 2^-17 of a tie, and
+binary32 rounds them to the tie; their bounds can contradict each other.
 
-The difference is one step for one or two sums in a million. Deep networks of ReLU layers amplify
-each of them until it decides whether a model reaches its published accuracy.
+The difference is one step for one or two sums in a million. Deep networks of ReLU layers amplify these differences so
+much that a model may miss its published accuracy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Rescale:
     """Parameters of requant_int32 in mode MULTIPLIER_SHIFT.
 
     Args:
-        pairs: multiplier and shift for every factor.
+        pairs: multiplier and shift of every factor.
         rounding: of the right shift.
         equals: True if the results equal those of binary32 for every sum.
     """
@@ -52,9 +52,10 @@ def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Res
     more of them. That happens for factors of few bits, such as powers of two, whose ties are exact.
 
     Args:
-        factors: binary32 numbers.
-        zero_point: of the result.
-        dtype: of the result. More than 8 bits have too many steps: the nearest rescale is returned without a search.
+        factors: factors, which are binary32 numbers.
+        zero_point: zero point of the result.
+        dtype: type of the result. Above 8 bits the nearest rescale is returned without a search, as there are too many
+            steps.
     """
     nearest = tuple((multiplier, exponent - 31) for multiplier, exponent in map(multiplier_shift, factors))
     if dtype.bits > 8 or not all(multiplier and -62 <= shift < 0 for multiplier, shift in nearest):
@@ -75,10 +76,10 @@ def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Res
 
 
 def _first_sums(factors: Float32Array, steps: Int64Array) -> Int64Array:
-    """Smallest sum that binary32 rescales to more than k, for every factor and every step k: [factors, steps]."""
+    """Smallest sum that binary32 rescales to more than k, for every factor and step k: [factors, steps]."""
     factor = factors[:, None]
     about = np.floor((steps + 0.5) / factor.astype(np.float64))
-    slack = 2 + np.abs(about) * 2.0**-21  # f32(sum) and the product are off by 2^-24 each, relatively
+    slack = 2 + np.abs(about) * 2.0**-21  # The relative errors of f32(sum) and of the product are at most 2^-24 each.
     low, high = ((about + sign * slack).astype(np.int64) for sign in (-1, 1))
     while (high - low > 1).any():
         middle = (low + high) >> 1
@@ -90,10 +91,10 @@ def _first_sums(factors: Float32Array, steps: Int64Array) -> Int64Array:
 def _bounds(
     first: Int64Array, steps: Int64Array, shift: Int64Array, rounding: RoundingMode
 ) -> tuple[Int64Array, Int64Array]:
-    """Smallest and largest multiplier of every factor that step at the given sums.
+    """Smallest and largest multiplier of every factor whose results step from k to k + 1 at the given sums.
 
-    A product of sum and multiplier is rescaled to more than k from the integer ``least`` on: the tie itself, or one
-    more if the tie is rounded down to an even k. |least| < 2^63 for the steps that a 32-bit sum reaches.
+    ``least`` is the smallest product of sum and multiplier that is rescaled to more than k: the tie itself, or one more
+    if the tie is rounded down to an even k. |least| < 2^63 for the steps that a 32-bit sum reaches.
     """
     reached = (first <= I32.max) & (first > I32.min)
     first = np.where(reached, first, 1)
@@ -106,7 +107,7 @@ def _bounds(
 
 
 def _multipliers(factor: Int64Array, least: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Smallest and largest m with factor * m >= least. Without a solution the smallest exceeds the largest."""
+    """Smallest and largest m with factor * m >= least. If no m satisfies this, the smallest exceeds the largest."""
     divisor = np.where(factor == 0, 1, factor)
     floor = least // divisor
     ceiling = floor + (least % divisor != 0)

@@ -1,16 +1,17 @@
-"""Add of two 8-bit tensors of an ONNX source: integer parameters with the results of its runtime's binary32.
+"""Add of two 8-bit tensors of an ONNX source: integer parameters that give the results of ONNX Runtime's binary32.
 
 ONNX Runtime, whose operator QLinearAdd is, computes with the ratios r = s_x / s_y and r' = s_x' / s_y
 
     saturate(round_half_even(fma(x, r, fma(x', r', fixed)))),    fixed = zero_y - fma(r, zero_x, r' * zero_x').
 
-There are only 2^16 pairs of operands; all but a few are so far from a tie that every computation agrees. Here
+There are only 2^16 pairs of operands; all but a few are so far from a tie that every computation gives the same result.
+The integer form is
 
     saturate(round((x - zero_x) * m + (x' - zero_x') * m' + addend) * multiplier * 2^shift) + zero_y)
 
-is the integer form: the first part is exact, m and m' have 22 bits and are in the proportion of the scales, to 2^-44.
-The proportion, the factor and the addend are then moved by some 2^-17 of a step so that the few pairs fall on the side
-of the tie that binary32 rounds them to; projections onto one violated condition after the other find the moves.
+where the sum before the multiplier is exact, and m and m' have 22 bits and the ratio of the scales, up to 2^-44. The
+ratio, the factor and the addend are then changed by about 2^-17 of a step, so that each of the few pairs is on the side
+of the tie to which binary32 rounds it. The changes are found by projecting onto one violated condition after another.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from tpuconvert.schema.types import Array, QuantParams
 Vector = npt.NDArray[np.float64]
 
 LARGEST = 2**22 - 1
-"""The largest m: 2 * 255 * LARGEST and the addend stay below 2^31."""
+"""Maximum of m and m': 2 * 255 * LARGEST plus the addend stays below 2^31."""
 
 _ADDEND_LIMIT = 1 << 12
 _NEAR = 2.0**-12
-"""Pairs this near to a tie, in steps, are checked: the error of binary32 is at most about 2^-16."""
+"""Pairs whose distance from a tie is below this, in steps, are checked: the error of binary32 is at most about
+2^-16."""
 
 _MARGIN = 2.0**-21
-"""Distance beyond the tie that a pair is moved to: it covers the resolution of the integer parameters."""
+"""Distance from the tie, in steps, that a pair must have after the change; covers the resolution of the parameters."""
 
 _PROJECTIONS = 2000
 
@@ -45,12 +47,12 @@ class Sum:
     """Integer parameters of a sum.
 
     Args:
-        parts: m and m'.
-        addend: to the sum of both.
-        multiplier: of the rescale.
-        shift: of the rescale, negative: to the right.
-        rounding: of the right shift.
-        different: number of operand pairs, of 2^16, that binary32 rounds to the other side of a tie.
+        parts: the multipliers m and m' of the operands.
+        addend: constant that is added to the sum of both products.
+        multiplier: multiplier of the rescale.
+        shift: shift of the rescale; a negative one is to the right.
+        rounding: rounding mode of the right shift.
+        different: number of operand pairs, out of 2^16, that binary32 rounds to the other side of a tie.
     """
 
     parts: tuple[int, int]
@@ -62,7 +64,7 @@ class Sum:
 
 
 def find_sum(left: QuantParams, right: QuantParams, result: QuantParams) -> Sum | None:
-    """Parameters for operands and result of 8 bits with one scale each; None for scales too far apart."""
+    """Find the parameters for 8-bit operands and result with one scale each; None if the scales are too far apart."""
     ratios = np.array([left.scale[0] / result.scale[0], right.scale[0] / result.scale[0], 0.0])
     nominal = _as_integers(ratios)
     if nominal is None:
@@ -93,7 +95,7 @@ def _fma(a: Array | np.float32, b: np.float32, c: Array | np.float32) -> Array:
 
 
 def _pairs(left: QuantParams, right: QuantParams) -> tuple[Array, Array]:
-    """All operand integers minus their zero points, shaped for broadcasting."""
+    """Integers of each operand minus its zero point, shaped so that they broadcast to all pairs."""
     first, second = (
         np.arange(params.dtype.min, params.dtype.max + 1, dtype=np.int64) - params.zero_point[0]
         for params in (left, right)
@@ -102,7 +104,7 @@ def _pairs(left: QuantParams, right: QuantParams) -> tuple[Array, Array]:
 
 
 def _as_integers(ratios: Vector) -> Sum | None:
-    """Parameters nearest to two ratios and an addend, all in steps of the result."""
+    """Integer parameters nearest to two ratios and an addend, which are given in steps of the result."""
     small, large = sorted(ratios[:2].tolist())
     fraction = (Fraction(small) / Fraction(large)).limit_denominator(LARGEST)
     if not fraction.numerator:
@@ -117,7 +119,7 @@ def _as_integers(ratios: Vector) -> Sum | None:
 
 
 def _compare(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Sum:
-    """Parameters with the better rounding mode and the number of pairs that still differ."""
+    """Return the parameters with the better rounding mode, and with the number of pairs that differ."""
     total = pairs[0] * found.parts[0] + pairs[1] * found.parts[1] + found.addend
     different = {}
     for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_TO_EVEN):
@@ -128,14 +130,14 @@ def _compare(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: Quan
 
 
 def _move(ratios: Vector, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Vector:
-    """Ratios and addend that round every pair near a tie as binary32 does, as far as the projections find them."""
+    """Ratios and addend that round as many pairs near a tie like binary32 as the projections achieve."""
     value = pairs[0] * ratios[0] + pairs[1] * ratios[1]
     tie = np.floor(value) + 0.5
     inside = (tie > result.dtype.min - result.zero_point[0]) & (tie < result.dtype.max - result.zero_point[0])
     near = (np.abs(value - tie) < _NEAR) & inside
     side = np.where(wanted[near] > tie[near], 1.0, -1.0)
     first, second = (np.broadcast_to(operand, value.shape)[near] for operand in pairs)
-    # Ratios count 128 times as much as the addend: a step of the result is about as much for all three.
+    # Ratios are scaled by 128, so that a unit of each of the three parameters changes results by a similar amount.
     normal = np.stack([first / 128, second / 128, np.ones(first.size)], axis=1) * side[:, None]
     length = (normal**2).sum(axis=1)
     slack = (value[near] - tie[near]) * side - _MARGIN

@@ -1,4 +1,4 @@
-"""Running a float graph over calibration data and collecting the range of every activation."""
+"""Calibration: run a float graph over samples and collect the range of every activation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def calibrate(
 
     Args:
         graph: float graph; values keep the names that the result refers to.
-        batches: feeds for ``Session.run``, one after the other; they are not kept.
+        batches: feeds for ``Session.run``, used one at a time and then released.
         method: ``minmax``, ``kl``, ``mse``, or that of a plugin.
         progress: called with the number of batches done.
 
@@ -41,9 +41,9 @@ def collect(
     method: str = "mse",
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Collector]:
-    """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors as ``calibrate``.
+    """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
 
-    Those of several processes, each with a part of the samples, give the ranges of all samples: ``merge_collectors``.
+    Several processes can collect a part of the samples each; ``merge_collectors`` then merges their collectors.
     """
     collectors: dict[str, Collector] = {}
     samples = 1
@@ -72,7 +72,7 @@ def collect(
 
 
 def merge_collectors(parts: Iterable[Mapping[str, Collector]]) -> dict[str, Collector]:
-    """Merge what ``collect`` returned for parts of the samples. Neither the parts nor their order change the ranges.
+    """Merge collectors of parts of the samples. Neither the partition nor its order changes the ranges.
 
     Raises:
         UsageError: the method is that of a plugin whose collectors cannot be merged.

@@ -3,8 +3,8 @@
 The requantization of a linear operator has a multiplier per output channel, so each channel of its result can have a
 separate scale. The users of the result must compensate for it: a linear operator folds the ratios into its weights
 (they multiply input channels), an add into the rescale of its operands, and a dequantization is per-channel. Pooling,
-clamps and upsampling process every channel separately and pass the scales on. A concatenation of channels
-concatenates the scales, so that its operands need no common scale.
+clamps and upsampling process every channel separately, so that their results have the scales of the operand. A
+concatenation of channels concatenates the scales, so that its operands need no common scale.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def scale_channels(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) 
 
 
 def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
-    """Replace equal per-channel scales by one scale, so that no rescale is inserted between the two forms."""
+    """Replace equal per-channel scales by one per-tensor scale, which saves a rescale where both forms meet."""
     if quant is None or quant.axis is None or len(set(quant.scale)) > 1:
         return quant
     return QuantParams.per_tensor(quant.scale[0], 0, quant.dtype)
@@ -97,7 +97,7 @@ def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Ra
 
 
 def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
-    """Scales between the tensor's and each channel's own range, geometrically."""
+    """Interpolate geometrically between the tensor's scale and the scale of each channel's own range."""
     found = ranges[_after_clamps(value).name]
     assert found.channels is not None
     largest, second = np.asarray(found.channels.largest), np.asarray(found.channels.second)
@@ -108,7 +108,7 @@ def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float) -> 
 
 
 def _after_clamps(value: Value) -> Value:
-    """Result of the chain of clamps that are sole users, starting at the value: they share its scale."""
+    """Return the result of the chain of clamps that follow a value as sole users. They all share its scale."""
     users = value.users
     while len(value.uses) == 1 and users[0].op.clamp_range() is not None and _same_type(users[0]):
         value = users[0].outputs[0]
@@ -132,9 +132,9 @@ def _expected_error(
 ) -> float:
     """Squared error of a linear operator's result due to rounding operand and weights, relative to its variance.
 
-    An operand with scale s has a mean squared error of s^2 / 12. So have the weights of an output channel, which
-    contain w * s: their scale is 1/127 of the largest. The mean of the weight error is left out: bias correction
-    removes it.
+    An operand with scale s has a mean squared error of s^2 / 12. The weights ``w * s`` of an output channel have the
+    same error for their scale, which is 1/127 of the largest. The mean of the weight error is not included, because
+    bias correction removes it.
     """
     x, w = operands(node)[:2]
     if Trait.LINEAR not in node.op.traits:
@@ -158,17 +158,17 @@ def _power(node: Node, ranges: Mapping[str, Range]) -> float:
 
 
 def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
-    """Sum of squares and largest magnitude of the weights [output channel, input channel], and taps per pair."""
-    if not isinstance(node.op, (Conv, Conv3d)):  # [input, output, ...]
+    """Sum of squares and largest magnitude of the weights [output channel, input channel], and kernel size."""
+    if not isinstance(node.op, (Conv, Conv3d)):  # layout [input, output, ...]
         w = w.swapaxes(0, 1)
     flat = w.reshape(w.shape[0], w.shape[1], -1)
     return np.square(flat).sum(axis=2), np.abs(flat).max(axis=2), flat.shape[2]
 
 
 def _scales_of(value: Value, scales: Mapping[Value, Vector], chosen: set[Value]) -> Vector:
-    """Per-channel scales of a value with the current choice.
+    """Per-channel scales of a value for the current choice of exponents.
 
-    They are 0 for constants, which adds represent in finer units, and for values that stay float.
+    The scales are 0 (no rounding error) for values that stay float, and for constants, which adds store in finer units.
     """
     node = value.producer
     if value in scales:
@@ -233,7 +233,7 @@ def _joins_channels(node: Node) -> bool:
 
 
 def _is_fed(value: Value, chosen: set[Value]) -> bool:
-    """Return True if the operands of a node that passes scales on have them."""
+    """Return True if the operands of a concat have one quantized type, or those of another node per-channel scales."""
     node = value.producer
     assert node is not None
     if _joins_channels(node):
@@ -270,7 +270,7 @@ def _can_sum_absorb(user: Node) -> bool:
 def _passed_on(node: Node, quant: QuantParams, ranges: Mapping[str, Range]) -> QuantParams:
     if not is_average_pool(node.op) or whole_window(node) is None:
         return quant
-    # All channels share one divisor, so the channel with the largest averages limits the gain in range.
+    # All channels share one divisor, so that the channel with the largest averages determines the scale of all.
     found = ranges[node.name].channels
     assert found is not None
     after, most = np.asarray(found.largest), quant.dtype.max * np.asarray(quant.scale)

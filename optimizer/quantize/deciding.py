@@ -1,10 +1,10 @@
 """Mixed precision for operators that decide: topk, sort, nms, floor, comparisons, gather by computed indices.
 
-An error of one INT8 step is small in a sum. It matters if the order or the integer part of values selects what is
-computed next: two scores are swapped, and other boxes are selected. Operators declare such operands
-(``Op.decides_by``). The effect of quantization noise depends on how close the decisions are, so it is measured: the
-quantized graph runs on samples. While outputs that depend on a decision differ from float, the path to the decision is
-kept in float, with one linear operator, then two, four, and so on back to the inputs.
+An error of one INT8 step is small in a sum. It matters if the order or the integer part of values determines what is
+computed next: if two scores are swapped, other boxes are selected. Operators declare such operands (``Op.decides_by``).
+The effect of quantization noise depends on how close the decisions are, so that it has to be measured: the quantized
+graph runs on samples. While outputs that depend on a decision differ from float, a path to the decision is kept in
+float: first the last linear operator before it, then the last two, four, and so on up to the inputs.
 
 Detections are compared as a set: swapping two of almost equal score is no loss.
 
@@ -26,10 +26,10 @@ from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array, Chip
 
 ENOUGH = 0.995
-"""Cosine similarity to the float outputs from which on decisions count as equal."""
+"""Minimum cosine similarity to the float outputs for which decisions count as equal."""
 
 _ABOUT = 0.002
-"""If no path reaches ``ENOUGH``, choose the shortest one whose cosine similarity is this close to the best."""
+"""If no path reaches ``ENOUGH``, choose the shortest one whose similarity is within this distance of the best one."""
 
 SAMPLES = 8
 """Number of samples to run."""
@@ -78,7 +78,7 @@ def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: 
 
 
 def _depths(graph: Graph) -> dict[Node, tuple[int, Node]]:
-    """Linear operators from a node to the nearest decision, itself included but 1 at least; and that decision."""
+    """Map nodes to the number of linear operators up to the nearest decision (at least 1), and to that decision."""
     needed: dict[Value, tuple[int, Node]] = {}
     found: dict[Node, tuple[int, Node]] = {}
 
@@ -111,7 +111,7 @@ def _ends(graph: Graph, node: Node) -> bool:
 
 
 def _after(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
-    """Nodes that depend on the given nodes, without these."""
+    """Nodes that depend on one of the given nodes, which are not included."""
     first = set(nodes)
     reached = {value for node in first for value in node.outputs}
     found = []
@@ -123,7 +123,7 @@ def _after(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _dependent_outputs(graph: Graph) -> dict[str, bool]:
-    """Names of the outputs that depend on a decision, with True if their rows are a set."""
+    """Names of the outputs that depend on a decision, mapped to True if the order of their rows does not matter."""
     deciding = [node for node in graph.nodes if _deciding_operands(graph, node)]
     reached = {value for node in (*deciding, *_after(graph, deciding)) for value in node.outputs}
     pairs = zip(graph.outputs, graph.output_ports, strict=True)
@@ -169,7 +169,7 @@ def _similarity(expected: Array, found: Array) -> float:
 
 
 def similarity_of_rows(expected: Array, found: Array) -> float:
-    """Cosine similarity of every row with the nearest row of the other tensor, in both directions."""
+    """Cosine similarity after each row is paired with the nearest row of the other tensor; the lower direction."""
     if expected.shape != found.shape:
         return 0.0
     a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1, array.shape[-1]) for array in (expected, found))

@@ -1,8 +1,8 @@
 """Statistics that merge exactly: every order and every partition of the data gives the same bits.
 
 Floating-point addition is not associative, and a histogram whose bin width is taken from the first data depends on
-which data come first. Both are avoided by positions that are fixed before any data are seen: bin edges and digits are
-multiples of powers of two.
+which data come first. Both problems are avoided by bin edges and digit positions that do not depend on the data: they
+are multiples of powers of two.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ import numpy.typing as npt
 from tpuconvert.schema.types import Array
 
 BINS = 8192
-"""Bins of a histogram. The largest magnitude is in the upper half, so that at least 4096 of them cover the values."""
+"""Number of bins of a histogram. The largest magnitude is in the upper half, so that at least 4096 bins cover the
+values."""
 
 _NO_DATA = -(10**6)
-"""Exponent of a state without data: any data are larger than that."""
+"""Exponent of a state without data; smaller than that of any data."""
 
 _CHUNK = 1 << 16
-"""Elements that are counted at once: their intermediate results fit in the L2 cache."""
+"""Number of elements that are processed at once: their intermediate results fit into the L2 cache."""
 
 _WAITING = 32
-"""Matrices that ``ExactSums`` sets aside before it adds them together."""
+"""Number of matrices that ``ExactSums`` buffers before it adds them."""
 
 _WORD = 32
 _WORDS = 3
-"""Digits of ``ExactSums`` in base 2^32: 65 to 96 bits below the largest number, more than a float64 has."""
+"""Number of digits of ``ExactSums`` in base 2^32. They hold 65 to 96 bits, more than the 53 of a float64."""
 
 
 class Histogram:
     """Counts of magnitudes in ``BINS`` bins of width ``2^exponent``, the first bin starting at 0.
 
-    The exponent is the smallest one with which the largest magnitude has a bin. When it grows by one, pairs of bins are
-    added: ``floor(x / 2^(e + 1))`` is ``floor(floor(x / 2^e) / 2)``, so the counts are those of the final width.
+    The exponent is the smallest one with which the largest magnitude has a bin. When the exponent grows by one, pairs
+    of bins are merged: ``floor(x / 2^(e + 1))`` is ``floor(floor(x / 2^e) / 2)``, so the counts are those of the final
+    width.
     """
 
     def __init__(self) -> None:
@@ -43,11 +45,12 @@ class Histogram:
         self.counts: npt.NDArray[np.int64] = np.zeros(BINS, dtype=np.int64)
 
     def add(self, array: Array, largest: float) -> None:
-        """Count the magnitudes of finite values, the largest of which is given."""
+        """Count the magnitudes of finite values; ``largest`` is the largest of them."""
         if largest > 0.0:
             self._widen(math.frexp(largest)[1] - (BINS.bit_length() - 1))
         flat = array.reshape(-1)
-        # The product of a binary32 value and 2^-e is exact, or below 2^-126 and thus in the first bin either way.
+        # The product of a binary32 value and 2^-e is exact, or it is below 2^-126 and in the first bin with any
+        # rounding.
         if array.dtype.itemsize <= 4 and -126 <= self.exponent <= 126:
             scale = np.float32(2.0**-self.exponent)
             for start in range(0, flat.size, _CHUNK):
@@ -79,10 +82,10 @@ def _merge_bins(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np
 
 
 class ExactSums:
-    """Sums of float64 vectors, rounded only when they are read.
+    """Sums of float64 vectors, rounded only when they are read by ``divided_by``.
 
     Numbers are split into digits in base 2^32 whose positions do not depend on the data; digits are added as integers.
-    The ``_WORDS`` most significant digits are kept; lower digits are dropped from every number alike.
+    The ``_WORDS`` most significant digits are kept; lower digits of all numbers are dropped.
     """
 
     def __init__(self, size: int) -> None:
@@ -114,7 +117,7 @@ class ExactSums:
         return np.ldexp(total / count, _WORD * self._top)
 
     def _digest(self) -> None:
-        """Add the buffered rows: few large steps cost less than many small ones."""
+        """Add the buffered rows to the digits. Few large steps cost less than many small ones."""
         if not self._waiting:
             return
         rows = np.concatenate(self._waiting)
@@ -126,7 +129,8 @@ class ExactSums:
         left = np.ldexp(rows, -_WORD * self._top)
         for word in self._words:
             digits = np.trunc(left)
-            word += digits.sum(axis=0).astype(np.int64)  # exact below 2^53: up to 2^21 rows
+            # The sums of digits are exact below 2^53, which allows 2^21 rows.
+            word += digits.sum(axis=0).astype(np.int64)
             left = (left - digits) * 2.0**_WORD
 
     def _raise(self, top: int) -> None:

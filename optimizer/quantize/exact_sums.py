@@ -1,7 +1,7 @@
 """``add`` and ``sub`` on BM1686 for scales that calibration chose: exact integers, then one rounding shift.
 
 The scale s of the result, divided by a power of two, is the common unit of both operands, so fine that each operand's
-scale is nearly a whole number m of it:
+scale is nearly an integer multiple m of it:
 
     unit = s / 2^k,    m_j = round(s_j / unit) < 2^15,    k as large as that allows.
 
@@ -9,8 +9,9 @@ One requant_int32 per operand gives (x - zero point) * m exactly: the multiplier
 x * m * 2^16 * 2^(15 - 31), and -zero point * m is its offset. Their sum is exact too, at most 2 * 255 * (2^15 - 1) <
 2^24 in magnitude, which binary32 represents as well. The last step is a shift by k, rounded once.
 
-Error: each operand's scale is off by at most half a unit, so that the sum is off by 255 units: 255 / 2^k steps of the
-result in addition to the half step of the last rounding. All channels share one k if this is at most 1/32 of a step.
+Error: each operand's scale differs from its multiple of the unit by at most half a unit, so that the sum differs by at
+most 255 units, that is, 255 / 2^k steps of the result, in addition to the half step of the last rounding. All channels
+have the same k if this is at most 1/32 of a step.
 
 A constant operand is stored in the common unit, which is finer than 8 bits, and needs no operator.
 """
@@ -40,20 +41,21 @@ from tpuconvert.schema.types import I32, QuantParams
 Vector = npt.NDArray[np.float64]
 
 LARGEST = 2**15 - 1
-"""Largest m."""
+"""Maximum of m."""
 
 _LARGEST_OPERAND = 255
 """Largest magnitude of an 8-bit operand minus its zero point."""
 
 _BITS_FOR_ALL = 13
-"""If every channel has at least this many bits, all get the same number: 255 units are then 1/32 of a step."""
+"""If k is at least this for every channel, all channels get the smallest k: 255 units are then at most 1/32 of a
+step."""
 
 _MOST_BITS = 24
-"""Most bits of the unit: a sum has no more than 24 bits."""
+"""Maximum of k: sums have at most 24 bits."""
 
 
 def exact_sum(node: Node, lowering: Lowering) -> Lowered:
-    """``add`` or ``sub`` of 8-bit operands, one of which may be constant."""
+    """Lower ``add`` or ``sub`` of 8-bit operands, one of which may be constant."""
     name, params = node.outputs[0].name, result_params(node)
     if any(value.quant is not None and value.quant.dtype.bits != 8 for value in computed_operands(node)):
         return Declined("an operand is not quantized to 8 bits")
@@ -71,18 +73,19 @@ def exact_sum(node: Node, lowering: Lowering) -> Lowered:
 
 
 def fraction_bits(operands: Sequence[Value], result: QuantParams) -> npt.NDArray[np.int64]:
-    """Fraction bits k of the common unit relative to the result: one number, or a per-channel vector."""
+    """Fraction bits k of the common unit relative to the result: one for all channels, or one per channel."""
     largest: Vector = np.zeros(1)
     for value in operands:
         if value.is_constant:
-            # At most the magnitude of an 8-bit operand, so that the bound of the sum applies to it too.
+            # Scale for which the integers have at most the magnitude of 8-bit operands, so that the bound of the sum
+            # holds.
             scale = np.asarray([float(np.abs(value.array).max(initial=0.0)) / _LARGEST_OPERAND])
         else:
             scale = np.asarray(params_of(value).scale)
         largest = np.maximum(largest, scale)
     ratios = np.maximum(largest / np.asarray(result.scale), np.exp2(-_MOST_BITS))
     bits: npt.NDArray[np.int64] = np.minimum(np.floor(np.log2(LARGEST / ratios)), _MOST_BITS).astype(np.int64)
-    bits -= np.rint(ratios * np.exp2(bits)) > LARGEST  # the logarithm may have been rounded up
+    bits -= np.rint(ratios * np.exp2(bits)) > LARGEST  # The logarithm may have been rounded up.
     if bits.min() >= _BITS_FOR_ALL:
         bits[:] = bits.min()
     return bits if len(set(bits.tolist())) > 1 else bits[:1]
@@ -96,7 +99,7 @@ def _constant_in_units(lowering: Lowering, value: Value, units: Vector) -> Value
 
 
 def _in_units(lowering: Lowering, x: Value, units: Vector, name: str) -> Value:
-    """(x - zero point) * m as INT32."""
+    """Add ``(x - zero_point) * m`` as INT32."""
     scales, zeros = np.asarray(params_of(x).scale), np.asarray(params_of(x).zero_point)
     whole = np.rint(scales / units).astype(np.int64)
     assert whole.max() <= LARGEST
@@ -109,6 +112,6 @@ def _in_units(lowering: Lowering, x: Value, units: Vector, name: str) -> Value:
 
 
 def _shortest(factors: Vector) -> list[float]:
-    """List of one factor if all are equal, else all factors."""
+    """Return one factor if all are equal, else all of them."""
     found: list[float] = factors.tolist()
     return found[:1] if len(set(found)) == 1 else found

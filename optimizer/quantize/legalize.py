@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# The lowerings register themselves when their modules are loaded.
+# The lowerings register themselves when their modules are imported.
 import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
@@ -37,12 +37,12 @@ class FloatNode:
 
 @dataclass(frozen=True)
 class Legalized:
-    """A graph of operators that are legal on one chip.
+    """Result of legalization: a graph of operators that are legal on one chip.
 
     Args:
         graph: the new graph.
         float_nodes: nodes that stayed float.
-        products: the float value and weights that every integer result of a linear operator approximates.
+        products: for the result of every integer linear operator, the float value and weights that it approximates.
     """
 
     graph: Graph
@@ -51,12 +51,12 @@ class Legalized:
 
 
 def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None) -> Legalized:
-    """Lower every annotated node that the chip has an integer form for.
+    """Lower every annotated node for which the chip has an integer form.
 
     Args:
         graph: annotated float graph. A graph without annotations is returned unchanged.
         chip: the target. BM1682 has no fixed point: annotated graph inputs are dequantized.
-        reasons: of nodes that quantization leaves in float, by the name of the first result.
+        reasons: nodes that must stay float: the reason by the name of the first result.
 
     Returns:
         A new graph whose values keep their names.
@@ -80,7 +80,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
             reason = (reasons or {}).get(node.name)
             try:
                 lowered = _lower(node, lowering) if reason is None else Declined(reason)
-            except ScaleError as error:  # of weights or activations that are huge or almost 0
+            except ScaleError as error:  # Scales of weights or activations that are huge or almost 0.
                 lowered = Declined(f"its scales are out of range: {error}")
             if isinstance(lowered, Declined):
                 floats.append(FloatNode(node.name, node.op.name, lowered.reason))
@@ -97,7 +97,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
 
 
 def as_float(graph: Graph) -> Graph:
-    """Convert a graph to float: a quantized source keeps its saturation, any other is unchanged."""
+    """Convert a graph to float. Annotated values still saturate; a graph without annotations is unchanged."""
     return legalize(graph, Chip.BM1682).graph
 
 
@@ -133,7 +133,7 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
 def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
     """Lower a custom operator by its method ``quantized(operands, results)``.
 
-    It is called with the quantization parameters of the operands (None for those without) and of the results. It
+    The arguments are the quantization parameters of the operands (None if not quantized) and of the results. The method
     returns an operator that computes the integers of the results from those of the operands, or None to decline.
     """
     operands = [None if value is None else lowering.quantized_value(value) for value in node.inputs]
@@ -160,7 +160,7 @@ def _keep(node: Node, lowering: Lowering) -> None:
 
 
 def _state(node: Node, lowering: Lowering, results: tuple[Value, ...]) -> None:
-    """Store the integer results. If a node needed no operator, rename its operand to the result."""
+    """Record the integer results. If a node needed no operator, rename its operand to the result."""
     for old, new in zip(node.outputs, results, strict=True):
         if new.name != old.name and lowering.g.find(old.name) is None and new.producer is not None:
             lowering.g.rename(new, old.name)

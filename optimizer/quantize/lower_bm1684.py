@@ -1,6 +1,6 @@
 """Lowerings for BM1684: linear operators with fused per-layer requantization, and rounding-shift arithmetic.
 
-Everything is symmetric here: the high-precision symmetric mode takes no zero points.
+All zero points are 0, because the high-precision symmetric mode has none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_FRACTION_BITS = 6
 
 @lowers("conv", "matrix_mul", chips=CHIP)
 def product(node: Node, lowering: Lowering) -> Lowered:
-    """Conv or matrix_mul in its high-precision symmetric mode, bias in INT32."""
+    """Lower to conv or matrix_mul in the high-precision symmetric mode, with an INT32 bias."""
     x, w, *biases = operands(node)
     own, params = params_of(x), result_params(node)
     if own.dtype.bits != 8:
@@ -60,13 +60,13 @@ def product(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("deconv", chips=CHIP)
 def deconvolution(node: Node, lowering: Lowering) -> Lowered:
-    """Not lowered."""
+    """Decline: the node stays float."""
     return Declined("deconv has only the low-precision mode on BM1684, whose scale is a power of two")
 
 
 @lowers("pool", chips=CHIP)
 def pool(node: Node, lowering: Lowering) -> Lowered:
-    """Maxima keep the scale. An average of whole windows is a depthwise convolution with ones, which also rescales."""
+    """Lower max pooling at the same scale. Averages of whole windows become a depthwise conv that rescales."""
     if not is_average_pool(node.op):
         return lower_maximum(node, lowering)
     own, params, window = params_of(node.inputs[0]), result_params(node), whole_window(node)
@@ -81,7 +81,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("add", "sub", chips=CHIP)
 def add(node: Node, lowering: Lowering) -> Lowered:
-    """Both operands in 16 bits with common fraction bits, then a sum with a rounding shift."""
+    """Convert both operands to 16 bits with common fraction bits, then add them with a rounding shift."""
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized_value(value) for value in operands(node)]
     found = [params_of(value) for value in values]
@@ -105,7 +105,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("mul", chips=CHIP)
 def mul(node: Node, lowering: Lowering) -> Lowered:
-    """The exact product in 16 bits, then a multiplication with a rounding shift."""
+    """Multiply exactly in 16 bits, then rescale by a multiplication with a rounding shift."""
     name, params = node.outputs[0].name, result_params(node)
     a, b = (lowering.quantized_value(value) for value in operands(node))
     if any(quant.zero_point != (0,) for quant in (params_of(a), params_of(b), params)):
@@ -117,13 +117,14 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
     result = _rescale(lowering, exact, factor, params.dtype if signed_result else I16, name)
     if isinstance(result, Declined):
         return result
-    if not signed_result:  # a signed 16-bit operand has no unsigned result: saturate afterwards
+    # The multiplication of signed 16-bit operands has no unsigned result: a cast saturates afterwards.
+    if not signed_result:
         result = lowering.g.add(Cast(out_dtype=params.dtype), result, name=f"{name}:saturated")
     return (result,)
 
 
 def _rescale(lowering: Lowering, x: Value, factor: float, dtype: DType, name: str) -> Value | Declined:
-    """Integers times a factor that is rounded to 8 significant bits."""
+    """Multiply integers by a factor that is rounded to 8 significant bits."""
     fraction, exponent = math.frexp(factor)
     multiplier = round(fraction * 256)
     if multiplier == 256:

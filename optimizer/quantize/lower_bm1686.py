@@ -52,7 +52,7 @@ from tpuconvert.schema.types import I16, I32, U16, Chip
 
 CHIP = (Chip.BM1686,)
 _SUM_SHIFT = {8: 20, 16: 15}
-"""Fraction bits of a sum of two operands, by their width: 2^20 * 2 * 255 and 2^15 * 2 * 2^15 stay below 2^31."""
+"""Fraction bits of the common scale of a sum, by operand width: 2^20 * 2 * 255 and 2^15 * 2 * 2^15 are below 2^31."""
 
 
 @lowers("conv", "deconv", chips=CHIP)
@@ -70,7 +70,7 @@ def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
 
 
 def _volume_geometry(found: ConvolutionGeometry) -> dict[str, Any]:
-    """Attributes of a conv3d_v2."""
+    """Return the attributes of a conv3d_v2."""
     attributes: dict[str, Any] = {"groups": found.groups}
     for axis, dilation, stride, pads in zip("thw", found.dilations, found.strides, found.pads, strict=True):
         attributes |= {f"d{axis}": dilation, f"stride_{axis}": stride}
@@ -79,7 +79,7 @@ def _volume_geometry(found: ConvolutionGeometry) -> dict[str, Any]:
 
 
 def _zero_points(name: str, zeros: tuple[int, ...]) -> dict[str, Any]:
-    """One zero point, or one per channel, as attributes."""
+    """Return the attributes for one zero point, or for one per channel."""
     if len(set(zeros)) == 1:
         return {f"{name}_val": zeros[0]}
     return {f"is_{name}_const": False, f"{name}_vec": zeros}
@@ -95,7 +95,7 @@ def matrix_product(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("batch_matmul", chips=CHIP)
 def runtime_product(node: Node, lowering: Lowering) -> Lowered:
-    """Lower a matmul of two computed operands: the leading axes are batches of matrix_mul_v2, a transpose is a flag."""
+    """Lower a matmul of two computed operands. Leading axes become batches of matrix_mul_v2, a transpose a flag."""
     if lowering.rescale not in ("", ONNX):
         return Declined("the source does not specify the rounding of a matmul of two computed operands")
     if reason := why_no_runtime_product(node, lowering.chip):
@@ -120,7 +120,7 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered:
 def _lower_linear(
     node: Node, lowering: Lowering, op: ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2, x_zero: str, w_zero: str
 ) -> Lowered:
-    """Lower to ``op``, completed by zero points and bias, then requant_int32."""
+    """Lower to ``op`` with zero points and bias, then requant_int32."""
     x, w, *biases = operands(node)
     own = params_of(x)
     if own.dtype.bits != 8:
@@ -144,7 +144,7 @@ def _lower_linear(
 
 @lowers("pool", chips=CHIP)
 def pool(node: Node, lowering: Lowering) -> Lowered:
-    """Maxima keep the scale. Averages of whole windows take the change of scale into the divisor."""
+    """Lower max pooling at the same scale. For averages of whole windows, the divisor includes the change of scale."""
     if not is_average_pool(node.op):
         return lower_maximum(node, lowering)
     own, params, window = params_of(node.inputs[0]), result_params(node), whole_window(node)
@@ -156,7 +156,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     kernel_h, kernel_w = window
     scale, shift = 1, 0
     if not same:
-        # All channels share one divisor, so the ratio of result to operand scale is the same for all of them.
+        # All channels share one divisor. Their ratio of result scale to operand scale is the same.
         scale, exponent = multiplier_shift(max(own.scale) / (max(params.scale) * kernel_h * kernel_w))
         shift = 31 - exponent
         if not 0 <= shift <= 63:
@@ -179,7 +179,8 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     """Rescale both operands to INT32 with a common fine scale, add them, and requantize the result.
 
     For a quantized source the common scale is exactly that of TFLite's reference, 2 * max(s1, s2) / 2^20. For
-    calibrated scales ``exact_sums`` needs fewer operators and rounds less, and a PReLU needs no add at all.
+    calibrated scales ``exact_sums`` needs fewer operators and rounds less often. An add that is part of a PReLU is
+    lowered by ``prelu``.
     """
     if not lowering.rescale:
         return lower_prelu(node, lowering) or exact_sum(node, lowering)
@@ -199,7 +200,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("mul", chips=CHIP)
 def mul(node: Node, lowering: Lowering) -> Lowered:
-    """The product of the integers, exact in 16 bits without zero points and in 32 bits with them, then a rescale."""
+    """Multiply the integers exactly, in 16 bits without zero points or in 32 bits with them, then rescale."""
     name, params = node.outputs[0].name, result_params(node)
     a, b = (lowering.quantized_value(value) for value in operands(node))
     factor = params_of(a).scale[0] * params_of(b).scale[0] / params.scale[0]
@@ -214,7 +215,7 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("softmax", chips=CHIP)
 def softmax(node: Node, lowering: Lowering) -> Lowered:
-    """softmax_int over axis 1, as a quantized source states it."""
+    """Lower to softmax_int over axis 1 with the parameters of a quantized source."""
     x, params = operand(node), result_params(node)
     own = params_of(x)
     if x.rank not in (2, 4) or node.op.attributes()["axis"] % x.rank != 1:

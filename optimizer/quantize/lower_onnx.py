@@ -1,6 +1,6 @@
-"""Integer forms for BM1686 that give what the quantized operators of ONNX give where the general ones round otherwise.
+"""Lowerings for BM1686 that are bit-exact with quantized ONNX operators where the general lowerings round differently.
 
-A form that is not meant for a node leaves it to the general one.
+A lowering that does not apply to a node returns None, and the general lowering is used.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def _form_of(op: type[Op]) -> Callable[[SourceForm], SourceForm]:
 
 
 def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
-    """The form of a node whose operands and results are quantized; None leaves it to the general form."""
+    """Lower a node whose operands and results are quantized. None selects the general lowering."""
     if lowering.rescale != ONNX:
         return None
-    # The bias is no operand here: it is rounded to the unit of the sum, far below a step of the result.
+    # The bias is not checked: it is rounded to the unit of the accumulator, far below a step of the result.
     for operand in node.inputs[:2] if is_product(node.op) or type(node.op) in _FORMS else ():
         if operand is not None and operand.is_constant and operand.stored is None:
             return Declined(f"its operand '{operand.name}' is float in the source")
@@ -65,7 +65,7 @@ def _are_plain_bytes(*found: QuantParams) -> bool:
 
 @_form_of(Add)
 def _sum(node: Node, lowering: Lowering) -> Lowered | None:
-    """Operands times 22-bit integers in the proportion of their scales, their sum, one rescale."""
+    """Multiply operands by 22-bit integers with the ratio of their scales, add them, and rescale once."""
     name, params = node.outputs[0].name, result_params(node)
     left, right = (params_of(value) for value in node.inputs)
     if not _are_plain_bytes(left, right, params):
@@ -88,14 +88,14 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
 
 @_form_of(Sub)
 def _difference(node: Node, _: Lowering) -> Lowered | None:
-    """Bytes as in the general form. In 16 bits that is coarser than the binary32 of the source."""
+    """Use the general lowering for 8 bits. For 16 bits it is coarser than the binary32 arithmetic of the source."""
     if any(params_of(value).dtype.bits > 8 for value in (*node.inputs, *node.outputs)):
         return Declined("sums of 16-bit integers are rounded in binary32 by the source")
     return None
 
 
 def _whole_multiple(lowering: Lowering, x: Value, part: int, addend: int, name: str) -> Value:
-    """(x - zero point) * part + addend as INT32, exactly."""
+    """Add ``(x - zero_point) * part + addend`` as INT32, exactly."""
     pair, offset = (part << (31 - _PART_BITS), _PART_BITS), addend - params_of(x).zero_point[0] * part
     op = requant_int32([pair], RequantMode.TFLITE_LSHIFT, I32, [offset])
     return lowering.g.add(op, x, name=name)
@@ -103,7 +103,7 @@ def _whole_multiple(lowering: Lowering, x: Value, part: int, addend: int, name: 
 
 @_form_of(Mul)
 def _product(node: Node, lowering: Lowering) -> Lowered | None:
-    """The exact product of the integers without their zero points, then a rescale."""
+    """Multiply the integers minus their zero points exactly, then rescale."""
     name, params = node.outputs[0].name, result_params(node)
     left, right = (params_of(value) for value in node.inputs)
     if not _are_plain_bytes(left, right, params):
@@ -117,7 +117,7 @@ def _product(node: Node, lowering: Lowering) -> Lowered | None:
 
 @_form_of(Pool)
 def _average(node: Node, lowering: Lowering) -> Lowered | None:
-    """Sums of whole windows as a convolution with ones, then a rescale by binary32(s_x / (s_y * elements)).
+    """Sum whole windows by a conv with ones, then rescale by binary32(s_x / (s_y * elements)).
 
     At one scale an average of an odd number of elements is never a tie: pool_int gives the same.
     """

@@ -1,4 +1,4 @@
-"""Integer forms that BM1684 and BM1686 share: data movement, tables, clamps, maxima."""
+"""Lowerings that BM1684 and BM1686 share: data movement, lookup tables, clamps, maxima."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
 
 @lowers(Trait.MOVES_INTEGERS, chips=INTEGER_CHIPS)
 def move(node: Node, lowering: Lowering) -> Lowered:
-    """Elements move as integers; the results have the operand's scale.
+    """Apply data movement to the integers, at the scale of the operand.
 
-    A source file may state another scale for each of several results: each is rescaled after the move.
+    If the source file gives several results different scales, each result is then rescaled.
     """
     x = operand(node)
     if len({value.quant for value in node.outputs}) == 1:
@@ -45,7 +45,7 @@ def move(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("space_to_batch", chips=INTEGER_CHIPS)
 def space_to_batch(node: Node, lowering: Lowering) -> Lowered:
-    """Move integers if the padding, which is the integer 0, equals the zero point."""
+    """Apply the operator to the integers if the padding, which is the integer 0, equals the zero point."""
     assert isinstance(node.op, SpaceToBatch)
     if any(node.op.pad) and any(result_params(node).zero_point):
         return Declined("it pads with the integer 0, which is not the zero point")
@@ -60,9 +60,9 @@ def copy(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("concat", chips=INTEGER_CHIPS)
 def concat(node: Node, lowering: Lowering) -> Lowered:
-    """Requantize the operands to the scale of the result first."""
+    """Requantize the operands to the scale of the result, then concatenate."""
     params = result_params(node)
-    # With one scale per joined channel, every operand already has its part of them.
+    # If the result has per-channel scales, every operand already has the scales of its channels.
     target = None if params.axis is not None else params
     values = [lowering.quantized_value(value, target) for value in operands(node)]
     return lowering.moves(node.op, *values, names=names_of(node))
@@ -70,12 +70,12 @@ def concat(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("max", "min", chips=INTEGER_CHIPS)
 def select(node: Node, lowering: Lowering) -> Lowered:
-    """Maximum and minimum of integers at the scale of the result."""
+    """Requantize the operands to the scale of the result, then take the maximum or minimum of the integers."""
     return concat(node, lowering)
 
 
 def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
-    """Average pooling at the operand's scale, then a table where the result has another."""
+    """Average at the operand's scale, then apply a table if the result has another scale."""
     x, params, name = operand(node), result_params(node), node.outputs[0].name
     assert isinstance(node.op, Pool)
     if node.op.is_ave_count_zero_pad and any(params_of(x).zero_point):
@@ -89,12 +89,12 @@ def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
 
 
 def lower_maximum(node: Node, lowering: Lowering) -> Lowered:
-    """Maximum pooling at the scale of the result."""
+    """Apply max pooling to the integers at the scale of the result."""
     return lowering.moves(node.op, lowering.quantized_value(operand(node), result_params(node)), names=names_of(node))
 
 
 def sum_windows(node: Node, lowering: Lowering, op: Conv | ConvV2, window: tuple[int, int], name: str) -> Value:
-    """Sums over the windows of an average pooling, as a depthwise convolution with ones."""
+    """Return the sums over the windows of an average pooling, computed by a depthwise convolution with ones."""
     x, pool = operand(node), node.op
     channels = x.shape[1]
     assert isinstance(channels, int) and isinstance(pool, Pool)
@@ -106,7 +106,7 @@ def sum_windows(node: Node, lowering: Lowering, op: Conv | ConvV2, window: tuple
 
 @lowers("pad", chips=INTEGER_CHIPS)
 def pad(node: Node, lowering: Lowering) -> Lowered:
-    """The pad value becomes an integer at the operand's scale."""
+    """Pad the integers with the pad value, quantized at the operand's scale."""
     params = result_params(node)
     assert isinstance(node.op, Pad)
     integer = params.quantize(np.asarray(node.op.pad_val.value, dtype=np.float32))
@@ -130,7 +130,7 @@ def unary(node: Node, lowering: Lowering) -> Lowered:
 
 
 def _is_the_scale_alone(node: Node, params: QuantParams) -> bool:
-    """Return True if the node multiplies by the ratio of the scales: the integers are then equal."""
+    """Return True if the node multiplies by the ratio of the scales, so that it changes no integer."""
     factor, (x,) = positive_factor(node.op), node.inputs
     if factor is None or x is None or x.quant is None:
         return False
@@ -141,7 +141,7 @@ def _is_the_scale_alone(node: Node, params: QuantParams) -> bool:
 
 
 def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Lowered:
-    """Clamp integers to quantized bounds. Bounds beyond the dtype need no operator."""
+    """Clamp integers to quantized bounds. A bound outside of the dtype needs no operator."""
     params = params_of(x)
     low, high = (_bounds(bound, params) for bound in bounds)
     if max(low) <= params.dtype.min and min(high) >= params.dtype.max:
@@ -171,7 +171,7 @@ def _function(op: Op) -> Callable[[Array], Array]:
 
 
 def result_params(node: Node) -> QuantParams:
-    """Parameters of the first result; the driver lowers only nodes that have them."""
+    """Parameters of the first result. Lowerings are only called for nodes whose results are annotated."""
     return params_of(node.outputs[0])
 
 
@@ -181,7 +181,7 @@ def names_of(node: Node) -> tuple[str, ...]:
 
 
 def with_params(results: Lowered, params: QuantParams) -> Lowered:
-    """State the parameters of results that were lowered."""
+    """Annotate the lowered results, if the node was not declined."""
     if not isinstance(results, Declined):
         for value in results:
             value.quant = params
@@ -189,7 +189,7 @@ def with_params(results: Lowered, params: QuantParams) -> Lowered:
 
 
 def geometry(op: Op) -> dict[str, Any]:
-    """Dilations, pads, strides and groups: the parameters that convolutions of all kinds share by name."""
+    """Attributes that all convolutions share by name: dilations, pads, strides and groups."""
     names = ("dh", "dw", "pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r", "stride_h", "stride_w", "groups")
     attributes = op.attributes()
     return {name: attributes[name] for name in names}

@@ -48,7 +48,7 @@ class Product:
 
     Args:
         name: name of the float value that its accumulator approximates.
-        exact: its weights divided by their scales, before rounding.
+        exact: weights of the operator divided by their scales, before rounding.
     """
 
     name: str
@@ -59,16 +59,16 @@ Lowered = tuple[Value, ...] | Declined
 LoweringFunction = Callable[[Node, "Lowering"], Lowered]
 
 ONNX = "onnx"
-"""``Graph.rescale`` of ONNX sources: binary32, rounded once, ties to even."""
+"""``Graph.rescale`` of ONNX sources: rescaling in binary32 with one rounding, ties to even."""
 
 TFLITE = "tflite"
-"""``Graph.rescale`` of TFLite sources, whose reference kernels round twice."""
+"""``Graph.rescale`` of TFLite sources, whose reference kernels round twice when rescaling."""
 
 _LOWERINGS: dict[tuple[str | Trait, Chip], LoweringFunction] = {}
 
 
 def lowers(*operators: str | Trait, chips: tuple[Chip, ...]) -> Callable[[LoweringFunction], LoweringFunction]:
-    """Register the integer form of operators on chips, by name or by trait. Two for the same pair are an error."""
+    """Register a lowering of operators, by name or trait, on chips. A second one for the same pair is an error."""
 
     def register(function: LoweringFunction) -> LoweringFunction:
         for key in itertools.product(operators, chips):
@@ -81,16 +81,16 @@ def lowers(*operators: str | Trait, chips: tuple[Chip, ...]) -> Callable[[Loweri
 
 
 def find_lowering(op: type[Op], chip: Chip) -> LoweringFunction | None:
-    """Lowering of an operator on a chip, or None: looked up by name, then by trait."""
+    """Return the lowering of an operator on a chip, or None. A lowering by name takes precedence over one by trait."""
     traits = (trait for trait, known in _LOWERINGS if known is chip and isinstance(trait, Trait) and trait in op.traits)
     return _LOWERINGS.get((op.name, chip)) or next((_LOWERINGS[trait, chip] for trait in traits), None)
 
 
 class Lowering:
-    """The new graph, with the float and quantized forms of the old graph's values.
+    """Construction of the new graph: it stores the float and quantized forms of the old graph's values.
 
-    ``products`` maps the result of every integer linear operator to its float counterpart. Their names may differ: the
-    result can have the name of a clamp that needed no operator.
+    ``products`` maps the result of every integer linear operator to its float counterpart. The names of both may
+    differ: if a clamp needed no operator, the integer result has the name of the clamp.
     """
 
     def __init__(self, old: Graph, chip: Chip) -> None:
@@ -116,7 +116,7 @@ class Lowering:
         self._quantized[old] = new
 
     def float_value(self, old: Value) -> Value:
-        """FLOAT32 form of a value; dequantized at the first use."""
+        """Return the FLOAT32 form of a value. It is dequantized at the first use."""
         if old not in self._floats:
             if old.is_constant:
                 self._floats[old] = self.g.constant(old.array, old.name)
@@ -129,7 +129,7 @@ class Lowering:
 
         Args:
             old: an annotated value, or a constant, which is quantized to symmetric INT8 if it has no annotation.
-            params: parameters to use instead of the annotation; costs a table.
+            params: parameters to use instead of the annotation; this adds a lookup table.
         """
         if old.is_constant:
             return self._quantized_constant(old, params)
@@ -140,7 +140,7 @@ class Lowering:
         return new if params is None else self.change_params(new, params, f"{old.name}:rescaled")
 
     def integers(self, values: Array, params: QuantParams) -> Array:
-        """Quantize floats with the rounding of the source format: ONNX divides in binary32, ties to even."""
+        """Quantize floats with the rounding of the source format. ONNX divides in binary32, with ties to even."""
         if self.rescale != ONNX or params.axis is not None:
             return params.quantize(values)
         with np.errstate(all="ignore"):
@@ -189,9 +189,10 @@ class Lowering:
     ) -> Value:
         """Multiply integers by float factors (one, or one per index of axis 1) and add the zero point.
 
-        A TFLite source rounds twice (mode 0) unless ``twice`` is False, everything else once (mode 2), ONNX with ties
-        to even. Mode 0 has no unsigned 8-bit result: it goes through INT16, which saturates to the same value. Between
-        calibrated scales, multipliers have the 24 bits of binary32: the engine then needs one multiplier, not two.
+        A TFLite source is rounded twice (mode 0) unless ``twice`` is False. Other sources are rounded once (mode 2),
+        ONNX with ties to even. Mode 0 has no unsigned 8-bit result: INT16 is computed and then saturated, which gives
+        the same value. For calibrated scales, multipliers are rounded to the 24 bits of binary32, so that the engine
+        needs one multiplication instead of two.
         """
         tflite = self.rescale == "tflite" if twice is None else twice
         if not self.rescale:
@@ -211,7 +212,7 @@ class Lowering:
     def requantize_product(
         self, x: Value, units: Sequence[float], params: QuantParams, name: str, *, twice: bool | None = None
     ) -> Value:
-        """Requantize an accumulator with the given scales (one, or one per index of axis 1), as ``requantize``.
+        """Requantize an accumulator, as ``requantize``. It has one scale, or one per index of axis 1.
 
         For an ONNX source the result is that of binary32. A single factor without an exact integer form is applied in
         binary32. Among several factors, those without one are applied to the exact product with one rounding, because
@@ -256,12 +257,12 @@ class Lowering:
         return self.g.add(op, x, name=name)
 
     def scale_int32(self, x: Value, factors: Sequence[float], name: str) -> Value:
-        """Multiply INT32 by float factors below one (one, or one per index of axis 1) and round to INT32."""
+        """Multiply INT32 by float factors below 1 (one, or one per index of axis 1) and round to INT32."""
         pairs = [multiplier_shift(factor) for factor in factors]
         return self.g.add(requant_int32(pairs, RequantMode.TFLITE_LSHIFT, I32), x, name=name)
 
     def moves(self, op: Op, *inputs: Value, names: tuple[str, ...]) -> Lowered:
-        """Add the operator on integers if it is legal on the chip, else decline."""
+        """Add the operator with integer operands if it is legal on the chip, else decline."""
         types = [value.type for value in inputs]
         verdict = check(op, self.chip, types, op.infer(*types))
         if verdict.status is Status.ILLEGAL:
@@ -269,7 +270,7 @@ class Lowering:
         return self.g.add_all(op, *inputs, names=names)
 
     def change_params(self, x: Value, params: QuantParams, name: str) -> Value:
-        """Requantize to other parameters: with a lookup table for 8 bits."""
+        """Requantize a value to other parameters. From 8 bits to 8 bits this is a lookup table."""
         own = params_of(x)
         if params == own:
             return x
@@ -282,7 +283,7 @@ class Lowering:
         return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
 
     def _rescaled_entries(self, own: QuantParams, params: QuantParams) -> Array:
-        """Requantized values of all 256 integers, rounded as the source format rounds."""
+        """Requantized values of all 256 integers, with the rounding of the source format."""
         if self.rescale != TFLITE:
             return self.integers(own.dequantize(_patterns(own.dtype)), params)
         multiplier, exponent = multiplier_shift(own.scale[0] / params.scale[0])
@@ -290,7 +291,7 @@ class Lowering:
         return saturate(rescale_two_roundings(centred, multiplier, exponent) + params.zero_point[0], params.dtype)
 
     def _quantize(self, x: Value, params: QuantParams, name: str) -> Value:
-        """Float to integer: multiplied by f32(1/scale); exact division where a source file's scales are kept."""
+        """Quantize a float value: multiply by f32(1/scale), or divide exactly if the scales come from a source file."""
         zero_point = params.zero_point[0]
         if self.rescale == ONNX and params.axis is None:
             divided = self.g.add(Divs(Scalar.f32(params.scale[0])), x, name=f"{name}:divided")
@@ -321,7 +322,7 @@ class Lowering:
 
 
 def params_of(value: Value | None) -> QuantParams:
-    """The quantization parameters of an annotated value."""
+    """Return the quantization parameters of an annotated value."""
     assert value is not None and value.quant is not None, f"{value} is not annotated"
     return value.quant
 
@@ -333,17 +334,17 @@ def with_quant(value: Value, params: QuantParams) -> Value:
 
 
 def int32_params(units: Sequence[float]) -> QuantParams:
-    """Parameters of INT32 integers with zero point 0 and one scale, or one per index of axis 1."""
+    """Parameters of INT32 values with zero point 0 and one scale, or one scale per index of axis 1."""
     return QuantParams(tuple(units), (0,) * len(units), I32, axis=1 if len(units) > 1 else None)
 
 
 def _scales(scales: tuple[float, ...]) -> dict[str, Any]:
-    """One scale, or one per channel, as attributes of a conversion between floats and integers."""
+    """Return the attributes of a quantize or dequantize operator for one scale, or for one per channel."""
     return {"scale_val": scales[0]} if len(scales) == 1 else {"is_scale_pc": True, "scale_vec": scales}
 
 
 def ratios(units: Sequence[float], scales: Sequence[float]) -> list[float]:
-    """Factors from units to scales, each of them one or one per channel."""
+    """Return unit / scale for every channel. Both arguments have one element, or one per channel."""
     return [unit / scale for unit, scale in _pairs(units, scales)]
 
 
@@ -360,7 +361,7 @@ def requant_int32(
     offsets: Sequence[int] = (0,),
     rounding: RoundingMode = RoundingMode.HALF_UP,
 ) -> RequantInt32:
-    """Create a requant_int32 with one multiplier and shift, or one pair per channel; likewise for the offsets."""
+    """Create a requant_int32 with one multiplier, shift and offset, or one of each per channel."""
     per_channel, has_offsets = len(pairs) > 1, len(offsets) > 1 and any(offsets)
     return RequantInt32(
         is_mul_shift_pc=per_channel,
@@ -378,10 +379,10 @@ def requant_int32(
 
 
 def _patterns(dtype: DType) -> Array:
-    """All values of an 8-bit type in the order of their unsigned bit patterns, which is the order of a table."""
+    """All values of an 8-bit type in the order of a lookup table: by their unsigned bit patterns."""
     return np.arange(256, dtype=np.uint8).view(dtype.numpy)
 
 
 def integer_type(value: Value) -> TensorType:
-    """The type a value has once it is quantized."""
+    """Return the type that a value has after quantization."""
     return TensorType(params_of(value).dtype, value.shape)

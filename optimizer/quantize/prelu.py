@@ -1,18 +1,18 @@
-"""PReLU on BM1686 for calibrated scales: one rounding, from the accumulator.
+"""PReLU on BM1686 for calibrated scales, with one rounding from the accumulator to the result.
 
 The graph contains relu(x) + SLOPES * min(x, 0), which is max(x, s * x) for a slope s up to 1 and min(x, s * x) above.
 With the integers X = x / u of x, and the scale t of the result:
 
     max(round(X * u / t), round(X * s * u / t)):
 
-two requant_int32 and a maximum. Rounding and saturation are monotone, so this equals the rounded exact result. X is
-the accumulator (of a linear operator or an add) that x is requantized from, if any: x then needs no rounding,
-and no operator if it has no other user. If some slopes are larger than 1, a minimum follows the maximum. For the
-channels of the other, each of the two gets a neutral operand: the smallest or the largest integer, computed with a
-multiplier of 0 and an offset.
+two requant_int32 and a maximum. Rounding and saturation are monotone, so this equals the rounded exact result. If x is
+requantized from an accumulator (of a linear operator or an add), X is this accumulator. Then x is not rounded, and
+needs no operator unless it has other users. If some slopes are larger than 1, a minimum follows the maximum. In
+channels that need only one of the two, the other one gets a neutral operand: the smallest or the largest integer,
+computed with a multiplier of 0 and an offset.
 
-This takes 3 or 5 operators. The add would take 8 besides the rescale of x: two tables, a multiply and its rescale, two
-operands, their sum and its rescale.
+This takes 3 or 5 operators. As an add it would take 8 besides the rescale of x: two tables, a multiply and its rescale,
+two operands, their sum and its rescale.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _negative_part(node: Node | None) -> tuple[Value, Array] | None:
 
 
 def _finest(x: Value, lowering: Lowering, name: str) -> tuple[Value, Sequence[float]]:
-    """Integers that a value is requantized from, with their scales; otherwise the value, widened if it has 8 bits."""
+    """Integers and scales that a value is requantized from; else the value itself, widened if it has 8 bits."""
     rescale = x.producer
     above = rescale.inputs[0] if rescale is not None and isinstance(rescale.op, RequantInt32) else None
     if above is not None and above.dtype is I32 and above.quant is not None:
@@ -99,7 +99,7 @@ _Part = tuple[Array, Array]
 
 
 def _unless(excluded: Array, factors: Array, instead: int) -> _Part:
-    """Factors without offset; for the excluded channels a factor of 0 and the integer ``instead`` as offset."""
+    """Return the factors without offset. Excluded channels get a factor of 0 and the offset ``instead``."""
     return np.where(excluded, 0.0, factors), np.where(excluded, instead, 0)
 
 

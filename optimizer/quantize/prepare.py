@@ -1,4 +1,4 @@
-"""Bring an optimized float graph into the form that quantization works best on. It stays a float graph."""
+"""Preparation of an optimized float graph for quantization. The graph stays a float graph."""
 
 from __future__ import annotations
 

@@ -24,13 +24,14 @@ Method = Literal["minmax", "kl", "mse"]
 
 @dataclass(frozen=True)
 class Channels:
-    """Statistics per index of axis 1, as float values.
+    """Calibration result per index of axis 1.
 
     Args:
         largest: largest magnitude.
-        second: magnitude of the second-largest sample; its distance from the largest indicates how heavy the tail is.
-        variance: mean squared distance from the channel's mean; each sample counts alike.
-        mean: over all samples, each of which counts alike.
+        second: largest magnitude without the sample that has ``largest``; its distance from the largest indicates how
+            heavy the tail is.
+        variance: mean squared distance from the channel's mean. All samples have the same weight.
+        mean: mean of the channel. All samples have the same weight.
     """
 
     largest: tuple[float, ...]
@@ -41,13 +42,13 @@ class Channels:
 
 @dataclass(frozen=True)
 class Range:
-    """Calibration result of one tensor, as float values.
+    """Calibration result of one tensor.
 
     Args:
         low: smallest value of all samples.
         high: largest value of all samples.
-        threshold: magnitude that is worth representing; at most max(-low, high).
-        channels: the same per index of axis 1; None for tensors of one axis, and where the extent varied.
+        threshold: largest magnitude that quantization should represent; at most max(-low, high).
+        channels: statistics per index of axis 1; None for tensors of rank 1, or if the extent varied.
     """
 
     low: float
@@ -62,13 +63,13 @@ class Range:
 
 
 def samples_in(feeds: Mapping[str, Array]) -> int:
-    """Number of samples in one feed: the common extent of axis 0, or 1 where the inputs have none in common."""
+    """Number of samples in one feed: the extent of axis 0 if all inputs agree, else 1."""
     extents = {array.shape[0] for array in map(np.asarray, feeds.values()) if array.ndim}
     return extents.pop() if len(extents) == 1 and 0 not in extents else 1
 
 
 class ChannelMeans:
-    """Mean per index of axis 1; every sample counts alike, and the order of samples does not matter."""
+    """Mean per index of axis 1. All samples have the same weight, and their order does not matter."""
 
     def __init__(self) -> None:
         self._sums: ExactSums | None = None
@@ -76,7 +77,7 @@ class ChannelMeans:
         self._is_finite = True
 
     def add(self, array: Array, samples: int) -> None:
-        """Add the values of one batch, as ``RangeCollector.add``."""
+        """Add the values of one batch. The arguments are those of ``RangeCollector.add``."""
         rows = _rows(array)
         count = samples if len(rows) % samples == 0 else 1
         means = _sample_means(rows.astype(np.float64), count)
@@ -88,12 +89,12 @@ class ChannelMeans:
             self._samples += count
 
     def result(self) -> Array | None:
-        """The means; None where there are no values, or values that are not finite."""
+        """Return the means; None if there are no values, or some are not finite."""
         return self._sums.divided_by(self._samples) if self._sums is not None and self._is_finite else None
 
 
 def _rows(array: Array) -> Array:
-    """The array as [axis 0, axis 1, all others]."""
+    """Reshape an array to [axis 0, axis 1, all others]."""
     return array.reshape(array.shape[0], array.shape[1], -1) if array.ndim > 1 else array.reshape(1, 1, -1)
 
 
@@ -106,7 +107,7 @@ def _sample_means(rows: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np
 
 
 class _ChannelStatistics:
-    """Statistics per index of axis 1. Every sample counts alike."""
+    """Statistics per index of axis 1. All samples have the same weight."""
 
     def __init__(self) -> None:
         self._is_valid = True
@@ -116,7 +117,7 @@ class _ChannelStatistics:
         self._mean = self._square = ExactSums(0)
 
     def add(self, rows: Array, largest: Array, samples: int) -> None:
-        """Add ``samples`` samples: their values [samples * m, channels, n] and the largest magnitudes of each row."""
+        """Add samples: their values [samples * m, channels, n], and the largest magnitude of each row and channel."""
         channels = rows.shape[1]
         if not self._accepts(channels):
             return
@@ -127,7 +128,7 @@ class _ChannelStatistics:
         self._samples += samples
 
     def invalidate(self) -> None:
-        """Give no result: the extent varied, or there is no axis 1."""
+        """Make the result None, because the extent varied or there is no axis 1."""
         self._is_valid = False
 
     def merge(self, other: _ChannelStatistics) -> None:
@@ -143,7 +144,7 @@ class _ChannelStatistics:
         if not self._is_valid or self._samples == 0:
             return None
         mean, square = self._mean.divided_by(self._samples), self._square.divided_by(self._samples)
-        # Adding 0 makes negative zeros positive: which of both is kept depends on the order.
+        # Adding 0 makes negative zeros positive. Otherwise the sign of the minimum would depend on the order.
         columns = (self._largest + 0.0, self._second + 0.0, np.maximum(square - mean**2, 0.0), mean)
         return Channels(*(tuple(map(float, column)) for column in columns))
 
@@ -156,14 +157,14 @@ class _ChannelStatistics:
         return self._is_valid
 
     def _insert(self, found: Array) -> None:
-        """The two largest of those known and those of more samples."""
+        """Update the two largest magnitudes by those of more samples."""
         for row in found:
             self._second = np.maximum(self._second, np.minimum(row, self._largest))
             self._largest = np.maximum(self._largest, row)
 
 
 class RangeCollector:
-    """Collects one tensor's values over any number of samples, in constant memory.
+    """Collects the values of one tensor over any number of samples, in constant memory.
 
     The result depends on the set of samples only: not on their order, nor on the batches or collectors that they were
     distributed to.
@@ -177,7 +178,7 @@ class RangeCollector:
         self._channels = _ChannelStatistics()
 
     def add(self, array: Array, samples: int = 1) -> None:
-        """Add the values of one batch. NaN and infinite values are left out: no threshold represents them.
+        """Add the values of one batch. NaN and infinite values are ignored, because no threshold represents them.
 
         Args:
             array: values of one tensor.
@@ -200,7 +201,7 @@ class RangeCollector:
         self._add_range(rows, low, high)
 
     def merge(self, other: RangeCollector) -> None:
-        """Add everything that another collector of the same method has seen. The other one is not changed."""
+        """Add the data of another collector of the same method, which is not changed."""
         if other.method != self.method:
             raise ValueError(f"a collector for {other.method}, expected {self.method}")
         self._low, self._high = min(self._low, other._low), max(self._high, other._high)
@@ -208,7 +209,7 @@ class RangeCollector:
         self._channels.merge(other._channels)
 
     def result(self) -> Range:
-        """The range of all values. A tensor without values, or with zeros only, has threshold 0."""
+        """Return the range of all values. The threshold is 0 if there are no values, or only zeros."""
         if self._low > self._high:
             return Range(0.0, 0.0, 0.0)
         largest = max(-self._low, self._high)
@@ -225,6 +226,7 @@ class RangeCollector:
             self._add_range(finite, float(finite.min()), float(finite.max()))
 
     def _add_range(self, array: Array, low: float, high: float) -> None:
-        self._low, self._high = min(self._low, low) + 0.0, max(self._high, high) + 0.0  # no negative zero
+        # Adding 0 prevents a negative zero.
+        self._low, self._high = min(self._low, low) + 0.0, max(self._high, high) + 0.0
         if self.method != "minmax":
             self._histogram.add(array, max(-low, high))

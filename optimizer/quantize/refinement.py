@@ -43,14 +43,14 @@ from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I32, Array, Chip
 
 SAMPLES = 64
-"""Most samples that refinement uses: means converge long before thresholds do."""
+"""Maximum number of samples for refinement: means converge with fewer samples than thresholds."""
 
 _FEWEST_FEEDS = 8
-"""Fewest feeds to use, if there are as many: axis 0 of an input may count time steps instead of samples."""
+"""Minimum number of feeds, if there are as many: axis 0 of an input may be time steps instead of samples."""
 
 _OBSERVATIONS = 8192
-"""Number of positions of a linear operator's operand that the covariance is computed from, over all samples; at least
-four times the number of inputs."""
+"""Number of positions in the operand of a linear operator, over all samples, from which the covariance is computed. If
+four times the number of inputs is more, that number is used."""
 
 
 def refine(
@@ -64,12 +64,13 @@ def refine(
     """Change weights and biases of a legalized graph in place.
 
     Args:
-        legalized: the legalized ``reference``; linear operators without a bias are not changed.
+        legalized: legalization of ``reference``. Linear operators without a bias are not changed.
         reference: the float graph, whose values have the same names.
         samples: feeds, in an order that depends on their content only; the first ``SAMPLES`` samples are used.
         chip: the target, whose arithmetic is used.
         progress: called with the number of nodes done.
-        ranges: calibrated on the same samples. Saves a run of the float graph if all samples are used.
+        ranges: ranges calibrated on the same samples. If all samples are used, they make a run of the float graph
+            unnecessary.
 
     Returns:
         The number of refined linear operators.
@@ -118,7 +119,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Array]], bool]:
-    """Return the feeds that hold the first ``SAMPLES`` samples, and True if these are all of them."""
+    """Return the feeds with the first ``SAMPLES`` samples, and True if there are no others."""
     feeds: list[Mapping[str, Array]] = []
     count = 0
     for feed in samples:
@@ -132,7 +133,7 @@ def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Ar
 def _float_means(
     reference: Graph, feeds: list[Mapping[str, Array]], names: set[str], ranges: Mapping[str, Range]
 ) -> dict[str, Array]:
-    """Mean per channel (axis 1) over all samples and positions; none for values that are not all finite."""
+    """Mean per channel (axis 1) over all samples and positions. Values that are not all finite have no entry."""
     found = {name: ranges[name].channels for name in names if name in ranges}
     known = {name: np.asarray(channels.mean) for name, channels in found.items() if channels is not None}
     if len(known) == len(names):
@@ -152,7 +153,7 @@ def _float_means(
 
 
 def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
-    """Round the weights for the operands that the node gets. Transposed convolutions keep the nearest integers."""
+    """Choose the rounding of the weights for the node's operands. Transposed convolutions keep the nearest integers."""
     op, weight = node.op, operand(node, 1)
     matrix = isinstance(op, (MatrixMul, MatrixMulV2))
     if isinstance(op, DeconvV2):
@@ -163,7 +164,8 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
         return
     found = Covariance(groups, inputs)
     if isinstance(op, SpatialConvolution):
-        images = [array[index : index + 1] for array in x for index in range(len(array))]  # any batch size
+        # The copy accepts any batch size.
+        images = [array[index : index + 1] for array in x for index in range(len(array))]
         most = max(_OBSERVATIONS, 4 * inputs) // len(images) + 1
         for image in images:
             found.add(patches(image, op, exact.shape[2:], most))
@@ -176,7 +178,7 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
 
 
 def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) -> None:
-    """Move the bias so that the mean of the dequantized accumulator equals the target."""
+    """Change the bias so that the mean of the dequantized accumulator equals ``wanted``."""
     source, weight, bias = operands(node)
     result = node.outputs[0].quant
     if result is not None and result.dtype is I32:
@@ -196,7 +198,7 @@ def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) 
 
 
 def _with_accumulator(node: Node) -> ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2:
-    """The operator whose result is the 32-bit accumulator; the fused forms of BM1684 do not give it."""
+    """Return the operator with the accumulator as result. The fused operators of BM1684 do not return it."""
     op = node.op
     if isinstance(op, Conv):
         return ConvV2(**geometry(op), has_bias=True)

@@ -14,28 +14,29 @@ from tpuconvert.schema.types import Array
 Counts = npt.NDArray[np.int64]
 
 _STEP = 16
-"""Bins between two candidates of ``kl``."""
+"""Distance between two candidates of ``kl``, in bins."""
 
 _CUT_WEIGHT = 8.0
-"""Weight of the square of a clipping error in ``mse``, relative to that of a rounding error: rounding errors have both
-signs and average out in a sum of products, clipping errors all have one sign and affect the values that decide. Between
-1 and 8 the divergence of SqueezeNet's results fell by a third, that of four other networks changed little. The weight
-was chosen on the images that accuracy is measured on."""
+"""Weight of squared clipping errors in ``mse``, relative to squared rounding errors. Rounding errors have both signs
+and average out in a sum of products; clipping errors have one sign and affect the largest values, which matter most. A
+weight of 8 instead of 1 reduced the divergence of SqueezeNet's results by a third and hardly changed four other
+networks. The weight was chosen on the images on which accuracy is measured."""
 
 _KL_MOST_CUT = 1e-3
-"""KL counts how many values are clipped, not by how much: on heavy tails it would clip the values that matter most.
-Candidates that clip more than this share of the non-zero values are not considered."""
+"""Maximum fraction of the non-zero values that a candidate of ``kl`` may clip. The divergence depends on the number of
+clipped values, not on their size: with heavy tails it would clip the values that matter most."""
 
 _KL_FLOOR = 1e-9
-"""Smallest probability of Q: where Q is empty and P is not, the divergence would be infinite."""
+"""Smallest probability of Q. Without it, a bin that is empty in Q but not in P would make the divergence infinite."""
 
 
 def kl_threshold(counts: Counts, levels: int) -> int:
     """Return the upper edge, in bins, of the prefix with the smallest Kullback-Leibler divergence.
 
-    For every candidate prefix, P is the prefix with everything beyond it added to its last bin; Q is the prefix merged
-    into ``levels`` bins and spread again over the bins that are not empty. The first bin is left out of the comparison:
-    zeros are represented exactly at any threshold, and after a ReLU they would outweigh everything else.
+    For every candidate prefix, P is the prefix with everything beyond it added to its last bin; Q is the prefix after
+    its bins are merged into ``levels`` bins, whose counts are spread over the original bins that are not empty. The
+    first bin is left out of the comparison: zeros are represented exactly at any threshold, and after a ReLU they would
+    outweigh everything else.
 
     Q is constant over the non-empty bins of a level, so that the divergence of a candidate needs prefix sums at the
     edges of its levels only.
@@ -66,10 +67,11 @@ def kl_threshold(counts: Counts, levels: int) -> int:
 
 
 def mse_threshold(counts: Counts, levels: int) -> int:
-    """Return the upper edge, in bins, of the prefix that costs the smallest squared error.
+    """Return the upper edge, in bins, of the prefix with the smallest squared error.
 
     A value within the threshold T costs ``step^2 / 12`` on average, ``step = T / (levels - 1)``; one beyond it
-    ``(value - T)^2`` times ``_CUT_WEIGHT``. Zeros cost nothing at any threshold. Arguments as ``kl_threshold``.
+    ``(value - T)^2`` times ``_CUT_WEIGHT``. Zeros have no error at any threshold. The arguments are those of
+    ``kl_threshold``.
     """
     hist = counts.astype(np.float64)
     hist[0] = 0.0

@@ -1,4 +1,4 @@
-"""Predicates of operators for quantization: data movement, linear, unary and so on."""
+"""Predicates on operators for quantization: data movement, linear, unary and so on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keeps_scale(op: Op) -> bool:
 def changes_shape_or_axes(op: Op) -> bool:
     """Return True if the result has all elements of the operand in another shape or order of axes.
 
-    A copy is none of these: between values with different scales it requantizes.
+    False for a copy: between values with different scales it requantizes.
     """
     return Trait.REARRANGES in op.traits and not isinstance(op, Copy)
 
@@ -45,7 +45,7 @@ def is_table(op: Op) -> bool:
 
 
 def is_arithmetic(op: Op) -> bool:
-    """Return True for arithmetic on two tensors with an integer form."""
+    """Return True for an element-wise arithmetic operator with two tensors that has an integer form."""
     return isinstance(op, BinaryArithmetic) and not isinstance(op, Div)
 
 
@@ -55,7 +55,7 @@ def is_product(op: Op) -> bool:
 
 
 def positive_factor(op: Op) -> float | None:
-    """Positive constant that the operator multiplies by, or None: such an operator changes only the scale."""
+    """Return the positive constant that the operator multiplies by, so that it only changes the scale; or None."""
     factor = scalar_factor(op) if isinstance(op, (Muls, Divs)) else 0.0
     return factor if factor > 0 and math.isfinite(factor) else None
 
@@ -63,7 +63,7 @@ def positive_factor(op: Op) -> float | None:
 def why_no_runtime_product(node: Node, chip: Chip) -> str:
     """Reason why a matmul of two computed operands has no integer form, or an empty string.
 
-    BM1686 has one: matrix_mul_v2, for up to five axes with equal leading extents.
+    Only BM1686 has an integer form: matrix_mul_v2, for up to five axes with equal leading extents.
     """
     if chip is not Chip.BM1686 or not isinstance(node.op, (MatrixMul, BatchMatmul)) or len(node.inputs) > 2:
         return "its weights are computed while the model runs"

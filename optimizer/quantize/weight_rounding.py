@@ -1,8 +1,8 @@
-"""Rounding the weights of a linear operator so that their errors cancel in its result.
+"""Rounding of the weights of a linear operator so that their errors cancel in its result.
 
 Rounding every weight to the nearest integer is best only where inputs are independent. Neighboring pixels and channels
-are not: other weights can compensate for the error of one. Weights are rounded one input at a time, and the error of
-each is distributed over the remaining inputs by their covariance with it.
+are correlated: other weights can compensate for the error of one weight. Weights are rounded one input at a time, and
+the error of each is distributed over the remaining inputs by their covariance with it.
 
 Source: Frantar et al., GPTQ (2022), section 3, after Hassibi and Stork, Optimal Brain Surgeon (1993).
 """
@@ -20,12 +20,12 @@ from tpuconvert.schema.types import Array
 Float64 = npt.NDArray[np.float64]
 
 MOST_INPUTS = 2400
-"""Weights with more inputs per result are rounded to nearest: the covariance grows with the square of the number of
-inputs, its inverse with the cube."""
+"""Maximum number of inputs per result; weights with more inputs are rounded to nearest. The covariance grows with the
+square of this number, the time to invert it with the cube."""
 
 _LIMIT = 127.0
 _DAMPING = 0.01
-"""Added to the variances, as a fraction of their mean: few samples leave the covariance singular."""
+"""Fraction of the mean variance that is added to all variances, because few samples leave the covariance singular."""
 
 _BLOCK = 64
 
@@ -35,7 +35,7 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
 
     Args:
         exact: float weights divided by their scales, [groups, outputs, inputs].
-        covariance: of the inputs, [groups, inputs, inputs].
+        covariance: covariance of the inputs, [groups, inputs, inputs].
 
     Returns:
         Integers as binary64, of the shape of ``exact``.
@@ -43,11 +43,12 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
     inputs = exact.shape[2]
     variance = np.diagonal(covariance, axis1=1, axis2=2)
     damped = covariance + np.eye(inputs) * (_DAMPING * variance.mean(axis=1) + 1e-12)[:, None, None]
-    # Inputs that vary most come first: their errors cost most, and most others remain to compensate for them.
+    # Inputs with the largest variance come first: their errors cost most, and most other inputs can compensate for
+    # them.
     order = np.argsort(-variance.sum(axis=0), kind="stable")
     damped = damped[:, order][:, :, order]
     spread = np.ascontiguousarray(_inverse_factor(damped).swapaxes(1, 2))
-    # One row per input: the weights of an input lie together.
+    # One row per input, so that the weights of an input are contiguous.
     work = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
     rounded = np.empty_like(work)
     for start in range(0, inputs, _BLOCK):
@@ -65,9 +66,9 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
 
 
 def _inverse_factor(matrices: Float64) -> Float64:
-    """The upper triangular U with a positive diagonal and U' U the inverse of each positive definite matrix.
+    """For each positive definite matrix H, return the upper triangular U with a positive diagonal and U' U = H^-1.
 
-    With J reversing the order, J H J = L L' gives H^-1 = (J L^-1 J)' (J L^-1 J), and J L^-1 J is upper triangular. That
+    With J reversing the order, J H J = L L' gives H^-1 = (J L^-1 J)' (J L^-1 J), and J L^-1 J is upper triangular. This
     takes less than a quarter of the operations of inverting H and factoring the inverse.
     """
     lower = np.asarray(np.linalg.cholesky(matrices[:, ::-1, ::-1]), dtype=np.float64)
@@ -75,7 +76,7 @@ def _inverse_factor(matrices: Float64) -> Float64:
 
 
 def _inverse_of_lower(lower: Float64) -> Float64:
-    """Inverses of lower triangular matrices, by halves: with L = [A 0; B C] it is [A^-1 0; -C^-1 B A^-1 C^-1]."""
+    """Invert lower triangular matrices recursively: with L = [A 0; B C], L^-1 is [A^-1 0; -C^-1 B A^-1 C^-1]."""
     size = lower.shape[1]
     if size <= _BLOCK:
         inverse: Float64 = np.tril(np.linalg.inv(lower))
@@ -111,13 +112,13 @@ class Covariance:
 
 
 def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:
-    """Operand windows of a convolution at evenly spread positions of its result.
+    """Extract the windows of a convolution at evenly spread positions of its result.
 
     Args:
         x: operand, [N, C, H, W] or [N, C, D, H, W], zero where padded.
         op: strides, dilations, pads and groups.
-        kernel: its extents.
-        most: number of positions at most.
+        kernel: extents of the kernel.
+        most: maximum number of positions.
 
     Returns:
         [groups, positions, C / groups * kernel size].
@@ -141,5 +142,5 @@ def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int
 
 
 def _on_axis(indices: Array, axis: int, count: int) -> Array:
-    """Indices [positions, extent] in a shape that broadcasts with those of the other kernel axes."""
+    """Reshape indices [positions, extent] so that they broadcast with the indices of the other kernel axes."""
     return indices.reshape(len(indices), *(indices.shape[1] if other == axis else 1 for other in range(count)))

@@ -1,7 +1,7 @@
-"""Weights and biases as integers.
+"""Quantization of weights and biases.
 
-Weights are symmetric INT8: scale = max|w| / 127 per output channel, or one for the tensor where the chip has only one
-multiplier per layer. Biases are INT32 with scale s_x * s_w, so that they add to the accumulator as they are.
+Weights are symmetric INT8: scale = max|w| / 127 per output channel, or one per tensor if the chip has only one
+multiplier per layer. Biases are INT32 with scale s_x * s_w, so that they can be added to the accumulator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, I32, Array, QuantParams
 
 _BIAS_LIMIT = 2.0**30
-"""Half of INT32: the other half is for the sum without bias."""
+"""Limit of a quantized bias: half of the INT32 range. The other half is for the accumulator without bias."""
 
 
 def weight_params(weights: Array, axis: int | None, bias: Array | None, input_scale: float) -> QuantParams:
@@ -29,9 +29,10 @@ def weight_params(weights: Array, axis: int | None, bias: Array | None, input_sc
     Args:
         weights: float weights, any shape.
         axis: output-channel axis for per-channel scales, or None for one scale.
-        bias: float biases, one per output channel, or None. A channel whose weights are almost zero would give its bias
-            a scale so small that it leaves INT32; its weight scale is raised until the bias fits.
-        input_scale: scale of the activation that the weights are multiplied with.
+        bias: float biases, one per output channel, or None. If the weights of a channel are almost zero, the scale of
+            its bias would be so small that the bias overflows INT32; the scale of the weights is then increased until
+            the bias fits.
+        input_scale: scale of the activation operand.
     """
     others = tuple(index for index in range(weights.ndim) if index != axis)
     largest = np.abs(weights.astype(np.float64)).max(axis=others if axis is not None else None, initial=0.0)
@@ -39,7 +40,8 @@ def weight_params(weights: Array, axis: int | None, bias: Array | None, input_sc
     if bias is not None:
         need = np.abs(bias.astype(np.float64).reshape(-1)) / (input_scale * _BIAS_LIMIT)
         scale = np.maximum(scale, need if axis is not None else need.max(initial=0.0))
-    scale = np.where(scale > np.finfo(np.float32).tiny, scale, 1.0)  # such a channel is zero at any scale
+    # Channels with smaller scales contain only zeros, which any scale represents.
+    scale = np.where(scale > np.finfo(np.float32).tiny, scale, 1.0)
     rounded = scale.astype(np.float32)
     return QuantParams(tuple(float(item) for item in rounded), (0,) * rounded.size, I8, axis)
 
@@ -51,8 +53,8 @@ class IntegerWeights:
     Args:
         stored: integers in the layout of the operator.
         params: their quantization parameters, relative to ``input_scale``.
-        input_scale: scale of the activation. If the activation has per-channel scales, their maximum; the ratios to it
-            are folded into the weights.
+        input_scale: scale of the activation operand. If it has per-channel scales, this is their maximum, and the
+            ratios to it are folded into the weights.
         exact: the weights divided by their scales, before rounding.
     """
 
@@ -67,19 +69,19 @@ class IntegerWeights:
         return tuple(self.input_scale * scale for scale in self.params.scale)
 
     def integer_bias(self, bias: Value) -> Array:
-        """The bias as INT32: from the source file, or quantized."""
+        """Return the bias as INT32: the integers of the source file, or quantized floats."""
         return bias.stored if bias.stored is not None else quantize_bias(bias.array, self.units)
 
 
 def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
-    """Weights of a linear operator: from the source file, or quantized for the scale of the activation.
+    """Return integer weights: those of the source file, or floats quantized for the scale of the activation.
 
     Args:
         node: conv, deconv or matrix_mul of an annotated graph.
         per_channel: use per-channel instead of per-tensor scales.
 
     Returns:
-        None when the weights are not constant.
+        The weights; None if they are not constant.
     """
     x, w, *biases = operands(node)
     assert x.quant is not None
@@ -100,9 +102,9 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
 
 
 def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
-    """Factors of the input channels, in a shape that broadcasts against the weights."""
+    """Return the factors of the input channels, in a shape that broadcasts with the weights."""
     if isinstance(node.op, (Conv, Conv3d)):
-        # Depthwise weights are [C * m, 1, kh, kw]: the output channels of one input channel follow each other.
+        # Depthwise weights are [C * m, 1, kh, kw]: the m output channels of an input channel are adjacent.
         depthwise, spatial = node.op.groups > 1, (1,) * (weights.ndim - 2)
         shape = (-1, 1, *spatial) if depthwise else (1, -1, *spatial)
         along: Array = np.repeat(factors, weights.shape[0] // factors.size if depthwise else 1).reshape(shape)
@@ -112,12 +114,12 @@ def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
 
 
 def _along_outputs(weights: Array, params: QuantParams) -> Array:
-    """The scales in a shape that broadcasts against the weights."""
+    """Return the scales in a shape that broadcasts with the weights."""
     return np.reshape(params.scale, [-1 if axis == params.axis else 1 for axis in range(weights.ndim)])
 
 
 def output_channel_axis(node: Node) -> int | None:
-    """Output-channel axis of a constant weight; None if groups spread the output channels over two axes."""
+    """Axis of the output channels of a constant weight; None if groups spread them over two axes."""
     if isinstance(node.op, MatrixMul):
         return 1
     if isinstance(node.op, (Conv, Conv3d)):
@@ -131,7 +133,7 @@ def output_channel_axis(node: Node) -> int | None:
 
 
 def quantize_weights(weights: Array, params: QuantParams) -> Array:
-    """Nearest integers, within -127..127 so that the range is symmetric."""
+    """Round to nearest and clip to -127..127, so that the range is symmetric."""
     quantized: Array = np.maximum(params.quantize(weights), np.int8(-127))
     return quantized
 
@@ -141,7 +143,7 @@ def quantize_bias(bias: Array, units: tuple[float, ...]) -> Array:
 
     Args:
         bias: float biases, one per output channel in any shape.
-        units: scale of the accumulator; one, or one per output channel.
+        units: one scale of the accumulator, or one per output channel.
     """
     exact = bias.astype(np.float64).reshape(-1) / np.asarray(units)
     stored: Array = np.clip(rhaz(exact), I32.min, I32.max).astype(np.int32).reshape(bias.shape)

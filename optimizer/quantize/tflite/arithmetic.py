@@ -28,7 +28,7 @@ from tpuconvert.schema.types import I32, Scalar
 
 @form_of("PRELU")
 def prelu(node: Node, lowering: Lowering) -> Lowered | None:
-    """Rescale each sign separately; the slope multiplies negative values before their rescale."""
+    """Rescale positive and negative values separately. Negative values are first multiplied by the slope."""
     operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
     slopes = [value for value in operands if value.is_constant and value.stored is not None]
     inputs = [value for value in operands if not value.is_constant]
@@ -93,7 +93,7 @@ def squared_difference(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 _SQUARE_SHIFT = 7
-"""Fraction bits of a difference that is squared: (2^7 * 255)^2 < 2^31."""
+"""Fraction bits of the difference in ``SQUARED_DIFFERENCE``: its square is at most (2^7 * 255)^2 < 2^31."""
 
 
 @form_of("ADD", "SUB")
@@ -129,7 +129,7 @@ def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> 
     for index, (value, ratio) in enumerate(zip(operands, ratios, strict=True)):
         assert value.quant is not None
         factor = round(ratio * 2.0**shift)
-        # factor * 2^9 * 2^(22 - 31): the rescale is exact
+        # factor * 2^9 * 2^(22 - 31) = factor: the rescale is exact.
         integers, offset = lowering.quantized_value(value), -value.quant.zero_point[0] * factor
         terms.append(plain_rescale(lowering, integers, factor << 9, 22, f"{name}:operand{index}", I32, offset=offset))
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
@@ -138,4 +138,4 @@ def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> 
 
 
 _FACTOR_BITS = 20
-"""The larger factor of a sum is in 2^20..2^21: 2 * 255 times it is below 2^31."""
+"""The larger factor of a sum is scaled to 2^20..2^21, so that two terms, 2 * 255 * factor, stay below 2^31."""

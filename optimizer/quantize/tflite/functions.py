@@ -60,7 +60,7 @@ def _alpha(node: Node) -> float | None:
 
 
 def _entries(node: Node, x: QuantParams, y: QuantParams) -> Array | None:
-    """Results of the kernel for every integer; None if the general lowering computes the same."""
+    """Return the results of the kernel for every integer; None if the general lowering computes the same."""
     name, wide = source_of(node), x.dtype.bits == 16
     real = tables.interpolate_table if wide else tables.evaluate_table
     if name in _LIMITS:
@@ -103,7 +103,7 @@ def function_of_one_element(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _piecewise_16(node: Node, lowering: Lowering, operand: Value) -> Lowered | None:
-    """Rescale each sign of 16-bit integers without zero points and add both: one of them is always zero."""
+    """Rescale each sign of 16-bit integers without zero points, and add both parts: one part is always zero."""
     params, name = result_params(node), node.outputs[0].name
     x = operand.quant
     assert x is not None

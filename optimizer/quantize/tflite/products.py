@@ -1,8 +1,9 @@
 """Linear operators: convolutions and fully connected layers of 16-bit activations, matmuls of two computed operands.
 
-The two bytes of a 16-bit activation, x = 256 * high + low, are multiplied separately, and the sums are added. This
-equals the kernel's 64-bit sum if it fits in 32 bits, which the weights determine. The kernel rescales with the upper 15
-bits of the multiplier and rounds once. With a 32-bit bias, the kernel's sum has 32 bits and is rescaled as usual.
+The two bytes of a 16-bit activation, x = 256 * high + low, are multiplied separately, and the sums are added. The
+result equals the kernel's 64-bit sum if that fits in 32 bits, which depends on the weights. The kernel rescales with
+the upper 15 bits of the multiplier and rounds once. If the bias has 32 bits, the kernel's sum has 32 bits too, and is
+rescaled with the whole multiplier.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ def _product(node: Node, lowering: Lowering, x: Value, weights: IntegerWeights, 
     lower = lowering.g.add(_exact_op(node, bias is not None), *operands, name=f"{name}:low:sum")
     total = join_bytes(lowering, upper, lower, f"{name}:int32")
     factors = [unit / params.scale[0] for unit in weights.units]
-    is_narrow = bias is not None and bias.stored is not None and bias.stored.dtype == np.int32  # so is the kernel's sum
-    if source_of(node) == "FULLY_CONNECTED" or is_narrow:  # these kernels take the whole multiplier
+    # The kernel's sum has 32 bits too.
+    is_narrow = bias is not None and bias.stored is not None and bias.stored.dtype == np.int32
+    if source_of(node) == "FULLY_CONNECTED" or is_narrow:  # These kernels use all bits of the multiplier.
         twice = None if is_narrow and source_of(node) != "FULLY_CONNECTED" else False
         return (lowering.requantize(total, factors, params, name, twice=twice),)
     return with_params((lowering.g.add(short_rescale(factors, params), total, name=name),), params)
@@ -116,7 +118,7 @@ def _exact_op(node: Node, has_bias: bool) -> Op:
 
 
 def short_rescale(factors: list[float], params: QuantParams) -> RequantInt32:
-    """Rescale of 64-bit sums: multipliers of 15 bits, one rounding (``half_up``)."""
+    """Rescale a 64-bit sum as the kernel does: multipliers of 15 bits, one rounding (``half_up``)."""
     pairs = [
         ((multiplier + (1 << 15)) >> 16 if multiplier < 0x7FFF0000 else 0x7FFF, exponent - 15)
         for multiplier, exponent in map(multiplier_shift, factors)
@@ -126,7 +128,7 @@ def short_rescale(factors: list[float], params: QuantParams) -> RequantInt32:
 
 @form_of("BATCH_MATMUL")
 def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower a matmul of two computed 8-bit operands: leading axes are batches; operands without them are repeated."""
+    """Lower a matmul of two computed 8-bit operands. Leading axes are batches; operands without them are repeated."""
     params = result_params(node)
     operands = [value for value in node.inputs if value is not None]
     if node.op.name not in ("batch_matmul", "matrix_mul") or len(operands) != 2:

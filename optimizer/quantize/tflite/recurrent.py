@@ -35,7 +35,7 @@ _SUM_BITS = 12
 
 @form_of(*LAYERS)
 def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower one operator of a cell."""
+    """Lower one operator of an LSTM cell to the arithmetic of the reference kernel."""
     if isinstance(node.op, MatrixMul):
         return _product(node, lowering)
     if isinstance(node.op, Active):
@@ -53,7 +53,7 @@ def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _product(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower the matmul of all gates: one rescale per column to 12 fraction bits; scales are multiplied in binary32."""
+    """Lower the matmul of all gates. Columns are rescaled to 12 fraction bits; scales are multiplied in binary32."""
     x, w = node.inputs[:2]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     weights = integer_weights(node, per_channel=True)
@@ -125,7 +125,7 @@ def _gate(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def forget_inner_scales(graph: Graph) -> None:
-    """Remove the annotations inside recurrent cells, for chips without these lowerings."""
+    """Remove the annotations inside recurrent cells, for chips that do not support these lowerings."""
     for node in graph.nodes:
         if source_of(node) not in LAYERS:
             continue

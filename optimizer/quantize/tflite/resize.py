@@ -1,4 +1,4 @@
-"""RESIZE_BILINEAR of integers: signed ones with weights of 10 bits, UINT8 in binary32.
+"""RESIZE_BILINEAR of integers: INT8 and INT16 with weights of 10 bits, UINT8 in binary32.
 
 Rows and columns are gathered by constant indices; every step of the interpolation equals that of the kernels.
 """
@@ -113,7 +113,7 @@ def _with_whole_weights(lowering: Lowering, x: Value, down: _Line, along: _Line,
 
 
 def _corners(down: _Line, along: _Line) -> list[tuple[str, Array, Array, Array, Array]]:
-    """Four source pixels per result pixel in the kernel's order: name, row, its weight, column, its weight."""
+    """Source pixels of a result pixel in the kernel's order: name, row, row weight, column, column weight."""
     return [
         ("top_left", down.low, down.low_weight, along.low, along.low_weight),
         ("bottom_left", down.high, down.high_weight, along.low, along.low_weight),
@@ -129,9 +129,9 @@ def _corner(lowering: Lowering, x: Value, rows: Array, columns: Array, name: str
 def _with_wide_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
     """Interpolate 16-bit integers, whose sums have up to 36 bits.
 
-    With rows r = 256 h + l (l in 0..255), and A and B the weighted sums of h and l, the result is
-    A / 2^12 + (256 (A mod 2^12) + B) / 2^20, of which the second part is not negative and below 2. A tie is rounded
-    up if the total is positive, else down.
+    With rows r = 256 h + l (l in 0..255), and A and B the weighted sums of h and l, the result is A / 2^12, rounded
+    down, + (256 (A mod 2^12) + B) / 2^20. The second term is in 0..2. A tie is rounded up if the total is positive,
+    else down.
     """
     rows: dict[str, Value] = {}
     for corner, row, weights, column, _ in _corners(down, along):
@@ -159,7 +159,7 @@ def _with_wide_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, 
     up_rounded = _shift(lowering, second, -20, RoundingMode.HALF_UP, f"{name}:half_up")
     base = lowering.g.add(Add(), first, down_rounded, name=f"{name}:base")
     tie = lowering.g.add(Sub(), up_rounded, down_rounded, name=f"{name}:tie")
-    sign = _shift(lowering, base, -31, RoundingMode.DOWN, f"{name}:sign")  # -1 below zero
+    sign = _shift(lowering, base, -31, RoundingMode.DOWN, f"{name}:sign")  # -1 for negative sums, else 0
     undone = lowering.g.add(Mul(), tie, sign, name=f"{name}:undone")
     rounded = lowering.g.add(Add(), lowering.g.add(Add(), base, tie, name=f"{name}:up"), undone, name=f"{name}:int32")
     return plain_rescale(lowering, rounded, 1 << 30, 1, name, I16)

@@ -1,7 +1,8 @@
 """The logistic function and tanh of 16-bit fixed point, as the cells of integer LSTMs compute them.
 
-An integer x with i integer bits is x / 2^(15 - i). exp is a polynomial around -1/8 times a product of constants for
-the bits above a quarter; reciprocals are three steps of Newton's iteration. Every product is rounded to 16 bits.
+An integer x with i integer bits is x / 2^(15 - i). exp is a polynomial around -1/8, times a constant for each set bit
+of the multiple of 1/4. Reciprocals are computed by three steps of Newton's iteration. Every product is rounded to 16
+bits.
 
 Source: fixedpoint/fixedpoint.h of gemmlowp, with 16-bit integers.
 """
@@ -21,15 +22,15 @@ _ONE_WITH_2_BITS = 1 << 13
 
 
 def _constant(number: int) -> int:
-    """A constant of 32-bit fixed point with 16 bits."""
+    """Round a constant in 32-bit fixed point to 16 bits."""
     return int(shift_half_away(np.asarray(number), 16))
 
 
 _EXP_OF_EIGHTH = _constant(1895147668)  # exp(-1/8)
 _THIRD = _constant(715827883)
 _FACTORS = {-2: 1672461947, -1: 1302514674, 0: 790015084, 1: 290630308, 2: 39332535, 3: 720401, 4: 242}
-"""exp(-2^k) in Q0.31, by k."""
-_START = _constant(1515870810)  # 48/17 with two integer bits
+"""Constants exp(-2^k) in Q0.31, by k."""
+_START = _constant(1515870810)  # 48/17 in 16-bit fixed point with 2 integer bits
 _SLOPE = _constant(-1010580540)  # -32/17
 
 
@@ -39,13 +40,13 @@ def _wrap(x: Array) -> Integers:
 
 
 def _product(a: Array, b: Array | int) -> Integers:
-    """Upper half of the doubled product: rounded, and saturated if both operands are -1."""
+    """Return the upper half of the doubled product, rounded, and saturated if both operands are -1."""
     found: Integers = np.minimum((np.asarray(a, dtype=np.int64) * b + (1 << 14)) >> 15, _ONE)
     return found
 
 
 def _grown(x: Array, bits: int) -> Integers:
-    """``x * 2^bits``, saturated; for negative bits, ties round away from zero."""
+    """Return ``x * 2^bits``, saturated. For negative bits, ties round away from zero."""
     if bits <= 0:
         return shift_half_away(x, -bits)
     grown: Integers = np.clip(np.asarray(x, dtype=np.int64) << bits, -(2**15), _ONE)
@@ -53,7 +54,7 @@ def _grown(x: Array, bits: int) -> Integers:
 
 
 def _exp_near_zero(x: Integers) -> Integers:
-    """Exp of numbers in [-1/4, 0) without integer bits."""
+    """Exp of fixed-point numbers in [-1/4, 0) without integer bits."""
     x = _wrap(x + (1 << 12))
     square = _product(x, x)
     cube, fourth = _product(square, x), _product(square, square)
@@ -63,7 +64,7 @@ def _exp_near_zero(x: Integers) -> Integers:
 
 
 def _exp(x: Integers, bits: int) -> Integers:
-    """Exp of numbers that are not above zero, with ``bits`` integer bits."""
+    """Exp of fixed-point numbers up to 0 with ``bits`` integer bits."""
     fraction = 15 - bits
     quarter = 1 << (fraction - 2)
     rest = (x & (quarter - 1)) - quarter
@@ -79,7 +80,7 @@ def _exp(x: Integers, bits: int) -> Integers:
 
 
 def _reciprocal_of_half_sum(x: Integers) -> tuple[Integers, Integers]:
-    """2 / (1 + x) for x in [0, 1], with two integer bits, and (1 + x) / 2."""
+    """Return 2 / (1 + x) with two integer bits, and (1 + x) / 2, for x in [0, 1]."""
     total = x + _ONE
     half = np.where(total >= 0, (total + 1) // 2, -((1 - total) // 2))
     found = _wrap(_START + _product(half, _SLOPE))
@@ -90,17 +91,17 @@ def _reciprocal_of_half_sum(x: Integers) -> tuple[Integers, Integers]:
 
 
 def logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x)) of numbers with 3 integer bits, as a number without integer bits."""
+    """Logistic function of fixed-point numbers with 3 integer bits. The result has no integer bits."""
     x = np.asarray(x, dtype=np.int64)
     magnitude = np.where(x > 0, x, _wrap(-x))
     doubled, _ = _reciprocal_of_half_sum(_exp(_wrap(-magnitude), 3))
-    positive = _grown(doubled, 1)  # half of it without integer bits
+    positive = _grown(doubled, 1)  # Halve the value, and convert it from two integer bits to none.
     result = np.where(x > 0, positive, _wrap(_ONE - positive))
     return np.where(x == 0, 1 << 14, result).astype(np.int16)
 
 
 def tanh(x: Array, bits: int) -> Array:
-    """The hyperbolic tangent of numbers with ``bits`` integer bits, as a number without integer bits."""
+    """Hyperbolic tangent of fixed-point numbers with ``bits`` integer bits. The result has no integer bits."""
     x = np.asarray(x, dtype=np.int64)
     negative = np.where(x < 0, x, _wrap(-x))
     doubled, _ = _reciprocal_of_half_sum(_exp(negative, bits + 1))

@@ -33,13 +33,13 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, I16, I32, U8, Array, QuantParams, Scalar
 
 _RANGE = 65535
-_LEAST_BITS = 15  # of the sum: the largest element alone gives 2^15 - 1
-_MOST = 512  # elements whose sum stays below 2^24
+_LEAST_BITS = 15  # Minimum number of bits of the sum: the largest element alone contributes 2^15 - 1.
+_MOST = 512  # Maximum number of elements for which the sum is below 2^24, so that float32 is exact.
 _PLAIN = QuantParams.per_tensor(1.0, 0, I16)
 
 
 def _entries(step: float, zero: int, function: tables.Function) -> Array:
-    """Results of a kernel table for every 16-bit integer; their scale is 2 / 65535."""
+    """Results of a kernel table for every 16-bit integer. The scale of the results is 2 / 65535."""
     return tables.between_points(tables.points(step, zero, 2.0 / _RANGE, 0, function, np.float64))
 
 
@@ -78,7 +78,7 @@ def _exps(lowering: Lowering, x: Value, axis: int, name: str) -> Value:
 
 
 def _place(lowering: Lowering, total: Value, name: str) -> Value:
-    """Number of bits of the sum beyond 15, as UINT8: one comparison for each bit."""
+    """Number of bits of the sum beyond 15, as UINT8, computed by one comparison per bit."""
     found: Value | None = None
     for bit in range(_LEAST_BITS, 24):
         above = lowering.g.add(Ges(Scalar.f32(2.0**bit)), total, name=f"{name}:bit{bit}")
@@ -88,7 +88,7 @@ def _place(lowering: Lowering, total: Value, name: str) -> Value:
 
 
 def _power(lowering: Lowering, place: Value, exponents: Array, name: str) -> Value:
-    """Lookup of powers of two by the number of extra bits, as FLOAT32."""
+    """Look up a power of two, as FLOAT32, by the number of extra bits of the sum."""
     powers = np.ones(256, dtype=np.float32)
     powers[: exponents.size] = 2.0 ** exponents.astype(np.float64)
     return lowering.g.add(Lut(), place, lowering.g.constant(powers, f"{name}:table"), name=name)

@@ -20,23 +20,24 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, DType, QuantParams, Scalar
 
 TFLITE, TFLITE_ONCE = "tflite", "tflite-single"
-"""``Graph.rescale`` of TFLite sources: rounded as the reference kernels do, or as engines that round once."""
+"""``Graph.rescale`` of TFLite sources: rounding as in the reference kernels (twice), or as in engines that round
+once."""
 
 
 def source_of(node: Node) -> str:
-    """Source operator that a node was converted from."""
+    """Name of the source operator from which a node was converted."""
     return node.sources[-1].op if node.sources else ""
 
 
 def operands_of(node: Node) -> list[Value]:
-    """Operands of the node's source operator: values that its nodes use and that none of them computes."""
+    """Operands of the source operator of a node: values that its nodes use but do not compute."""
     inside = steps_of(node)
     read = [value for step in reversed(inside) for value in step.inputs if value is not None]
     return list(dict.fromkeys(value for value in read if value.producer not in inside))
 
 
 def steps_of(node: Node) -> list[Node]:
-    """Nodes of the node's source operator with unquantized results, and the node itself, the last one first."""
+    """The node and those nodes of its source operator that compute it through unquantized values, last node first."""
     found, waiting = [node], [node]
     while waiting:
         for value in waiting.pop().inputs:
@@ -55,7 +56,8 @@ def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, nam
     8 bits use one lookup table. 16 bits gather from a FLOAT32 constant of 65,536 elements, which are exact integers.
     """
     if x.dtype.bits == 8:
-        by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)  # the patterns of -128..-1 follow 127
+        # The bit patterns of -128..-1 come after that of 127.
+        by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)
         result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
     else:
         shape = static(x.shape)
@@ -70,7 +72,7 @@ def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, nam
 
 
 def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:
-    """Constant of 16-bit results, named by its hash; the steps of a sequence share it."""
+    """Return a constant of 16-bit results. A name derived from its hash lets the steps of a sequence share it."""
     name = f"table:{hashlib.sha256(numbers.tobytes()).hexdigest()[:16]}"
     return lowering.g.find(name) or lowering.g.constant(numbers, name)
 
@@ -111,13 +113,13 @@ def split_bytes(lowering: Lowering, x: Value, name: str) -> tuple[Value, Value]:
 
 
 def join_bytes(lowering: Lowering, high: Value, low: Value, name: str) -> Value:
-    """``256 * high + low`` of two INT32 values."""
+    """Return ``256 * high + low`` of two INT32 values."""
     grown = lowering.g.add(ArithmeticShift(8, RoundingMode.DOWN), high, name=f"{name}:grown")
     return lowering.g.add(Add(), grown, low, name=name)
 
 
 def integers_to_float(lowering: Lowering, x: Value, name: str, *, with_zero_point: bool) -> Value:
-    """Convert integers to FLOAT32, exactly: as stored, or minus their zero point."""
+    """Convert integers to FLOAT32 exactly, with the zero point included or subtracted."""
     assert x.quant is not None
     zero = 0 if with_zero_point else x.quant.zero_point[0]
     return lowering.g.add(DequantIntToFp32(scale_val=1.0, offset_val=zero), x, name=name)

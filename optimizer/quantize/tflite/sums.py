@@ -1,4 +1,4 @@
-"""MEAN and SUM along axes, 16-bit average pooling: exact sums, then one rescale or division."""
+"""MEAN and SUM along axes, and 16-bit average pooling: exact sums, then one rescale or division."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sums(node: Node, lowering: Lowering) -> Lowered | None:
     elif not is_mean and node.op.method is not ReduceMethodType.REDUCE_SUM:
         return None
     if count * 2 ** (x.dtype.bits + 1) > 2**31:
-        return None  # the sum may leave 32 bits
+        return None  # The sum may overflow 32 bits.
     total = _total(lowering, lowering.quantized_value(operands[0]), shape, axes, f"{name}:sum")
     rescaled = plain_rescale(
         lowering, total, multiplier, exponent, f"{name}:rescaled", params.dtype, offset=params.zero_point[0]

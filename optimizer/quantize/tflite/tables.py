@@ -56,7 +56,7 @@ def _ratio(x: QuantParams, y: QuantParams) -> float:
 
 
 def leaky_relu(x: QuantParams, y: QuantParams, alpha: float) -> Array:
-    """LEAKY_RELU: one rescale for each sign. A negative slope rescales by its magnitude, then negates."""
+    """LEAKY_RELU: one rescale per sign. A negative slope rescales by its magnitude, then negates."""
     slope = float(_single(x.scale[0]) * _single(alpha) / _single(y.scale[0]))
     values = subtract_zero_point(x)
     multiplier, exponent = multiplier_shift(abs(slope))
@@ -66,14 +66,14 @@ def leaky_relu(x: QuantParams, y: QuantParams, alpha: float) -> Array:
 
 
 def absolute(x: QuantParams, y: QuantParams) -> Array:
-    """ABS: with equal scales, only the zero points change."""
+    """ABS. With equal scales, only the zero point of the operand is replaced by that of the result."""
     values = np.abs(subtract_zero_point(x))
     result = values if x.scale == y.scale else rescale(values, _ratio(x, y))
     return saturate(result + y.zero_point[0], y.dtype)
 
 
 def requantize(x: QuantParams, y: QuantParams) -> Array:
-    """QUANTIZE of integers: the factor is the ratio of the scales in binary64."""
+    """QUANTIZE of integers. The factor is the ratio of the scales in binary64."""
     return saturate(rescale(subtract_zero_point(x), x.scale[0] / y.scale[0]) + y.zero_point[0], y.dtype)
 
 
@@ -87,7 +87,7 @@ def requantize_concat_operand(x: QuantParams, y: QuantParams) -> Array:
 
 
 def reciprocal_root(x: QuantParams, y: QuantParams) -> Array:
-    """RSQRT of 8 bits; the largest number for zero. Inputs below zero are an error there, and the same number here."""
+    """RSQRT of 8 bits. The result is the largest integer for 0, and for negative inputs, which the kernel rejects."""
     values = subtract_zero_point(x)
     scale = 1.0 / (math.sqrt(_single(x.scale[0])) * _single(y.scale[0]))
     multiplier, exponent = multiplier_shift(float(scale))
@@ -171,7 +171,7 @@ def _short_product(a: Integers, b: int) -> Integers:
 
 
 def near(function: Function) -> Function:
-    """Wrap a function of binary32 numbers: evaluate it in binary64 and round once."""
+    """Return a function on binary32 arrays that evaluates the given function in binary64 and rounds once."""
 
     def evaluate(x: Array) -> Array:
         result: Array = function(x.astype(np.float64)).astype(x.dtype)
@@ -184,7 +184,7 @@ def near(function: Function) -> Function:
 
 
 def evaluate_table(x: QuantParams, y: QuantParams, function: Function) -> Array:
-    """Lookup table of an 8-bit function, computed in binary32 throughout."""
+    """Results of an 8-bit function for all integers, computed in binary32 throughout."""
     inverse = _single(1) / _single(y.scale[0])
     real = _single(x.scale[0]) * subtract_zero_point(x).astype(np.float32)
     with np.errstate(all="ignore"):
@@ -194,7 +194,7 @@ def evaluate_table(x: QuantParams, y: QuantParams, function: Function) -> Array:
 
 
 def interpolate_table(x: QuantParams, y: QuantParams, function: Function) -> Array:
-    """Interpolated table of a 16-bit function: 512 steps, each with a bias that halves the error in its middle."""
+    """Results of a 16-bit function, interpolated in 512 steps. A bias halves the error in the middle of each step."""
     table = points(
         float(_single(x.scale[0])), x.zero_point[0], float(_single(y.scale[0])), y.zero_point[0], function, np.float32
     )
@@ -202,7 +202,7 @@ def interpolate_table(x: QuantParams, y: QuantParams, function: Function) -> Arr
 
 
 def between_points(table: Integers) -> Array:
-    """Interpolate a table of 513 points for every 16-bit integer."""
+    """Interpolate a table of 513 points at every 16-bit integer."""
     values = every_integer(DType.INT16)
     index = 256 + (values >> 7)
     slope = table[index + 1] - table[index]
@@ -213,7 +213,7 @@ def between_points(table: Integers) -> Array:
 def points(
     x_scale: float, x_zero: int, y_scale: float, y_zero: int, function: Function, real: type[np.floating]
 ) -> Integers:
-    """Points of a 16-bit table (513), computed with the float type ``real``."""
+    """Compute the 513 points of a 16-bit table in the float type ``real``."""
     low, high = -(2**15), 2**15 - 1
     first, last = real(x_scale) * real(low - x_zero), real(x_scale) * real(high - x_zero)
     bottom, top = real(y_scale) * real(low - y_zero), real(y_scale) * real(high - y_zero)
@@ -283,7 +283,7 @@ def _between(magnitude: Integers, bits: int, most: int) -> Integers:
 
 
 def _table_units(x: QuantParams, plain_shifts: tuple[int, ...]) -> Integers:
-    """Inputs in units of 2^-12 / 3: exactly for a few powers of two, else with a multiplier of 15 bits."""
+    """Inputs in units of 2^-12 / 3: exact for a few powers of two, else by a multiplier of 15 bits."""
     values = every_integer(x.dtype)
     scale = float(_single(x.scale[0]))
     mantissa, exponent = math.frexp(scale)
