@@ -1,1 +1,1 @@
-"""Executing model files. This package needs no source format and no converter."""
+"""Execution of model files. This package needs no source format and no converter."""

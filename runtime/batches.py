@@ -1,4 +1,4 @@
-"""More samples than a model takes at a time: split into runs, whose results are joined on the first axis."""
+"""Runs with more samples than the batch size: samples are split into batches, and results are concatenated."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array, format_shape
 
 NEXT_STATE = ":next"
-"""Ending of the output that becomes the input of the same name in the next run."""
+"""Suffix of a state output. The value is the input without this suffix in the next run."""
 
 
 def split(
     feeds: Mapping[str, Array], inputs: Sequence[Port], outputs: Sequence[Port], mismatch: InputShapeError
 ) -> list[dict[str, Array]]:
-    """Return feeds of the model's batch size.
+    """Split feeds into feeds of the model's batch size.
 
     Args:
-        feeds: one array per input; some have another shape than the model takes.
-        inputs: of the model.
-        outputs: of the model.
-        mismatch: what is wrong with the shapes, if the number of samples is not all that differs.
+        feeds: one array per input. Some of them do not have the shape of the input.
+        inputs: inputs of the model.
+        outputs: outputs of the model.
+        mismatch: error to raise if the shapes differ in more than the number of samples.
 
     Raises:
-        UsageError: the samples are no whole batches, or the runs would not be independent of each other.
+        UsageError: the number of samples is not a multiple of the batch size, or the runs would depend on each other.
     """
     arrays = {port.name: np.asarray(feeds[port.name]) for port in inputs}
     if not all(_is_batch_of(arrays[port.name], port) for port in inputs):
@@ -53,10 +53,10 @@ def split(
 
 
 def check_joinable(inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-    """See that results of several runs can be joined on their first axis.
+    """Check that results of several runs can be concatenated along the first axis.
 
     Raises:
-        UsageError: an output has no batch axis, or a run needs the state of the run before it.
+        UsageError: an output has no batch axis, or a run needs the state of the previous run.
     """
     names = {port.name for port in outputs}
     states = [port.name for port in inputs if f"{port.name}{NEXT_STATE}" in names]
@@ -76,12 +76,12 @@ def check_joinable(inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
 
 
 def join(results: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Return the results of several runs as those of one."""
+    """Concatenate the results of several runs along the first axis."""
     return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
 
 
 def one_by_one(port: Port) -> str:
-    """Return how to get a model that takes samples one by one."""
+    """Return a hint: the option that converts a model with a batch size of 1."""
     wanted = ",".join(map(str, (1, *port.shape[1:])))
     return f"to take samples one by one, convert the model with --input-shapes {port.name}={wanted}"
 

@@ -1,7 +1,7 @@
 """Conversion between the arrays of the caller and the values of the graph.
 
-The operator set has no bool, no 64-bit types and no rank 0, and a quantized source has integer inputs. Ports keep the
-types that the source declares; all conversions between the two are here.
+The operator set has no bool, no 64-bit types and no rank 0, and a quantized source has integer inputs. Ports have the
+types that the source declares. All conversions between ports and values are in this module.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tpuconvert.schema.types import Array, Dim, Shape, format_shape
 
 
 class InputShapeError(UsageError):
-    """An array does not have the shape of the input; perhaps only the number of samples differs (``batches.py``)."""
+    """Error: an array does not have the shape of the input; perhaps only the number of samples differs."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, NumPy type name and shape of a model input or output; a string in the shape is any extent."""
+    """Name, NumPy type name and shape of a model input or output. A string in the shape is a symbolic extent."""
 
     name: str
     dtype: str
@@ -31,7 +31,7 @@ class TensorInfo:
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
-    """The NumPy type of a port. NumPy itself lacks bfloat16, which the package ml_dtypes adds.
+    """Return the NumPy type of a port. NumPy lacks bfloat16, which the package ml_dtypes adds.
 
     Raises:
         MissingExtraError: if ml_dtypes is not installed.
@@ -59,7 +59,7 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
         array: the array of the caller.
         port: the input as the source declares it.
         value: the input of the graph.
-        bound: values of the symbolic extents in this run; updated here.
+        bound: values of the symbolic extents in this run. The function adds those of this array.
 
     Raises:
         UsageError: for a wrong shape or type (``schema/input_types.py``), or 64-bit integers outside of INT32.
@@ -83,7 +83,7 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
 
 
 def from_value(array: Array, port: Port, value: Value) -> Array:
-    """Convert a result of the graph to the type and rank that the source declares; without a copy if they are equal."""
+    """Convert a result of the graph to the declared type and rank of the output; without a copy if they are equal."""
     declared = numpy_type(port.dtype)
     result = array
     if result.dtype != declared:
@@ -92,7 +92,7 @@ def from_value(array: Array, port: Port, value: Value) -> Array:
         elif port.quant is not None and value.dtype.is_float:
             result = port.quant.quantize(result)
         else:
-            with np.errstate(over="ignore"):  # infinity, in a narrower floating-point type
+            with np.errstate(over="ignore"):  # Overflow of a narrower floating-point type gives infinity.
                 result = result.astype(declared)
     if port.shape == () and result.shape == (1,):
         result = result.reshape(())

@@ -1,7 +1,7 @@
 """Native kernels of custom operators: a C function in a shared library, called through ctypes.
 
-The interface is ``include/tpuconvert_custom.h``. A kernel is code of the user's choice, as the plugin that names it is;
-no model file can name one.
+The interface is ``include/tpuconvert_custom.h``. As with a plugin, the user chooses the code that runs: a plugin names
+the library, a model file cannot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Parameter(ctypes.Structure):
 
 
 class _Kind(enum.IntEnum):
-    """Kind of a parameter; see the header."""
+    """Values of ``kind`` of a parameter; see the header."""
 
     NONE = 0
     INTEGER = 1
@@ -62,15 +62,15 @@ def include_folder() -> Path:
 
 
 class NativeKernel:
-    """A C function that computes an operator; ``native = NativeKernel(...)`` in the operator's definition.
+    """C function that computes an operator; its definition contains ``native = NativeKernel(...)``.
 
-    Its results are equal to those of the reference; ``tpuconvert op test`` compares the bytes. Without the library the
+    Its results must equal those of the reference; ``tpuconvert op test`` compares the bytes. Without the library the
     reference runs instead, which is slower.
 
     Args:
         symbol: name of the function.
-        library: the shared library, or a pattern such as ``folder/_gate*.so`` of which the first match is taken, as the
-            names of compiled Python extensions differ between machines.
+        library: the shared library, or a pattern such as ``folder/_gate*.so``, of which the first match is used.
+            Patterns are useful because the names of compiled Python extensions differ between machines.
 
     """
 
@@ -92,7 +92,7 @@ class NativeKernel:
         return self.path is not None
 
     def _load(self) -> Any:
-        """Return the function; load the library at the first call.
+        """Return the C function. The library is loaded at the first call.
 
         Raises:
             UsageError: if the library cannot be loaded or has no such function.
@@ -117,7 +117,7 @@ class NativeKernel:
         """Compute an operator.
 
         Args:
-            op: the operator with its parameters.
+            op: operator, with its parameters as attributes.
             operands: contiguous arrays, None for absent ones.
             results: contiguous arrays that are written to.
 
@@ -143,7 +143,7 @@ class NativeKernel:
 
 
 def kernel_of(op: Op) -> NativeKernel | None:
-    """Return the native kernel of a custom operator if it is available."""
+    """Return the native kernel of a custom operator, or None if it has none or the library does not exist."""
     if op.kind is not OpKind.CUSTOM:
         return None
     kernel = getattr(type(op), "native", None)
@@ -165,7 +165,7 @@ def _tensor(array: Array | None, keep: list[Any]) -> _Tensor:
 
 
 def _parameter(op: Op, name: str, value: Any, keep: list[Any]) -> _Parameter:
-    """Convert a parameter for C.
+    """Convert a parameter to its C representation.
 
     Raises:
         UsageError: if its type has no equivalent in C.

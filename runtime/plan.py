@@ -13,11 +13,11 @@ from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
 
 Observer = Callable[[Value, Array], None]
-"""Callback with every graph input and every result of a run, in execution order."""
+"""Callback that is called with every graph input and every result of a run, in execution order."""
 
 
 def failure(node: Node, file: str, error: Exception) -> RunError:
-    """Return the error for an operator that cannot compute its operands; it names the node."""
+    """Return the error for an operator whose evaluation failed; it names the node."""
     source = f" (from {node.sources[0]})" if node.sources else ""
     return RunError(f"{node.op.name} failed{source}: {error}", file=file, node=node.name)
 

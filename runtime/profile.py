@@ -11,7 +11,7 @@ from tpuconvert.schema.graph import Value
 from tpuconvert.schema.types import Array
 
 REFERENCE = "reference"
-"""Kind of a step that ran the NumPy reference of its operator."""
+"""``kind`` of a step that ran the NumPy reference of its operator."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Running a model: ``Session(model).run({name: array}) -> {name: array}``."""
+"""Execution of models: ``Session(model).run({name: array}) -> {name: array}``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Session:
         if not is_wanted and extension() is None:
             return None
         isa = chosen_isa()
-        # Start-up cost: importing the planner and its matchers takes 40 ms, which conversions need not pay.
+        # Start-up cost: importing the planner and its matchers takes 40 ms, which conversions do not need.
         from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
 
         if not are_open_at_inputs_only(self._graph):
@@ -113,7 +113,8 @@ class Session:
         """Names, types and shapes of the outputs, in the source's order."""
         return [info(port) for port in self._graph.output_ports]
 
-    @np.errstate(all="ignore")  # overflow to infinity and NaN are defined results, also of parameters of a plan
+    # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
+    @np.errstate(all="ignore")
     def run(self, feeds: Mapping[str, Array], *, observe: Observer | None = None) -> dict[str, Array]:
         """Run the model once, or batch by batch if there are more samples than its batch size.
 
@@ -162,7 +163,8 @@ class Session:
     def memory(self) -> dict[str, int]:
         """Bytes of the native plan: ``arena``, ``arena_lower_bound``, ``packed``.
 
-        Empty for the NumPy executor. With symbolic extents those of the last run, empty before the first.
+        Empty for the NumPy executor. With symbolic extents, these are the sizes for the last run; the result is empty
+        before the first run.
         """
         plan = None if self._native is None else self._native.latest
         if plan is None:
@@ -177,7 +179,7 @@ class Session:
     def reference_nodes(self) -> list[str]:
         """Names of the nodes that run their NumPy reference: all of them without the native engine.
 
-        With symbolic extents those of the last run, none before the first.
+        With symbolic extents, these are the nodes of the last run; the result is empty before the first run.
         """
         if self._native is None:
             return [node.name for node in self._graph.nodes]
@@ -206,7 +208,7 @@ class Session:
             observe(value, array)
 
         def forward_to_observer(value: Value, array: Array) -> None:
-            # The graph of the plan has other values if there are symbolic extents.
+            # With symbolic extents, the plan has a copy of the graph, whose values are other objects.
             observe(self._graph.find(value.name) or value, array)
 
         return plan.run(arrays, self._evaluate, forward_to_observer)
@@ -248,9 +250,9 @@ class Session:
 
     def _evaluate(self, node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
         try:
-            with np.errstate(all="ignore"):  # overflow to infinity and NaN are defined results
+            with np.errstate(all="ignore"):  # Overflow to infinity and NaN are defined results.
                 return node.op.evaluate(*arrays, chip=self.chip)
-        except Exception as error:  # operators, custom ones too, may raise anything: name the node
+        except Exception as error:  # Operators, especially custom ones, may raise any exception: name the node.
             raise failure(node, self._graph.file, error) from error
 
 
@@ -263,7 +265,7 @@ class _LoadedFile:
 
 
 _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()
-"""Open files by device, inode, size and modification time, so that a replaced file is a different one."""
+"""Open files by device, inode, size and modification time, so that a replaced file is not mistaken for the old one."""
 
 
 def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
@@ -275,7 +277,7 @@ def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     except OSError:
-        return _LoadedFile(read_model(Path(path)))  # raises the error
+        return _LoadedFile(read_model(Path(path)))  # This raises the error.
     found = _LOADED.get(identity)
     if found is None:
         found = _LOADED[identity] = _LoadedFile(read_model(Path(path)))

@@ -1,4 +1,4 @@
-"""Assign offsets to the buffers of one arena."""
+"""Assignment of buffers to offsets in one arena."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from tpuconvert.runtime.native.storage import Buffer
 
 ALIGNMENT = 64
 NEAR_ENOUGH = 1.05
-"""Stop the search at this multiple of the lower bound."""
+"""The search stops when the arena is at most this multiple of the lower bound."""
 MOST_WORK = 100_000
-"""Pairs of buffers to compare at most, which bounds the planning time."""
+"""Maximum number of comparisons of two buffers, which bounds the planning time."""
 
 
 def footprint(size: int, slack: int) -> int:
-    """Size of a buffer in the arena: with slack, rounded up to the alignment."""
+    """Size of a buffer in the arena, including slack and rounded up to the alignment."""
     return -(-(size + slack) // ALIGNMENT) * ALIGNMENT
 
 
 def lower_bound(buffers: Sequence[Buffer], steps: int, slack: int) -> int:
-    """Largest number of live bytes at one step: no arena can be smaller."""
+    """Largest number of bytes that are live at one step. No arena can be smaller."""
     return max(_live_bytes(buffers, steps, slack), default=0)
 
 
@@ -27,8 +27,8 @@ def place(buffers: Sequence[Buffer], slack: int) -> int:
     """Assign an offset to every buffer so that buffers with overlapping lifetimes do not overlap in memory.
 
     Best fit: each buffer goes to the smallest sufficient gap between the buffers placed before it, or to the end. Two
-    orders are tried, by size and by the most live bytes during the lifetime. The better one is then refined: the buffer
-    that determines the size of the arena is placed first.
+    orders are tried, by size and by the most live bytes during the lifetime. The better order is then refined:
+    repeatedly, the buffer that determines the size of the arena is moved to the front.
 
     Returns:
         The size of the arena in bytes.

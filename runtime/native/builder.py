@@ -27,11 +27,11 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import I8, Array, DType, Scalar
 
 Tensors = dict[str, Stored | None]
-"""Tensors of a step by the field of the spec with their address; None for an absent one."""
+"""Tensors of a step, by the field of its spec that contains the address. None is an absent tensor."""
 
 
 class NativeStep(NamedTuple):
-    """A step of the extension, its kernel, and the nodes that it computes; none for a change of memory order."""
+    """A step of the extension, its kernel, and the nodes that it computes: none if it only changes a memory order."""
 
     step: Any
     kernel: str
@@ -40,7 +40,7 @@ class NativeStep(NamedTuple):
 
 @dataclass(frozen=True)
 class ReferenceStep:
-    """A node that runs its NumPy reference, with the memory of its operands and results; None for an absent operand."""
+    """A node that runs its NumPy reference, with the memory of operands and results; None for an absent operand."""
 
     node: Node
     inputs: tuple[Stored | Array | None, ...]
@@ -62,7 +62,7 @@ class Group(NamedTuple):
 
 
 class Builder:
-    """Plan under construction, as the ``emit`` function of a group uses it.
+    """Plan under construction. The ``emit`` functions of groups add steps to it.
 
     ``read`` returns the memory of an operand, ``write`` that of a result, and ``step`` adds a step.
     """
@@ -74,7 +74,7 @@ class Builder:
         self.native = native()
         self.steps: list[NativeStep | ReferenceStep] = []
         self.declined: dict[str, str] = {}
-        """Reasons why nodes with a kernel run their reference, by node name."""
+        """Reasons for which nodes that have a kernel run their reference, by node name."""
         self.buffers: list[Buffer] = []
         self.inputs: list[Stored] = []
         self.outputs: list[Stored] = []
@@ -91,18 +91,18 @@ class Builder:
             self.outputs.append(self._dense(buffer, value, row_major(value.rank)))
         self._destinations = Destinations(graph, [stored.buffer for stored in self.outputs])
 
-    # Interface of the groups
+    # Methods for the ``emit`` functions of groups
 
     def shape(self, value: Value) -> tuple[int, ...]:
-        """Extents of a value; plans are made for known extents only."""
+        """Extents of a value. Plans exist only for known extents."""
         return cast(tuple[int, ...], value.shape)
 
     def is_made(self, value: Value) -> bool:
-        """Return True if a value has memory."""
+        """Return True if memory is assigned to a value."""
         return bool(self._stored.get(value))
 
-    def stored(self, value: Value) -> Stored:
-        """Return the memory of a value as it was first written, perhaps the caller's; constants are row-major."""
+    def memory_of(self, value: Value) -> Stored:
+        """Return the first memory of a value, which may be the caller's. Constants are row-major."""
         if not self._stored.get(value):
             assert value.is_constant, f"'{value.name}' is read before it is made"
             return self.constant_value(value, row_major(value.rank))
@@ -113,12 +113,12 @@ class Builder:
 
         Args:
             value: the operand.
-            order: the order of the axes in memory; None for any.
+            order: required order of the axes in memory; None for any order.
             dense: True if rows must be contiguous.
         """
         if value.is_constant and not self._stored.get(value):
             return self.constant_value(value, row_major(value.rank) if order is None else order)
-        wanted = self.stored(value).order if order is None else order
+        wanted = self.memory_of(value).order if order is None else order
         for stored in self._stored[value]:
             is_pitched = not stored.is_dense
             if stored.buffer.kind == EXTERNAL or not stored.has_order(wanted) or (dense and is_pitched):
@@ -126,12 +126,12 @@ class Builder:
             if not is_pitched or wanted[-1] == stored.order[-1]:
                 return stored.in_order(wanted)
         copy = self._dense(self._buffer(ARENA, _bytes_of(value)), value, wanted)
-        self.copy(View.of(self.stored(value)), View.of(copy))
+        self.copy(View.of(self.memory_of(value)), View.of(copy))
         self._keep(value, copy)
         return copy
 
     def read_exactly(self, value: Value) -> Stored:
-        """Return an operand for a step that needs no slack, so that a constant needs no copy."""
+        """Return an operand for a step that does not read slack, so that a constant needs no copy."""
         if not value.is_constant or value.dtype is I8 or self._stored.get(value):
             return self.read(value)
         array = np.require(value.array, requirements=("C_CONTIGUOUS", "ALIGNED"))
@@ -145,12 +145,12 @@ class Builder:
         Args:
             value: the result.
             order: the order of its axes in memory.
-            dense: True if rows must be contiguous. Otherwise an operand of a channel concat is written to its place in
-                the result of the concat.
+            dense: True if rows must be contiguous. Otherwise an operand of a channel concat may be written directly
+                into the result of the concat.
         """
         order = row_major(value.rank) if order is None else order
         if self._stored.get(value):
-            return self._stored[value][0]  # a concat whose operands were written in place
+            return self._stored[value][0]  # The value is the result of a concat whose operands were written in place.
         if not dense and value in self._parts and order == channels_last(value.rank):
             stored = self._part(value)
             self._keep(value, stored)
@@ -164,12 +164,12 @@ class Builder:
         return stored
 
     def order_wanted(self, value: Value) -> Order | None:
-        """Return the order that makes later copies of a result unnecessary, or None."""
+        """Return the memory order in which a result needs no later copy, or None without a preference."""
         placed = self._destinations.of(value)
         return None if placed is None else placed.order
 
     def _part(self, value: Value) -> Stored:
-        """Return the part of a concat's result that holds a value."""
+        """Return the slice of a concat's result in which an operand is stored."""
         whole, start = self._parts[value]
         if not self._stored.get(whole):
             self._keep(whole, self._dense(self._buffer(ARENA, _bytes_of(whole)), whole, channels_last(whole.rank)))
@@ -182,12 +182,12 @@ class Builder:
         self._keep(value, stored if stored.dtype is value.dtype else stored._replace(dtype=value.dtype))
 
     def temporary(self, dtype: DType, shape: tuple[int, ...]) -> Stored:
-        """Return an intermediate buffer for the steps of this group."""
+        """Return an intermediate buffer for the steps of the current group."""
         size = prod(shape) * dtype.numpy.itemsize
         return Stored(self._buffer(ARENA, size), dtype, shape, row_major(len(shape)))
 
     def constant(self, array: Array) -> Stored:
-        """Copy an array to the constants of the plan, row-major and unchanged (no 128 is added to INT8)."""
+        """Copy an array to the constants of the plan. It is row-major, and 128 is not added to INT8."""
         contiguous = np.ascontiguousarray(array)
         buffer = self._buffer(CONSTANT, contiguous.nbytes)
         padded = np.zeros(contiguous.nbytes + self.native.SLACK, np.uint8)
@@ -196,7 +196,7 @@ class Builder:
         return Stored(buffer, DType.of(contiguous.dtype), contiguous.shape, row_major(contiguous.ndim))
 
     def constant_value(self, value: Value, order: Order) -> Stored:
-        """Return a constant of the graph in the given order, in the representation of the kernels."""
+        """Return a constant of the graph in the given order, as kernels expect it: 128 is added to INT8."""
         for stored in self._stored.get(value, ()):
             if stored.has_order(order):
                 return stored.in_order(order)
@@ -209,11 +209,11 @@ class Builder:
         return stored
 
     def place(self, stored: Stored) -> Any:
-        """Return the address of a tensor for a spec."""
+        """Return the address of a tensor for a field of a spec."""
         return self.native.Place(stored.buffer.index, stored.offset)
 
     def step(self, kernel: str, spec: Any, reads: Sequence[Stored], writes: Sequence[Stored]) -> None:
-        """Add the step of a kernel; ``reads`` and ``writes`` are all the tensors that it accesses."""
+        """Add the step of a kernel. ``reads`` and ``writes`` contain all tensors that it accesses."""
         step = getattr(self.native, kernel)(spec, self.isa)
         self._touch(reads, writes)
         self.steps.append(NativeStep(step, kernel, self._current))
@@ -223,7 +223,7 @@ class Builder:
 
         Args:
             kernel: its name.
-            spec: name of the class of its spec.
+            spec: class name of its spec.
             reads: the tensors that it reads.
             writes: the tensors that it writes.
             fields: the other fields of the spec.
@@ -233,7 +233,7 @@ class Builder:
         self.step(kernel, getattr(self.native, spec)(**places, **fields), *tensors)
 
     def copy(self, source: View, target: View) -> None:
-        """Add a step that copies a view to another one of the same shape. Either may be the caller's memory."""
+        """Add a step that copies a view to another view of the same shape. Either may be in the caller's memory."""
         assert source.shape == target.shape, f"{source.shape} is copied to {target.shape}"
         if 0 in source.shape:
             return
@@ -263,10 +263,10 @@ class Builder:
         constant = self.constant(element)._replace(dtype=dtype)
         self.copy(View(constant, 0, target.shape, (0,) * len(target.shape)), target)
 
-    # Interface of the planner
+    # Methods for the planner
 
     def emit(self, group: Group) -> None:
-        """Add the steps of a group. If its kernel declines, add its parts, or the references of its nodes.
+        """Add the steps of a group. If its kernel declines, add those of its parts, or the references of its nodes.
 
         Kernels decline accumulators that may overflow 32 bits (OverflowError) and parameters that they do not support
         (Declined), such as a zero point outside of its type.
@@ -287,7 +287,7 @@ class Builder:
         self._current = ()
 
     def reference(self, node: Node) -> None:
-        """Add a node that runs its NumPy reference."""
+        """Add a step that runs the NumPy reference of a node."""
         inputs = tuple(
             None if value is None else value.array if value.is_constant else self.read(value) for value in node.inputs
         )
@@ -298,8 +298,8 @@ class Builder:
     def finish(self) -> None:
         """Copy the graph outputs to the caller's memory, unless they were written there."""
         for value, target in zip(self.graph.outputs, self.outputs, strict=True):
-            if self.stored(value).buffer is not target.buffer:
-                self.copy(View.of(self.stored(value)), View.of(target))
+            if self.memory_of(value).buffer is not target.buffer:
+                self.copy(View.of(self.memory_of(value)), View.of(target))
 
     def _keep(self, value: Value, stored: Stored) -> None:
         self._stored.setdefault(value, []).append(stored)
@@ -321,7 +321,7 @@ class Builder:
 
 
 def _parts_of_concats(graph: Graph) -> dict[Value, tuple[Value, int]]:
-    """Values whose only use is a channel concat of images, with the result of the concat and their first channel."""
+    """Map values whose only use is a channel concat of images to its result and to their first channel there."""
     parts: dict[Value, tuple[Value, int]] = {}
     for node in graph.nodes:
         if not isinstance(node.op, Concat) or node.outputs[0].rank != 4 or node.op.axis % 4 != 1:

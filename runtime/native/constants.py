@@ -10,7 +10,7 @@ from tpuconvert.schema.ops.copy import Constdata
 def remove_constdata(graph: Graph) -> Graph:
     """Return a copy in which users of ``constdata`` read its constant, or the graph itself without ``constdata``.
 
-    Kernels pack constants when the plan is made. A ``constdata`` whose result is a graph output stays.
+    Kernels pack constants when the plan is made. A ``constdata`` whose result is a graph output is not removed.
     """
     if not any(isinstance(node.op, Constdata) for node in graph.nodes):
         return graph

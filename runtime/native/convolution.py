@@ -15,7 +15,7 @@ from tpuconvert.schema.types import Array
 
 
 class Geometry(NamedTuple):
-    """Strides, dilations, leading pads and groups, vertical first; trailing pads follow from the extents."""
+    """Strides, dilations, leading pads and groups; vertical values first. Trailing pads follow from the extents."""
 
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)
@@ -24,17 +24,17 @@ class Geometry(NamedTuple):
 
     @staticmethod
     def of(op: ConvolutionParams) -> Geometry:
-        """Return the geometry of an operator."""
+        """Return the geometry of a convolution operator."""
         return Geometry((op.stride_h, op.stride_w), (op.dh, op.dw), (op.pad_h_t, op.pad_w_l), op.groups)
 
 
 class Image(NamedTuple):
-    """A stored tensor as channels-last images, or a matrix as one image with one row.
+    """View of a stored tensor as channels-last images, or of a matrix as one image with one row.
 
     Args:
-        stored: the tensor; its offset is that of the images.
+        stored: the tensor, whose offset is that of the first image.
         shape: [N, C, H, W].
-        strides: of images, rows and pixels, in bytes.
+        strides: distances of images, rows and pixels, in bytes.
     """
 
     stored: Stored
@@ -56,7 +56,7 @@ class Image(NamedTuple):
         return Image(stored, (1, columns, 1, rows), (pitch * rows, pitch * rows, pitch))
 
     def part(self, start: tuple[int, int], extents: tuple[int, int], steps: tuple[int, int] = (1, 1)) -> Image:
-        """Return ``extents`` rows and columns from ``start``, every ``steps``-th one."""
+        """Slice the image: ``extents`` rows and columns from ``start``, with the steps ``steps``."""
         image, row, pixel = self.strides
         stored = self.stored._replace(offset=self.stored.offset + start[0] * row + start[1] * pixel)
         return Image(stored, (*self.shape[:2], *extents), (image, row * steps[0], pixel * steps[1]))
@@ -99,15 +99,16 @@ def transposed_phases(
 ) -> Iterator[tuple[Image, Image, Array, Geometry]]:
     """Split a transposed convolution into ordinary convolutions, one per phase of the strides.
 
-    Result rows of phase p, those with (row + pad) mod stride = p, get contributions only from kernel rows p,
-    p + stride, ...: a convolution of stride 1 with those rows in reverse, written to every stride-th row.
+    Result rows of phase p, those with (row + pad) mod stride = p, get contributions only from kernel rows p, p +
+    stride, ...: the phase is a convolution of stride 1 with these kernel rows in reverse order, written to every
+    stride-th row.
 
     Args:
         x: the operand.
         y: the result.
-        weights: [in, out of a group, kernel_h, kernel_w].
-        geometry: of the transposed convolution.
-        zeros: zero points of the weights; one, or one per output channel.
+        weights: weights [in, out of a group, kernel_h, kernel_w].
+        geometry: geometry of the transposed convolution.
+        zeros: one zero point of the weights, or one per output channel.
     """
     groups, (inputs, outputs) = geometry.groups, weights.shape[:2]
     kernels = weights.reshape(groups, inputs // groups, outputs, *weights.shape[2:]).swapaxes(1, 2)
@@ -119,7 +120,7 @@ def transposed_phases(
     for down in rows:
         for along in columns:
             part = kernels[:, :, down.taps][:, :, :, along.taps]
-            if part.size == 0:  # bias only: one tap with weight 0
+            if part.size == 0:  # Only the bias contributes: use one tap with weight 0.
                 taps = np.asarray(zeros).astype(weights.dtype).reshape(-1, 1, 1, 1)
                 part = np.broadcast_to(taps, (*kernels.shape[:2], 1, 1))
             source = x.part((down.skip, along.skip), (x.shape[2] - down.skip, x.shape[3] - along.skip))
@@ -128,7 +129,7 @@ def transposed_phases(
 
 
 def _dilate(kernels: Array, dilations: tuple[int, int]) -> Array:
-    """Insert zeros between the taps of kernels."""
+    """Dilate kernels by zeros between the taps."""
     (dh, dw), (kh, kw) = dilations, kernels.shape[2:]
     if dilations == (1, 1):
         return kernels
@@ -139,7 +140,7 @@ def _dilate(kernels: Array, dilations: tuple[int, int]) -> Array:
 
 @dataclass(frozen=True)
 class _Phase:
-    """One phase of one axis: kernel taps, first result, number of results, pad, and offset of the operand."""
+    """One phase along an axis: kernel taps, first result, number of results, pad, number of skipped operand rows."""
 
     taps: slice
     start: int
@@ -149,15 +150,15 @@ class _Phase:
 
 
 def axis_phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) -> list[_Phase]:
-    """Return the phases of one axis of a deconv that have results, for any stride."""
+    """Return the phases of one axis of a deconv. Phases without results are omitted."""
     found = []
     for phase in sorted((first + pad) % stride for first in range(min(stride, out_extent))):
         start = (phase - pad) % stride
         count = -(-(out_extent - start) // stride)
         taps = len(range(phase, kernel, stride))
-        # Result start + stride * r has row (start + pad - phase) / stride + r minus tap as its operand.
+        # Tap t of result start + stride * r reads the operand row (start + pad - phase) / stride + r - t.
         lead = taps - 1 - (start + pad - phase) // stride if taps else 0
-        if -lead >= extent:  # all windows are after the operand
+        if -lead >= extent:  # All windows are past the end of the operand.
             taps, lead = 0, 0
         skip = min(max(-lead, 0), extent - 1)
         last = phase + stride * (taps - 1)

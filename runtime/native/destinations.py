@@ -1,6 +1,6 @@
-"""Final memory of results: the caller's arrays, seen through permutes, reshapes and concats.
+"""Final memory of results: the caller's arrays, viewed through permutes, reshapes and concats.
 
-A step that writes there directly makes the data movement operators after it no-ops.
+If a step writes directly to this memory, the data movement operators after it are no-ops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tpuconvert.schema.types import I8
 
 
 class Destinations:
-    """Final memory of the values of one graph.
+    """Final memory of the values of a graph.
 
     Args:
         graph: the graph.
@@ -27,7 +27,7 @@ class Destinations:
         self._graph = graph
         self._roots: dict[Value, Stored] = {}
         for value, buffer in zip(graph.outputs, outputs, strict=True):
-            # INT8 outputs need a conversion, and values with other users must be in the plan's own memory.
+            # INT8 outputs have to be converted, and values with other users must be in the plan's own memory.
             if value.dtype is not I8 and not value.uses and graph.outputs.count(value) == 1:
                 self._roots[value] = Stored(buffer, value.dtype, static(value.shape), row_major(value.rank))
 
@@ -43,19 +43,19 @@ class Destinations:
 
 
 def _operand_memory(node: Node, index: int, result: Stored) -> Stored | None:
-    """Return the part of the result's memory that holds operand ``index`` of a data movement node."""
+    """Return the part of the result's memory that becomes operand ``index`` of a data movement node."""
     x, op = node.inputs[index], node.op
     assert x is not None
     if x.dtype is not result.dtype:
         return None
     shape = static(x.shape)
     if isinstance(op, Permute):
-        return result.permuted(tuple(op.order.index(axis) for axis in range(len(op.order))))
+        return result.permute(tuple(op.order.index(axis) for axis in range(len(op.order))))
     if not isinstance(op, Concat):
-        return result.reshaped(shape)
+        return result.reshape(shape)
     axis = op.axis % len(shape)
     outside = result.order[: result.order.index(axis)]
     if not result.is_dense or prod(result.shape[other] for other in outside) != 1:
-        return None  # the operands are not contiguous blocks
+        return None  # Each operand would consist of several blocks of the result.
     start = sum(static(value.shape)[axis] for value in node.inputs[:index] if value is not None)
     return result._replace(shape=shape, offset=result.offset + start * result.strides[axis])

@@ -29,7 +29,7 @@ def emit_elements(elements: Elements, builder: Builder, x: Term, y: Value) -> No
     assert x.register is not None
     low, high = (0, 0) if x.dtype.bits == 32 else (x.low, x.high)
     register = elements.value_of(x) if x.dtype.bits == 32 else x.register
-    if register != len(elements.instructions) - 1:  # the last instruction is stored
+    if register != len(elements.instructions) - 1:  # The step stores the result of its last instruction.
         register = elements.add("clamp", register, low=-LARGEST - 1, high=LARGEST)
     shape = builder.shape(y)
     order = _order(elements, builder, shape)
@@ -40,7 +40,7 @@ def emit_elements(elements: Elements, builder: Builder, x: Term, y: Value) -> No
         shape=[shape[axis] for axis in order],
         channel_axis=axis,
         operands=[_tensor(builder, tensor, shape, order) for tensor in tensors],
-        instructions=[_compiled(builder, instruction) for instruction in elements.instructions],
+        instructions=[_compile(builder, instruction) for instruction in elements.instructions],
         result=_tensor(builder, target, shape, order),
         low=low,
         high=high,
@@ -70,13 +70,13 @@ def _emit_table(elements: Elements, builder: Builder, x: Term, y: Value) -> None
 def _order(elements: Elements, builder: Builder, shape: tuple[int, ...]) -> Order:
     """Return the memory order of the largest operand."""
     whole = [value for value in elements.operands if not value.is_constant and builder.shape(value) == shape]
-    inside = [value for value in whole if builder.stored(value).buffer.kind != EXTERNAL]
-    return builder.stored((inside or whole)[0]).order if whole else row_major(len(shape))
+    inside = [value for value in whole if builder.memory_of(value).buffer.kind != EXTERNAL]
+    return builder.memory_of((inside or whole)[0]).order if whole else row_major(len(shape))
 
 
 def _readable(builder: Builder, value: Value, order: Order) -> Stored:
     if not value.is_constant and value.dtype is not I8:
-        source = builder.stored(value)
+        source = builder.memory_of(value)
         if source.buffer.kind == EXTERNAL and source.has_order(order):
             return source.in_order(order)
     stored = builder.read(value, order, dense=False)
@@ -86,9 +86,9 @@ def _readable(builder: Builder, value: Value, order: Order) -> Stored:
     return stored
 
 
-def _compiled(builder: Builder, instruction: Instruction) -> Any:
+def _compile(builder: Builder, instruction: Instruction) -> Any:
     native = builder.native
-    arguments = {name: _listed(value) for name, value in instruction.arguments.items()}
+    arguments = {name: _to_lists(value) for name, value in instruction.arguments.items()}
     if any(isinstance(value, int) and not I32.holds(value) for value in arguments.values()):
         raise OverflowError(f"a parameter of {instruction.code} has more than 32 bits")
     if instruction.code != "rescale":
@@ -100,10 +100,10 @@ def _compiled(builder: Builder, instruction: Instruction) -> Any:
     return native.ElementInstruction(code="rescale", epilogue=epilogue, **operand)
 
 
-def _listed(value: object) -> object:
+def _to_lists(value: object) -> object:
     """Convert arrays to lists, recursively."""
     if isinstance(value, list):
-        return [_listed(item) for item in value]
+        return [_to_lists(item) for item in value]
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

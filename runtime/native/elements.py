@@ -1,12 +1,12 @@
-"""Instructions of one element-wise integer step; see int8/elementwise/elements.h.
+"""Instructions of a step for element-wise integer operators; see int8/elementwise/elements.h.
 
-A term represents an intermediate result in one of three ways, the cheapest that is exact:
+A term represents an intermediate result in the cheapest of three forms that is exact:
 
-- a function of a stored byte, as a table of 256 values computed by the references of the operators;
+- a function of a stored byte: a table of 256 values, computed by the references of the operators;
 - an exact linear function of a stored byte, with per-channel multipliers;
 - the 32-bit result of an instruction, with the range of its values.
 
-Range analysis proves that nothing overflows 32 bits. Without a proof the tree is declined, and its nodes run as single
+Range analysis proves that nothing overflows 32 bits. If it cannot, the tree is declined, and its nodes run as single
 steps or references.
 """
 
@@ -26,10 +26,10 @@ from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
 
 ELEMENT_TYPES = {U8: "u8", I8: "u8", U16: "u16", I16: "i16", I32: "32", F32: "32"}
-"""Element types that steps support, with their names in the extension."""
+"""Element types that steps support, mapped to their names in the extension."""
 
 _OF_BYTES = {dtype: np.arange(256, dtype=np.int64) - bias_of(dtype) for dtype in (I8, U8)}
-"""Value of every stored byte."""
+"""Values that the stored bytes 0..255 represent, by type."""
 
 LARGEST = 2**31 - 1
 _FACTOR = 2**15 - 1
@@ -37,11 +37,11 @@ _EXACT_IN_BINARY32 = 2**24
 
 
 Numbers = Sequence[int] | Sequence[float] | Array
-"""A parameter of an instruction: one number, or one per channel."""
+"""Parameter of an instruction: one element, or one per channel."""
 
 
 class Unsupported(Exception):
-    """The instructions do not cover an operator, a type or a range."""
+    """Error: the instructions do not support an operator, a type or a range."""
 
 
 class Term(NamedTuple):
@@ -49,14 +49,14 @@ class Term(NamedTuple):
 
     Args:
         dtype: type in the graph.
-        low: lower bound of an integer; 0 for floats.
-        high: upper bound of an integer.
-        register: number of the instruction that computes the term or the argument of ``values``.
-        operand: number of the operand that ``values`` or ``factor`` applies to, for terms without an instruction.
-        values: result for every stored byte of the operand, or for the instruction's result of type ``argument``.
-        argument: type of the argument of ``values``.
-        factor: with ``offset``, an exact linear function of the stored operand; one number or one per channel.
-        is_limited: True if the result of the instruction is within ``low..high``.
+        low: lower bound of an integer term; 0 for floats.
+        high: upper bound of an integer term; 0 for floats.
+        register: index of the instruction that computes the term, or the argument of ``values``.
+        operand: index of the operand to which ``values`` or ``factor`` applies, for terms without an instruction.
+        values: table of results, indexed by the stored byte of the operand or by the instruction's 8-bit result.
+        argument: type of the instruction's result that indexes ``values``.
+        factor: with ``offset``, an exact linear function of the stored operand; one element, or one per channel.
+        is_limited: True if the instruction itself clamps to ``low..high``.
     """
 
     dtype: DType
@@ -73,21 +73,21 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Instruction:
-    """Arguments of an ``ElementInstruction``."""
+    """Opcode and arguments of an ``ElementInstruction``."""
 
     code: str
     arguments: dict[str, object]
 
 
 class Elements:
-    """Instructions of a step under construction."""
+    """Construction of the instructions of a step."""
 
     def __init__(self) -> None:
         self.operands: list[Value] = []
         self.instructions: list[Instruction] = []
         self.is_per_channel = False
 
-    # Terms
+    # Methods that create terms
 
     def operand(self, value: Value) -> Term:
         """Return the term of an operand."""
@@ -117,11 +117,11 @@ class Elements:
         if dtype.is_float:
             return x._replace(dtype=dtype, low=0, high=0, values=values.astype(np.float32))
         values = values.astype(np.int64)
-        # The bounds include values of arguments that do not occur.
+        # The bounds include results for arguments that do not occur.
         return x._replace(dtype=dtype, low=int(values.min()), high=int(values.max()), values=values)
 
     def linear(self, x: Term) -> Term | None:
-        """Return an operand as an exact linear function with 16-bit multipliers, or None."""
+        """Return an operand as an exact linear function with a 16-bit factor, or None if it is not linear."""
         if x.operand is None or x.dtype.is_float:
             return None
         if x.factor is not None:
@@ -133,7 +133,7 @@ class Elements:
         return Term(x.dtype, x.low, x.high, operand=x.operand, factor=steps[:1], offset=x.values[:1])
 
     def value_of(self, x: Term) -> int:
-        """Return the number of the instruction that computes the clamped value of a term."""
+        """Return the index of the instruction that computes a term, clamped to its bounds."""
         if x.values is not None or x.factor is not None:
             return self._evaluate_term(x)
         assert x.register is not None
@@ -158,19 +158,19 @@ class Elements:
         source = self.add("add_parameter", source, parameters=[[bias]]) if bias else source
         return self.add("look_up", source, table=table)
 
-    # Instructions
+    # Methods that add instructions
 
     def add(self, code: str, a: int, b: int = -1, *, parameters: Sequence[Numbers] = (), **arguments: object) -> int:
-        """Add an instruction and return its number. Each parameter is one number, or one per channel."""
+        """Add an instruction and return its index. Each parameter has one element, or one per channel."""
         if parameters:
-            arguments["parameters"] = [self._stored(numbers) for numbers in parameters]
+            arguments["parameters"] = [self._parameter_bits(numbers) for numbers in parameters]
         self.instructions.append(Instruction(code, {"a": a, "b": b, **arguments}))
         return len(self.instructions) - 1
 
     def result(
         self, code: str, dtype: DType, low: int, high: int, a: int, b: int = -1, *, parameters: Sequence[Numbers] = ()
     ) -> Term:
-        """Return the integer result of an instruction with values in ``low..high``, saturated to a type.
+        """Add an instruction with integer results in ``low..high``. Return its term, saturated to a type.
 
         Raises:
             Unsupported: if it may overflow 32 bits.
@@ -180,21 +180,23 @@ class Elements:
         return self.integer(self.add(code, a, b, parameters=parameters), dtype, low, high)
 
     def saturated_result(self, code: str, dtype: DType, low: int, high: int, a: int, b: int) -> Term:
-        """Return the result as ``result`` does, by the form of the instruction that saturates where it may overflow."""
+        """Add an instruction as ``result``, but use its saturating form if it may overflow."""
         if low < -LARGEST or high > LARGEST:
             code, low, high = f"{code}_limited", max(low, -LARGEST - 1), min(high, LARGEST)
         return self.integer(self.add(code, a, b), dtype, low, high)
 
     def integer(self, register: int, dtype: DType, low: int, high: int) -> Term:
-        """Return the term of an instruction with values in ``low..high``, saturated to a type."""
+        """Return the term of an existing instruction with values in ``low..high``, saturated to a type."""
         return self.limit(Term(dtype, low, high, register=register), dtype)
 
-    def rounded(self, register: int, dtype: DType = I32, low: int | None = None, high: int | None = None) -> Term:
-        """Return a float32 result rounded to an integer, saturated to an interval or to a type."""
+    def round_to_integer(
+        self, register: int, dtype: DType = I32, low: int | None = None, high: int | None = None
+    ) -> Term:
+        """Round a float32 register to an integer, saturated to an interval or to a type."""
         return self.limit(Term(I32, I32.min, I32.max, register=self.add("from_float", register)), dtype, low, high)
 
     def multiply_float(self, register: int, factor: Numbers) -> int:
-        """Multiply a float32 register by a parameter."""
+        """Add an instruction that multiplies a float32 register by a parameter. Return its index."""
         return self.add("float_multiply_parameter", register, parameters=[factor])
 
     def limit(self, x: Term, dtype: DType, low: int | None = None, high: int | None = None) -> Term:
@@ -214,11 +216,11 @@ class Elements:
         return Term(dtype, least, most, register=x.register, is_limited=is_limited)
 
     def float_term(self, register: int) -> Term:
-        """Return the term of a float32 result."""
+        """Return the term of an instruction with a float32 result."""
         return Term(F32, 0, 0, register=register)
 
-    def _stored(self, values: Numbers) -> Array:
-        """Return a parameter as 32-bit integers; floats by their bits."""
+    def _parameter_bits(self, values: Numbers) -> Array:
+        """Return a parameter as 32-bit integers. Floats are reinterpreted."""
         if len(values) > 1:
             self.is_per_channel = True
         array = np.asarray(values)
@@ -249,16 +251,16 @@ class Elements:
             high=high,
             rounds_twice=twice,
             rounding=int(op.round_mode),
-            multiplier=self._stored(multiplier),
-            shift=self._stored(shift),
-            offset=self._stored(offset),
+            multiplier=self._parameter_bits(multiplier),
+            shift=self._parameter_bits(shift),
+            offset=self._parameter_bits(offset),
             least=dtype.min,
             most=dtype.max,
         )
         return self.integer(register, dtype, int(rescaled.min()), int(rescaled.max()))
 
     def _exactly_linear(self, x: Term, multiplier: Array, shift: Array, offset: Array) -> Term | None:
-        """Return an exact requantization: an operand times integers, without rounding, in 32 bits."""
+        """Return a requantization that is an exact linear function of an operand in 32 bits, or None."""
         linear = self.linear(x)
         if linear is None:
             return None
@@ -270,7 +272,7 @@ class Elements:
         factor, before = whole * linear.factor, whole * linear.offset
         span, start = 255 * factor, before + offset
         low, high = _range(start, start + span)
-        # The requantized value saturates before the offset is added.
+        # Requantization saturates before it adds the offset, so that both values must be in range.
         rescaled = _range(before, before + span) if offset.any() else (low, high)
         if min(low, rescaled[0]) < -LARGEST or max(high, rescaled[1]) > LARGEST or np.abs(factor).max() > _FACTOR:
             return None
@@ -321,7 +323,7 @@ def _integers(values: Sequence[int] | Array) -> Array:
 
 
 def _shortest(values: Array) -> Array:
-    """Return one element if all are equal."""
+    """Return one element if all elements are equal, else all of them."""
     return values[:1] if values.size > 1 and (values == values[0]).all() else values
 
 

@@ -31,7 +31,7 @@ NO_RESCALE, TWO_ROUNDINGS, ONE_ROUNDING, LOW_PRECISION, HIGH_SYMMETRIC, FLOAT = 
     "HIGH_SYMMETRIC",
     "FLOAT",
 )
-"""Names of ``Rescale`` in the extension."""
+"""Rounding modes of ``requant_int32``, mapped to names of ``Rescale`` in the extension."""
 
 
 _LARGEST_ZERO = 2**23
@@ -39,14 +39,14 @@ _NO_TABLE = np.empty(0, np.uint8)
 
 
 def bias_of(dtype: DType) -> int:
-    """Return what is added to a value to store it."""
+    """Return the integer that is added to a value when it is stored: 128 for INT8."""
     return STORED_BIAS if dtype is I8 else 0
 
 
 class Epilogue(NamedTuple):
-    """Parameters of ``EpilogueSpec``; bounds and offsets in terms of stored values.
+    """Parameters of ``EpilogueSpec``. Bounds and offsets apply to stored values, to which 128 is added for INT8.
 
-    ``dequantize`` holds the zero point, in terms of stored values, and the scale of a binary32 result.
+    ``dequantize`` is the zero point of stored values and the scale, for a binary32 result.
     """
 
     dtype: DType
@@ -95,8 +95,8 @@ class Epilogue(NamedTuple):
         """Return this epilogue followed by one more operator, or None if they cannot be fused."""
         return None if self.lut.size or self.dequantize is not None else _follow(node.op, self, node)
 
-    def limited(self, low: float, high: float) -> Epilogue | None:
-        """Return it with narrower limits, or None if they are not integers of the type."""
+    def with_limits(self, low: float, high: float) -> Epilogue | None:
+        """Return this epilogue with narrower limits, or None if the limits are not integers of its type."""
         bias = bias_of(self.dtype)
         if low != int(low) or high != int(high) or not (self.dtype.holds(low) and self.dtype.holds(high)):
             return None
@@ -106,24 +106,24 @@ class Epilogue(NamedTuple):
 
 @singledispatch
 def _follow(op: Op, before: Epilogue, node: Node) -> Epilogue | None:
-    """Return an epilogue followed by one more operator, or None if they cannot be fused."""
+    """Return an epilogue that also applies ``op``, or None if that cannot be fused."""
     return None
 
 
 @_follow.register
 def _(op: RequantInt32, before: Epilogue, node: Node) -> Epilogue | None:
-    return _requantized(op) if before.rescale == NO_RESCALE and before.dtype is I32 else None
+    return _requant_epilogue(op) if before.rescale == NO_RESCALE and before.dtype is I32 else None
 
 
 @_follow.register
 def _(op: Clamp, before: Epilogue, node: Node) -> Epilogue | None:
-    return before.limited(op.min.value, op.max.value) if before.dtype.bits <= 16 else None
+    return before.with_limits(op.min.value, op.max.value) if before.dtype.bits <= 16 else None
 
 
 @_follow.register
 def _(op: Active, before: Epilogue, node: Node) -> Epilogue | None:
     is_relu = op.active_type is ActiveType.ACTIVE_RELU and op.out_dtype in (None, before.dtype)
-    return before.limited(0, before.dtype.max) if is_relu else None
+    return before.with_limits(0, before.dtype.max) if is_relu else None
 
 
 @_follow.register
@@ -155,7 +155,7 @@ def _(op: Lut, before: Epilogue, node: Node) -> Epilogue | None:
     if table is None or not table.is_constant or table.dtype.bits != 8 or before.dtype.bits != 8:
         return None
     entries = table.array.reshape(-1).view(np.uint8) ^ np.uint8(bias_of(table.dtype))
-    middle = bias_of(before.dtype)  # position of entry 0 of a signed index
+    middle = bias_of(before.dtype)  # Position in the table of the entry for index 0, if indices are signed.
     return before._replace(dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
 
 
@@ -167,12 +167,12 @@ SUMS = Epilogue.of(I32)
 
 
 def _vector(values: Sequence[float] | Array, dtype: type[np.generic]) -> Array | None:
-    if isinstance(values, np.ndarray):  # parameters of an operator, which has checked their range
+    if isinstance(values, np.ndarray):  # The operator has checked the range of its parameters.
         return values.astype(dtype)
     return np.fromiter(values, dtype, len(values)) if values else None
 
 
-def _requantized(op: RequantInt32) -> Epilogue:
+def _requant_epilogue(op: RequantInt32) -> Epilogue:
     dtype = op.out_dtype or I8
     bias = bias_of(dtype)
     two = op.mode is not RequantMode.MULTIPLIER_SHIFT

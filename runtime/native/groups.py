@@ -1,10 +1,10 @@
 """Kernel fusion: matchers select the nodes that one native step computes.
 
-A matcher gets the last node of a group and returns the group, or None. A group may absorb producers whose result has a
-single use. A node that no matcher takes runs its NumPy reference as a step of the plan.
+A matcher gets a node and returns the group that ends with it, or None. A group may absorb producers whose result has a
+single use. A node that no matcher accepts runs its NumPy reference as a step of the plan.
 
-Matchers do not see tensors without elements: empty results need no step, and other nodes with an empty operand run
-their reference, except where a matcher is registered with ``takes_empty``.
+Matchers are not called for tensors without elements: empty results need no step, and other nodes with an empty operand
+run their reference, unless a matcher is registered with ``takes_empty``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Site:
         chip: name of the chip whose arithmetic is computed.
         isa: the instruction set.
         taken: nodes that belong to the group of a later node.
-        precise: float nodes whose results are converted to integers later; they sum in float64.
+        precise: float nodes whose results are converted to integers later. Their kernels sum in float64.
         is_observed: True if every value is reported to an observer, so that no node may be absorbed.
     """
 
@@ -49,7 +49,7 @@ class Site:
         return {node: place for place, node in enumerate(self.graph.sorted_nodes())}
 
     def absorbable(self, value: Value | None, *kinds: type[Op]) -> Node | None:
-        """Return the producer of a single-use value if it has one of these kinds and belongs to no group."""
+        """Return the producer of a single-use value if it has one of these operators and is in no group, else None."""
         if self.is_observed or value is None or value.producer is None or value.producer in self.taken:
             return None
         producer = value.producer
@@ -58,7 +58,7 @@ class Site:
         return producer if len(producer.outputs) == 1 and self.graph.is_sole_use(value) else None
 
     def chain(self, node: Node, followers: tuple[type[Op], ...], sources: tuple[type[Op], ...]) -> list[Node]:
-        """Return the nodes from one of ``sources`` through ``followers`` to a node; empty if there are none."""
+        """Return the chain from one of ``sources`` through ``followers`` to a node; empty if there is none."""
         nodes = [node]
         while isinstance(nodes[-1].op, followers):
             producer = self.absorbable(nodes[-1].inputs[0], *followers, *sources)
@@ -68,7 +68,7 @@ class Site:
         return nodes[::-1]
 
     def only_first_is_used(self, node: Node) -> bool:
-        """Return True if no result but the first one has a user or is an output of the graph."""
+        """Return True if all results except the first one are unused."""
         return not any(value.uses or self.graph.is_output(value) for value in node.outputs[1:])
 
 
@@ -87,16 +87,16 @@ def names_of(*kinds: type[Op]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class MatcherEntry:
-    """A registered matcher: one row of the table of kernels.
+    """A registered matcher, which is one row of the table of kernels.
 
     Args:
         function: the matcher.
-        operators: names of the operators that its groups end with.
-        kernels: names of the kernels whose steps its groups add, apart from copies that change a memory order.
+        operators: names of the operators with which its groups end.
+        kernels: names of the kernels of the groups' steps, except for copies that change a memory order.
         dtypes: types of the operands, for the documentation.
         conditions: conditions under which it matches, for the documentation.
-        priority: higher ones are tried first.
-        takes_empty: whether operands may have no elements, as long as the results have some.
+        priority: matchers with higher priority are tried first.
+        takes_empty: True if operands may be empty, as long as the results are not.
     """
 
     function: Matcher
@@ -145,8 +145,8 @@ def computes(
 
     Args:
         kernels: see ``MatcherEntry``.
-        dtypes: the types that operands may have; empty for any.
-        conditions: what ``when`` checks, for the documentation.
+        dtypes: supported types of the operands; empty for any.
+        conditions: the condition that ``when`` checks, for the documentation.
         when: further condition on an operator and its node.
         takes_empty: see ``MatcherEntry``.
     """
@@ -170,14 +170,14 @@ def computes(
 
 @cache
 def matchers() -> tuple[MatcherEntry, ...]:
-    """Every matcher of this package, higher priorities first. A module with a decorated function is enough."""
+    """Import all modules of this package and return their matchers, higher priorities first."""
     import_modules(__package__ or "")
     return tuple(sorted(_ENTRIES, key=lambda entry: (-entry.priority, entry.function.__module__)))
 
 
 @cache
 def matchers_of(operator: str) -> tuple[Matcher, ...]:
-    """The matchers to try for a node of this operator, in order."""
+    """The matchers to try for a node with this operator, higher priorities first."""
     return tuple(entry.function for entry in matchers() if operator in entry.operators)
 
 
@@ -188,7 +188,7 @@ def _takes_empty(operator: str) -> bool:
 
 
 def group_nodes(site: Site) -> list[Group | Node]:
-    """Partition the graph into groups and single nodes without a kernel, in topological order."""
+    """Partition the graph into groups, and single nodes without a kernel, in topological order."""
     found: list[Group | Node] = []
     nodes = site.graph.sorted_nodes()
     empty = {node: item for node in nodes if (item := _without_elements(node)) is not None}
@@ -209,7 +209,7 @@ def group_nodes(site: Site) -> list[Group | Node]:
 
 
 def _without_elements(node: Node) -> Group | Node | None:
-    """Return a group without steps for empty results, the node itself to run its reference, or None otherwise."""
+    """Return a group without steps if all results are empty, the node if it must run its reference, else None."""
     results = [0 in value.shape for value in node.outputs]
     if results and all(results) and node.op.kind is not OpKind.CUSTOM:
 
@@ -232,7 +232,7 @@ def first_operand(node: Node) -> Value:
 
 
 def operands_of(node: Node) -> list[Value]:
-    """Return the operands of a node without absent ones."""
+    """Return the operands that are present."""
     return [value for value in node.inputs if value is not None]
 
 
@@ -242,7 +242,7 @@ def are_floats(node: Node) -> bool:
 
 
 def order_for_permute(y: Value, graph: Graph) -> Order:
-    """Return the order that makes the result of a permute, the sole user, row-major; else row-major."""
+    """Return the order that makes the result row-major after the permute that is its sole user; else row-major."""
     users = y.users
     if len(users) == 1 and isinstance(users[0].op, Permute) and graph.is_sole_use(y):
         order = users[0].op.order

@@ -21,10 +21,10 @@ _NAME = "tpuconvert.runtime._native"
 def extension() -> ModuleType | None:
     """Return the compiled module, or None if it was not built.
 
-    ``TPUCONVERT_NATIVE_LIBRARY`` selects another build, such as one with sanitizers.
+    ``TPUCONVERT_NATIVE_LIBRARY`` selects another build, for example with sanitizers.
 
     Raises:
-        UsageError: if the file that the variable names cannot be loaded.
+        UsageError: if the file named by the variable cannot be loaded.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
@@ -64,7 +64,7 @@ def available_isas() -> tuple[str, ...]:
 
 @cache
 def kernels() -> dict[str, tuple[str, ...]]:
-    """Instruction sets with an implementation, by the name of the kernel; empty without the extension."""
+    """Instruction sets for which a kernel has an implementation, by kernel name; empty without the extension."""
     return {} if extension() is None else {name: tuple(isas) for name, isas in native().kernels()}
 
 
@@ -72,7 +72,7 @@ def chosen_isa() -> str:
     """Return the best instruction set, or the one that ``TPUCONVERT_ISA`` names.
 
     Raises:
-        UsageError: if the variable names one that this CPU does not support.
+        UsageError: if the variable names an instruction set that this CPU does not support.
         MissingExtraError: without the extension.
     """
     native()

@@ -25,7 +25,7 @@ Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
 
 
 class _Segment(NamedTuple):
-    """Native steps ``first..last-1``, or one reference step."""
+    """Consecutive native steps ``first..last-1``, or one reference step."""
 
     first: int
     last: int
@@ -55,8 +55,8 @@ class NativePlan:
                 builder.reference(item)
             if is_observed:
                 node = item.nodes[-1] if isinstance(item, Group) else item
-                # Unused results, such as statistics of a normalization, may not be computed.
-                made = [(value, builder.stored(value)) for value in node.outputs if builder.is_made(value)]
+                # A fused step may not compute unused results, such as the statistics of a normalization.
+                made = [(value, builder.memory_of(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(made)
         builder.finish()
         self._native, self._file = native(), graph.file
@@ -82,17 +82,17 @@ class NativePlan:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of the arena of one run."""
+        """Size of the arena of one run, in bytes."""
         return int(self._program.arena_bytes)
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of packed weights and parameters."""
+        """Size of packed weights and parameters, in bytes."""
         return int(self._program.packed_bytes)
 
     @property
     def kernels(self) -> set[str]:
-        """Names of the kernels of its steps."""
+        """Names of the kernels of the steps."""
         return {entry.kernel for entry in self._steps if isinstance(entry, NativeStep)}
 
     @property
@@ -106,7 +106,7 @@ class NativePlan:
         Args:
             feeds: one array per graph input, in the graph's types.
             evaluate: runs the reference of a node without a kernel.
-            observer: callback with every result after its step, for plans with ``is_observed``.
+            observer: callback that is called with every result after its step, for plans with ``is_observed``.
 
         Returns:
             One new array per graph output.
@@ -149,7 +149,7 @@ class NativePlan:
 
     def _begin(self, feeds: Sequence[Array]) -> tuple[Any, list[Array]]:
         try:
-            memory = self._idle.pop()  # atomic, so that no lock is needed
+            memory = self._idle.pop()  # ``pop`` is atomic, so that no lock is needed.
         except IndexError:
             memory = self._program.make_memory()
         for stored, array in zip(self._inputs, feeds, strict=True):
@@ -160,7 +160,7 @@ class NativePlan:
         return memory, outputs
 
     def _run_steps(self, run: Callable[..., Any], memory: Any, first: int, last: int) -> Any:
-        """Run steps. An index out of range raises the same error as the reference of the node."""
+        """Run steps. An index out of range raises the same error as the reference implementation."""
         try:
             return run(memory, first, last)
         except IndexError as error:
@@ -168,7 +168,7 @@ class NativePlan:
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
 
     def _show(self, memory: Any, steps: int, observer: Observer | None) -> None:
-        """Pass the values that are complete after ``steps`` steps of a plan with ``is_observed`` to the observer."""
+        """Pass the values that are complete after the first ``steps`` steps to the observer of an observed plan."""
         for value, stored in self._made.get(steps, ()):
             if observer is not None:
                 observer(value, self._load(memory, stored))
@@ -183,7 +183,7 @@ class NativePlan:
             self._store(memory, stored, array)
 
     def _run_custom(self, memory: Any, step: ReferenceStep, kernel: NativeKernel) -> None:
-        """Run the C function of a plugin, without copies of tensors whose layout in the arena is that of C."""
+        """Run the C function of a plugin. Tensors that are row-major in the arena are not copied."""
         operands = []
         for item in step.inputs:
             view = self._plain_view(memory, item) if isinstance(item, Stored) else item
@@ -199,7 +199,7 @@ class NativePlan:
                 self._store(memory, stored, array)
 
     def _plain_view(self, memory: Any, stored: Stored) -> Array | None:
-        """Return a view of a tensor in the arena, or None if its layout or representation is internal to the engine."""
+        """Return a view of a tensor in the arena, or None if its layout or representation is internal."""
         view = stored.view(memory.read(self._program, stored.buffer.index))
         is_plain = view.flags.c_contiguous and not (stored.dtype is I8 and stored.buffer.kind != EXTERNAL)
         return view if is_plain and view.dtype == stored.dtype.numpy else None
@@ -220,7 +220,7 @@ class NativePlan:
 
 
 def _contiguous(feeds: Sequence[Array]) -> list[Array]:
-    """Return contiguous and aligned operands. The caller must keep them alive: the program stores only addresses."""
+    """Return contiguous and aligned arrays. The caller must keep them alive: the program stores only addresses."""
     return [
         array if array.flags.c_contiguous and array.flags.aligned else np.require(array, None, ("C", "A"))
         for array in feeds

@@ -46,7 +46,7 @@ class Attention:
 
     Args:
         scores: a matmul with a float result.
-        probabilities: quantization of the softmax.
+        probabilities: quantization of the result of the softmax.
         values: a matmul with the probabilities as left operand.
     """
 
@@ -87,7 +87,7 @@ def _matmul_ending_at(node: Node, site: Site) -> tuple[Matmul | None, list[Node]
 
 
 def _attention(values: Matmul, nodes: list[Node], site: Site) -> Attention | None:
-    """Return the attention that ends with a matmul; its other nodes are inserted before those of the matmul."""
+    """Return the attention that ends with a matmul. Its other nodes are inserted before those of the matmul."""
     requant = site.absorbable(values.left, RequantFp32ToInt)
     softmax = None if requant is None else site.absorbable(requant.inputs[0], Softmax)
     if requant is None or softmax is None or values.op.is_left_trans or not _is_along_rows(softmax):
@@ -192,7 +192,7 @@ def _matmul_spec(builder: Builder, found: Matmul, left: Stored | None, right: St
 
 
 def _with_contiguous_axis(builder: Builder, value: Value, axis: int, *others: int) -> Stored:
-    """Return an operand that is contiguous along an axis, or along one of ``others``. Copy only if necessary."""
+    """Return an operand that is contiguous along an axis or along one of ``others``. It is copied only if necessary."""
     stored = builder.read(value, dense=False)
     if any(_step(stored, candidate) == 1 for candidate in (axis, *others)):
         return stored
@@ -200,5 +200,5 @@ def _with_contiguous_axis(builder: Builder, value: Value, axis: int, *others: in
 
 
 def _step(stored: Stored, axis: int) -> int:
-    """Stride of an axis in bytes; 1 for a unit axis."""
+    """Stride of an axis in bytes; a unit axis has stride 1."""
     return 1 if stored.shape[axis] == 1 else stored.strides[axis]

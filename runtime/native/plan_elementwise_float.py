@@ -44,15 +44,15 @@ from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import F32
 
 _MOST_OPERATIONS = 12
-"""Number of operations of one step: a longer chain keeps many operands live."""
+"""Maximum number of operations of one step, because the operands of a longer chain would all stay live."""
 
 _LARGEST_ZERO = 2**22
-"""Largest zero point of a fused dequantization: differences must be exact in float32."""
+"""Maximum zero point of a fused dequantization, for which differences are exact in float32."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a chain: name, second operand if it is a tensor, and its numbers."""
+    """One operation of a chain: name, tensor operand or None, and scalar parameters."""
 
     name: str
     operand: Value | None = None
@@ -62,12 +62,12 @@ class Operation:
 
 @dataclass(frozen=True)
 class Chain:
-    """A sequence of operations that starts with a value.
+    """A sequence of operations that is applied to a value.
 
     Args:
-        start: floats, or integers of at most 16 bits.
-        operations: in execution order.
-        integers: stored type, zero point and scale of an integer start.
+        start: the value: floats, or integers of at most 16 bits.
+        operations: operations in execution order.
+        integers: stored type, zero point and scale if ``start`` is an integer tensor.
     """
 
     start: Value
@@ -76,7 +76,7 @@ class Chain:
 
 
 def operations_of(node: Node, index: int = 0) -> list[Operation]:
-    """Return the operations of an element-wise node on its operand ``index``."""
+    """Return the operations that an element-wise node applies to its operand ``index``."""
     return _operations(node.op, node, index)
 
 
@@ -159,7 +159,7 @@ def _(op: Silu, node: Node, index: int) -> list[Operation]:
 
 
 def _select(chosen: Value | None, other: Value | None) -> Operation:
-    """Return the operation of a select whose condition is the chain; one branch is a scalar."""
+    """Return the operation of a select whose condition is the result of the chain. One branch must be a scalar."""
     assert chosen is not None and other is not None
     name, tensor, number = ("choose", chosen, other) if _is_number(other) else ("choose_other", other, chosen)
     b = _number(number.array.reshape(()))
@@ -200,7 +200,7 @@ def _walk(node: Node, site: Site, *, through_linear: bool) -> tuple[tuple[Node, 
     Args:
         node: a float element-wise node.
         site: the context of the matcher.
-        through_linear: True if the chain may contain nodes that could be the epilogue of a linear operator.
+        through_linear: True if the chain may contain nodes that could also be in the epilogue of a linear operator.
     """
     nodes: list[Node] = []
     found: list[list[Operation]] = []
@@ -233,9 +233,9 @@ def _fuse_into_linear(chain: Chain, y: Value, site: Site, is_precise: bool) -> t
 
 
 def _fuse_dequantization(nodes: tuple[Node, ...], chain: Chain, site: Site) -> tuple[tuple[Node, ...], Chain]:
-    """Fuse the dequantization that computes the only tensor of a chain, if there is one.
+    """Fuse the dequantization that computes the only tensor operand of a chain, if there is one.
 
-    The producer of the integers then writes half or a quarter of the bytes.
+    The chain then reads integers, which have a half or a quarter of the bytes.
     """
     node = site.absorbable(chain.start, DequantIntToFp32)
     if node is None or any(item.operand is not None for item in chain.operations):
@@ -273,29 +273,29 @@ def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> No
 
 
 def _order(builder: Builder, chain: Chain, y: Value) -> Order:
-    """Return the order with the fewest copies: that of the users, or that of an operand of the result's shape."""
+    """Return the memory order of the users, else that of an operand with the shape of the result, else row-major."""
     shape = builder.shape(y)
     wanted = builder.order_wanted(y)
     if wanted is not None:
         return wanted
     for value in (chain.start, *(item.operand for item in chain.operations)):
         if value is not None and not value.is_constant and builder.shape(value) == shape:
-            return builder.stored(value).order
+            return builder.memory_of(value).order
     return row_major(y.rank)
 
 
 def _readable(builder: Builder, value: Value, order: Order) -> Stored:
-    """Return an operand with contiguous rows along the innermost axis; the rows may be in any order."""
+    """Return an operand that is contiguous along the innermost axis. Its rows may be in any order."""
     inner = next((axis for axis in reversed(order) if builder.shape(value)[axis] != 1), order[-1])
     if not value.is_constant:
-        stored = builder.stored(value)
+        stored = builder.memory_of(value)
         if stored.buffer.kind != EXTERNAL and stored.strides[inner] == stored.itemsize:
             return stored
     return builder.read(value, order, dense=builder.shape(value)[order[-1]] == 1)
 
 
 def _steps(stored: Stored, order: Order) -> list[int]:
-    """Strides in bytes; 0 along broadcast axes."""
+    """Strides in bytes; 0 along axes that are broadcast."""
     return [0 if stored.shape[axis] == 1 else stored.strides[axis] for axis in order]
 
 
@@ -303,7 +303,7 @@ def _is_float(node: Node) -> bool:
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
     if isinstance(node.op, ConditionSelect):
         if not any(map(_is_number, node.inputs[1:])):
-            return False  # three tensors
+            return False  # Kernels support three tensors.
         values = [value for value in values if not _is_number(value)]
     if isinstance(node.op, ScalarComparison) and node.op.scalar_i1.dtype is not F32:
         return False
@@ -325,9 +325,10 @@ def _absorbable_producer(value: Value | None, y: Value, site: Site, through_line
 
 
 def _next_operand(node: Node, site: Site, through_linear: bool) -> tuple[int, Node | None]:
-    """Return the operand that the chain continues with, and its producer if it becomes part of the chain.
+    """Return the index of the operand with which the chain continues, and its producer if that is part of the chain.
 
-    Operands whose producer can be absorbed come first, then results of linear operators, then operands of full size.
+    Operands whose producer can be absorbed have precedence, then results of linear operators, then operands with the
+    shape of the result.
     """
     y = node.outputs[0]
     places = range(len(node.inputs)) if Trait.BINARY in node.op.traits else range(1)
@@ -346,5 +347,5 @@ def _next_operand(node: Node, site: Site, through_linear: bool) -> tuple[int, No
 
 
 def _number(value: object) -> float:
-    """Round a number to float32."""
+    """Round a float to float32."""
     return float(np.asarray(value, np.float32))

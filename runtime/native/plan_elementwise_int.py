@@ -1,6 +1,6 @@
-"""Integer element-wise operators: a tree of them is one step, such as requantized adds, lookup tables and casts.
+"""Integer element-wise operators, such as requantized adds, lookup tables and casts: a tree of them is one step.
 
-A tree ends at values with several uses and at 8-bit values, which are stored between steps.
+The leaves of a tree are values with several uses and 8-bit values, which are stored between steps.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _SMALL_OFFSET = 2**30
 
 
 class Tree:
-    """A tree under construction: its nodes and their instructions."""
+    """A tree under construction: its nodes and the instructions that compute them."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.elements = Elements()
         self.nodes: list[Node] = []
         self.is_tail = True
-        """True while all nodes so far are unary."""
+        """True as long as all nodes of the tree are unary."""
 
     @property
     def is_exact_int32(self) -> bool:
@@ -59,7 +59,7 @@ class Tree:
         return self.site.chip == Chip.BM1686.value
 
     def of(self, value: Value | None) -> Term:
-        """Return the term of a value: computed in the tree if its producer can be absorbed, else loaded."""
+        """Return the term of a value: an intermediate result if its producer can be absorbed, else an operand."""
         assert value is not None
         producer = _float_producer(value, self.site) if value.dtype.is_float else self.site.absorbable(value, *_KINDS)
         if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
@@ -71,7 +71,7 @@ class Tree:
         return self.term(producer)
 
     def _leads_to_binary(self, node: Node) -> bool:
-        """Return True if unary operators lead to a binary one, so that bytes between them need not be stored.
+        """Return True if a binary operator, then unary ones, compute the result: their bytes need not be stored.
 
         Unary operators after a linear operator belong to its epilogue instead.
         """
@@ -101,7 +101,7 @@ def _takes_pair(op: Op) -> bool:
 
 
 def _requantizes_stored_sums(node: Node, depth: int = 2) -> bool:
-    """Return True for bytes that are requantized from 32-bit values with other users, or max or min of such bytes."""
+    """Return True if bytes are requantized from 32-bit values with other users, or are the max or min of such bytes."""
     producers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
     if depth and isinstance(node.op, (Max, Min)) and len(producers) == 2:
         return all(_requantizes_stored_sums(producer, depth - 1) for producer in producers)
@@ -148,7 +148,7 @@ def _reference(op: Op, chip: str) -> Callable[[Array], Array]:
 
 
 def _unary(tree: Tree, node: Node) -> tuple[Term, Term | None]:
-    """Return the operand, and the result as a lookup table if the operand is a byte."""
+    """Return the operand's term, and the result's term if the operator can be a lookup table."""
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
         return x, None
@@ -167,7 +167,7 @@ def _requant_int32(op: RequantInt32, tree: Tree, node: Node) -> Term:
 
 @_term.register
 def _arithmetic_shift(op: ArithmeticShift, tree: Tree, node: Node) -> Term:
-    """``requant_int32`` with multiplier 1 and one rounding."""
+    """Lower to ``requant_int32`` with multiplier 1 and one rounding."""
     _require_integers(node)
     x, found = _unary(tree, node)
     if found is not None:
@@ -206,13 +206,13 @@ def _requant_fp32(op: RequantFp32ToInt, tree: Tree, node: Node) -> Term:
     scaled = elements.multiply_float(value, scale)
     if op.mode is RequantFp32Mode.SCALE_OFFSET_ROUND:
         offsets = [float(value) for value in (op.offset_fp_vec if op.is_offset_pc else (op.offset_fp_val,))]
-        return elements.rounded(elements.add("float_add_parameter", scaled, parameters=[offsets]), out)
+        return elements.round_to_integer(elements.add("float_add_parameter", scaled, parameters=[offsets]), out)
     integers = op.offset_vec if op.is_offset_pc else (op.offset_val,)
     if max(map(abs, integers)) >= _SMALL_OFFSET or out.bits > 16:
         raise Unsupported("an offset or a result is too large")
-    # Larger numbers are outside of the result's range for every allowed offset.
+    # Results beyond these bounds are saturated for every allowed offset.
     far = 2**31 - 1 - _SMALL_OFFSET
-    near = elements.rounded(scaled, I32, -far, far)
+    near = elements.round_to_integer(scaled, I32, -far, far)
     if integers == (0,):
         return elements.limit(near, out)
     low, high = near.low + min(integers), near.high + max(integers)
@@ -251,7 +251,7 @@ def _cast(op: Cast, tree: Tree, node: Node) -> Term:
     if x.dtype is F32:
         if out.is_float or (not out.is_signed and out.bits == 32):
             raise Unsupported(f"cast to {out}")
-        return elements.rounded(elements.value_of(x), out)
+        return elements.round_to_integer(elements.value_of(x), out)
     if out is F32:
         return elements.float_term(elements.add("to_float", elements.value_of(x)))
     if out not in ELEMENT_TYPES:
@@ -278,7 +278,7 @@ def _clamp(op: Clamp, tree: Tree, node: Node) -> Term:
     if x.dtype is F32 or not (x.dtype.holds(op.min.value) and x.dtype.holds(op.max.value)):
         raise Unsupported("limits outside of the type")
     low, high = int(op.min.value), int(op.max.value)
-    # Every chip converts INT32 to float32.
+    # Every chip computes the clamp of INT32 in float32.
     if x.dtype is I32 and not through_binary32_is_exact(x, Term(I32, low, high)):
         raise Unsupported("INT32 is rounded to binary32")
     return tree.elements.limit(x, x.dtype, low, high)
@@ -322,7 +322,7 @@ def _arithmetic(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType
 
 
 def _exact_arithmetic(elements: Elements, arithmetic: Arithmetic, a: Term, b: Term, out: DType) -> Term:
-    """Add, subtract or multiply two terms, saturated to a type."""
+    """Add, subtract or multiply two terms, and saturate to a type."""
     if arithmetic is Arithmetic.MUL:
         return elements.product(a, b, out)
     return elements.sum(a, b, 1 if arithmetic is Arithmetic.ADD else -1, out)
@@ -334,7 +334,7 @@ def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> T
     if arithmetic not in names:
         raise Unsupported("max or min through float32")
     operands = [elements.add("to_float", elements.value_of(term)) for term in (a, b)]
-    return elements.rounded(elements.add(names[arithmetic], *operands))
+    return elements.round_to_integer(elements.add(names[arithmetic], *operands))
 
 
 @_term.register
@@ -364,7 +364,7 @@ def _scalar(op: Adds | Subs | Rsubs | Muls | Maxs | Mins, tree: Tree, node: Node
         limits = (number, 2**31 - 1) if op.arithmetic is Arithmetic.MAX else (-(2**31), number)
         return tree.elements.limit(tree.elements.limit(x, I32, *limits), out)
     if out is I32 and op.arithmetic is Arithmetic.MUL and max(-x.low, x.high) * abs(number) > I32.max >= abs(number):
-        # A requantization saturates after more than 32 bits.
+        # Requantization saturates results of more than 32 bits.
         return tree.elements.rescale(
             x, RequantInt32(multiplier_val=number, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I32)
         )
@@ -387,7 +387,7 @@ def _comes_from_integers(node: Node, site: Site) -> bool:
 
 
 def _float_with_scalar(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
-    """Combine a float and a scalar; ``x - c`` is computed as ``x + (-c)``, which is equal."""
+    """Apply a float scalar; ``x - c`` becomes ``x + (-c)``, which is equal."""
     elements, number = tree.elements, float(op.scalar.value)
     if op.arithmetic is Arithmetic.MUL:
         return elements.float_term(elements.multiply_float(elements.value_of(x), [number]))
@@ -404,7 +404,7 @@ def _float_with_scalar(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
 def _arithmetic_with_scalar(
     tree: Tree, arithmetic: Arithmetic, x: Term, number: int, out: DType, *, is_first: bool
 ) -> Term:
-    """Combine a term and an integer scalar, saturated to a type."""
+    """Apply an integer scalar to a term, and saturate to a type."""
     elements = tree.elements
     factor = number if arithmetic is Arithmetic.MUL else -1 if is_first and arithmetic is Arithmetic.SUB else 1
     offset = {Arithmetic.ADD: number, Arithmetic.SUB: number if is_first else -number, Arithmetic.MUL: 0}[arithmetic]

@@ -24,7 +24,7 @@ from tpuconvert.schema.types import F32
     when=lambda op, node, site: node not in site.precise,
 )
 def attention(builder: Builder, node: Node, op: Attention) -> None:
-    """Attention whose result is not converted to integers later, as scores are rounded to float32."""
+    """Attention. Declined if the result is later converted to integers, because scores are rounded to float32."""
     query, key, value, mask = (*node.inputs, None)[:4]
     assert query is not None and key is not None and value is not None
     shape = BatchMatmul(right_transpose=True).infer(query.type, key.type)[0].static_shape
@@ -38,7 +38,7 @@ def attention(builder: Builder, node: Node, op: Attention) -> None:
 
 
 def _scale(builder: Builder, scores: Stored, factor: float, mask: Stored | None) -> None:
-    """Add the step that scales scores in place and adds a mask that broadcasts."""
+    """Add a step that scales the scores in place and adds a mask that broadcasts."""
     operands = [(builder.place(scores), list(scores.strides))]
     operations = [("mul", -1, factor, 0.0)]
     if mask is not None:

@@ -97,7 +97,7 @@ def batch_norm(builder: Builder, node: Node, op: BatchNorm) -> None:
 @computes(
     "lrn_float32",
     dtypes=(F32,),
-    conditions="alpha and bias are not negative",  # the kernel computes the power through a logarithm
+    conditions="alpha and bias are not negative",  # The kernel computes powers by logarithms.
     when=lambda op, node, site: op.alpha >= 0 and op.bias >= 0,
 )
 def lrn(builder: Builder, node: Node, op: Lrn) -> None:

@@ -27,16 +27,16 @@ _METHODS = {
 
 @computes("softmax_float32", dtypes=(F32,))
 def softmax(builder: Builder, node: Node, op: Softmax) -> None:
-    """Softmax; its axis is made the innermost."""
+    """Softmax along the innermost axis in memory; the operand is copied to that order if necessary."""
     x = first_operand(node)
     axis = op.axis % x.rank
-    order = _ending_with(builder.stored(x).order, (axis,))
+    order = _ending_with(builder.memory_of(x).order, (axis,))
     source, target = builder.read(x, order), builder.write(node.output, order)
     emit_softmax(builder, source, target, builder.shape(x)[axis], is_precise=node in builder.precise)
 
 
 def emit_softmax(builder: Builder, x: Stored, y: Stored, count: int, **options: bool) -> None:
-    """Add the softmax step for rows of ``count`` innermost elements."""
+    """Add the step of a softmax along rows of ``count`` elements."""
     rows = x.size // count
     builder.kernel_step("softmax_float32", "SoftmaxFloatSpec", {"x": x}, {"y": y}, rows=rows, count=count, **options)
 
@@ -46,7 +46,7 @@ def layer_norm(builder: Builder, node: Node, op: LayerNorm | RmsNorm) -> None:
     """Layer and RMS normalization over the last axes."""
     x = first_operand(node)
     axis = op.axis % x.rank
-    order = _ending_with(builder.stored(x).order, range(axis, x.rank))
+    order = _ending_with(builder.memory_of(x).order, range(axis, x.rank))
     count = prod(builder.shape(x)[axis:])
     _normalize(builder, node, op, order, count, is_centered=isinstance(op, LayerNorm))
 
@@ -99,16 +99,16 @@ def reduce(builder: Builder, node: Node, op: Reduce) -> None:
 
 
 def reduced_extents(builder: Builder, node: Node, op: Reduce) -> tuple[Stored, Stored, tuple[int, int, int]]:
-    """Return the operand with adjacent axes, the result, and the extents before, of and after the reduced axes."""
+    """Return operand and result of a reduction, and the extents before, of and after the reduced axes."""
     x, y = first_operand(node), node.output
     axes, shape = normalize_axes(op.name, op.axis_list[: op.axis_num], x.type), builder.shape(x)
-    order = _together(builder.stored(x).order, axes, shape)
+    order = _together(builder.memory_of(x).order, axes, shape)
     source = builder.read(x, order)
     wide = [axis for axis in order if shape[axis] != 1]
     places = [place for place, axis in enumerate(wide) if axis in axes] or [len(wide)]
     extents = [shape[axis] for axis in wide]
     first, last = places[0], places[-1] + 1
-    # The memory order of the result is that of the remaining axes.
+    # The result has the memory order of the remaining axes.
     if builder.shape(y) != tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)):
         left = [axis for axis in range(x.rank) if axis not in axes]
         order = tuple(left.index(axis) for axis in order if axis not in axes) or (0,)
@@ -121,7 +121,7 @@ def _ending_with(order: Order, axes: Sequence[int]) -> Order:
 
 
 def _together(order: Order, axes: tuple[int, ...], shape: tuple[int, ...]) -> Order:
-    """Return the order if the axes are adjacent in it, otherwise one that ends with them."""
+    """Return ``order`` if the axes are adjacent in it, otherwise an order that ends with them."""
     wide = [axis in axes for axis in order if shape[axis] != 1]
     changes = sum(left != right for left, right in pairwise(wide))
     if changes <= 1 or (changes == 2 and not wide[0]):

@@ -19,13 +19,13 @@ from tpuconvert.schema.types import I32, Array, format_shape
 
 @computes("copy", "gather", conditions="always; gather for reflected and replicated edges")
 def pad(builder: Builder, node: Node, op: Pad) -> None:
-    """Fill constant edges slab by slab; gather reflected and replicated edges axis by axis."""
+    """Pad: fill constant edges slab by slab; gather reflected and replicated edges axis by axis."""
     x = first_operand(node)
     paddings = list(enumerate(zip(op.paddings[::2], op.paddings[1::2], strict=True)))
     if op.pad_mode is not PadType.PAD_CONSTANT:
         _gather(builder, node, [_source_indices(op, axis, x) if any(edges) else None for axis, edges in paddings])
         return
-    stored = builder.stored(x)
+    stored = builder.memory_of(x)
     target = View.of(builder.write(node.output, stored.order))
     for axis, (before, after) in paddings:
         whole = target.shape[axis]
@@ -42,7 +42,7 @@ def pad(builder: Builder, node: Node, op: Pad) -> None:
     when=lambda op, node, site: op.method is InterpolateMode.NEAREST,
 )
 def interpolate_nearest(builder: Builder, node: Node, op: Interpolate) -> None:
-    """Gather rows, then columns."""
+    """Nearest-neighbor resizing: gather rows, then columns."""
     x = first_operand(node)
     _gather(builder, node, [None, None, *(_source_indices(op, axis, x) for axis in (2, 3))])
 
@@ -83,7 +83,7 @@ def index_select(builder: Builder, node: Node, op: IndexSelect) -> None:
 
 
 def _source_indices(op: Pad | Interpolate, axis: int, x: Value) -> Array:
-    """Return the source index of every index of the result, by applying the operator to an image of the indices."""
+    """Return the source index of every result index: the result of the operator on an image that contains indices."""
     extents = x.type.static_shape
     image = np.broadcast_to(
         np.arange(extents[axis], dtype=np.float32).reshape(-1, *(1,) * (x.rank - axis - 1)), extents
@@ -95,7 +95,7 @@ def _source_indices(op: Pad | Interpolate, axis: int, x: Value) -> Array:
 
 
 def _gather(builder: Builder, node: Node, sources: Sequence[Array | None]) -> None:
-    """Add one gather step per axis with a list of indices."""
+    """Add one gather step for each axis that has a list of indices."""
     stored, y = builder.read(first_operand(node)), node.output
     order, shape = stored.order, list(stored.shape)
     axes = [axis for axis in order if sources[axis] is not None]

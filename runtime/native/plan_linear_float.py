@@ -38,7 +38,7 @@ Interval = tuple[float, float]
 
 
 Tail = tuple[tuple[str, int, float, float], ...]
-"""Element-wise operations: name, 1 for the residual or -1 for the first number, two numbers."""
+"""Element-wise operations: name, operand (1 for the residual, -1 for the first scalar), two scalars."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class LinearOp:
 
     Args:
         node: the linear operator.
-        residual: operand of the residual add, unless there is a tail.
+        residual: tensor operand of the residual add or of ``tail``; None without one.
         limits: interval of the clamp.
-        tail: element-wise operations in place of add and clamp.
+        tail: element-wise operations that replace residual add and clamp.
         is_precise: True if the result is converted to integers later.
     """
 
@@ -92,7 +92,7 @@ def _(op: Mins) -> Interval:
 
 
 def emit_linear(builder: Builder, found: LinearOp, result: Value) -> None:
-    """Add the steps of a linear operator with constant weights; ``result`` is that of the last fused node."""
+    """Add the steps of a linear operator with constant weights. ``result`` is the result of the last fused node."""
     _emit(found.node.op, builder, found, result)
 
 
@@ -158,7 +158,7 @@ CLAMPS = operators_of(clamp_interval)
     priority=5,
 )
 def linear(node: Node, site: Site) -> Group | None:
-    """Match a linear operator, then at most one add of a tensor of the same shape, then clamps."""
+    """Match a linear operator, at most one add of a tensor of the same shape, and clamps, in this order."""
     if any(value is None or value.dtype is not F32 for value in (*node.inputs[:2], *node.outputs)):
         return None
     nodes: list[Node] = []
@@ -194,7 +194,7 @@ def linear(node: Node, site: Site) -> Group | None:
 
 
 def _compose(limits: list[Interval]) -> Interval | None:
-    """Compose clamps into one interval."""
+    """Compose clamps into one interval; None without clamps."""
     if not limits:
         return None
     low, high = limits[0]
@@ -204,7 +204,7 @@ def _compose(limits: list[Interval]) -> Interval | None:
 
 
 def _residual_operands(node: Node, site: Site) -> tuple[Value, Value] | None:
-    """Return the operand of an add whose producer can be absorbed, and the other operand."""
+    """Return the operand of an add that a linear operator computes, and the other operand; None if there is none."""
     first, second = node.inputs
     for operand, other in ((first, second), (second, first)):
         assert operand is not None and other is not None
@@ -249,7 +249,7 @@ def batch_matmul(builder: Builder, node: Node, op: BatchMatmul) -> None:
 def transpose(stored: Stored) -> Stored:
     """Return a view with the last two axes swapped."""
     rank = len(stored.shape)
-    return stored.permuted((*range(rank - 2), rank - 1, rank - 2))
+    return stored.permute((*range(rank - 2), rank - 1, rank - 2))
 
 
 def multiply(
@@ -279,7 +279,7 @@ def multiply(
 
 
 def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
-    """Byte offsets of the matrices of a tensor, in batch order."""
+    """Byte offsets of the matrices of a tensor, in the order of the batches."""
     own, strides = stored.shape[:-2], stored.strides[:-2]
     starts = np.zeros(own, np.int64)
     for axis, (extent, stride) in enumerate(zip(own, strides, strict=True)):

@@ -32,15 +32,15 @@ BYTES = (I8, U8)
 
 
 class Residual(NamedTuple):
-    """Residual add of a conv; see int8/epilogue/residual.h. Vectors have one element, or one per channel.
+    """Residual add of a conv; see int8/epilogue/residual.h. Arrays have one element, or one per channel.
 
     Args:
-        other: the other operand, of the result's shape.
+        other: the other operand, which has the shape of the result.
         factor: multiplier of the stored result of the conv.
         other_factor: multiplier of the other operand.
-        offset: including rounding constants and zero points.
-        shift: to the right.
-        limits: of the stored result.
+        offset: constant that is added, including rounding constants and zero points.
+        shift: right shift.
+        limits: bounds of the stored result.
     """
 
     other: Value
@@ -51,7 +51,7 @@ class Residual(NamedTuple):
     limits: tuple[int, int]
 
     def spec(self, builder: Builder, other: Stored) -> Any:
-        """Return the spec of the extension for the other operand, channels-last."""
+        """Return the spec of the extension. The other operand must be channels-last."""
         image, _, row, pixel = other.strides
         return builder.native.ResidualSpec(
             other=builder.place(other),
@@ -73,15 +73,15 @@ class LinearOp:
 
     Args:
         x: the 8-bit operand.
-        zero: its zero point.
+        zero: zero point of ``x``.
         weights: [out, in of a group, kernel_h, kernel_w], 8 bits.
         weight_zeros: zero points of the weights; one, or one per output channel.
         bias: integers, one per output channel, or None.
         geometry: strides, pads and groups.
-        epilogue: of the operator itself and of the fused operators.
+        epilogue: epilogue of the operator itself and of the fused operators.
         is_matrix: True for x of shape [..., M, K], False for an image.
-        is_transposed: True for a deconv, with weights [in, out of a group, kernel_h, kernel_w].
-        shape: of the accumulators, before a fused reshape.
+        is_transposed: True for a deconv, whose weights are [in, out of a group, kernel_h, kernel_w].
+        shape: shape of the accumulators, before a fused reshape.
     """
 
     x: Value
@@ -221,7 +221,7 @@ def linear(node: Node, site: Site) -> Group | None:
 
 
 def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], LinearOp] | None:
-    """Return the nodes of a linear operator with an epilogue that ends with ``node``, and what they compute."""
+    """Return the nodes and the description of a linear operator whose epilogue ends with ``node``."""
     nodes = site.chain(node, (*EPILOGUE_OPS, Reshape), LINEAR_OPS)
     if not nodes:
         return None
@@ -249,7 +249,7 @@ def _allows_reshapes(source: Node, chain: list[Node]) -> bool:
     vectors = ("is_mul_shift_pc", "is_offset_pc", "is_scale_pc")
     return (
         not isinstance(source.op, (Deconv, DeconvV2))
-        and image.reshaped(static(chain[-1].outputs[0].shape)) is not None
+        and image.reshape(static(chain[-1].outputs[0].shape)) is not None
         and not any(getattr(item.op, name, False) for item in chain[reshapes[0] :] for name in vectors)
     )
 
@@ -259,7 +259,7 @@ def _channels_last(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Stor
 
 
 def _is_per_column(requant: Node, found: LinearOp) -> bool:
-    """Return True if per-channel parameters apply to the last axis in memory."""
+    """Return True if the parameters are per-tensor, or apply to the last axis in memory."""
     op = requant.op
     assert isinstance(op, RequantInt32)
     per_channel = op.is_mul_shift_pc or op.is_offset_pc
@@ -277,14 +277,14 @@ def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual:
         y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
     _convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, residual)
     if is_reshaped:
-        reshaped = y.reshaped(builder.shape(result))
+        reshaped = y.reshape(builder.shape(result))
         assert reshaped is not None, "checked by the matcher"
         builder.alias(result, reshaped)
 
 
 def _emit(builder: Builder, found: LinearOp, result: Value) -> None:
     if found.is_matrix:
-        # The result may be reshaped, so that its rows are not those of the matrix.
+        # The result may be reshaped, so that its rows differ from those of the matrix.
         x = Image.of_matrix(builder.read(found.x, row_major(found.x.rank)), found.weights.shape[1])
         y = Image.of_matrix(builder.write(result), len(found.weights))
         if _corrects_zero_point(builder, found, x.shape[3]):
@@ -328,8 +328,8 @@ def _convolve(
 def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
     """Return True if correcting the accumulators for the zero point of the weights is cheaper than subtracting it.
 
-    Weights minus a zero point need more than 8 bits, which takes two dot products of bytes. The correction needs the
-    accumulators in memory and packs the weights in every run; many long rows outweigh that.
+    Weights minus a zero point have more than 8 bits, which requires two dot products of bytes. The correction stores
+    the accumulators and packs the weights in every run, which is worthwhile for many long rows.
     """
     depth = found.weights.shape[1]
     if builder.isa not in ("avxvnni", "avx512vnni") or depth < 512 or rows < 32 or len(set(found.weight_zeros)) != 1:
@@ -345,7 +345,7 @@ def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
 
 
 def _emit_matmul(builder: Builder, found: LinearOp, x: Image, y: Image) -> None:
-    """Add a matmul of two operands of which the weights are a constant."""
+    """Add the step of a matmul kernel for two operands. The right one is the constant weights."""
     columns, depth = found.weights.shape[:2]
     dtype = DType.of(found.weights.dtype)
     stored = found.weights.reshape(columns, depth).view(np.uint8) ^ np.uint8(bias_of(dtype))

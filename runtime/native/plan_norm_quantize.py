@@ -29,7 +29,7 @@ class ByteQuantization(NamedTuple):
 
 
 def byte_quantization(requant: Node) -> ByteQuantization | None:
-    """Return the parameters of a per-tensor quantization to bytes, or None if kernels do not support them."""
+    """Return the parameters of a per-tensor quantization to bytes, or None if the kernel does not support them."""
     op, dtype = requant.op, requant.outputs[0].dtype
     assert isinstance(op, RequantFp32ToInt)
     if op.mode is not RequantFp32Mode.SCALE_ROUND_OFFSET or op.is_scale_pc or op.is_offset_pc or dtype.bits != 8:
@@ -50,7 +50,7 @@ def byte_quantization(requant: Node) -> ByteQuantization | None:
     priority=8,
 )
 def norm_quantize(node: Node, site: Site) -> Group | None:
-    """Match a layer normalization with a quantized result, and the residual add before it."""
+    """Match a layer normalization with a quantized result, together with a residual add before it."""
     quantization, nodes = byte_quantization(node), [node]
     if quantization is None or site.is_observed:
         return None
@@ -104,7 +104,7 @@ def norm_quantize(node: Node, site: Site) -> Group | None:
 
 
 def _free_producer(value: Value | None, site: Site, kind: type[Op]) -> Node | None:
-    """Return the producer of a value, which may have other users, if it belongs to no group."""
+    """Return the producer of a value if it has this operator and is in no group. Other users are allowed."""
     producer = None if value is None else value.producer
     is_free = producer is not None and producer not in site.taken and isinstance(producer.op, kind)
     return producer if is_free else None
@@ -116,5 +116,5 @@ def _has_only_users(value: Value, nodes: list[Node], site: Site) -> bool:
 
 
 def _is_used_later(value: Value, last: Node, nodes: list[Node], site: Site) -> bool:
-    """Return True if all other users of a value run after the step, whose position is that of ``last``."""
+    """Return True if all users outside of ``nodes`` run after ``last``, which is where the fused step runs."""
     return all(user in nodes or site.places[user] > site.places[last] for user in value.users)

@@ -26,11 +26,11 @@ _METHODS = {
 
 
 Windows = tuple[Span, Span, tuple[int, int]]
-"""Windows along the height and the width, and trailing padding along both."""
+"""Windows along height and width, and trailing padding of both axes."""
 
 
 def pool_windows(op: Pool, x: Value, y: Value) -> Windows:
-    """Return the windows of an operator."""
+    """Return the windows of a pooling operator."""
     height, width = x.type.static_shape[2:]
     if op.is_global_pooling:
         return Span(height, 1, height, 1, 0), Span(width, 1, width, 1, 0), (0, 0)
@@ -42,7 +42,7 @@ def pool_windows(op: Pool, x: Value, y: Value) -> Windows:
 
 @computes("pool_int", dtypes=BYTES)
 def pool(builder: Builder, node: Node, op: Pool) -> None:
-    """Max pooling, and average pooling with ties away from zero."""
+    """Max pooling, and average pooling rounded ``half_away``."""
     windows = pool_windows(op, first_operand(node), node.output)
     is_maximum = op.pooling_type is PoolType.MAX
     _emit_pool(builder, node, windows, with_padding=op.is_ave_count_zero_pad, is_maximum=is_maximum)
@@ -77,9 +77,9 @@ def _emit_pool(builder: Builder, node: Node, windows: Windows, *, with_padding: 
         builder: the plan.
         node: the node.
         windows: its windows.
-        with_padding: True if padding counts as elements.
-        rounding: fields of the spec: True for ``divides`` divides by the number of elements, False computes
-            ``sum * scale >> shift``.
+        with_padding: True if averages count padding as elements.
+        rounding: fields of the spec. With ``divides``, the sum is divided by the number of elements, otherwise the
+            result is ``sum * scale >> shift``.
     """
     y = node.outputs[0]
     source, target = builder.read(first_operand(node), channels_last(4)), builder.write(y, channels_last(4))

@@ -1,4 +1,4 @@
-"""Quantization of floats to bytes, including the change from NCHW to channels-last."""
+"""Quantization of floats to bytes, including the conversion from NCHW to channels-last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_OFFSET = 2**23
 
 @dataclass(frozen=True)
 class _Quantization:
-    """``round(x / divisor * scale) + offset``, saturated; ties are rounded away from zero."""
+    """``round(x / divisor * scale) + offset``, saturated. Ties round away from zero."""
 
     x: Value
     scale: tuple[float, ...] = (1.0,)
@@ -64,7 +64,7 @@ def _rescale(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
 
 
 def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
-    """Match ``cast(x * scale)`` or ``adds(cast(x * scale, INT16))``; INT16 saturates only what bytes saturate too."""
+    """Match ``cast(x * scale)`` or ``adds(cast(x * scale, INT16))``. INT16 saturates only what bytes saturate too."""
     offset, cast = 0, node
     if isinstance(node.op, Adds):
         producer = site.absorbable(node.inputs[0], Cast)
@@ -84,7 +84,7 @@ def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
 
 
 def _emit(builder: Builder, found: _Quantization, y: Value) -> None:
-    source, shape = builder.stored(found.x), builder.shape(y)
+    source, shape = builder.memory_of(found.x), builder.shape(y)
     is_per_channel = len(found.scale) > 1 or len(found.offset) > 1
     is_image = y.rank == 4 and source.has_order(row_major(4)) and shape[1] > 1 and prod(shape[2:]) > 1
     if is_per_channel or is_image:

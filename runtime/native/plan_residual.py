@@ -1,4 +1,4 @@
-"""Residual fusion: the residual add is part of the conv step, while the result is in the first-level cache."""
+"""Residual fusion: the conv step also computes the residual add, while its result is in the L1 cache."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FACTOR = 2**15 - 1
     priority=20,
 )
 def residual(node: Node, site: Site) -> Group | None:
-    """Match a conv with an 8-bit result, an add of bytes with integer multipliers, and one rounding shift."""
+    """Match a conv with an 8-bit result, an add of bytes times integers, and one rounding shift, in this order."""
     y = node.outputs[0]
     if y.dtype.bits != 8 or y.rank != 4 or site.absorbable(node.inputs[0], Add, Sub) is None:
         return None
@@ -78,7 +78,7 @@ def _convolution(value: Value, site: Site) -> tuple[tuple[Node, ...], LinearOp] 
 
 
 def _as_shift(elements: Elements, index: int, term: Term, bias: int) -> Residual | None:
-    """Return an add of operand ``index`` and its requantization as one rounding shift, or None if they are not one."""
+    """Return the parameters if the term adds two operands times integers and shifts once with rounding, else None."""
     summed, rescale = (instruction.arguments for instruction in elements.instructions)
     multiplier, shift, offset = (np.asarray(rescale[name], np.int64) for name in ("multiplier", "shift", "offset"))
     is_two_step = rescale["rounds_twice"] or rescale["rounding"] != int(RoundingMode.HALF_UP)

@@ -13,11 +13,11 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copy_graph
 
 _KEPT = 4
-"""Number of plans to keep, least recently used first out. Each has its own packed weights."""
+"""Maximum number of plans; the least recently used one is dropped. Each has its own packed weights."""
 
 
 def are_open_at_inputs_only(graph: Graph) -> bool:
-    """Return True if all extents follow from those of the inputs, so that none is data-dependent."""
+    """Return True if all extents follow from those of the inputs: none is data-dependent."""
     return not any("?" in name for name in _open_extents(graph))
 
 
@@ -45,7 +45,7 @@ class Plans:
             self.plan({})
 
     def plan(self, extents: Mapping[str, int], *, is_observed: bool = False) -> NativePlan:
-        """Return the plan for these values of the symbolic extents.
+        """Return the plan for the given values of the symbolic extents.
 
         Raises:
             UsageError: if the model does not accept them.
@@ -55,7 +55,7 @@ class Plans:
             found = self._plans.get(key)
             if found is None:
                 with reduced_gc_frequency():
-                    graph = self._bound(extents) if extents else self._graph
+                    graph = self._bind_extents(extents) if extents else self._graph
                     found = self._plans[key] = NativePlan(graph, *self._settings, is_observed=is_observed)
             self._plans.move_to_end(key)
             while len(self._plans) > _KEPT:
@@ -68,7 +68,7 @@ class Plans:
         with self._lock:
             return next((plan for (_, observed), plan in reversed(self._plans.items()) if not observed), None)
 
-    def _bound(self, extents: Mapping[str, int]) -> Graph:
+    def _bind_extents(self, extents: Mapping[str, int]) -> Graph:
         try:
             return copy_graph(self._graph, extents)
         except ShapeError as error:

@@ -9,7 +9,7 @@ _FLOATS = (F32, F16)
 
 
 def deciding_nodes(graph: Graph) -> set[Node]:
-    """Return the float nodes from which a conversion to integers is reached.
+    """Return the float nodes on whose results a conversion to integers depends.
 
     A difference in rounding could change such an integer, so kernels sum these nodes in float64, as the references do.
     """

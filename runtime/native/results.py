@@ -1,6 +1,6 @@
 """Pool of result arrays, which are reused once the caller has released them.
 
-Steps write results in place, so the arrays are aligned and have slack after the end, like buffers of the arena.
+Steps write results directly to these arrays. They are therefore aligned and have slack, like buffers of the arena.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 from tpuconvert.schema.types import Array
 
 _ALIGNMENT = 64
-"""Alignment of a result, and the slack after it that vector kernels may read."""
+"""Alignment of a result in bytes, and number of bytes after it that vector kernels may read."""
 
 _LARGE = 1 << 16
-"""Size from which results are pooled: new pages from the system cost more than a small network."""
+"""Minimum size of pooled results, in bytes: allocating new pages costs more than a run of a small network."""
 
 _KEPT = 2
-"""Number of arrays to keep per result: callers often hold the previous results during a run."""
+"""Maximum number of arrays in the pool of a result. Callers often hold the previous results during a run."""
 
 _REFERENCES = 2
-"""``sys.getrefcount`` of an array without other references: the local variable and the argument."""
+"""``sys.getrefcount`` of an array that only the local variable and the argument refer to."""
 
 
 class ResultMemory:
     """Allocator for the arrays of one result. Thread-safe.
 
-    A large array is a view of pooled memory. The memory is free when nothing else refers to it; every view of the
-    result holds a reference.
+    A large array is a view of pooled memory. The memory is free when only the pool refers to it, because every view of
+    the result holds a reference.
 
     Args:
-        shape: of the result.
-        dtype: of the result.
+        shape: shape of the result.
+        dtype: type of the result.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
@@ -46,7 +46,7 @@ class ResultMemory:
         """Return a contiguous, uninitialized array that has no other references."""
         memory = self._free() if self._bytes >= _LARGE else self._fresh()
         start = -memory.ctypes.data % _ALIGNMENT
-        # Create the view, and with it a reference, before other threads can see the memory.
+        # Create the view, which holds a reference, before other threads can see the memory.
         result = memory[start : start + self._bytes].view(self._dtype).reshape(self._shape)
         if self._bytes >= _LARGE:
             self._kept.append(memory)
@@ -58,8 +58,8 @@ class ResultMemory:
     def _free(self) -> Array:
         for _ in range(len(self._kept)):
             try:
-                memory = self._kept.popleft()  # atomic: no other thread gets this array
-            except IndexError:  # other threads emptied the pool
+                memory = self._kept.popleft()  # ``popleft`` is atomic: no other thread gets this array.
+            except IndexError:  # Other threads have emptied the pool.
                 break
             if sys.getrefcount(memory) == _REFERENCES:
                 return memory

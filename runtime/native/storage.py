@@ -17,7 +17,7 @@ import numpy as np
 from tpuconvert.schema.types import I8, Array, DType
 
 ARENA, CONSTANT, EXTERNAL = "arena", "constant", "external"
-"""Kinds of buffers; an external one belongs to the caller."""
+"""Kinds of buffers. An external buffer is the caller's."""
 
 Order = tuple[int, ...]
 """Axes of a tensor from the outermost in memory to the innermost."""
@@ -35,7 +35,7 @@ def channels_last(rank: int) -> Order:
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """A buffer of the plan: in the arena with a lifetime from step ``first`` to ``last``, constant, or the caller's."""
+    """A buffer of the plan: in the arena with a lifetime from step ``first`` to ``last``, constant, or external."""
 
     index: int
     kind: str
@@ -53,7 +53,7 @@ class Stored(NamedTuple):
         buffer: the buffer that contains it.
         dtype: element type of the graph; INT8 is stored as unsigned bytes with 128 added.
         shape: extents in the graph's axis order.
-        order: the axes in memory, outermost first.
+        order: axes in the order of memory, outermost first.
         offset: bytes from the start of the buffer to the first element.
         pitch: bytes from one innermost row to the next; None for contiguous rows. A wider pitch makes the tensor a
             slice of a wider one along the innermost axis.
@@ -68,7 +68,7 @@ class Stored(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Size of an element in bytes."""
         return self.dtype.numpy.itemsize
 
     @property
@@ -83,7 +83,7 @@ class Stored(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes from one innermost row to the next."""
+        """Distance of innermost rows in bytes."""
         return self._inner_bytes if self.pitch is None else self.pitch
 
     @property
@@ -93,7 +93,7 @@ class Stored(NamedTuple):
 
     @property
     def _inner_bytes(self) -> int:
-        """Bytes of an innermost row."""
+        """Size of an innermost row in bytes, without a pitch."""
         return (self.shape[self.order[-1]] if self.shape else 1) * self.itemsize
 
     @property
@@ -107,7 +107,7 @@ class Stored(NamedTuple):
         return tuple(steps)
 
     def has_order(self, order: Order) -> bool:
-        """Return True if ``order`` describes the same memory: unit axes may be anywhere."""
+        """Return True if ``order`` describes the same memory: the positions of unit axes do not matter."""
         if order == self.order:
             return True
         own = [axis for axis in self.order if self.shape[axis] != 1]
@@ -115,29 +115,29 @@ class Stored(NamedTuple):
         return own == wanted
 
     def in_order(self, order: Order) -> Stored:
-        """Return a view with an equivalent order."""
+        """Return a view with an equivalent order, which differs only in the positions of unit axes."""
         is_dense = self.is_dense
         assert self.has_order(order) and (is_dense or order[-1] == self.order[-1])
-        # Drop the pitch of a single row: it would be wrong for the rows of another order.
+        # A single row needs no pitch. Drop it, because it would be wrong for the rows of another order.
         pitch = None if is_dense else self.pitch
         if order == self.order and pitch == self.pitch:
             return self
         return Stored(self.buffer, self.dtype, self.shape, order, self.offset, pitch)
 
-    def permuted(self, axes: tuple[int, ...]) -> Stored:
+    def permute(self, axes: tuple[int, ...]) -> Stored:
         """Return a view with permuted axes: result axis ``i`` is axis ``axes[i]`` of this tensor."""
         place = {axis: index for index, axis in enumerate(axes)}
         shape = tuple([self.shape[axis] for axis in axes])
         order = tuple([place[axis] for axis in self.order])
         return Stored(self.buffer, self.dtype, shape, order, self.offset, self.pitch)
 
-    def reshaped(self, shape: tuple[int, ...]) -> Stored | None:
+    def reshape(self, shape: tuple[int, ...]) -> Stored | None:
         """Return a view with another shape, or None if a reshape needs a copy.
 
-        A reshape keeps the row-major order of the elements. The axes of both shapes fall into groups of equal size; no
-        copy is needed if every group is a contiguous block.
+        A reshape keeps the row-major order of the elements. The axes of both shapes are divided into groups with equal
+        numbers of elements. No copy is needed if every group is a contiguous block.
         """
-        order = _reshaped(self.order, self.shape, shape) if self.is_dense else None
+        order = _reshaped_order(self.order, self.shape, shape) if self.is_dense else None
         return None if order is None else Stored(self.buffer, self.dtype, shape, order, self.offset)
 
     def view(self, memory: Array) -> Array:
@@ -162,8 +162,8 @@ class Stored(NamedTuple):
 
 
 @lru_cache(1 << 10)
-def _reshaped(order: Order, old: tuple[int, ...], new: tuple[int, ...]) -> Order | None:
-    """Order of a reshaped view, or None if a copy is needed. Cached: networks repeat their shapes layer by layer."""
+def _reshaped_order(order: Order, old: tuple[int, ...], new: tuple[int, ...]) -> Order | None:
+    """Return the order of a reshaped view, or None if a copy is needed. Cached, because shapes repeat in a network."""
     position = {axis: index for index, axis in enumerate(order)}
     blocks: list[tuple[int, list[int]]] = []
     singles: list[int] = []

@@ -15,7 +15,7 @@ class View:
     Args:
         stored: the tensor that owns the memory.
         offset: bytes from the start of the buffer to the first element.
-        shape: extents, in the graph's order of axes or any other.
+        shape: extents of the view, whose axes may differ from those of the tensor.
         strides: in bytes; 0 repeats an element.
     """
 
@@ -39,7 +39,7 @@ class View:
         )
 
     def split_axis(self, axis: int, inner: int) -> View:
-        """Split an axis into two: its extent divided by ``inner``, and ``inner``."""
+        """Split an axis into two, with the extents ``extent / inner`` and ``inner``."""
         extent, stride = self.shape[axis], self.strides[axis]
         return replace(
             self,
@@ -67,9 +67,9 @@ class View:
 
 
 def slice_stored(stored: Stored, axis: int, start: int, count: int) -> Stored | None:
-    """Return a slice of consecutive elements as a view, or None if that is not a ``Stored``.
+    """Return a slice of consecutive indices as a ``Stored``, or None if a ``Stored`` cannot describe it.
 
-    It is one along the outermost axis, and along the innermost axis, whose rows then have a pitch.
+    This is possible along the outermost axis, and along the innermost axis: the rows of the slice then have a pitch.
     """
     wide = [position for position in stored.order if stored.shape[position] != 1]
     shape, offset = _set(stored.shape, axis, count), stored.offset + start * stored.strides[axis]
