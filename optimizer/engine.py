@@ -202,8 +202,8 @@ def _known_extents_differ(old: Value, new: Value) -> bool:
 def _may_take_name(value: Value, name: str, added: list[Node]) -> bool:
     """Return True if a value may take over the name of the value that it replaces.
 
-    A new value may. An existing one may only if its name was derived from its operator: other names are tensors of the
-    source.
+    A new value may. An existing value may only if its name was derived from its operator, because other names are those
+    of tensors in the source.
     """
     if value.producer is None:
         return False

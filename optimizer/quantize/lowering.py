@@ -32,7 +32,7 @@ from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
 _NO_FRACTION = 3 << 22
-"""1.5 * 2^23: binary32 numbers near it are integers."""
+"""1.5 * 2^23. All binary32 numbers near it are integers, so that adding it rounds to an integer."""
 
 
 @dataclass(frozen=True)

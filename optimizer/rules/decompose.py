@@ -58,7 +58,7 @@ def decompose_attention(graph: Graph, m: Match) -> Replacement:
 
 
 _LOWEST = -(2.0**126)
-"""A finite number so low that adding a score does not change it."""
+"""Finite replacement of minus infinity in masks. Adding a score does not change it."""
 
 
 def _finite_mask(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]:

@@ -50,7 +50,7 @@ class Image(NamedTuple):
 
     @staticmethod
     def of_matrix(stored: Stored, columns: int) -> Image:
-        """Return a row-major tensor as a matrix with this number of columns, whose rows are pixels."""
+        """View a row-major tensor as a matrix with ``columns`` columns. Its rows are the pixels of the image."""
         rows = stored.size // columns
         pitch = stored.row_bytes if stored.shape[-1] == columns else columns * stored.itemsize
         return Image(stored, (1, columns, 1, rows), (pitch * rows, pitch * rows, pitch))

@@ -181,7 +181,7 @@ def _reshaped_order(order: Order, old: tuple[int, ...], new: tuple[int, ...]) ->
 
 
 def _matching_groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Split the axes of two shapes into the shortest runs with equal numbers of elements."""
+    """Divide the axes of two shapes into the shortest groups with equal numbers of elements."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):
