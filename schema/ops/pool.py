@@ -99,20 +99,28 @@ class Pool(Op):
         """
         return trailing - kernel + (stride - 1 if self.is_ceil_mode else 0) >= 0
 
+    def _spans(self, shape: Sequence[int]) -> tuple[Span, Span]:
+        """Return the windows along H and W of an operand [N, C, H, W]."""
+        height, width = shape[2:]
+        if self.is_global_pooling:
+            return Span(height, 1, height, 1, 0), Span(width, 1, width, 1, 0)
+        rows, columns = self.infer(TensorType(DType.FLOAT32, tuple(shape)))[0].static_shape[2:]
+        return (
+            Span(height, rows, self.kernel_h, self.stride_h, self.pad_h),
+            Span(width, columns, self.kernel_w, self.stride_w, self.pad_w),
+        )
+
+    def element_counts(self, shape: Sequence[int]) -> Array:
+        """Return the divisors of an average of an operand [N, C, H, W]: [oh, ow]."""
+        after = (0, 0) if self.is_global_pooling else (self.pad_h + self.pad_h_offset, self.pad_w + self.pad_w_offset)
+        return window_counts(*self._spans(shape), after, with_padding=self.is_ave_count_zero_pad)
+
     def reference(self, x: Array) -> tuple[Array]:
         dtype = DType.of(x.dtype)
-        shape = self.infer(TensorType(dtype, x.shape))[0].static_shape
-        if self.is_global_pooling:
-            down, along = (Span(extent, 1, extent, 1, 0) for extent in x.shape[2:])
-            after = 0, 0
-        else:
-            down = Span(x.shape[2], shape[2], self.kernel_h, self.stride_h, self.pad_h)
-            along = Span(x.shape[3], shape[3], self.kernel_w, self.stride_w, self.pad_w)
-            after = self.pad_h + self.pad_h_offset, self.pad_w + self.pad_w_offset
+        spans = self._spans(x.shape)
         if self.pooling_type == PoolType.MAX:
-            return (window_max(x, down, along),)
-        total = window_sum(x, down, along)
-        count = window_counts(down, along, after, with_padding=self.is_ave_count_zero_pad)
+            return (window_max(x, *spans),)
+        total, count = window_sum(x, *spans), self.element_counts(x.shape)
         if dtype.is_float:
             with np.errstate(all="ignore"):
                 total /= np.maximum(count, 1)

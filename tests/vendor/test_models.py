@@ -5,12 +5,10 @@ from data_models import convert_model, is_quantized, names
 from datasets import entries
 
 REFUSED = {
-    "cifar10_quick_caffe": "averages of windows at the edge have other divisors",
     "deeplabv3_257_tflite": "bilinear resizing in floating point between integers",
     "imagenet_mobilenet_v2_qlinear_onnx": "the source multiplies floats before its first integers",
     "kws_dscnn_tflite": "floating-point operators before the first integers",
     "mnist_lstm_int8_tflite": "activation functions of the LSTM in floating point",
-    "qr_super_resolution_caffe": "grouped transposed convolution",
     "silero_vad_16k_onnx": "an integer input without a scale",
     "text_det_en_ppocrv3_onnx": "the compiler aborts on a fused convolution of this size",
     "vttrack_onnx": "floating-point operators between integers",

@@ -143,6 +143,16 @@ def test_matmul_and_deconv(chip, vendor, tmp_path):
     family.check(vendor, chip, tmp_path)
 
 
+def test_grouped_deconv(chip, vendor, tmp_path):
+    """Groups are written as one group with zeros between them."""
+    family = Family()
+    image = family.input(U8, (1, 4, 5, 3))
+    for groups, columns in ((2, 3), (4, 1)):
+        op = DeconvV2(groups=groups, stride_h=2, stride_w=2)
+        family.requantize(family.graph.add(op, image, family.integers(-128, 127, 4, columns, 2, 2)), 1 << 17)
+    family.check(vendor, chip, tmp_path)
+
+
 def test_exact_sums(chip, vendor, tmp_path):
     """Residual sums without intermediate rounding, with broadcast, differences and products."""
     family = Family()
@@ -189,12 +199,16 @@ def test_pooling(chip, vendor, tmp_path):
     """Maxima with padding and in ceil mode; averages with ties, also of negative sums."""
     family = Family()
     for dtype in (I8, U8):
-        x = family.input(dtype, (1, 5, 8, 6))
+        x = family.input(dtype, (1, 5, 8, 6), zero_point=4)
         for window in (
             {"kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1},
             {"kernel_h": 3, "kernel_w": 2, "stride_h": 2, "stride_w": 2, "is_ceil_mode": True},
         ):
             family.add(Pool(**window), x)
+        edges = {"kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pooling_type": PoolType.AVE}
+        family.add(Pool(is_ceil_mode=True, **edges), x)
+        for counts_padding in (False, True):
+            family.add(Pool(pad_h=1, pad_w=1, is_ave_count_zero_pad=counts_padding, **edges), x)
         for height, width in ((2, 2), (4, 3), (8, 6)):
             window = {"kernel_h": height, "kernel_w": width, "stride_h": height, "stride_w": width}
             family.add(Pool(pooling_type=PoolType.AVE, **window), x)

@@ -104,12 +104,6 @@ class Lowering:
             return x
         return self.module.add("tpu.Reshape", [x], shape, x.element, location, is_exact=x.is_exact, shape=shape)
 
-    def retype(self, x: Tensor, element: str, location: str) -> Tensor:
-        """Append a reshape that only changes the element type. Return ``x`` itself if the zero points are equal."""
-        if zero_point_text(x.element) == zero_point_text(element):
-            return x
-        return self.module.add("tpu.Reshape", [x], x.shape, element, location, is_exact=x.is_exact)
-
     # Nodes
 
     def sole_user(self, value: Value, operator: str) -> Node | None:
@@ -201,11 +195,6 @@ def static_shape(value: Value) -> tuple[int, ...]:
     if not value.type.is_static:
         raise NoExactForm(f"'{value.name}' has shape {value.type}, expected numbers", OPEN_EXTENT)
     return value.type.static_shape
-
-
-def zero_point_text(element: str) -> str:
-    """Return the zero point of a quantized element type as text; empty for 0."""
-    return element.rpartition(":")[2] if element.count(":") > 1 else ""
 
 
 def channel_count(value: Value) -> int:

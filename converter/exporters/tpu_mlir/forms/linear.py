@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, binary, rescale_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
@@ -86,6 +86,37 @@ def convolve(
     )
 
 
+def pad_with(d: Lowering, x: Value, window: Window, number: int, name: str) -> tuple[Tensor, Window]:
+    """Return the operand and the window of a convolution whose padding has a given integer.
+
+    The compiler pads with the zero point of the operand's type. Another integer needs a separate operation.
+
+    Args:
+        d: the lowering.
+        x: the operand [N, C, H, W].
+        window: geometry with the padding.
+        number: integer of the padding.
+        name: name of the result, from which that of the padded operand is derived.
+    """
+    operand = d.tensor(x)
+    if not any(window.pads) or number == (x.quant.zero_point[0] if x.quant is not None else 0):
+        return operand, window
+    top, left, bottom, right = window.pads
+    batch, channels, height, width = operand.shape
+    padded = d.module.add(
+        "tpu.Pad",
+        [operand],
+        (batch, channels, height + top + bottom, width + left + right),
+        operand.element,
+        f"{name}_padded",
+        is_exact=operand.is_exact,
+        paddings=(0, 0, top, left, 0, 0, bottom, right),
+        val=float(number),
+        mode="constant",
+    )
+    return padded, window._replace(pads=(0, 0, 0, 0))
+
+
 def can_fuse(rescale: Rescale, value: Value) -> bool:
     """Return True if the requantization can be fused: a single rounding to 8 bits without zero point.
 
@@ -159,11 +190,6 @@ def conv(op: ConvV2, node: Node, d: Lowering) -> None:
         raise NoExactForm("its weights are computed, expected constants")
     if op.izp_vec or op.kzp_vec or not (op.is_izp_const and op.is_kzp_const):
         raise NoExactForm(f"zero points per channel or computed, expected {ZERO_POINTS}")
-    operand = d.tensor(x)
-    if x.quant is None and op.izp_val:
-        raise NoExactForm(f"'{x.name}' has no scale, expected one with zero point {op.izp_val}")
-    if x.quant is not None:  # padded elements have the zero point of the operand's type
-        operand = d.retype(operand, quantized_element(x.dtype, x.quant, zero_point=op.izp_val), f"{node.name}_in")
     window = Window(
         kernel=(w.array.shape[2], w.array.shape[3]),
         strides=(op.stride_h, op.stride_w),
@@ -171,6 +197,7 @@ def conv(op: ConvV2, node: Node, d: Lowering) -> None:
         pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
         groups=op.groups,
     )
+    operand, window = pad_with(d, x, window, op.izp_val, node.output.name)
     parts = split_weights(w.array, op.kzp_val)
     bias = node.inputs[2].array if op.has_bias else np.zeros(w.array.shape[0])  # type: ignore[union-attr]
     folded = fold_zero_point(bias, w.array.astype(np.int64) - op.kzp_val, op.izp_val)
@@ -186,18 +213,32 @@ def deconv(op: DeconvV2, node: Node, d: Lowering) -> None:
         raise NoExactForm("its weights are computed, expected constants")
     if op.kzp_val or op.kzp_vec or op.izp_vec or op.izp_val:
         raise NoExactForm("zero points, expected none")
-    if op.groups > 1:
-        raise NoExactForm(f"groups is {op.groups}, expected 1")
     window = Window(
         kernel=(w.array.shape[2], w.array.shape[3]),
         strides=(op.stride_h, op.stride_w),
         dilations=(op.dh, op.dw),
         pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
     )
-    weights = w.array.transpose(1, 0, 2, 3)  # weights are IOHW here and OIHW in the dialect
+    weights = dense_deconv_weights(w.array, op.groups).transpose(1, 0, 2, 3)  # from IOHW to OIHW
     bias = node.inputs[2].array if op.has_bias else np.zeros(weights.shape[0])  # type: ignore[union-attr]
     folded = fold_zero_point(bias, weights, 0)
     linear(d, node, "tpu.Deconv", d.tensor(x), [weights], folded, window, static_shape(node.output))
+
+
+def dense_deconv_weights(weights: Array, groups: int) -> Array:
+    """Return the weights of an equal transposed convolution with one group: zeros between groups.
+
+    Args:
+        weights: [ic, oc / groups, kh, kw].
+        groups: number of groups.
+    """
+    inputs, outputs = weights.shape[:2]
+    dense = np.zeros((inputs, outputs * groups, *weights.shape[2:]), weights.dtype)
+    size = inputs // groups
+    for group in range(groups):
+        rows = slice(group * size, (group + 1) * size)
+        dense[rows, group * outputs : (group + 1) * outputs] = weights[rows]
+    return dense
 
 
 @lowers(MatrixMulV2)

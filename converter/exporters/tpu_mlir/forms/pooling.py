@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.forms.linear import Window, can_fuse, convolve
+from tpuconvert.exporters.tpu_mlir.forms.linear import Window, can_fuse, convolve, pad_with
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, remove_twos, requantize
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
-from tpuconvert.schema.types import DType
+from tpuconvert.schema.types import Array, DType
 
 
 def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mode: str = "HalfUp") -> None:
@@ -25,13 +25,23 @@ def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mod
     shape = static_shape(y)
     # The compiler of bm1688 aborts on strides above 15, as a global average has: a single window needs none.
     strides = (window.strides[0] if shape[2] > 1 else 1, window.strides[1] if shape[3] > 1 else 1)
-    grouped = window._replace(groups=channels, strides=strides)
+    operand, grouped = pad_with(d, x, window._replace(groups=channels, strides=strides), 0, y.name)
     if round_mode == "HalfUp" and can_fuse(rescale, y) and not (x.quant is not None and any(x.quant.zero_point)):
         d.define(
-            y, convolve(d, "tpu.Conv2D", d.tensor(x), weights, zero, grouped, (shape, d.element(y), y.name), rescale)
+            y,
+            convolve(
+                d,
+                "tpu.Conv2D",
+                operand,
+                weights,
+                zero,
+                grouped,
+                (shape, d.element(y), y.name),
+                rescale,
+            ),
         )
         return
-    total = convolve(d, "tpu.Conv2D", d.tensor(x), weights, zero, grouped, (shape, "si32", f"{y.name}_sum"))
+    total = convolve(d, "tpu.Conv2D", operand, weights, zero, grouped, (shape, "si32", f"{y.name}_sum"))
     d.define(y, requantize(d, total, rescale, y, shape, round_mode=round_mode))
 
 
@@ -110,16 +120,41 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
         return
     if y.dtype is DType.FLOAT32:
         raise NoExactForm("an average of floating-point values")
-    padding = (0, 0) if op.is_global_pooling else (op.pad_h + op.pad_h_offset, op.pad_w + op.pad_w_offset)
-    if any(needed > given for needed, given in zip(trailing, padding, strict=True)):
-        raise NoExactForm("windows that extend beyond the padding have other divisors")
-    if (any(leading) or any(trailing)) and not op.is_ave_count_zero_pad:
-        raise NoExactForm("an average that does not count padding has other divisors at the edges")
     window = Window(kernel, strides, pads=(*leading, trailing[0], trailing[1]))
-    average(
-        node,
-        d,
-        window,
-        exact_quotient(kernel[0] * kernel[1], static_shape(x)[1]),
-        "HalfAwayFromZero" if x.dtype.is_signed else "HalfUp",
-    )
+    round_mode = "HalfAwayFromZero" if x.dtype.is_signed else "HalfUp"
+    counts = op.element_counts(static_shape(x))
+    if np.ptp(counts) == 0:
+        average(node, d, window, exact_quotient(int(counts.max()), static_shape(x)[1]), round_mode)
+    else:
+        uneven_average(node, d, window, counts, round_mode)
+
+
+def uneven_average(node: Node, d: Lowering, window: Window, counts: Array, round_mode: str) -> None:
+    """Append an average whose windows have different numbers of elements: one multiplier per position."""
+    x, y = node.inputs[0], node.output
+    assert x is not None
+    multipliers, shift = quotient_multipliers(counts)
+    channels, shape = static_shape(x)[1], static_shape(y)
+    weights, zero = np.ones((channels, 1, *window.kernel), np.int8), np.zeros(channels, np.int64)
+    operand, grouped = pad_with(d, x, window._replace(groups=channels), 0, y.name)
+    total = convolve(d, "tpu.Conv2D", operand, weights, zero, grouped, (shape, "si32", f"{y.name}_sum"))
+    factor = d.module.weight(multipliers.reshape(1, 1, *counts.shape), "si32", f"{y.name}_factor")
+    d.add("tpu.BinaryShift", [total, factor], y, mode="Mul", shift=-shift, round_mode=round_mode)
+
+
+def quotient_multipliers(counts: Array) -> tuple[Array, int]:
+    """Return multipliers and a shift that divide sums of 8-bit integers by numbers of elements.
+
+    The bound of the error is that of ``exact_quotient``. Products of sums and multipliers are below 2^31.
+
+    Args:
+        counts: numbers of elements.
+
+    Raises:
+        NoExactForm: a number is above 90, for which there is no such shift.
+    """
+    largest = int(counts.max())
+    shift = (510 * largest**2).bit_length()
+    if 255 * (2**shift + largest) >= 2**31:
+        raise NoExactForm(f"windows of up to {largest} elements with different divisors, expected up to 90")
+    return -(-(1 << shift) // counts.astype(np.int64)), shift
