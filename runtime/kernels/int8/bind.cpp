@@ -23,7 +23,7 @@ namespace {
 using Weights = nb::ndarray<nb::ro, nb::ndim<4>, nb::device::cpu>;
 using Sums = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// The weights belong to Python: the array is kept until the step has packed them.
+// The weight data belongs to Python: `weight_array` keeps it alive until the step has packed it.
 struct ConvInt8Arguments : ConvInt8Spec {
   Weights weight_array;
   std::vector<std::int32_t> weight_zero;
@@ -82,7 +82,7 @@ void bind_epilogue(nb::module_& module) {
   using Spec = EpilogueSpec;
   SpecClass<Spec>(module, "EpilogueSpec")
       .field("rescale", &Spec::rescale)
-      // Epilogue checks the number.
+      // The constructor of Epilogue checks the range.
       .field_as<int>("rounding", [](Spec* spec, int rounding) { spec->rounding = static_cast<Rounding>(rounding); })
       .field("multiplier", &Spec::multiplier)
       .field("shift", &Spec::shift)

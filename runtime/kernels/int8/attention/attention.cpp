@@ -8,7 +8,7 @@ namespace tpuconvert {
 
 namespace {
 
-constexpr std::int64_t kRows = 14;  // processed together: a multiple, or nearly, of the tile height of every kernel
+constexpr std::int64_t kRows = 14;  // rows processed together: about a multiple of the tile height of every kernel
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -30,7 +30,7 @@ class AttentionInt8Step : public Step {
     value_bytes_ = static_cast<std::size_t>(values_->blocks()) * values_->packed_bytes();
     tile_bytes_ = std::max(scores_->scratch_bytes(), values_->scratch_bytes());
     score_bytes_ = static_cast<std::size_t>(kRows * spec_.scores.output_row);
-    // With slack after the last row.
+    // Includes slack after the last row.
     probability_bytes_ = aligned(static_cast<std::size_t>(kRows * spec_.values.left_row) + kSlack);
     power_bytes_ = aligned((columns + kRowLanes) * sizeof(double));
   }
@@ -107,7 +107,7 @@ class AttentionInt8Step : public Step {
 
 std::shared_ptr<Step> make_attention_int8(const AttentionInt8Spec& spec, Isa isa) {
   AttentionInt8Spec own = spec;
-  // Rows between the matmuls are contiguous in scratch memory, each aligned to 64 bytes.
+  // Between the matmuls, rows are contiguous in scratch memory and aligned to 64 bytes.
   own.scores.output_batch.assign(own.scores.batch.size(), 0);
   own.values.left_batch.assign(own.values.batch.size(), 0);
   check_matmul_int8(own.scores);

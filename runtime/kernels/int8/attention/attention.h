@@ -12,12 +12,12 @@
 namespace tpuconvert {
 
 struct AttentionInt8Spec {
-  MatmulInt8Spec scores;  // with float results; the output address is not used
-  ByteQuantization probabilities;   // the softmax of a row of scores, as the left operand of `values`
-  MatmulInt8Spec values;  // with the columns of the scores as depth; the left address is not used
+  MatmulInt8Spec scores;  // float32 results; the output address is unused
+  ByteQuantization probabilities;   // quantization of the softmax, the left operand of `values`
+  MatmulInt8Spec values;  // depth = columns of `scores`; the left address is unused
 };
 
-// Throws as make_matmul_int8, and std::invalid_argument where the products do not fit together.
+// Throws like make_matmul_int8, and std::invalid_argument if the two matmuls have different shapes.
 std::shared_ptr<Step> make_attention_int8(const AttentionInt8Spec& spec, Isa isa);
 
 }  // namespace tpuconvert

@@ -1,4 +1,4 @@
-// Checks of an integer convolution, and the step that runs its packed form.
+// Parameter checks of an integer convolution, and the step that runs its kernel.
 #include "int8/conv/conv.h"
 
 #include <algorithm>
@@ -22,14 +22,14 @@ void require(bool is_true, const char* message) {
   if (!is_true) throw std::invalid_argument(std::string("conv_int8: ") + message);
 }
 
-// total += count * stride, refused where the result would leave 64 bits.
+// Adds count * stride to total. Throws std::invalid_argument if the result exceeds 64 bits.
 void add_extent(std::int64_t count, std::int64_t stride, std::int64_t* total) {
   std::int64_t product = 0;
   require(!__builtin_mul_overflow(count, stride, &product) && !__builtin_add_overflow(*total, product, total),
           "strides and extents exceed 64 bits");
 }
 
-// Bytes from the first to the end of the last element of a channels-last tensor.
+// Bytes from the start of the first element to the end of the last one, for a channels-last tensor.
 std::int64_t extent(const std::int64_t (&sizes)[3], const std::ptrdiff_t (&strides)[3], std::int64_t pixel_bytes) {
   std::int64_t total = pixel_bytes;
   for (int axis = 0; axis < 3; ++axis) {
@@ -74,7 +74,7 @@ void check_geometry(const ConvGeometry& g, int out_bytes) {
   add_extent(g.out_channels, out_bytes, &columns);
   require(positions <= kLargestIndex && products <= kLargestIndex / 8 && columns <= kLargestIndex,
           "more elements than an index can count");
-  // Also where an extent of 1 makes the stride meaningless: kernels multiply it by coordinates in the padding.
+  // Required even for axes of extent 1, because kernels multiply the stride by coordinates in the padding.
   for (const std::ptrdiff_t stride : {g.in_pixel, g.in_row, g.out_pixel, g.out_row})
     require(stride <= kLargestIndex, "a stride exceeds 32 bits");
   input_extent(g);
@@ -84,7 +84,7 @@ void check_geometry(const ConvGeometry& g, int out_bytes) {
     require(stride % out_bytes == 0, "a stride of the result is not a multiple of its elements");
 }
 
-// Bound of the accumulators from the number of products.
+// Bound of the accumulators, computed from the number of multiplications only.
 std::int64_t reach(const ConvInt8Spec& spec) {
   std::int64_t largest_bias = 0;
   for (const std::int32_t value : spec.bias) largest_bias = std::max(largest_bias, std::abs(std::int64_t{value}));
@@ -102,8 +102,8 @@ void check_parameters(const ConvInt8Spec& spec) {
     require(value >= lowest && value <= lowest + 255, "a zero point lies outside the type of the weights");
   require(spec.bias.empty() || spec.bias.size() == channels, "biases must be one per output channel");
   require(spec.input_zero >= 0 && spec.input_zero <= 255, "the zero point of the input is not a stored byte");
-  // Sums of products alone may not overflows 32 bits either: kernels add the bias first or last. One channel at a time only
-  // where no channel is safe by the number of its products.
+  // Sums without bias must not overflow 32 bits either, because kernels add the bias first or last. The exact bound of
+  // each channel is computed only if the simple bound is too large.
   if (reach(spec) <= kLargestIndex) return;
   for (int channel = 0; channel < g.out_channels; ++channel)
     if (largest_sum(spec, channel) > kLargestIndex) throw std::overflow_error("conv_int8: a sum may leave 32 bits");
@@ -111,7 +111,7 @@ void check_parameters(const ConvInt8Spec& spec) {
 
 // --- bounds ----------------------------------------------------------------------------------------------------------
 
-// Sums of the positive and of the negative weights of one channel.
+// Sums of the positive weights and of the negative weights of one channel.
 struct WeightSums {
   std::int64_t positive = 0;
   std::int64_t negative = 0;
@@ -146,7 +146,8 @@ WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
   const WeightView& w = spec.weights;
   const int zero = w.zero_of(channel);
   Axis axes[3] = {{g.group_in(), w.stride_in}, {g.kernel_h, w.stride_y}, {g.kernel_w, w.stride_x}};
-  // The order of addends does not matter: smallest stride innermost, and axes that follow each other without a gap as one.
+  // The order of summation does not matter: the axis with the smallest stride becomes the innermost one, and axes that
+  // are contiguous are merged.
   std::sort(axes, axes + 3, [](const Axis& a, const Axis& b) {
     return a.count == 1 ? b.count != 1 : b.count != 1 && std::abs(a.stride) < std::abs(b.stride);
   });
@@ -173,7 +174,7 @@ WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
 
 // --- the step --------------------------------------------------------------------------------------------------------
 
-// A residual sum as a second pass over the result, row by row of the images.
+// A residual add as a second pass over the result, one image row at a time.
 class ResidualAfter {
  public:
   ResidualAfter(const ConvInt8Spec& spec, Isa isa)
@@ -273,11 +274,11 @@ std::string kind_of(const ConvGeometry& geometry) {
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
   const WeightSums sums = spec.weights.is_signed ? sums_of_channel<std::int8_t>(spec, channel)
                                                  : sums_of_channel<std::uint8_t>(spec, channel);
-  const std::int64_t below = -spec.input_zero, above = 255 - spec.input_zero;  // what a stored byte can mean
+  const std::int64_t below = -spec.input_zero, above = 255 - spec.input_zero;  // range of input - zero point
   const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
   const std::int64_t highest = sums.positive * above + sums.negative * below;
   const std::int64_t lowest = sums.positive * below + sums.negative * above;
-  // Without the bias too, so that it does not matter when it is added.
+  // Also bounds the sum without bias, so that kernels may add the bias at any time.
   return std::max({highest, -lowest, std::abs(highest + bias), std::abs(lowest + bias)});
 }
 

@@ -15,8 +15,8 @@
 
 namespace tpuconvert {
 
-// Activations are channels-last and stored unsigned. Strides are in bytes, so that operands and results may be parts of
-// wider tensors (a slice of channels, every second row).
+// Activations are channels-last and stored as unsigned bytes. Strides are in bytes, so that operands and results may be
+// views of larger tensors (a slice of channels, every second row).
 struct ConvGeometry {
   int batch = 1;
   int height = 1, width = 1, in_channels = 1;
@@ -24,7 +24,7 @@ struct ConvGeometry {
   int kernel_h = 1, kernel_w = 1;
   int stride_h = 1, stride_w = 1;
   int dilation_h = 1, dilation_w = 1;
-  int pad_top = 0, pad_left = 0;  // bottom and right follow from the extents
+  int pad_top = 0, pad_left = 0;  // bottom and right pads follow from the extents
   int groups = 1;
   std::ptrdiff_t in_pixel = 0, in_row = 0, in_image = 0;
   std::ptrdiff_t out_pixel = 0, out_row = 0, out_image = 0;
@@ -39,7 +39,7 @@ struct ConvGeometry {
 struct WeightView {
   const void* data = nullptr;
   bool is_signed = true;
-  std::vector<std::int32_t> zero;  // one, or one per output channel; empty: 0
+  std::vector<std::int32_t> zero;  // zero points: per tensor, per output channel, or empty for 0
   std::ptrdiff_t stride_out = 0, stride_in = 0, stride_y = 0, stride_x = 0;
 
   int zero_of(int out) const {
@@ -59,14 +59,14 @@ struct ConvInt8Spec {
   Place input;
   Place output;
   ConvGeometry geometry;
-  WeightView weights;               // read while the step is made, not kept
+  WeightView weights;               // only valid while the step is made
   std::vector<std::int32_t> bias;   // one per output channel, or empty
-  int input_zero = 0;               // stored zero point, 0..255; also the value of padding
+  int input_zero = 0;               // stored zero point, 0..255; also the pad value
   EpilogueSpec epilogue;
-  std::optional<ResidualSpec> residual;  // added to results of one byte, after the table
+  std::optional<ResidualSpec> residual;  // added to 8-bit results, after the lookup table
 };
 
-// Addresses of the tensors in a run; `other` is null without a residual add.
+// Addresses of the tensors in a run. `other` is the second operand of the residual add, or null.
 struct ConvAddresses {
   const std::uint8_t* input;
   std::uint8_t* output;
@@ -81,7 +81,7 @@ class ConvInt8Kernel {
   virtual void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const = 0;
   // True if `run` adds the residual; otherwise a second pass over the result does.
   virtual bool adds_residual() const { return false; }
-  // Number of parts to split the work into; may exceed the number of threads to balance the load.
+  // Number of parts of the work. It may exceed the number of threads to balance the load.
   virtual int parts(int threads) const = 0;
   virtual std::size_t scratch_bytes() const { return 0; }
   virtual std::size_t packed_bytes() const = 0;
@@ -91,15 +91,15 @@ class ConvInt8Kernel {
 // Name in profiles: "conv_int8 3x3", "depthwise_int8 3x3", "matmul_int8".
 std::string kind_of(const ConvGeometry& geometry);
 
-// Largest magnitude that sum + bias can have for a channel; sums that may overflows 32 bits are refused by make_conv_int8.
+// Largest magnitude of an accumulator of a channel, with or without bias. make_conv_int8 rejects values above 2^31 - 1.
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel);
 
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_scalar(const ConvInt8Spec& spec);
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx2(const ConvInt8Spec& spec);
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec);
 
-// Checks the geometry and makes the step. Throws std::invalid_argument for extents, strides or parameters that do not fit
-// together, and std::overflow_error when a sum may overflows 32 bits.
+// Checks the parameters and makes the step. Throws std::invalid_argument for inconsistent extents, strides or
+// parameters, and std::overflow_error if an accumulator may overflow 32 bits.
 std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa);
 
 }  // namespace tpuconvert

@@ -1,8 +1,9 @@
-// Integer convolution with 256-bit kernels: packing, and the walk over positions and panels.
+// Integer convolution with 256-bit kernels: packing, and the loops over positions and panels.
 //
-// With products of words (AVX2) the inputs of six positions are widened to scratch memory first. With products of bytes
-// they are read where they lie, one pointer per position and tap; but where a tap is not a whole number of 4 bytes, all
-// taps of a position are copied into one run. Depthwise convolutions read 16 adjacent channels per tap.
+// With 16-bit multiplications (AVX2), the inputs of six positions are first widened to scratch memory. With byte dot
+// products, inputs are read in place through one pointer per position and tap; if a tap is not a multiple of 4 bytes,
+// all taps of a position are first copied to contiguous scratch memory. Depthwise convolutions read 16 adjacent
+// channels per tap.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -27,11 +28,11 @@ using panels::kRows;
 using panels::kStepBytes;
 
 constexpr std::size_t kCached = 320 * 1024;      // bytes of weights that stay in the second-level cache
-constexpr std::size_t kAllCached = 512 * 1024;   // up to here positions are the outer loop
+constexpr std::size_t kAllCached = 512 * 1024;   // up to this weight size, positions are the outer loop
 
 std::ptrdiff_t rounded_up(std::ptrdiff_t value, std::ptrdiff_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Rounds towards minus infinity while it lives. No float arithmetic happens outside of the kernels meanwhile.
+// Sets rounding towards minus infinity during its lifetime, in which only kernels perform float arithmetic.
 class RoundingDown {
  public:
   explicit RoundingDown(bool is_wanted) : before_(_mm_getcsr()) {
@@ -45,7 +46,7 @@ class RoundingDown {
   unsigned before_;
 };
 
-// A weight as the sum of up to three signed bytes; -255..255.
+// Summand `part` of a weight in -255..255, written as a sum of up to three signed bytes.
 int byte_part(int weight, int part) {
   int taken = 0;
   for (int i = 0; i <= part; ++i) {
@@ -113,11 +114,11 @@ class ConvPanels : public ConvInt8Kernel {
   const char* kind() const override { return kind_.c_str(); }
 
  private:
-  // One tile: positions that are computed together.
+  // One tile: up to kRows output positions that are computed together.
   struct Tile {
     int rows = 0;
     const std::uint8_t* image[kRows];
-    int y[kRows], x[kRows];  // of the first tap; may be in the padding
+    int y[kRows], x[kRows];  // coordinates of the first tap, possibly in the padding
     std::uint8_t* out[kRows];
   };
 
@@ -125,7 +126,7 @@ class ConvPanels : public ConvInt8Kernel {
 
   std::int64_t positions() const { return std::int64_t{g_.batch} * g_.out_height * g_.out_width; }
   std::int64_t tiles() const { return (positions() + kRows - 1) / kRows; }
-  // Few positions and many channels: threads share the panels instead.
+  // With few positions and many channels, threads divide the panels instead of the positions.
   bool splits_panels() const { return tiles() < 16 && static_cast<std::int64_t>(panels_.size()) > tiles(); }
 
   std::size_t pointer_bytes() const {
@@ -133,13 +134,13 @@ class ConvPanels : public ConvInt8Kernel {
   }
   std::size_t gathered_bytes() const {
     if (is_concatenated_) return static_cast<std::size_t>(rounded_up(kRows * tap_bytes_, 64));
-    // One word more: the last group may be read in pairs.
+    // One extra word, because the last group may be read in pairs of words.
     return is_widened_ ? static_cast<std::size_t>(rounded_up(kRows * g_.taps() * widened_bytes() + 2, 64)) : 0;
   }
   std::ptrdiff_t widened_bytes() const { return 2 * std::ptrdiff_t{g_.in_channels}; }
   std::size_t sum_bytes() const { return kRows * kColumns * sizeof(std::int32_t); }
 
-  // Into how many signed bytes the weights have to be split, per channel; one where words are multiplied.
+  // Number of signed bytes into which the weights of each channel are split; 1 for 16-bit multiplications.
   std::vector<int> byte_parts(const WeightView& w) const {
     std::vector<int> parts;
     for (int channel = 0; channel < g_.out_channels; ++channel) {
@@ -167,7 +168,7 @@ class ConvPanels : public ConvInt8Kernel {
     }
     has_bytes_ = functions_.has_byte_dot;
     repeats_ = byte_parts;
-    // Bytes after the last channel of a group are multiplied by zero weights.
+    // Kernels may read bytes after the last channel of a group, because the weights of these bytes are zero.
     is_concatenated_ = g_.groups == 1 && (!has_bytes_ || (g_.group_in() % 4 != 0 && g_.taps() > 1));
     is_widened_ = g_.groups > 1 && !has_bytes_;
     const std::ptrdiff_t depth = is_concatenated_ ? std::ptrdiff_t{g_.taps()} * g_.group_in() : g_.group_in();
@@ -178,7 +179,7 @@ class ConvPanels : public ConvInt8Kernel {
 
   // --- packing -------------------------------------------------------------------------------------------------------
 
-  // The weights of one channel as [tap][input channel].
+  // Reads the weights of one channel as [tap][input channel], minus the zero point.
   template <typename Element>
   void read_channel(const WeightView& w, int channel, std::int16_t* to) const {
     const int zero = w.zero_of(channel);
@@ -191,7 +192,7 @@ class ConvPanels : public ConvInt8Kernel {
     }
   }
 
-  // Packs `count` weights of one lane, starting at a depth counted in weights.
+  // Packs `count` weights of one lane, starting at weight index `depth`.
   void put(const std::int16_t* weights, std::ptrdiff_t count, std::ptrdiff_t depth, std::uint8_t* lane,
            int part) const {
     for (std::ptrdiff_t i = 0; i < count; ++i, ++depth) {
@@ -207,7 +208,7 @@ class ConvPanels : public ConvInt8Kernel {
   void pack(const ConvInt8Spec& spec, std::size_t index) {
     std::uint8_t* panel = weights_.data() + index * panel_bytes_;
     panels::ColumnParameters& parameters = epilogue_plan_.panels[index];
-    const std::ptrdiff_t unit = has_bytes_ ? 1 : 2;  // bytes of an operand
+    const std::ptrdiff_t unit = has_bytes_ ? 1 : 2;  // bytes of a packed weight
     const bool is_one_run = is_depthwise_ || is_concatenated_;
     const std::ptrdiff_t runs = is_one_run ? 1 : g_.taps();
     const std::ptrdiff_t per_run = std::ptrdiff_t{g_.group_in()} * (is_one_run ? g_.taps() : 1);
@@ -269,14 +270,14 @@ class ConvPanels : public ConvInt8Kernel {
     return tile.image[row] + tile.y[row] * g_.in_row + tile.x[row] * g_.in_pixel;
   }
 
-  // The first byte of a tap, or that of the padding.
+  // Address of the input under a tap, or of the padding.
   const std::uint8_t* pixel(const Tile& tile, int row, int ky, int kx) const {
     const int y = tile.y[row] + ky * g_.dilation_h, x = tile.x[row] + kx * g_.dilation_w;
     if (y < 0 || y >= g_.height || x < 0 || x >= g_.width) return pad_.data();
     return tile.image[row] + y * g_.in_row + x * g_.in_pixel;
   }
 
-  // pointers[tap * rows + row], repeated for every part of the weights.
+  // Sets pointers[tap * rows + row], repeated for every summand of the weights.
   void point(const Tile& tile, const std::uint8_t** pointers) const {
     const int rows = tile.rows;
     const auto taps = static_cast<std::ptrdiff_t>(g_.taps());
@@ -294,14 +295,14 @@ class ConvPanels : public ConvInt8Kernel {
       }
     }
     if (is_depthwise_) {
-      std::fill(pointers + taps * rows, pointers + pointers_ * rows, pad_.data());  // their weights are 0
+      std::fill(pointers + taps * rows, pointers + pointers_ * rows, pad_.data());  // the weights of these taps are 0
     } else {
       for (int part = 1; part < repeats_; ++part)
         std::memcpy(pointers + part * taps * rows, pointers, sizeof(*pointers) * static_cast<std::size_t>(taps * rows));
     }
   }
 
-  // Copies or widens `count` bytes and returns where the next ones go.
+  // Copies or widens `count` bytes and returns the end of the written data.
   std::uint8_t* take(const std::uint8_t* from, std::ptrdiff_t count, std::uint8_t* to) const {
     if (has_bytes_) {
       std::memcpy(to, from, static_cast<std::size_t>(count));
@@ -311,7 +312,7 @@ class ConvPanels : public ConvInt8Kernel {
     return to + 2 * count;
   }
 
-  // Inputs as [row][tap][channel] in one run per row, and pointers to the rows.
+  // Copies inputs to [row][tap][channel], with contiguous taps, and sets one pointer per row.
   void concat_taps(const Tile& tile, std::uint8_t* joined, const std::uint8_t** pointers) const {
     const std::ptrdiff_t depth = g_.in_channels;
     const bool is_contiguous = g_.in_pixel == g_.in_channels && g_.dilation_w == 1;
@@ -331,7 +332,7 @@ class ConvPanels : public ConvInt8Kernel {
     }
   }
 
-  // Inputs as [row][tap][channel], widened; pointers to every tap.
+  // Widens inputs to [row][tap][channel] and sets one pointer per row and tap.
   void widen(const Tile& tile, std::uint8_t* widened, const std::uint8_t** pointers) const {
     for (int row = 0; row < tile.rows; ++row) {
       const std::uint8_t** pointer = pointers + row;
@@ -391,12 +392,12 @@ class ConvPanels : public ConvInt8Kernel {
   const panels::Functions& functions_;
   Epilogue epilogue_;
   bool is_depthwise_;
-  bool has_bytes_ = false;    // operands are bytes, not words
-  bool is_concatenated_ = false;    // all taps of a position are one run of bytes in scratch memory
-  bool is_widened_ = false;   // each tap of a position is a run of words in scratch memory, all groups side by side
-  int repeats_ = 1;           // parts of the weights
+  bool has_bytes_ = false;    // operands are bytes, not 16-bit words
+  bool is_concatenated_ = false;    // taps of a position are copied to contiguous scratch memory
+  bool is_widened_ = false;   // taps with the channels of all groups are widened to scratch memory
+  int repeats_ = 1;           // summands of each weight
   std::ptrdiff_t tap_bytes_ = 0;
-  std::ptrdiff_t pointers_ = 0;  // per position
+  std::ptrdiff_t pointers_ = 0;  // pointers per position
   std::size_t panel_bytes_ = 0;
   std::vector<panels::PanelChannels> panels_;
   std::vector<std::ptrdiff_t> tap_offsets_;

@@ -1,7 +1,7 @@
-// Scalar integer convolution: the reference that the other kernels equal byte for byte.
+// Scalar integer convolution: the reference for the other kernels, which produce equal bytes.
 //
-// Operands are widened to 16 bits, zero points subtracted, so that compilers find the instruction that multiplies pairs of
-// them (pmaddwd on SSE2). Any weight of -255..255 fits.
+// Operands are widened to 16 bits and zero points are subtracted, so that compilers use the instruction that multiplies
+// pairs of words (pmaddwd on SSE2). Weights may have any value in -255..255.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -13,11 +13,12 @@ namespace tpuconvert {
 
 namespace {
 
-constexpr int kRows = 8;     // output positions whose inputs are gathered at once
-constexpr int kColumns = 4;  // output channels of a tile of two positions
-constexpr int kDepth = 16;   // sums are padded with zeros to a multiple of this
+constexpr int kRows = 8;     // output positions whose inputs are gathered together
+constexpr int kColumns = 4;  // output channels of a tile; a tile has two positions
+constexpr int kDepth = 16;   // the depth is padded with zeros to a multiple of this
 
-// Two positions times four channels; `depth` is a multiple of kDepth. |sums| < 2^31: checked when the step is made.
+// Computes a tile of two positions and four channels; `depth` is a multiple of kDepth. |sums| < 2^31, which is checked
+// when the step is made.
 void multiply_tile(const std::int16_t* rows, const std::int16_t* weights, std::ptrdiff_t depth, std::int32_t* sums) {
   const std::int16_t *x0 = rows, *x1 = rows + depth;
   const std::int16_t *w0 = weights, *w1 = w0 + depth, *w2 = w1 + depth, *w3 = w2 + depth;
@@ -37,7 +38,7 @@ void multiply_tile(const std::int16_t* rows, const std::int16_t* weights, std::p
   std::memcpy(sums, all, sizeof(all));
 }
 
-// Input addresses of one output position, per tap.
+// Input addresses of the taps of one output position.
 class Window {
  public:
   Window(const ConvGeometry& geometry, const std::uint8_t* input, std::int64_t position) : g_(geometry) {
@@ -51,7 +52,7 @@ class Window {
     out_ = image_ * g_.out_image + y * g_.out_row + x * g_.out_pixel;
   }
 
-  // The pixel under a tap; null in the padding.
+  // Address of the pixel under a tap; null in the padding.
   const std::uint8_t* pixel(int ky, int kx) const {
     const int y = y_ + ky * g_.dilation_h, x = x_ + kx * g_.dilation_w;
     if (y < 0 || y >= g_.height || x < 0 || x >= g_.width) return nullptr;
@@ -116,10 +117,10 @@ class ConvInt8Scalar : public ConvInt8Kernel {
 
  private:
   std::int64_t positions() const { return std::int64_t{g_.batch} * g_.out_height * g_.out_width; }
-  // Sums of all rows of a block and one group.
+  // Scratch memory for the sums of a block of rows and one group.
   std::size_t tile_bytes() const { return kRows * static_cast<std::size_t>(columns_) * sizeof(std::int32_t); }
 
-  // [group][channel, padded to kColumns][tap][input channel], each row padded to kDepth.
+  // Packs weights as [group][channel, padded to kColumns][tap][input channel], with each row padded to kDepth.
   void pack(const WeightView& view) {
     const int group_out = g_.group_out(), group_in = g_.group_in();
     columns_ = (group_out + kColumns - 1) / kColumns * kColumns;
@@ -134,7 +135,7 @@ class ConvInt8Scalar : public ConvInt8Kernel {
     }
   }
 
-  // [tap][channel]
+  // Packs weights as [tap][channel].
   void pack_depthwise(const WeightView& view) {
     weights_.reserve(static_cast<std::size_t>(g_.taps()) * g_.out_channels);
     for (int y = 0; y < g_.kernel_h; ++y)
@@ -143,7 +144,8 @@ class ConvInt8Scalar : public ConvInt8Kernel {
           weights_.push_back(static_cast<std::int16_t>(view.at(channel, 0, y, x)));
   }
 
-  // Inputs of `count` positions and one group, widened and centered; rows that are not there stay undefined.
+  // Gathers the inputs of the windows and one group, widened and minus the zero point. Rows after the last window stay
+  // undefined.
   void gather(const std::vector<Window>& windows, int group, std::int16_t* to) const {
     const int group_in = g_.group_in();
     for (const Window& window : windows) {

@@ -15,10 +15,11 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that stay in the second-level cache beside activations
-constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for all rows before the next are read
-constexpr std::size_t kPassBytes = 16 * 1024;    // of inputs that all panels use before the next are read
-constexpr int kFewTiles = 16;                    // after more tiles, `begin` is faster than `advance`
+// bytes of weights that stay in the second-level cache beside activations
+constexpr std::size_t kCacheShare = 512 * 1024;
+constexpr std::size_t kGroupBytes = 320 * 1024;  // bytes of weights that are used for all rows before the next weights
+constexpr std::size_t kPassBytes = 16 * 1024;    // bytes of inputs that all panels use before the next inputs
+constexpr int kFewTiles = 16;                    // for longer distances, in tiles, `begin` is faster than `advance`
 
 TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
   if (adds_residual)
@@ -34,9 +35,9 @@ TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
   return tile_sums(panel.full, panel.half, rows);
 }
 
-// Adjacent panels of one shape, whose weights are used for all rows of a part before those of the next run.
+// Adjacent panels of equal shape. Their weights are used for all rows of a part before those of the next run.
 struct PanelRun {
-  int first, last;  // last is exclusive
+  int first, last;  // `last` is exclusive
 };
 
 TileCosts costs_of(const PackedConv& packed) {
@@ -63,14 +64,14 @@ std::vector<PanelRun> runs_of(const std::vector<Panel>& panels, std::size_t weig
   return runs;
 }
 
-// Results of a region, of all images.
+// A range of the results of one region, counted over all images.
 struct Results {
   std::size_t region;
-  std::int64_t first, last;  // last is exclusive
-  bool are_last;             // nothing else is computed with the same weights
+  std::int64_t first, last;  // `last` is exclusive
+  bool are_last;             // no later results use the same weights
 };
 
-// Tiles of nearly the same height.
+// Split of results into tiles whose heights differ by at most one.
 class Tiles {
  public:
   Tiles(std::int64_t results, int most)
@@ -78,13 +79,13 @@ class Tiles {
 
   std::int64_t count() const { return count_; }
   int rows_of(std::int64_t tile) const { return fewer_ + (tile < higher_ ? 1 : 0); }
-  // Number of tiles from this one on with the same height.
+  // Number of consecutive tiles with the same height, starting with `tile`.
   std::int64_t same_from(std::int64_t tile) const { return (tile < higher_ ? higher_ : count_) - tile; }
 
  private:
   std::int64_t count_;
   int fewer_;
-  std::int64_t higher_;  // tiles with a row more
+  std::int64_t higher_;  // number of tiles with fewer_ + 1 rows
 };
 
 class ConvTiles : public ConvInt8Kernel {
@@ -101,7 +102,7 @@ class ConvTiles : public ConvInt8Kernel {
     if (spec.residual) prepare_residual(spec);
     parameters_ = parameters_of_regions(&packed_, windows_);
     prepare_panels();
-    // Results whose inputs stay in the first-level cache until all panels have used them.
+    // Number of results whose inputs stay in the first-level cache until all panels have used them.
     const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);
     rows_per_pass_ = std::max<std::int64_t>(84, static_cast<std::int64_t>(kPassBytes / bytes) / 84 * 84);
   }
@@ -128,7 +129,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   bool adds_residual() const override { return residual_.has_value(); }
 
-  // Addresses of two tiles, sums, arguments and a band, in this order.
+  // Contains the addresses of two tiles, sums, arguments and a band, in this order.
   std::size_t scratch_bytes() const override {
     return arguments_at() + argument_bytes() + (windows_.band() ? windows_.band()->bytes() : 0);
   }
@@ -138,7 +139,7 @@ class ConvTiles : public ConvInt8Kernel {
   const char* kind() const override { return kind_.c_str(); }
 
  private:
-  static constexpr std::size_t kSumBytes = 28 * 64;  // of the largest tile
+  static constexpr std::size_t kSumBytes = 28 * 64;  // accumulators of the largest tile
 
   std::int32_t* sums_at(std::uint8_t* scratch) const {
     return reinterpret_cast<std::int32_t*>(scratch + 2 * windows_.address_bytes());
@@ -148,7 +149,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
 
-  // Split by output channels if the weights are larger than the input and divide evenly enough.
+  // Split by output channels if the weights are larger than the input and the panels divide evenly enough.
   bool splits_panels(int parts) const {
     const int panels = static_cast<int>(packed_.panels.size());
     if (panels < parts || (panels % parts != 0 && panels < 8 * parts)) return false;
@@ -156,7 +157,7 @@ class ConvTiles : public ConvInt8Kernel {
     return static_cast<std::int64_t>(packed_.weights.size()) > input_bytes;
   }
 
-  // Panels first..last-1, one part of the rows.
+  // Computes panels first..last-1 for one part of the rows.
   void run_part(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
     if (!windows_.band()) {
       run_regions(at, first, last, part, parts, scratch);
@@ -184,7 +185,7 @@ class ConvTiles : public ConvInt8Kernel {
       }
     };
     if (packed_.weights.size() > kCacheShare) {
-      // The weights of a run are used in all regions before the next are read.
+      // Use the weights of a run in all regions before reading those of the next run.
       for (const PanelRun& run : runs_)
         for_regions([&](const Results& results) {
           run_positions(at, {std::max(run.first, first), std::min(run.last, last)}, results, scratch);
@@ -204,7 +205,7 @@ class ConvTiles : public ConvInt8Kernel {
       run_positions(at, {std::max(run.first, panels.first), std::min(run.last, panels.last)}, results, scratch);
   }
 
-  // With a band, `at.input` is where the window of the first result begins.
+  // With a band, `at.input` is the start of the window of the first result.
   void run_positions(const ConvAddresses& at, PanelRun run, const Results& results, std::uint8_t* scratch) const {
     const std::int64_t count = results.last - results.first;
     if (run.first >= run.last || count <= 0) return;
@@ -225,8 +226,8 @@ class ConvTiles : public ConvInt8Kernel {
     const RegionWindows& windows = windows_.regions()[results.region];
     const TileArguments* constants = arguments_.data() + results.region * packed_.panels.size();
     TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
-    // Addresses of a tile; some later tiles have constant distances from it. They are computed one tile ahead to avoid a
-    // store-to-load stall.
+    // Addresses of a tile; the next `tiles` - 1 tiles have constant distances from it. Addresses are computed ahead of
+    // their use to avoid a store-to-load stall.
     struct {
       Walk walk;
       const std::uint8_t** inputs;
@@ -235,7 +236,7 @@ class ConvTiles : public ConvInt8Kernel {
     } places[2];
     places[0].inputs = reinterpret_cast<const std::uint8_t**>(scratch);
     places[1].inputs = reinterpret_cast<const std::uint8_t**>(scratch + windows_.address_bytes());
-    // Of a line of results, with the remainder of those before.
+    // Number of results per line, within which strides are constant; 0 if every tile needs its own addresses.
     const std::int64_t line = are_complete ? windows.even_results() : 0;
     const auto even_tiles = [&](std::int64_t tile, std::int64_t result) {
       if (line == 0) return 1;
@@ -259,7 +260,7 @@ class ConvTiles : public ConvInt8Kernel {
       for (int even = 0; even < here.tiles; ++even, ++tile) {
         if (even + 1 == here.tiles && tile + 1 < tiles.count()) {
           auto& next = places[1 - current];
-          // A walk takes a step for each row of results on its way.
+          // `advance` takes time proportional to the number of result rows, `begin` does not.
           if (here.tiles > kFewTiles && !windows_.band())
             windows.begin(at, result, &next.walk);
           else
@@ -291,7 +292,7 @@ class ConvTiles : public ConvInt8Kernel {
     arguments->residual.others = walk.other;
   }
 
-  // Epilogue and residual add of a tile whose kernel does not include them.
+  // Applies the epilogue or residual add that the kernel of a tile does not include.
   void complete_tile(int index, int rows, std::int32_t* sums, const Walk& walk) const {
     const Panel& panel = packed_.panels[static_cast<std::size_t>(index)];
     if (panel.epilogue == TileEpilogue::kSums) {
@@ -301,7 +302,7 @@ class ConvTiles : public ConvInt8Kernel {
     if (residual_) add_residual(index, panel, rows, walk.output, walk.other);
   }
 
-  // The last tiles prefetch the next weights, a part of them in every step.
+  // Prefetch distance: each of the last four tiles prefetches a share of the next weights; 0 for other tiles.
   std::ptrdiff_t ahead_of(PanelRun run, const Results& results, const Tiles& tiles, std::int64_t tile) const {
     const std::int64_t left = tiles.count() - 1 - tile;
     if (!results.are_last || left >= 4) return 0;
@@ -366,7 +367,7 @@ class ConvTiles : public ConvInt8Kernel {
     return panel.accumulators() > 2 || panel.columns == kLanes * panel.accumulators();
   }
 
-  // Prefetches the other tensor during the multiplication.
+  // Prefetches the second operand of the residual add during the multiplication.
   void fetch_others(PanelRun run, int rows, const std::uint8_t* const* others, std::ptrdiff_t distance) const {
     const Panel& last_panel = packed_.panels[static_cast<std::size_t>(run.last - 1)];
     const int first = packed_.panels[static_cast<std::size_t>(run.first)].first;
@@ -386,7 +387,7 @@ class ConvTiles : public ConvInt8Kernel {
   }
 
   struct PanelKernels {
-    bool are_complete;  // the kernels include epilogue and residual add
+    bool are_complete;  // kernels include epilogue and residual add
     TileKernel of_rows[kMaxRows];
   };
 
@@ -395,16 +396,16 @@ class ConvTiles : public ConvInt8Kernel {
   PackedConv packed_;
   Windows windows_;
   std::vector<PanelRun> runs_;
-  std::vector<PanelKernels> kernels_;     // of the panels
-  AlignedBytes parameters_;               // of the panels, for each region
-  std::vector<TileArguments> arguments_;  // the same, less what changes from tile to tile
-  std::int64_t rows_per_pass_ = 0;     // results that all panels are computed for before the next ones
-  bool are_results_adjacent_ = false;  // they follow each other at out_pixel bytes
+  std::vector<PanelKernels> kernels_;     // [panel]
+  AlignedBytes parameters_;               // [region][panel][accumulator]
+  std::vector<TileArguments> arguments_;  // [region][panel], without the arguments that depend on the tile
+  std::int64_t rows_per_pass_ = 0;     // results that all panels compute before the next results
+  bool are_results_adjacent_ = false;  // consecutive results are out_pixel bytes apart
   std::string kind_;
   ResidualSpec residual_spec_;
   std::optional<Residual> residual_;
-  std::vector<Residual::Panel> residual_panels_;  // of the panels of weights
-  bool is_one_run_ = false;                       // all bytes of a tile follow each other, in both tensors
+  std::vector<Residual::Panel> residual_panels_;  // [panel]
+  bool is_one_run_ = false;                       // the bytes of a tile are contiguous in both tensors
 };
 
 }  // namespace

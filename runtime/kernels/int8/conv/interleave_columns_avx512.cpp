@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRowsInRegisters = 8;
 
-// 16, 32 or 64 bytes.
+// Loads 16, 32 or 64 bytes.
 template <int Bytes>
 inline __attribute__((always_inline)) __m512i load(const std::uint8_t* from) {
   if constexpr (Bytes == 16) {
@@ -21,7 +21,7 @@ inline __attribute__((always_inline)) __m512i load(const std::uint8_t* from) {
   }
 }
 
-// `Rows` rows, or as many as the order has where that is 0.
+// Interleaves `Rows` rows, or order.rows if Rows is 0.
 template <int Rows, int Bytes>
 void interleave(const ColumnOrder& order, const std::uint8_t* first_row, std::ptrdiff_t row_pitch, int columns,
                 std::uint8_t* to) {

@@ -20,20 +20,20 @@ bool prove_all(const Epilogue& epilogue, const std::vector<std::int64_t>& larges
   return true;
 }
 
-// sum * multiplier * 2^-shift with 32 <= shift <= 62, where the multiplier can be brought there.
+// Returns true if the epilogue equals sum * multiplier * 2^-shift with a 32-bit multiplier and 32 <= shift <= 62.
 bool one_rounding_of(const Epilogue& epilogue, int channel, std::int64_t* multiplier, int* shift) {
   *multiplier = epilogue.multiplier(channel);
   *shift = -epilogue.shift(channel);
   if (*shift < 0 || *shift > 62) return false;
   if (*shift < 32) {
-    *multiplier *= std::int64_t{1} << (32 - *shift);  // -2^63 at the least
+    *multiplier *= std::int64_t{1} << (32 - *shift);  // at least -2^63
     *shift = 32;
   }
   return *multiplier >= std::numeric_limits<std::int32_t>::min() &&
          *multiplier <= std::numeric_limits<std::int32_t>::max();
 }
 
-// Products stay below 2^61 and everything after the first step below 2^31.
+// True if products are below 2^61 and all values after the first rounding are below 2^31.
 bool is_two_roundings_exact(const Epilogue& epilogue, int channel, std::int64_t largest) {
   const int shift = -epilogue.shift(channel);
   return shift >= 0 && shift <= 31 && largest < (std::int64_t{1} << 30) &&
@@ -48,7 +48,7 @@ bool is_low_precision_exact(const Epilogue& epilogue) {
 }
 
 bool is_float_exact(const EpilogueSpec& spec) {
-  // A product with a subnormal scale would be rounded before the power of two is applied.
+  // With a subnormal scale, the product would be rounded before the multiplication by the power of two.
   return std::isnormal(spec.scale) &&
          std::all_of(spec.late_bias.begin(), spec.late_bias.end(), [](float bias) { return std::isfinite(bias); });
 }
@@ -89,7 +89,7 @@ bool fits_vectors(const Epilogue& epilogue) {
 
 bool is_float(PanelEpilogue kind) { return kind == PanelEpilogue::kFloatRequant || kind == PanelEpilogue::kKinkedRequant; }
 
-// One column; `half` and `lane` as column_of().
+// Sets the parameters of one column. `half` and `lane` are as in column_of().
 void set_column(const Epilogue& epilogue, PanelEpilogue kind, const Requants& requants, int channel, int half, int lane,
                 ColumnParameters* parameters) {
   const int at = half * 8 + lane;

@@ -1,4 +1,4 @@
-// Choice of the vectorized epilogue, and its parameters.
+// Selection of the vectorized epilogue of a panel, and its parameters.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@ namespace tpuconvert::panels {
 struct PanelEpiloguePlan {
   PanelEpilogue kind = PanelEpilogue::kSums;
   CommonParameters common;
-  std::vector<ColumnParameters> panels;  // bias is left to the caller
+  std::vector<ColumnParameters> panels;  // the caller sets the biases
 };
 
-// The channels of a panel: `columns` of them from `channel` on.
+// Channels channel..channel+columns-1 of a panel.
 struct PanelChannels {
   int channel;
   int columns;

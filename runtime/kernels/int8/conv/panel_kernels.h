@@ -1,8 +1,9 @@
 // Interface between the baseline part of the 256-bit convolution and its kernels per instruction set.
 //
-// Plain data and plain functions only: code compiled for an instruction set must not share inline functions with the
-// baseline. Weights are packed in panels of 16 output channels, with one row of 16 times 4 bytes per 4 bytes of depth: four
-// signed bytes (products by vpdpbusd) or two 16-bit words (vpmaddwd).
+// Contains only plain data and plain functions: code compiled for an instruction set must not share inline functions
+// with the baseline. Weights are packed in panels of 16 output channels. A panel has one row of 16 * 4 bytes per 4
+// bytes of depth, where the 4 bytes of a channel are four signed bytes (for vpdpbusd) or two 16-bit words (for
+// vpmaddwd).
 #pragma once
 
 #include <cstddef>
@@ -10,24 +11,24 @@
 
 namespace tpuconvert::panels {
 
-constexpr int kRows = 6;           // output positions of a tile: 12 accumulators and 4 other registers
+constexpr int kRows = 6;           // output positions of a tile: 12 accumulators leave 4 other registers
 constexpr int kColumns = 16;       // output channels of a panel: two registers of 8
-constexpr int kStepBytes = 64;     // of packed weights for 4 bytes of depth
+constexpr int kStepBytes = 64;     // bytes of packed weights per 4 bytes of depth
 
 
-// Column of lane `lane` of register `half` of a panel. With this order _mm256_packs_epi32 of the two registers gives the
-// channels in their natural order.
+// Column that is stored in lane `lane` of register `half` of a panel. In this order, _mm256_packs_epi32 of the two
+// registers restores the natural order of the channels.
 constexpr int column_of(int half, int lane) { return lane / 4 * 8 + half * 4 + lane % 4; }
 
-// Vectorized epilogues of a tile.
+// Vectorized epilogues of a tile. See Rescale for the definitions.
 enum class PanelEpilogue {
-  kFloatRequant,     // proved; runs under rounding towards minus infinity
-  kKinkedRequant,    // proved; runs under rounding towards minus infinity
-  kOneRounding,   // half up, by 32..62 bits
-  kTwoRoundings,  // by 31 bits and 0..31 bits
+  kFloatRequant,     // proved exact; requires rounding towards minus infinity
+  kKinkedRequant,    // proved exact; requires rounding towards minus infinity
+  kOneRounding,   // rounds half up by 32..62 bits
+  kTwoRoundings,  // rounds by 31 bits, then by 0..31 bits
   kLowPrecision,
-  kReal,          // kHighSymmetric and kFloat
-  kSums,          // accumulators; the scalar epilogue is applied
+  kReal,          // Rescale::kHighSymmetric and Rescale::kFloat
+  kSums,          // stores accumulators for the scalar epilogue
 };
 
 struct FloatParameters {
@@ -36,10 +37,10 @@ struct FloatParameters {
 
 struct FixedParameters {
   std::int32_t multiplier[kColumns];
-  std::int32_t shift[kColumns];      // of the second step
-  std::int32_t half[kColumns];       // kTwoRoundings: added before it
-  std::int32_t sign_mask[kColumns];  // kTwoRoundings: all bits where there is a second shift
-  // kOneRounding: added to the products of even and of odd lanes, for either register.
+  std::int32_t shift[kColumns];      // bits of the last right shift
+  std::int32_t half[kColumns];       // kTwoRoundings: added before this shift
+  std::int32_t sign_mask[kColumns];  // kTwoRoundings: -1 if there is a second rounding, else 0
+  // kOneRounding: added to the products, [register][even or odd lanes][product].
   std::int64_t half_wide[2][2][4];
 };
 
@@ -47,15 +48,15 @@ struct LateBiasParameters {
   float late_bias[kColumns];
 };
 
-// Of the 16 columns of a panel, in panel order except for `offset`.
+// Parameters of the 16 columns of a panel, in panel order except for `offset`.
 struct alignas(32) ColumnParameters {
-  std::int32_t bias[kColumns];  // with the share of the input's zero point, modulo 2^32
+  std::int32_t bias[kColumns];  // includes the contribution of the input's zero point, modulo 2^32
   union {
     FloatParameters floats;
     FixedParameters fixed;
     LateBiasParameters real;
   };
-  std::int16_t offset[kColumns];  // float forms: 2 * offset + 1; natural order
+  std::int16_t offset[kColumns];  // natural order; kFloatRequant and kKinkedRequant: 2 * offset + 1
 };
 
 // Parameters shared by all columns.
@@ -66,20 +67,20 @@ struct CommonParameters {
   std::int32_t narrow_low = 0, narrow_high = 0;
   std::int32_t rest_in_128ths = 128;  // kLowPrecision
   float factor = 1.0f;                // kReal
-  bool has_first_stage = false;       // kReal: shift and limit before the factor
+  bool has_first_stage = false;       // kReal: round and clamp before the multiplication
 };
 
-// Inputs of a tile: pixels[tap * rows + row] + offset is the first byte of a tap. Sums are written as [row][16] in panel
-// order, without bias.
+// Kernels of an instruction set. Their input is addressed as pixels[tap * rows + row] + offset, the first byte of a
+// tap. Sums are written as [row][16] in panel order, without bias.
 struct Functions {
   void (*multiply[kRows])(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdiff_t tap_bytes,
                           std::ptrdiff_t offset, const std::uint8_t* weights, std::int32_t* sums);
 
-  // 16 channels from `offset` on, one weight per tap and channel; `taps` is even here, a multiple of four below.
-  // Weights [tap / 2][half][8 channels][2 words], in panel order like everything else.
+  // Computes 16 depthwise channels starting at `offset`, with one weight per tap and channel. `taps` is even for words
+  // and a multiple of four for bytes. Weights of words are [tap / 2][half][8 channels][2 words] in panel order.
   void (*depthwise_words)(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t taps, std::ptrdiff_t offset,
                           const std::uint8_t* weights, std::int32_t* sums);
-  // Weights [tap / 4][half][8 channels][4 bytes]. Null where the instruction set has no dot product of bytes.
+  // The same with weights [tap / 4][half][8 channels][4 bytes]. Null if the instruction set has no byte dot product.
   void (*depthwise_bytes)(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t taps, std::ptrdiff_t offset,
                           const std::uint8_t* weights, std::int32_t* sums);
 
@@ -87,13 +88,13 @@ struct Functions {
   void (*apply_epilogue)(PanelEpilogue kind, const std::int32_t* sums, int rows, const ColumnParameters& parameters,
                  const CommonParameters& common, std::uint8_t* const* outs, std::ptrdiff_t offset, int columns);
 
-  // For kSums: adds the bias and puts the columns in their natural order, in place.
+  // For kSums: adds the bias and restores the natural order of the columns, in place.
   void (*add_bias)(std::int32_t* sums, int rows, const ColumnParameters& parameters);
 
-  // Unsigned bytes as 16-bit words.
+  // Widens unsigned bytes to 16-bit words.
   void (*widen)(const std::uint8_t* from, std::ptrdiff_t count, std::uint8_t* to);
 
-  bool has_byte_dot;  // whether `multiply` takes bytes instead of words
+  bool has_byte_dot;  // true if `multiply` reads bytes, false if it reads 16-bit words
 };
 
 const Functions& functions_avx2();

@@ -1,7 +1,7 @@
 // The 256-bit kernels, compiled once per encoding. The including file defines
 //   PANELS_NAMESPACE  a unique namespace
-//   PANELS_BYTE_DOT   the dot product instruction with operands "%2, %1, %0", if available: sum %0 += four unsigned bytes of %1
-//                     times four signed bytes of %2
+//   PANELS_BYTE_DOT   if available, the dot product instruction with operands "%2, %1, %0": adds four unsigned bytes of
+//                     %1 times four signed bytes of %2 to %0
 //   PANELS_REGISTER   the constraint of a vector register
 #include <immintrin.h>
 
@@ -15,7 +15,7 @@
 namespace tpuconvert::panels::PANELS_NAMESPACE {
 namespace {
 
-// Loops whose index is a constant: GCC 12 keeps arrays of registers in memory otherwise.
+// Loops with a compile-time index. Otherwise, GCC 12 keeps arrays of registers in memory.
 template <int Value>
 struct Index {
   constexpr operator int() const { return Value; }
@@ -35,8 +35,8 @@ PANELS_INLINE void store(void* to, __m256i value) { _mm256_storeu_si256(static_c
 
 // --- sums of products ------------------------------------------------------------------------------------------------
 
-// Sums are modulo 2^32, so that the order does not matter; the complete ones fit (checked when the step is made).
-// Tied assembler operands, because GCC 12 copies and spills accumulators around the builtins.
+// Sums wrap modulo 2^32, so that the order of additions does not matter; complete sums fit 32 bits, which is checked
+// when the step is made. Tied assembler operands, because GCC 12 copies and spills accumulators around the builtins.
 PANELS_INLINE void accumulate(__m256i& sum, __m256i x, __m256i w) {
 #if defined(PANELS_BYTE_DOT)
   asm(PANELS_BYTE_DOT " %2, %1, %0" : "+" PANELS_REGISTER(sum) : PANELS_REGISTER(x), PANELS_REGISTER(w));
@@ -57,7 +57,7 @@ void multiply(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdi
     const std::uint8_t* end[Rows];
     unrolled<Rows>([&](auto row) PANELS_INLINED {
       end[row] = pixels[row] + offset + tap_bytes;
-      asm("" : "+r"(end[row]));  // one register each, instead of a sum in every step
+      asm("" : "+r"(end[row]));  // one register per row, instead of an addition in every step
     });
     std::ptrdiff_t at = -tap_bytes;
     do {
@@ -65,7 +65,7 @@ void multiply(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdi
       weights += kStepBytes;
       unrolled<Rows>([&](auto row) PANELS_INLINED {
         __m256i x;
-        // Volatile: otherwise all rows are broadcast first and the accumulators spilled.
+        // Volatile, because GCC otherwise broadcasts all rows first and spills the accumulators.
         asm volatile("vpbroadcastd %1, %0"
                      : "=" PANELS_REGISTER(x)
                      : "m"(*reinterpret_cast<const std::int32_t*>(end[row] + at)));
@@ -81,7 +81,7 @@ void multiply(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdi
   });
 }
 
-// 16 unsigned bytes as words.
+// Widens 16 unsigned bytes to words.
 PANELS_INLINE __m256i load_words(const void* from) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(from)));
 }
@@ -94,7 +94,7 @@ void depthwise_words(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t
     const std::uint8_t* const* pixel = pixels + row;
     for (std::ptrdiff_t tap = 0; tap < taps; tap += 2, w += 64, pixel += 2 * rows) {
       const __m256i a = load_words(pixel[0] + offset), b = load_words(pixel[rows] + offset);
-      // Channels 0-3 and 8-11, 4-7 and 12-15: the order of panels.
+      // Panel order: channels 0-3 and 8-11 in sum0, 4-7 and 12-15 in sum1.
       sum0 = _mm256_add_epi32(sum0, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), load(w)));
       sum1 = _mm256_add_epi32(sum1, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), load(w + 32)));
     }
@@ -126,7 +126,7 @@ void depthwise_bytes(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t
 
 // --- from sums to stored results -------------------------------------------------------------------------------------
 
-// floor(x * high + (x * low + kink)), both roundings downwards: the caller has set that mode.
+// floor(x * high + (x * low + kink)). Both operations round down, because the caller has set this rounding mode.
 template <bool IsKinked>
 PANELS_INLINE __m256i float_requant(__m256i sum, const FloatParameters& parameters, int half) {
   const __m256 x = _mm256_cvtepi32_ps(sum);
@@ -142,7 +142,8 @@ PANELS_INLINE __m256i float_requant(__m256i sum, const FloatParameters& paramete
   return _mm256_cvtps_epi32(_mm256_fmadd_ps(x, high, inner));
 }
 
-// (x * multiplier + 2^(r - 1)) >> r for r of 32..62: the upper halves of the products first, then r - 32 bits.
+// (x * multiplier + 2^(r - 1)) >> r for 32 <= r <= 62: takes the upper halves of the products, then shifts by r - 32
+// bits.
 PANELS_INLINE __m256i one_rounding(__m256i x, const FixedParameters& parameters, int half) {
   const __m256i m = load(parameters.multiplier + 8 * half);
   const __m256i even =
@@ -153,7 +154,7 @@ PANELS_INLINE __m256i one_rounding(__m256i x, const FixedParameters& parameters,
   return _mm256_srav_epi32(high, load(parameters.shift + 8 * half));
 }
 
-// Half up by 31 bits, then half away from zero. Neither step overflows 32 bits for the sums at hand.
+// Rounds half up by 31 bits, then half away from zero. plan_panel_epilogue has proved that no step overflows 32 bits.
 PANELS_INLINE __m256i two_roundings(__m256i x, const FixedParameters& parameters, int half) {
   const __m256i m = load(parameters.multiplier + 8 * half);
   const __m256i first_half = _mm256_set1_epi64x(std::int64_t{1} << 30);
@@ -166,10 +167,10 @@ PANELS_INLINE __m256i two_roundings(__m256i x, const FixedParameters& parameters
   return _mm256_srav_epi32(rounded, load(parameters.shift + 8 * half));
 }
 
-// Half up by first_shift bits, limited.
+// Rounds half up by first_shift bits and clamps to narrow_low..narrow_high.
 PANELS_INLINE __m256i first_stage(__m256i x, const CommonParameters& common) {
   if (common.first_shift > 0) {
-    // 31 bits leave only the sign, which rounds to 0 as any larger shift does.
+    // A shift by 31 bits leaves only the sign, which rounds to 0, the result of any larger shift.
     const int bits = common.first_shift > 32 ? 31 : common.first_shift - 1;
     const __m256i doubled = _mm256_sra_epi32(x, _mm_cvtsi32_si128(bits));
     x = _mm256_add_epi32(_mm256_srai_epi32(doubled, 1), _mm256_and_si256(doubled, _mm256_set1_epi32(1)));
@@ -226,7 +227,8 @@ void apply_rows(const std::int32_t* sums, int rows, const ColumnParameters& para
   for (int row = 0; row < rows; ++row, sums += kColumns) {
     const __m256i first = requantize<Kind>(_mm256_add_epi32(load(sums), bias0), parameters, common, 0);
     const __m256i second = requantize<Kind>(_mm256_add_epi32(load(sums + 8), bias1), parameters, common, 1);
-    // Saturation keeps the order, and what saturates 16 bits is outside of 0..255 afterwards: |offset| <= 8192.
+    // Saturation is monotone, and a value that saturates to 16 bits is outside of 0..255 after the offset is added:
+    // |offset| <= 8192.
     __m256i words = _mm256_adds_epi16(_mm256_packs_epi32(first, second), offsets);
     if constexpr (Kind == PanelEpilogue::kFloatRequant || Kind == PanelEpilogue::kKinkedRequant) words = _mm256_srai_epi16(words, 1);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);

@@ -1,4 +1,4 @@
-// 256-bit kernels with products of 16-bit words (vpmaddwd), which are exact for every weight of -255..255.
+// 256-bit kernels with 16-bit multiplications (vpmaddwd), which are exact for every weight in -255..255.
 #if defined(__x86_64__)
 #define PANELS_NAMESPACE avx2
 #define PANELS_REGISTER "x"

@@ -1,4 +1,4 @@
-// 256-bit kernels for processors that have the dot product of bytes only with AVX512-VNNI and AVX512-VL.
+// 256-bit kernels for CPUs that have the byte dot product only in AVX512-VNNI with AVX512-VL.
 #if defined(__x86_64__)
 #define PANELS_NAMESPACE avxvnni_evex
 #define PANELS_BYTE_DOT "vpdpbusd"

@@ -1,4 +1,4 @@
-// 256-bit kernels for processors with AVX-VNNI.
+// 256-bit kernels for CPUs with AVX-VNNI.
 #if defined(__x86_64__)
 #define PANELS_NAMESPACE avxvnni_vex
 #define PANELS_BYTE_DOT "%{vex%} vpdpbusd"

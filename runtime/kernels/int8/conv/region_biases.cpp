@@ -12,7 +12,7 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// Contribution of each tap to the accumulators of a panel in the padding: [tap][column].
+// Contribution of each tap to the accumulators of a panel if the tap is in the padding: [tap][column].
 std::vector<std::int32_t> sums_of_padding(const PackedConv& packed, const Panel& panel, const std::uint8_t* padding) {
   alignas(64) static constexpr LaneParameters kNoBias[4] = {};
   static constexpr std::uint32_t kNoSkip = 0;
@@ -56,7 +56,7 @@ AlignedBytes parameters_of_regions(PackedConv* packed, const Windows& windows) {
         for (int column = 0; column < panel.columns; ++column) {
           const int lane = panel.lane_of(column);
           std::int32_t& bias = lanes[lane / kLanes].bias[lane % kLanes];
-          // Wraps like the sums do.
+          // Unsigned arithmetic wraps modulo 2^32, like the accumulators.
           bias = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias) + static_cast<std::uint32_t>(from[column]));
         }
       });

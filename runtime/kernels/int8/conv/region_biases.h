@@ -1,4 +1,4 @@
-// Panel parameters for regions that skip taps.
+// Panel parameters of regions that skip taps.
 #pragma once
 
 #include "core/aligned.h"
@@ -7,8 +7,9 @@
 
 namespace tpuconvert::avx512 {
 
-// LaneParameters [region][lane group]. The packed biases compensate the zero points of all taps (see `pack`), so the bias
-// of each region gets back the contribution of the taps that it skips. A single region uses the packed parameters.
+// Returns LaneParameters [region][lane group]. The packed biases compensate the zero points of all taps (see `pack`),
+// so the bias of a region includes the contribution of the taps that the region skips. A single region uses the packed
+// parameters.
 AlignedBytes parameters_of_regions(PackedConv* packed, const Windows& windows);
 
 }  // namespace tpuconvert::avx512

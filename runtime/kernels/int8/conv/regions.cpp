@@ -8,9 +8,11 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr std::int64_t kMaxEdge = 16;  // results at a side whose windows leave the input; beyond, nothing is divided
-constexpr int kTileCycles = 70;        // of a tile beside its products
-constexpr int kLeastRows = 2;          // below, weights are not read as fast as they could be multiplied
+// Largest number of results per side with windows that leave the input. An axis with more is not divided.
+constexpr std::int64_t kMaxEdge = 16;
+constexpr int kTileCycles = 70;        // cycles of a tile in addition to its multiplications
+// A tile with fewer rows takes as long as one with this many, because loading the weights limits it.
+constexpr int kLeastRows = 2;
 
 // Adjacent results along one axis that need the same taps.
 struct Run {
@@ -22,9 +24,9 @@ struct Axis {
 
   Run whole() const { return {0, results, 0, taps}; }
 
-  // The taps of one result inside the input; any one tap if there is none.
+  // The taps of one result that are inside the input, or an arbitrary tap if there is none.
   Run at(int result) const {
-    const std::int64_t from = std::int64_t{result} * stride - pad;  // coordinate of the first tap
+    const std::int64_t from = std::int64_t{result} * stride - pad;  // input coordinate of the first tap
     const std::int64_t first = from >= 0 ? 0 : (-from + dilation - 1) / dilation;
     const std::int64_t end = from >= extent ? 0 : std::min<std::int64_t>(taps, (extent - 1 - from) / dilation + 1);
     if (first >= end) return {result, 1, 0, 1};

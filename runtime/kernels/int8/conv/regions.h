@@ -9,18 +9,19 @@
 namespace tpuconvert::avx512 {
 
 struct Region {
-  int y, x, height, width;            // results
-  int tap_y, tap_x, taps_h, taps_w;   // of the kernel: a part that holds all taps which any of these results needs
+  int y, x, height, width;            // rectangle of results
+  int tap_y, tap_x, taps_h, taps_w;   // rectangle of taps that includes all taps inside the input
 };
 
 // Cost model of the tiles of a panel, in cycles.
 struct TileCosts {
-  int rows;          // of the largest tile
+  int rows;          // rows of the largest tile
   int accumulators;
-  int tap_steps;     // of 4 bytes
+  int tap_steps;     // steps of 4 bytes per tap
 };
 
-// One region, or those that take fewest cycles. They cover all results; the last one has all taps.
+// Divides the results into regions if this reduces the estimated cycles; otherwise returns one region. The last region
+// uses all taps.
 std::vector<Region> regions_of(const ConvGeometry& geometry, const TileCosts& costs);
 
 }  // namespace tpuconvert::avx512

@@ -8,7 +8,7 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr std::size_t kBandBytes = 48 * 1024;  // of input rows that are copied at once
+constexpr std::size_t kBandBytes = 48 * 1024;  // maximum size of the input rows copied together
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -52,7 +52,7 @@ const std::uint8_t* Band::copy(const std::uint8_t* image, int y, int count, std:
   return lines;
 }
 
-// With the padding around them.
+// Copies input rows with the padding around them.
 void Band::copy_rows(const std::uint8_t* image, int y, int count, std::uint8_t* to) const {
   const int top = y * g_.stride_h - g_.pad_top;
   const int left = std::min(g_.pad_left, columns_);

@@ -1,5 +1,5 @@
-// Copies of a few input rows, for convolutions of few channels: with their padding, and in an order that leaves little of
-// the segments of windows unused.
+// Padded copies of a few input rows for convolutions with few channels. Their memory order makes window segments
+// longer, so that fewer bytes of the segments are unused.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,18 @@ namespace tpuconvert::avx512 {
 
 class Band {
  public:
-  // The layout is one of copies.
+  // Requires layout.is_copied().
   Band(const ConvInt8Spec& spec, const SegmentLayout& layout);
 
-  int results() const { return results_; }  // rows of them that a band suffices for
+  int results() const { return results_; }  // rows of results that fit one band
   std::size_t bytes() const { return bytes_; }
 
-  // Bytes from the window of a result to that of the next below, and from column to column.
+  // Bytes from the window of a result to that of the result below, and from one input column to the next.
   std::ptrdiff_t row_pitch() const { return row_pitch_; }
   std::ptrdiff_t column_pitch() const { return column_pitch_; }
 
-  // Copies what is under `count` rows of results from `y` on into memory of bytes(). Where the first window begins.
+  // Copies the input of `count` rows of results, starting with row `y`, to `memory`, which has bytes() bytes. Returns
+  // the start of the first window.
   const std::uint8_t* copy(const std::uint8_t* image, int y, int count, std::uint8_t* memory) const;
 
  private:
@@ -34,8 +35,8 @@ class Band {
 
   ConvGeometry g_;
   int zero_;
-  bool has_lines_;  // rows are interleaved, in a line of columns for each row of results
-  int columns_;     // under a row of results
+  bool has_lines_;  // interleaves input rows: one line of columns per row of results
+  int columns_;     // padded input columns that a row of results reads
   std::size_t row_bytes_;
   std::ptrdiff_t row_pitch_, column_pitch_;
   int results_ = 1;

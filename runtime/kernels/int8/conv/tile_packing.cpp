@@ -25,7 +25,7 @@ struct Shape {
   int columns() const { return 16 * full + (half ? 8 : 0); }
 };
 
-// Panels for adjacent channels: wide ones first, and little that is computed for channels that are not there.
+// Splits channels into panels: wide panels first, with few unused lanes in the last one.
 std::vector<Shape> shapes_of(int channels) {
   std::vector<Shape> shapes;
   for (; channels >= 64; channels -= 64) shapes.push_back({4, false});
@@ -51,14 +51,16 @@ std::vector<Shape> shapes_of(int channels) {
   return shapes;
 }
 
-// Groups of few output channels share a panel, with zero weights for the input channels of the others.
+// Number of groups that share a panel. Groups with few output channels are merged: each channel has zero weights for
+// the inputs of the other groups.
 int groups_per_panel(const ConvGeometry& g) {
   int merged = std::max(1, std::min(g.groups, kLanes / g.group_out()));
   while (g.groups % merged != 0) --merged;
   return merged;
 }
 
-// Columns leave less of the segments unused than rows, but have to be made for every row of results.
+// True if WindowLayout::kColumns is faster than kRows: it wastes fewer bytes of the segments, but columns must be
+// interleaved for every row of results.
 bool are_columns_worthwhile(const ConvGeometry& g) {
   const std::int64_t column = std::int64_t{g.kernel_h} * g.in_channels;
   if (column > kColumnBytes) return false;
@@ -95,12 +97,12 @@ SegmentLayout layout_of(const ConvInt8Spec& spec) {
 
 // --- weights ---------------------------------------------------------------------------------------------------------
 
-// Puts the weights of panels in order and adds them up.
+// Packs the weights of panels and computes their sums.
 class WeightPacker {
  public:
   WeightPacker(const ConvInt8Spec& spec, const SegmentLayout& layout) : spec_(spec), layout_(layout) {
     const WeightView& w = spec.weights;
-    // Each weight is one byte, less a zero point that the kernels expect.
+    // True if each weight is one byte with the zero point that the kernels assume.
     const int harmless = w.is_signed ? 0 : 128;
     const bool is_plain = w.zero.empty() ? w.is_signed
                                          : std::all_of(w.zero.begin(), w.zero.end(),
@@ -110,7 +112,7 @@ class WeightPacker {
     if (!is_direct_) rows_.emplace(spec, layout);
   }
 
-  // Sums of the weights of each channel are valid until the next panel is packed.
+  // Packs a panel and returns the weight sums of its channels, which are valid until the next call.
   const WeightSums* pack(const Panel& panel, std::uint8_t* to) {
     if (!is_direct_) return pack_rows(panel, reinterpret_cast<std::int8_t*>(to));
     WeightPanelTask task = task_of(panel);
@@ -181,7 +183,8 @@ void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker
   for (int column = 0; column < panel->columns; ++column) {
     const int lane = panel->lane_of(column), channel = panel->first + column;
     const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
-    // The bytes are not centered: padding has the value input_zero too, so all taps count. Wraps like the sums do.
+    // Input bytes are not centered: padding has the value input_zero too, so all taps contribute. The cast wraps modulo
+    // 2^32, like the accumulators.
     lanes[lane / kLanes].bias[lane % kLanes] = static_cast<std::int32_t>(bias - spec.input_zero * sums[column].sum);
     requant.add(channel, lane, sums[column].magnitude * farthest_input + std::llabs(bias));
   }

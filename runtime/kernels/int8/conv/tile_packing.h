@@ -1,4 +1,4 @@
-// Weights and parameters of a dense or grouped convolution in the order in which the register tiles read them.
+// Weights and parameters of a dense or grouped convolution, packed for the register tiles.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,21 @@ namespace tpuconvert::avx512 {
 
 // Adjacent output channels that one tile computes.
 struct Panel {
-  int first;                  // output channel
-  int columns;                // channels
+  int first;                  // first output channel
+  int columns;                // number of output channels
   int full;                   // accumulators of 16 channels
-  bool half;                  // and one of 8
-  TileEpilogue epilogue;              // best one that is proved for all channels
-  int offset;                 // of the epilogue, for the forms that need it
-  std::size_t input_offset;   // first input channel
-  std::size_t weights;        // where they begin, in bytes
+  bool half;                  // true if an accumulator of 8 channels follows
+  TileEpilogue epilogue;              // the cheapest one that is proved for all channels
+  int offset;                 // offset of the epilogues kTwoFactors and kKinked
+  std::size_t input_offset;   // index of the first input channel
+  std::size_t weights;        // offset in the packed weights, in bytes
   std::size_t weight_bytes;
   std::size_t parameters;     // index of the first LaneParameters
 
   int accumulators() const { return full + (half ? 1 : 0); }
   int lane_of(int column) const { return avx512::lane_of(column, accumulators()); }
-  std::size_t step_bytes() const { return static_cast<std::size_t>(64 * full + (half ? 32 : 0)); }  // of 4 inputs
+  // bytes of packed weights per 4 inputs
+  std::size_t step_bytes() const { return static_cast<std::size_t>(64 * full + (half ? 32 : 0)); }
 };
 
 struct PackedConv {

@@ -4,8 +4,8 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr int kQuads = 16;     // groups of four inputs that a register holds
-constexpr int kMostTaps = 16;  // of four inputs that a register holds
+constexpr int kQuads = 16;     // groups of four inputs in one register
+constexpr int kMostTaps = 16;  // taps of four inputs in one register
 
 std::size_t step_bytes(const WeightPanelTask& task) {
   return static_cast<std::size_t>(64 * task.full + 32 * task.half);
@@ -19,13 +19,13 @@ const std::uint8_t* tap_weights(const WeightPanelTask& task, int tap) {
   return task.weights + tap / task.kernel_w * task.y + tap % task.kernel_w * task.x;
 }
 
-// Prefetches to the second-level cache, from any address: hardware prefetchers do not handle sixteen streams at once or
-// large strides.
+// Prefetches to the second-level cache; the address may be invalid. Hardware prefetchers do not handle sixteen
+// concurrent streams or large strides.
 TPU_INLINE void prefetch(const std::uint8_t* weights) {
   _mm_prefetch(reinterpret_cast<const char*>(weights), _MM_HINT_T1);
 }
 
-// Input channels are adjacent: 64 of each of 16 output channels, transposed.
+// Packs weights with adjacent input channels: transposes blocks of 64 inputs and 16 output channels.
 void pack_inputs(const WeightPanelTask& task, int accumulator) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
   const Columns columns(accumulator, task.full);
@@ -59,8 +59,8 @@ void pack_inputs(const WeightPanelTask& task, int accumulator) {
   _mm512_storeu_si512(task.magnitudes + accumulator * kLanes, magnitudes);
 }
 
-// Each output channel is one run of [input][tap]: four inputs of each of 16 channels at a time, whose taps are put in
-// order and transposed.
+// Packs weights with contiguous [input][tap] per output channel: permutes and transposes the taps of four inputs and 16
+// output channels at a time.
 void pack_runs(const WeightPanelTask& task, int accumulator) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
   const Columns columns(accumulator, task.full);
@@ -98,9 +98,9 @@ void pack_runs(const WeightPanelTask& task, int accumulator) {
   _mm512_storeu_si512(task.magnitudes + accumulator * kLanes, magnitudes);
 }
 
-constexpr int kAhead = 64;  // inputs to prefetch ahead
+constexpr int kAhead = 64;  // prefetch distance in inputs
 
-// Output channels are adjacent: four inputs of all columns interleaved.
+// Packs weights with adjacent output channels: interleaves four inputs of all columns.
 template <int Accumulators>
 void pack_outputs(const WeightPanelTask& task) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));

@@ -9,7 +9,7 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// Weights of a channel in the order of the segments, everything else zero.
+// Reads the weights of a channel in the order of the segments, and fills the other bytes with zeros.
 template <typename Element, typename Value>
 void read_elements(const ConvInt8Spec& spec, const SegmentLayout& layout, int channel, Value* row) {
   const ConvGeometry& g = spec.geometry;
@@ -19,7 +19,7 @@ void read_elements(const ConvInt8Spec& spec, const SegmentLayout& layout, int ch
   const Element* first = static_cast<const Element*>(w.data) + channel * w.stride_out;
   std::memset(row, 0, layout.depth() * sizeof(Value));
   const int inputs = g.group_in();
-  if (layout.is_copied()) {  // few inputs: along the rows of the window, or all of them side by side
+  if (layout.is_copied()) {  // few inputs: segments are kernel rows, or the complete window
     const bool has_columns = layout.windows == WindowLayout::kColumns;
     const int step = has_columns ? g.kernel_h * inputs : inputs;
     for (int y = 0; y < g.kernel_h; ++y)
@@ -73,7 +73,7 @@ int weight_copies(const ConvInt8Spec& spec) {
   const ConvGeometry& g = spec.geometry;
   const WeightView& w = spec.weights;
   const int harmless = w.is_signed ? 0 : 128;
-  int largest = 127;  // of v and -1 - v
+  int largest = 127;  // of v for v >= 0, of -1 - v for v < 0
   for (int channel = 0; channel < g.out_channels; ++channel) {
     if (w.zero_of(channel) == harmless) continue;
     for (int in = 0; in < g.group_in(); ++in)

@@ -1,4 +1,4 @@
-// Weights of a convolution as they are read from a file, on their way into the order of the register tiles.
+// Weights of a convolution, read from the file in the segment order of the register tiles.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,27 @@
 
 namespace tpuconvert::avx512 {
 
-// Contents of a segment of a window.
+// Contents of one contiguous segment of a window.
 enum class WindowLayout {
-  kTaps,     // a tap in the input
-  kRows,     // a row of the kernel in a copy of input rows
-  kColumns,  // all of the window in a copy whose columns have the rows side by side
+  kTaps,     // one tap of the input
+  kRows,     // one kernel row in a copy of input rows
+  kColumns,  // the whole window in a copy with interleaved rows (interleave_columns.h)
 };
 
-// Split of the bytes under a window into contiguous segments, which are accumulated in turn.
+// Division of the bytes under a window into contiguous segments, which are accumulated one after another.
 struct SegmentLayout {
   WindowLayout windows = WindowLayout::kTaps;
-  int channels = 0;            // input channels of a panel: those of as many groups as share it
+  int channels = 0;            // input channels of a panel, including those of merged groups
   int merged_groups = 1;
-  std::size_t bytes = 0;       // of a segment, a multiple of 4; weights after its end are zero
+  std::size_t bytes = 0;       // bytes of a segment, a multiple of 4; weights of padding bytes are zero
   int count = 0;
-  int copies = 1;              // wider weights are sums of several 8-bit ones; the segments are repeated for each
+  int copies = 1;              // 8-bit summands per weight; segments are repeated for each summand
 
   bool is_copied() const { return windows != WindowLayout::kTaps; }
   std::size_t depth() const { return bytes * static_cast<std::size_t>(count); }
 };
 
-// Number of 8-bit summands that the largest weight needs.
+// Number of 8-bit summands needed to represent every weight.
 int weight_copies(const ConvInt8Spec& spec);
 
 struct WeightSums {
@@ -38,7 +38,7 @@ struct WeightSums {
   std::int64_t magnitude = 0;
 };
 
-// The rows of one accumulator: up to 16 channels in the order of the segments, in every copy.
+// Weights of one accumulator: up to 16 channels in segment order, for every 8-bit summand.
 class LaneRows {
  public:
   LaneRows(const ConvInt8Spec& spec, const SegmentLayout& layout);
@@ -46,7 +46,7 @@ class LaneRows {
   void read(int channel, int lane);
   void clear(int lane);
 
-  // [copy][depth / 4][lane][4], one step every `step_bytes`.
+  // Writes [copy][depth / 4][lane][4] with a distance of `step_bytes` between steps of 4 bytes of depth.
   void interleave(int lanes, std::int8_t* to, std::size_t step_bytes) const;
 
   const WeightSums& sums(int lane) const { return sums_[lane]; }

@@ -1,6 +1,6 @@
-// Addresses of the inputs of consecutive results, sixteen at once and without branches at edges.
+// Input addresses of consecutive results, computed for sixteen results at once and without branches at edges.
 //
-// Included by files compiled for AVX512 as well as by baseline ones, so it holds plain data only.
+// Included by files compiled for AVX512 as well as by baseline ones, so it contains plain data only.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ namespace tpuconvert::avx512 {
 
 constexpr int kWalkLanes = 16;
 
-// Address increments: per result, and in addition at the end of a row and of an image.
+// Address increments: per result, plus an extra increment at the end of a row and of an image.
 struct WalkSteps {
   std::ptrdiff_t result, row, image;
 };
 
-// If no window leaves the input, height and width may be any bound of its coordinates.
+// If no window leaves the input, `height` and `width` may be any upper bounds of its coordinates.
 struct WalkShape {
   int height, width;
   int out_height, out_width;
@@ -23,14 +23,14 @@ struct WalkShape {
   int pad_top, pad_left;
   int kernel_h, kernel_w;
   int dilation_h, dilation_w;
-  std::ptrdiff_t tap_row, tap_column;  // bytes from tap to tap
-  bool joins_taps;              // a kernel row inside the input is one segment
-  const std::uint8_t* padding;  // replaces segments outside of the input
+  std::ptrdiff_t tap_row, tap_column;  // bytes from one tap to the next
+  bool joins_taps;              // read a kernel row as one segment if it is inside the input
+  const std::uint8_t* padding;  // read instead of segments outside of the input
   WalkSteps input, output, other;
 };
 
-// The next results: their rows and columns, addresses of their windows, and where they and their counterparts in another
-// tensor are. Lanes after the last result of all may hold anything.
+// The next results: row, column, address of the window, and addresses of the result and of the second operand of the
+// residual add. Lanes after the last result are undefined.
 struct alignas(64) Walk {
   std::int32_t y[kWalkLanes], x[kWalkLanes];
   const std::uint8_t* input[kWalkLanes];
@@ -38,11 +38,11 @@ struct alignas(64) Walk {
   const std::uint8_t* other[kWalkLanes];
 };
 
-// Addresses of the segments under the next `rows` results, [segment][row], with room for kWalkLanes more.
-// Returns the number of segments: one per tap, or one per kernel row if `joined`.
+// Writes the addresses of the segments of the next `rows` results to `to`, [segment][row], which needs space for
+// kWalkLanes more addresses. Returns the number of segments: one per tap, or one per kernel row if `joined`.
 int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std::uint8_t** to, bool* joined);
 
-// The walk `rows` results further on.
+// Moves a walk by `rows` results.
 void walk_on(const WalkShape& shape, const Walk& from, int rows, Walk* to);
 
 }  // namespace tpuconvert::avx512

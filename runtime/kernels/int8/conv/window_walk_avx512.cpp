@@ -40,10 +40,10 @@ int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std
   const __mmask16 used = static_cast<__mmask16>((1u << rows) - 1);
   const __m512i height = _mm512_set1_epi32(shape.height), width = _mm512_set1_epi32(shape.width);
   const __m512i padding = _mm512_set1_epi64(reinterpret_cast<std::intptr_t>(shape.padding));
-  // Only lanes of results: their coordinates fit 32 bits, however large a stride is.
+  // The coordinates of valid results fit 32 bits for any stride; the other lanes are unused.
   const __m512i first_left = first_tap(walk.x, shape.stride_w, shape.pad_left);
   const __m512i last_left = _mm512_add_epi32(first_left, _mm512_set1_epi32((shape.kernel_w - 1) * shape.dilation_w));
-  // Compared as unsigned numbers, negative coordinates are outside, too.
+  // The unsigned comparison also excludes negative coordinates.
   const __mmask16 inside = _mm512_cmplt_epu32_mask(first_left, width) & _mm512_cmplt_epu32_mask(last_left, width);
   *joined = shape.joins_taps && (inside & used) == used;
   const int columns = *joined ? 1 : shape.kernel_w;

@@ -52,7 +52,7 @@ RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layo
   if (spec.residual) shape_.other = steps(spec.residual->pixel, spec.residual->row, spec.residual->image);
   corner_ = is_band_ ? 0 : -(shape_.pad_top * g.in_row + shape_.pad_left * g.in_pixel);
 
-  // Weights to skip after each tap, and after each kernel row that is read as one segment.
+  // Steps of weights to skip after each tap, and after each kernel row that is read as one segment.
   const int kernel_w = is_band_ ? 1 : g.kernel_w;
   const auto step_of = [&](int copy, int y, int x) {
     const int tap = copy * layout.count + (region.tap_y + y) * kernel_w + region.tap_x + x;

@@ -1,4 +1,4 @@
-// Addresses of the window segments of each result: in the input, in a row of padding, or in a padded copy of a few input
+// Addresses of the window segments of each result: in the input, in a row of padding, or in a band of copied input
 // rows.
 #pragma once
 
@@ -16,15 +16,15 @@
 
 namespace tpuconvert::avx512 {
 
-constexpr int kMaxRows = 12;  // of a tile
+constexpr int kMaxRows = 12;  // maximum number of rows of a tile
 
 struct Segments {
   std::size_t count;
-  std::size_t bytes;           // of each
+  std::size_t bytes;           // bytes of each segment
   const std::uint32_t* skips;  // [count], see TileArguments
 };
 
-// A region of results and how to walk over it. Results are counted from its corner on.
+// Windows of a region of results. Results are counted from the corner of the region.
 class RegionWindows {
  public:
   RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Region& region, bool can_leave,
@@ -33,19 +33,19 @@ class RegionWindows {
   const Region& region() const { return region_; }
   std::int64_t results() const { return std::int64_t{batch_} * region_.height * region_.width; }
 
-  // True if consecutive results of the region are consecutive in the tensor.
+  // True if consecutive results of the region are contiguous in the tensor.
   bool is_contiguous() const { return is_contiguous_; }
 
-  // Number of results with constant strides: input_step() between windows, output_step() between results and between
-  // residual operands. It holds from every multiple of this number on; 0 if windows may leave the input.
+  // Number of consecutive results with constant strides, starting at every multiple of it: input_step() between
+  // windows, output_step() between results and between residual operands. It is 0 if windows may leave the input.
   std::int64_t even_results() const { return even_results_; }
   std::ptrdiff_t input_step() const { return shape_.input.result; }
   std::ptrdiff_t output_step() const { return shape_.output.result; }
 
-  // Steps of 4 bytes before the weights of the first tap.
+  // Offset of the weights of the first tap, in steps of 4 bytes.
   std::size_t first_step() const { return first_step_; }
 
-  // Of every tap of the kernel that this region leaves out.
+  // Calls body(tap) for every tap of the kernel that the region skips.
   template <typename Body>
   void for_missing_taps(Body&& body) const {
     for (int tap = 0; tap < kernel_h_ * kernel_w_; ++tap) {
@@ -54,14 +54,14 @@ class RegionWindows {
     }
   }
 
-  // The walk over results from `index` on, among those of all images. With a band, `at.input` is where
-  // the window of the first result of the row begins.
+  // Starts a walk at result `index`, counted over all images. With a band, `at.input` is the start of the window of the
+  // first result of the row.
   void begin(const ConvAddresses& at, std::int64_t index, Walk* walk) const;
 
-  // Addresses of the segments under the next `rows` results, [segment][row].
+  // Writes the addresses of the segments of the next `rows` results to `inputs`, [segment][row].
   Segments place(const Walk& walk, int rows, const std::uint8_t** inputs) const;
 
-  // The walk `rows` results further on.
+  // Moves a walk by `rows` results.
   void advance(const Walk& from, int rows, Walk* to) const { walk_on(shape_, from, rows, to); }
 
  private:
@@ -73,7 +73,7 @@ class RegionWindows {
   bool is_band_, is_contiguous_;
   int copies_;
   std::size_t segment_bytes_;
-  std::ptrdiff_t corner_;         // from the input to the first tap of the first result
+  std::ptrdiff_t corner_;         // bytes from the input to the first tap of the first result
   std::ptrdiff_t output_corner_;
   std::ptrdiff_t other_corner_;
   std::int64_t even_results_;
@@ -86,18 +86,18 @@ class Windows {
  public:
   Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs);
 
-  // Of the array that `place` writes, a multiple of 64.
+  // Size of the address array that `place` writes, a multiple of 64.
   std::size_t address_bytes() const;
 
   const std::vector<RegionWindows>& regions() const { return regions_; }
 
-  // The same for all regions.
+  // True if every region is contiguous.
   bool are_regions_contiguous() const;
 
-  // Padded copies of input rows, if windows are read from there.
+  // Padded copies of input rows; empty if windows are read from the input.
   const std::optional<Band>& band() const { return band_; }
 
-  // The longest segment of pixels outside of the image; null where windows cannot leave it.
+  // A segment of padding as long as the longest segment; null if no window leaves the image.
   const std::uint8_t* padding() const { return padding_.data(); }
 
   std::size_t bytes() const { return padding_.size(); }

@@ -1,4 +1,4 @@
-// Blocks of channels as byte vectors, and four rows of them interleaved. Only for files compiled for AVX512-VNNI.
+// Byte vectors of a block of channels, and interleaving of four rows. Only for files compiled for AVX512-VNNI.
 #pragma once
 
 #include "int8/depthwise/depthwise.h"
@@ -43,7 +43,7 @@ struct Block<16> {
   static TPU_INLINE __m512i widened(Vector a) { return _mm512_castsi128_si512(a); }
 };
 
-// One input column: four vertical taps in every dword.
+// One input column of a block, with four vertical taps in every dword.
 template <int Width>
 struct Column {
   typename Block<Width>::Vector v[kVectors];
@@ -59,7 +59,7 @@ TPU_INLINE Column<Width> interleaved(typename Block<Width>::Vector a, typename B
            B::high_words(ab_high, cd_high)}};
 }
 
-// Puts the sums of one pixel into the order of the channels.
+// Stores sums of one pixel in channel order.
 template <int Width>
 TPU_INLINE void store_sums(std::int32_t* to, __m512i sum, int v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 4 * v), _mm512_castsi512_si128(sum));

@@ -14,24 +14,25 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr int kBlock = 64;          // channels of most blocks, and of parameters and sums of all
-constexpr int kBufferColumns = 48;  // of a piece of a row in the first-level cache, unless the window is wider
-constexpr std::size_t kPointerBytes = 64;      // of four rows, rounded up to what keeps the rest aligned
+constexpr int kBlock = 64;          // channels of a full block; parameters and sums are allocated for full blocks
+// columns of the buffer, which stays in the first-level cache; more only for wider windows
+constexpr int kBufferColumns = 48;
+constexpr std::size_t kPointerBytes = 64;      // pointers to four rows, rounded up to keep the alignment
 
 constexpr int groups_of(int rows) { return (rows + 3) / 4; }
 
-// Adjacent channels that are computed together.
+// A block of adjacent channels that are computed together.
 struct Block {
   int first;
   int channels;
-  int width;  // of the vectors: 64, 32 or 16
+  int width;  // bytes per vector: 64, 32 or 16
   TileEpilogue epilogue;
   int offset;
-  std::size_t weights;     // where they begin, in bytes
+  std::size_t weights;     // offset in the packed weights, in bytes
   std::size_t parameters;  // index of the first LaneParameters
 };
 
-// Weights of each channel, row by row, less the zero points.
+// Weights of each channel, [channel][kernel row][kernel column], minus the zero points.
 class WindowWeights {
  public:
   explicit WindowWeights(const ConvInt8Spec& spec) : taps_(static_cast<std::size_t>(spec.geometry.taps())) {
@@ -64,7 +65,7 @@ class WindowWeights {
   std::vector<std::int16_t> values_;
 };
 
-// The common part of the two kinds: blocks, parameters, and how rows are shared out.
+// Base class of both kernels: blocks, parameters, and the division of rows among threads.
 class Depthwise : public ConvInt8Kernel {
  public:
   std::size_t packed_bytes() const override { return weights_.size() + parameters_.size() + padding_.size(); }
@@ -89,7 +90,7 @@ class Depthwise : public ConvInt8Kernel {
   }
 
  protected:
-  // `window_rows` are those of the window, more than once where a weight is a sum of several.
+  // `window_rows` is the number of kernel rows, times the number of summands per weight.
   Depthwise(const ConvInt8Spec& spec, const WindowWeights& values, bool has_narrow_blocks, int weight_rows,
             int window_rows)
       : g_(spec.geometry),
@@ -113,13 +114,13 @@ class Depthwise : public ConvInt8Kernel {
     for (Block& block : blocks_) set_parameters(spec, values, &block);
   }
 
-  // The results of `rows` rows from `y` on, of one image.
+  // Computes `rows` rows of results of one image, starting with row `y`.
   virtual void run_rows(const std::uint8_t* input, std::uint8_t* output, int y, int rows,
                         std::uint8_t* scratch) const = 0;
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
 
-  // Address of the weight of a tap: in a row of `groups_` dwords for every column of the window.
+  // Address of the weight of a tap. Weights are packed as [column][group][vector][channel][4 taps].
   std::int8_t* weight(const Block& block, int column, int group, int channel, int tap) {
     const int lane = channel / 16, v = channel % 16 / 4, i = channel % 4;
     const std::size_t vector = static_cast<std::size_t>((column * groups_ + group) * kVectors + v);
@@ -131,7 +132,7 @@ class Depthwise : public ConvInt8Kernel {
     return y >= 0 && y < g_.height ? input + y * g_.in_row + first : padding_.data();
   }
 
-  // Parameters that both kinds of kernel arguments have.
+  // Sets the arguments that both kernels have.
   template <typename Arguments>
   void set_common(const Block& block, std::uint8_t* scratch, Arguments* arguments) const {
     const EpilogueSpec& spec = epilogue_.spec();
@@ -156,12 +157,12 @@ class Depthwise : public ConvInt8Kernel {
   }
 
   ConvGeometry g_;
-  int groups_;  // of four rows of the window
+  int groups_;  // groups of four window rows
   Epilogue epilogue_;
   std::vector<Block> blocks_;
   AlignedBytes weights_;
   AlignedBytes parameters_;
-  AlignedBytes padding_;  // a row of the input
+  AlignedBytes padding_;  // an input row of padding
   int rows_at_once_ = 1;
   std::string kind_;
 
@@ -180,12 +181,12 @@ class Depthwise : public ConvInt8Kernel {
         magnitude += std::abs(weights[tap]);
       }
       const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
-      // Padding has the value input_zero too, so all taps count.
+      // Padding has the value input_zero too, so all taps contribute.
       lanes[lane / kLanes].bias[lane % kLanes] = static_cast<std::int32_t>(bias - spec.input_zero * sum);
       requant.add(channel, lane, magnitude * farthest_input + std::llabs(bias));
     }
     block->epilogue = requant.write(lanes);
-    // Narrow blocks have several pixels in a register after the sums.
+    // For narrow blocks, a register of sums contains several pixels, so the parameters are repeated.
     const int period = block->width / kVectors;
     for (LaneParameters* to = lanes; to != lanes + kVectors; ++to)
       for (int lane = period; lane < kLanes; ++lane) {
@@ -196,7 +197,7 @@ class Depthwise : public ConvInt8Kernel {
   }
 };
 
-// 3x3 windows, one or two columns further for the next result.
+// Depthwise convolution with 3x3 windows, horizontal stride 1 or 2, and no horizontal dilation.
 class Depthwise3x3 : public Depthwise {
  public:
   Depthwise3x3(const ConvInt8Spec& spec, const WindowWeights& values)
@@ -249,7 +250,7 @@ class Depthwise3x3 : public Depthwise {
 
 class DepthwiseAny : public Depthwise {
  public:
-  // Weights of more than 8 bits are sums of `copies` ones, and so many times the rows of the window are gone through.
+  // A weight of more than 8 bits is a sum of `copies` 8-bit summands, so the window rows are processed `copies` times.
   DepthwiseAny(const ConvInt8Spec& spec, const WindowWeights& values, int copies)
       : Depthwise(spec, values, false, 1, copies * spec.geometry.kernel_h) {
     for (const Block& block : blocks_)
@@ -302,8 +303,8 @@ class DepthwiseAny : public Depthwise {
     }
   }
 
-  int piece_ = 0;    // results of a row at a time
-  int columns_ = 0;  // under them
+  int piece_ = 0;    // results of a row per kernel call
+  int columns_ = 0;  // input columns that these results read
 };
 
 }  // namespace

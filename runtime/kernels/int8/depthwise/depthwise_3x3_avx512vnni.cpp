@@ -1,6 +1,8 @@
-// 3x3 depthwise convolution. One result row needs three input rows, two need four: the fourth byte of every dword is
-// the last row of the window of the second result row, and each of them has a zero weight where the other has its own
-// tap. Two rows and two columns of results share loads, interleaving, weights and parameters.
+// 3x3 depthwise convolution of one or two result rows.
+//
+// One result row needs three input rows, two result rows need four. The weights of each result row are zero for the
+// input row that is outside of its window, so that both result rows use the same interleaved dwords. Blocks of two
+// result rows and two columns share loads, interleaving, weights and parameters.
 #if defined(__x86_64__)
 
 #include "int8/depthwise/depthwise.h"
@@ -9,7 +11,7 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// Input rows, and the column that is loaded next.
+// Loads and interleaves one input column after another.
 template <int Width, int Rows>
 class RowLoader {
  public:
@@ -32,7 +34,7 @@ class RowLoader {
     if constexpr (Rows == 2) {
       return interleaved<Width>(a, b, c, B::load(rows_[3] + offset));
     } else {
-      return interleaved<Width>(a, b, c, c);  // the weights of the fourth tap are zero
+      return interleaved<Width>(a, b, c, c);  // the fourth tap has zero weights
     }
   }
 
@@ -42,7 +44,7 @@ class RowLoader {
   std::ptrdiff_t offset_, end_, step_;
 };
 
-// Sums of several pixels side by side in one register, as many as fit.
+// Concatenates the sums of several pixels in one register.
 template <int Width, int Pixels>
 TPU_INLINE __m512i joined(const typename Block<Width>::Vector* sums) {
   const __m512i first = Block<Width>::widened(sums[0]);
@@ -61,7 +63,7 @@ TPU_INLINE __m512i joined(const typename Block<Width>::Vector* sums) {
   }
 }
 
-// Stores the bytes of pixel `Part` among those that are side by side.
+// Stores the bytes of pixel `Part` of a register with several pixels.
 template <int Width, int Part>
 TPU_INLINE void store_part(std::uint8_t* to, std::uint64_t mask, __m512i bytes) {
   if constexpr (Width == 64) {
@@ -73,16 +75,16 @@ TPU_INLINE void store_part(std::uint8_t* to, std::uint64_t mask, __m512i bytes) 
   }
 }
 
-// Results of Columns adjacent pixels from `x` on in Rows rows. Pixel p takes input columns p * Stride + 0..2.
+// Computes `Columns` adjacent pixels, starting at `x`, in `Rows` rows. Pixel p uses inputs[p * Stride + 0..2].
 template <int Width, int Stride, int Rows, int Columns, TileEpilogue Epilogue, int Inputs>
 TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width> (&inputs)[Inputs], int x) {
   using B = Block<Width>;
   using Vector = typename B::Vector;
   constexpr int kPixels = Rows * Columns;
-  constexpr int kJoined = kPixels < 64 / Width ? kPixels : 64 / Width;  // pixels side by side
+  constexpr int kJoined = kPixels < 64 / Width ? kPixels : 64 / Width;  // pixels per register of sums
   constexpr int kGroups = kPixels / kJoined;
   constexpr std::size_t kVectorBytes = Width;
-  __m512i words[2][kGroups];  // 16-bit results of two vectors each
+  __m512i words[2][kGroups];  // 16-bit results; each register packs two vectors
   const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1));
   unrolled<2>([&](auto half) TPU_INLINED {
     __m512i results[2][kGroups];
@@ -135,9 +137,9 @@ TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width>
 
 template <int Width, int Stride, int Rows, TileEpilogue Epilogue>
 void run_rows(const DepthwiseArguments& arguments) {
-  constexpr int kKept = 3 - Stride;  // columns that the next result needs again
+  constexpr int kKept = 3 - Stride;  // columns that the next result uses too
   RowLoader<Width, Rows> loader(arguments);
-  Column<Width> inputs[Stride + 3];  // under two results
+  Column<Width> inputs[Stride + 3];  // columns of two results
   unrolled<kKept>([&](auto i) TPU_INLINED { inputs[i] = loader.next(); });
   int x = 0;
   for (; x + 2 <= arguments.out_width; x += 2) {
@@ -154,7 +156,7 @@ void run_rows(const DepthwiseArguments& arguments) {
 template <int Width, TileEpilogue Epilogue>
 DepthwiseKernel with_stride(int stride, int rows) {
   if (stride == 2) return run_rows<Width, 2, 1, Epilogue>;
-  if constexpr (Width != 64) return nullptr;  // see depthwise_3x3_narrow
+  if constexpr (Width != 64) return nullptr;  // depthwise_3x3_joined handles these widths
   return rows == 2 ? run_rows<Width, 1, 2, Epilogue> : run_rows<Width, 1, 1, Epilogue>;
 }
 

@@ -1,5 +1,5 @@
-// 3x3 depthwise convolution of blocks of 32 or 16 channels with stride 1: adjacent pixels share a
-// register from loading on, so that all lanes are used. Rows as in depthwise_3x3.
+// 3x3 depthwise convolution of blocks of 32 or 16 channels with stride 1. Adjacent pixels share a register from the
+// load on, so that all lanes are used. Rows are handled as in depthwise_3x3.
 #if defined(__x86_64__)
 
 #include "int8/depthwise/depthwise.h"
@@ -8,12 +8,12 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// The pixels of a row, several at once.
+// Registers with kCount adjacent pixels of a row.
 template <int Width>
 struct Pixels {
   static constexpr int kCount = 64 / Width;
 
-  // Pixels first..first + kCount - 1, with padding for those outside of the row.
+  // Loads pixels first..first + kCount - 1, with padding outside of the row.
   static TPU_INLINE __m512i load(const DepthwiseArguments& arguments, const std::uint8_t* row, int first) {
     if (__builtin_expect(first >= 0 && first + kCount <= arguments.width, 1)) {
       const std::uint8_t* from = row + first * arguments.in_pixel;
@@ -29,7 +29,7 @@ struct Pixels {
     return assembled(at[0], at[1], at[kCount - 2], at[kCount - 1]);
   }
 
-  // `pixels` registers further by that many, with those of `next`.
+  // Shifts `pixels` by `Distance` pixels; pixels of `next` follow.
   template <int Distance>
   static TPU_INLINE __m512i shifted(__m512i pixels, __m512i next) {
     if constexpr (Distance == 0) return pixels;
@@ -37,7 +37,7 @@ struct Pixels {
     return _mm512_alignr_epi64(next, pixels, Distance * Width / 8);
   }
 
-  // A vector of weights or biases, for every pixel.
+  // Repeats a vector of weights or biases for every pixel.
   static TPU_INLINE __m512i repeated(const void* from) {
     if constexpr (Width == 32) {
       return _mm512_broadcast_i64x4(_mm256_loadu_si256(static_cast<const __m256i_u*>(from)));
@@ -68,11 +68,11 @@ TPU_INLINE Column<64> load_column(const DepthwiseArguments& arguments, int first
   using P = Pixels<Width>;
   const __m512i a = P::load(arguments, arguments.rows[0], first), b = P::load(arguments, arguments.rows[1], first);
   const __m512i c = P::load(arguments, arguments.rows[2], first);
-  // The weights of the fourth tap are zero for one row of results.
+  // With one row of results, the fourth tap has zero weights.
   return interleaved<64>(a, b, c, Rows == 2 ? P::load(arguments, arguments.rows[3], first) : c);
 }
 
-// The first `count` pixels of a register of bytes.
+// Stores the first `count` pixels of a register of bytes.
 template <int Width>
 TPU_INLINE void store_pixels(const DepthwiseArguments& arguments, std::uint8_t* to, int count, __m512i bytes) {
   if (arguments.out_pixel == Width && arguments.mask == ~std::uint64_t{0} >> (64 - Width)) {
@@ -90,7 +90,7 @@ TPU_INLINE void store_pixels(const DepthwiseArguments& arguments, std::uint8_t* 
   });
 }
 
-// Sums of vector `v` of the first `count` pixels, in order of the channels.
+// Stores the sums of vector `v` of the first `count` pixels in channel order.
 template <int Width>
 TPU_INLINE void store_pixel_sums(std::int32_t* to, int count, int v, __m512i sums) {
   unrolled<4>([&](auto lane) TPU_INLINED {
@@ -101,8 +101,9 @@ TPU_INLINE void store_pixel_sums(std::int32_t* to, int count, int v, __m512i sum
   });
 }
 
-// Results from `x` on in each row: `Groups` registers of pixels, of which the last has `count`. inputs[i] are the columns of
-// the first tap of group i, and the one after the last those that follow.
+// Computes `Groups` registers of results in each row, starting at pixel `x`; the last register has `count` pixels.
+// inputs[i] is the register of input pixels at the first tap of group i; inputs[Groups] contains the pixels after the
+// last group.
 template <int Width, int Rows, TileEpilogue Epilogue, int Groups>
 TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<64> (&inputs)[3], int x, int count) {
   using P = Pixels<Width>;

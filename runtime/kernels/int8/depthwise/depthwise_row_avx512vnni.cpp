@@ -1,4 +1,5 @@
-// Depthwise convolution with any window, stride and dilation, in two steps over a piece of a result row.
+// Depthwise convolution with any window, stride and dilation. Part of a result row is computed in two steps:
+// interleaving, then summation.
 #if defined(__x86_64__)
 
 #include "int8/depthwise/channel_block.h"
@@ -25,7 +26,7 @@ void interleave(const DepthwiseLine& line) {
   }
 }
 
-// `Pixels` adjacent results from `x` on.
+// Computes `Pixels` adjacent results, starting at `x`.
 template <int Pixels, TileEpilogue Epilogue>
 TPU_INLINE void compute(const DepthwiseLine& line, int x) {
   __m512i sums[Pixels][kVectors];

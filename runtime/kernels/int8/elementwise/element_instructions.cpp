@@ -117,7 +117,7 @@ class Preparation {
   std::vector<Instruction> take() { return std::move(instructions_); }
 
  private:
-  // Both factors as one parameter.
+  // Replaces the two scales of `linear_sum` by one parameter with 16-bit pairs.
   static void pair_factors(Instruction* made) {
     const std::vector<std::int32_t> a = made->parameters[0], b = made->parameters[1];
     for (const auto* factors : {&a, &b})
@@ -144,7 +144,7 @@ class Preparation {
   }
 
   void prepare(const ElementInstruction& given, Instruction* made) const {
-    // Refuses shifts and lists of parameters that no operator has.
+    // Rejects shifts and parameter lists that are invalid for the operator.
     Epilogue epilogue(given.epilogue, static_cast<int>(channels_));
     RescaleLanes lanes;
     if (prepare_rescale(given.epilogue, given.low, given.high, &lanes)) {

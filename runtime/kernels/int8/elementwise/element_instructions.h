@@ -1,4 +1,4 @@
-// Instructions of an element-wise step, checked and ready to run.
+// Instructions of an element-wise step after validation.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class Kind {
   kLinear,
   kLinearSum,
   kTable,
-  kLanes,  // one of LaneCode
-  kSlow,   // a rescale that has no vector form
+  kLanes,  // an operation of LaneCode
+  kSlow,   // a rescale without a vector implementation
 };
 
 struct Instruction {
@@ -28,13 +28,13 @@ struct Instruction {
   int a = -1, b = -1;
   std::int32_t low = 0, high = 0;
   bool is_per_channel = false, has_second = false, has_again = false, is_wide = false;
-  std::vector<std::vector<std::int32_t>> parameters;  // one number each, or one per channel
+  std::vector<std::vector<std::int32_t>> parameters;  // scalars, or vectors with one element per channel
   std::vector<std::int32_t> table;
   std::unique_ptr<WideTable> wide_table;
-  Epilogue epilogue;                // kSlow
+  Epilogue epilogue;                // only for kSlow
 };
 
-// Throws std::invalid_argument for unknown codes, operands or results that do not exist, and wrong numbers of parameters.
+// Throws std::invalid_argument for unknown codes, missing operands or results, and wrong numbers of parameters.
 std::vector<Instruction> prepare_instructions(const ElementSpec& spec, std::int64_t channels);
 
 }  // namespace tpuconvert

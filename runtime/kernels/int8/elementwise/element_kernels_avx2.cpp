@@ -1,4 +1,4 @@
-// 8 lanes at a time.
+// Element-wise kernels for vectors of 8 lanes.
 #include "int8/elementwise/element_kernels.h"
 
 #if defined(__x86_64__)
@@ -31,7 +31,7 @@ struct Rescaling {
   }
 };
 
-// Products of the even lanes and of the odd ones are shifted as 64 bits; each overflows 32 bits.
+// Even and odd lanes are shifted separately as 64-bit products, because the products do not fit 32 bits.
 template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 inline __m256i rescaled(__m256i x, const Rescaling& p) {
   const __m256i one = _mm256_set1_epi32(1);
@@ -76,7 +76,7 @@ void rescale(const Lanes& lanes) {
     lanes.has_second ? rescale_all<true, false>(lanes) : rescale_all<false, false>(lanes);
 }
 
-// Pairs of 16 bits, one from each operand, times pairs of factors.
+// Pairs of 16-bit values, one from each operand, to be multiplied by pairs of scales.
 inline __m256i pair_of(__m256i low, __m256i high) { return _mm256_or_si256(low, _mm256_slli_epi32(high, 16)); }
 
 template <bool kHasB>
@@ -102,8 +102,8 @@ void linear_of(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes)
 void linear(const std::uint8_t* a, const Lanes& lanes) { linear_of<false>(a, nullptr, lanes); }
 void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes) { linear_of<true>(a, b, lanes); }
 
-// Bytes are unpacked to words and pairs within each half of a register, and packed the same way back: the order in between
-// does not matter, since all lanes have the same parameters.
+// Bytes are unpacked and packed within each 128-bit half of a register. The intermediate order does not matter, because
+// all lanes have the same parameters.
 template <bool kHasSecond, bool kHasAgain>
 int residual_of_tensors(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
                         const StoreLimits& limits, std::uint8_t* to, int count) {
@@ -148,7 +148,8 @@ void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, co
   residual_by_blocks(a, b, sum, rescaling, limits, to, done, count);
 }
 
-// Sets the rounding of float32; what is loaded before it is computed with before, what is loaded after it after.
+// Sets the float32 rounding mode and returns the previous one. The memory barrier keeps the compiler from moving loads,
+// and arithmetic on loaded values, across the change.
 inline unsigned round_as(unsigned mode) {
   const unsigned before = _mm_getcsr();
   _mm_setcsr(mode);
@@ -156,8 +157,8 @@ inline unsigned round_as(unsigned mode) {
   return before;
 }
 
-// Everything is rounded downwards, which the proof allows for the inner product as well. Elements after the last whole
-// register go through a copy of it.
+// All operations round towards minus infinity, which the proof also allows for the inner product. Elements after the
+// last full register are copied to a buffer of one register.
 void residual_float(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const FloatRescale& p,
                     std::uint8_t* to, int count) {
   const unsigned before = round_as((_mm_getcsr() & ~0x6000u) | 0x2000u);
@@ -195,7 +196,7 @@ void residual_float(const std::uint8_t* a, const std::uint8_t* b, const Lanes& s
 
 constexpr auto kResidualFloat = residual_float;
 
-// One element after the other: gathers are slower than single loads on most processors.
+// Loads one entry at a time: gather instructions are slower on most processors.
 void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
   for (int i = 0; i < count; ++i) {
     std::int32_t value = table.entries[from[i]];
@@ -204,7 +205,8 @@ void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t
   }
 }
 
-// The table in 16 pieces of 16 entries: the low half of an index selects in each piece, the high half the piece.
+// Divides the table into 16 pieces of 16 entries. The upper half of an index selects the piece, the lower half the
+// entry.
 void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table) {
   __m256i pieces[16];
   for (int piece = 0; piece < 16; ++piece)
@@ -214,7 +216,8 @@ void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, con
   for (; i + 32 <= count; i += 32) {
     const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
     __m256i result = _mm256_setzero_si256();
-    // Saturating x - 16 * piece + 112 is 112..127 only inside the piece; a shuffle gives 0 where the top bit is set.
+    // The saturating sum x - 16 * piece + 112 has a clear top bit (112..127) only if x is in the piece. A shuffle
+    // returns 0 for an index with a set top bit.
     for (int piece = 0; piece < 16; ++piece) {
       const __m256i place = _mm256_sub_epi8(x, _mm256_set1_epi8(static_cast<char>(16 * piece)));
       const __m256i index = _mm256_adds_epu8(place, _mm256_set1_epi8(0x70));
@@ -226,7 +229,7 @@ void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, con
 }
 
 void interleave3(const std::uint8_t* const* planes, std::uint8_t* to, int count) {
-  // Source index of each of 48 result bytes within its plane; -1 gives 0.
+  // Index into the plane for each of 48 result bytes; -1 gives 0.
   const __m128i a0 = _mm_setr_epi8(0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1, 5);
   const __m128i b0 = _mm_setr_epi8(-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1);
   const __m128i c0 = _mm_setr_epi8(-1, -1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1);

@@ -1,4 +1,4 @@
-// 16 lanes at a time.
+// Element-wise kernels for vectors of 16 lanes.
 #include "int8/elementwise/element_kernels.h"
 
 #if defined(__x86_64__)
@@ -29,7 +29,7 @@ struct Rescaling {
   }
 };
 
-// Products of the even lanes and of the odd ones are shifted as 64 bits; each overflows 32 bits.
+// Even and odd lanes are shifted separately as 64-bit products, because the products do not fit 32 bits.
 template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 inline __m512i rescaled(__m512i x, const Rescaling& p) {
   const __m512i one = _mm512_set1_epi32(1);
@@ -74,7 +74,7 @@ void rescale(const Lanes& lanes) {
     lanes.has_second ? rescale_all<true, false>(lanes) : rescale_all<false, false>(lanes);
 }
 
-// Pairs of 16 bits, one from each operand, times pairs of factors.
+// Pairs of 16-bit values, one from each operand, to be multiplied by pairs of scales.
 inline __m512i pair_of(__m512i low, __m512i high) { return _mm512_or_si512(low, _mm512_slli_epi32(high, 16)); }
 
 inline __mmask16 mask_of(int count) { return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1); }
@@ -103,8 +103,8 @@ void linear_of(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes)
 void linear(const std::uint8_t* a, const Lanes& lanes) { linear_of<false>(a, nullptr, lanes); }
 void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes) { linear_of<true>(a, b, lanes); }
 
-// Bytes are unpacked to words and pairs within each quarter of a register, and packed the same way back: the order in
-// between does not matter, since all lanes have the same parameters.
+// Bytes are unpacked and packed within each 128-bit quarter of a register. The intermediate order does not matter,
+// because all lanes have the same parameters.
 template <bool kHasSecond, bool kHasAgain>
 int residual_of_tensors(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
                         const StoreLimits& limits, std::uint8_t* to, int count) {
@@ -133,7 +133,7 @@ int residual_of_tensors(const std::uint8_t* a, const std::uint8_t* b, const Lane
   return count;
 }
 
-// Lanes with per-channel parameters keep the order of memory.
+// Per-channel parameters require that lanes stay in memory order.
 template <bool kHasSecond, bool kHasAgain>
 void residual_of_lanes(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
                        const StoreLimits& limits, std::uint8_t* to, int count) {
@@ -200,7 +200,7 @@ void residual_float(const std::uint8_t* a, const std::uint8_t* b, const Lanes& s
 
 constexpr auto kResidualFloat = residual_float;
 
-// A table of bytes in four registers.
+// A lookup table of 256 bytes in four registers.
 struct ByteTable {
   __m512i pieces[4];
 
@@ -214,8 +214,8 @@ struct ByteTable {
   }
 };
 
-// The four bytes of the entries are looked up separately and interleaved. Interleaving works within 128-bit lanes, so
-// that the elements are dealt out to the quarters first, four at a time.
+// Looks up the four bytes of the entries separately and interleaves them. Interleaving works within 128-bit lanes, so
+// the indices are first distributed to the four lanes in groups of four.
 void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
   alignas(64) static constexpr std::uint8_t kDealt[64] = {
       0,  1,  2,  3,  16, 17, 18, 19, 32, 33, 34, 35, 48, 49, 50, 51,  //
@@ -235,7 +235,7 @@ void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t
     const __m512i high0 = _mm512_unpacklo_epi8(b2, b3), high1 = _mm512_unpackhi_epi8(b2, b3);
     const __m512i lanes[4] = {_mm512_unpacklo_epi16(low0, high0), _mm512_unpackhi_epi16(low0, high0),
                               _mm512_unpacklo_epi16(low1, high1), _mm512_unpackhi_epi16(low1, high1)};
-    // Groups of 16 lanes that start after the last element are not written.
+    // Groups of 16 lanes after the last element are not stored.
     for (int group = 0; group < 4; ++group)
       if (16 * group < rest) put(out + i + 16 * group, lanes[group]);
   }
@@ -251,7 +251,8 @@ void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, con
   }
 }
 
-// Source indices of the result bytes of 64 pixels: the first two planes as one table of 128 bytes, and the third.
+// Source indices for the result bytes of 64 pixels. The first two planes form one table of 128 bytes, the third plane
+// is a table of 64 bytes.
 struct Interleaving {
   std::uint8_t first_two[3][64];
   std::uint8_t third[3][64];

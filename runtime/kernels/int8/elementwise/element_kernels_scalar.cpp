@@ -1,4 +1,4 @@
-// The plain form, which defines what the others compute.
+// Scalar element-wise kernels, the reference for the other instruction sets.
 #include "core/variants.h"
 #include "int8/elementwise/element_kernels.h"
 
@@ -12,7 +12,7 @@ void rescale(const Lanes& lanes) {
     const std::int64_t product = std::int64_t{lanes.a[i]} * p[kMultiplier][k];
     const std::int32_t first = p[kFirst][k], second = p[kSecond][k];
     const std::int64_t half = lanes.is_wide ? std::int64_t{1} << (first + second - 1) : 0;
-    // 32 bits of a shift by at most 32 are the same with and without the sign.
+    // For shifts of at most 32 bits, the low 32 bits of a logical and an arithmetic shift are equal.
     std::int32_t h = static_cast<std::int32_t>(static_cast<std::uint64_t>(product + half) >> first) >> second;
     if (!lanes.is_wide) h = (h + 1) >> 1;
     const std::int32_t again = p[kAgain][k];

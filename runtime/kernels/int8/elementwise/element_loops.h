@@ -1,6 +1,6 @@
-// Bodies of ElementKernels that compilers vectorize by themselves. Included by one file per instruction set, inside its
-// namespace, after that file has defined rescale, linear, linear_sum, residual, kResidualFloat, look_up_wide, look_up and
-// interleave3.
+// Loops of ElementKernels that compilers vectorize automatically. Included by one file per instruction set, inside its
+// namespace, after that file has defined rescale, linear, linear_sum, residual, kResidualFloat, look_up_wide, look_up
+// and interleave3.
 
 template <typename Function>
 inline __attribute__((always_inline)) void for_lanes(const Lanes& lanes, Function function) {
@@ -19,7 +19,7 @@ inline __attribute__((always_inline)) void for_each(const Lanes& lanes, Function
   for (int i = 0; i < count; ++i) out[i] = function(a[i]);
 }
 
-// function(lane, parameter 0, parameter 1)
+// Applies function(lane, parameter 0, parameter `used` - 1).
 template <typename Function>
 inline __attribute__((always_inline)) void with_parameters(const Lanes& lanes, int used, Function function) {
   const std::int32_t* __restrict a = lanes.a;
@@ -52,8 +52,9 @@ inline std::int32_t limited(std::int64_t value) {
   return static_cast<std::int32_t>(value > INT32_MAX ? INT32_MAX : value);
 }
 
-// Nearest integer of |v| < 2^31, ties away from zero. What is added is the number just below a half: the sum with a half
-// itself would round up what is just below a half, this one rounds to the next integer exactly from a half on.
+// Nearest integer of |v| < 2^31, ties away from zero. The addend is the largest float32 value below 0.5: adding 0.5
+// itself would round values just below a tie up, while the sum with this value rounds up to the next integer exactly
+// from the tie on.
 inline std::int32_t nearest(float v) { return static_cast<std::int32_t>(v + __builtin_copysignf(0x1.fffffep-2f, v)); }
 
 inline std::int32_t nearest_limited(float v) {
@@ -185,7 +186,7 @@ void store(const std::int32_t* __restrict lanes, std::int32_t low, std::int32_t 
 template <bool kDivides>
 void quantize_row(const float* __restrict from, float divisor, float scale, std::int32_t offset, std::int32_t low,
                   std::int32_t high, std::uint8_t* __restrict to, int count) {
-  // The limits are whole numbers that float32 holds: limited before it is rounded, a number stays inside of them.
+  // The limits are integers that float32 represents exactly, so that clamping before rounding is enough.
   const auto least = static_cast<float>(low - offset), most = static_cast<float>(high - offset);
   for (int i = 0; i < count; ++i) {
     float v = (kDivides ? from[i] / divisor : from[i]) * scale;
@@ -220,8 +221,8 @@ void accumulate(const std::int32_t* __restrict from, std::int32_t* __restrict su
   for (std::int64_t i = 0; i < count; ++i) sums[i] += from[i];
 }
 
-// Quotients of integers below 2^53 are off by less than the distance to the next whole number, so that cutting them off is
-// exact.
+// For integers below 2^53, the rounding error of a quotient is smaller than its distance to the next integer above, so
+// that truncation is exact.
 void averages(const std::int32_t* __restrict sums, std::int32_t subtracted, std::int32_t count, std::int32_t bias,
               std::uint8_t* __restrict to, std::int64_t size) {
   const double divisor = 2.0 * (count < 1 ? 1 : count);
@@ -254,7 +255,7 @@ std::uint8_t smallest_of_row(const std::uint8_t* from, std::int64_t count) {
   return smallest;
 }
 
-// The sums of several rows are independent of each other and run side by side.
+// The sums of several rows are independent and are computed in parallel, to hide the latency of additions.
 template <int kRows>
 void softmax_rows(const std::uint8_t* from, int count, const float* table, float scale, std::int32_t zero, float* powers,
                   std::uint8_t* to) {

@@ -20,7 +20,7 @@ constexpr std::int64_t kLongBlock = 1 << 13;
 constexpr std::size_t kMostOperands = 16, kMostAxes = 16;
 constexpr std::size_t kLaneBytes = (kBlock + kLaneGroup) * 4;
 
-// A tensor along the axes of the walk: outer axes, rows, and elements of a row.
+// Strides of a tensor in a step: along outer axes, rows, and elements of a row.
 struct Walk {
   std::vector<std::int64_t> outer;
   std::int64_t row = 0, element = 0;
@@ -50,7 +50,7 @@ class ElementStep final : public Step {
 
   std::vector<Span> spans() const override { return spans_; }
 
-  // Lanes of every instruction, then one staging area per operand and one for the result.
+  // Lanes of every instruction, then one staging area for each operand and one for the result.
   std::size_t scratch_bytes() const override {
     return kLaneBytes * (instructions_.size() + operands_.size() + 1);
   }
@@ -65,10 +65,10 @@ class ElementStep final : public Step {
   const char* kind() const override { return is_residual_ ? "residual" : "elements"; }
 
  private:
-  // Source of the channel index of an element.
+  // Axis that determines the channel of an element.
   enum class ChannelFrom { kNothing, kElement, kRow, kOuter };
 
-  // One thread's way through its blocks.
+  // Iterator of one thread over its blocks.
   class Worker {
    public:
     Worker(const ElementStep& step, const Run& run, std::uint8_t* scratch)
@@ -90,7 +90,8 @@ class ElementStep final : public Step {
     }
 
    private:
-    // Blocks are counted along the elements of a row first, then along rows, then along the outer axes.
+    // Moves to a block. Blocks are numbered along the elements of a row first, then along rows, then along the outer
+    // axes.
     void go_to(std::int64_t block) {
       first_element_ = block % step_.chunks_ * step_.block_;
       block /= step_.chunks_;
@@ -135,7 +136,7 @@ class ElementStep final : public Step {
       return reinterpret_cast<std::int32_t*>(lanes_ + kLaneBytes * index);
     }
 
-    // The elements of an operand next to each other: where they lie, or in the staging area.
+    // Address of the elements of an operand, contiguous: in the operand, or copied to its staging area.
     const std::uint8_t* elements(int operand) {
       const ElementTensor& tensor = step_.operands_[static_cast<std::size_t>(operand)];
       const Walk& walk = step_.walks_[static_cast<std::size_t>(operand)];
@@ -144,7 +145,7 @@ class ElementStep final : public Step {
       const bool is_row = walk.element == size;
       if (is_row && (row_count_ == 1 || walk.row == size * step_.row_length_)) return from;
       std::uint8_t* to = staging_ + kLaneBytes * static_cast<std::size_t>(operand);
-      // Broadcast operands are staged once, and again if the last block is shorter or a row is split differently.
+      // A broadcast operand is copied once, and again if the last block is shorter or a row is split differently.
       const bool repeats = walk.row == 0;
       const std::uint8_t*& staged = staged_[static_cast<std::size_t>(operand)];
       if (repeats && staged == from && staged_count_ == count_) return to;
@@ -228,7 +229,7 @@ class ElementStep final : public Step {
       }
     }
 
-    // A linear sum, its rescale and the store of bytes in one pass.
+    // Computes linear_sum, rescale and store_u8 in one pass.
     void residual() {
       const Instruction& sum = step_.instructions_[0];
       const std::uint8_t* a = elements(sum.a);
@@ -269,7 +270,7 @@ class ElementStep final : public Step {
                                        reinterpret_cast<std::uint8_t*>(out + row * element_count_));
     }
 
-    // Passes the address of a block to `write`, or a staging area if its rows are not contiguous.
+    // Calls `write` with the address of a block or, if the rows of the block are not contiguous, of a staging area.
     template <typename Write>
     void store(Write write) {
       const int size = bytes_of(step_.result_.type);
@@ -309,7 +310,7 @@ class ElementStep final : public Step {
     const Run& run_;
     std::uint8_t* lanes_;
     std::uint8_t* staging_;
-    const std::uint8_t* staged_[kMostOperands] = {};  // what an operand's staging area holds, where that repeats
+    const std::uint8_t* staged_[kMostOperands] = {};  // source of the staging area, for broadcast operands
     int staged_count_ = -1;
     std::size_t outer_count_;
     std::int64_t outer_index_[kMostAxes] = {};
@@ -335,7 +336,7 @@ class ElementStep final : public Step {
       }
       return Span{tensor.place, static_cast<std::size_t>(last) + item, item, access};
     };
-    std::int64_t elements = 4;  // bytes of the largest type
+    std::int64_t elements = 4;  // starts with the bytes of the largest element type
     for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
       elements = product_of({elements, spec.shape[axis]});
       for (const ElementTensor& tensor : operands_) product_of({spec.shape[axis], tensor.strides.at(axis)});
@@ -352,7 +353,8 @@ class ElementStep final : public Step {
     channels_ = spec.channel_axis < 0 ? 1 : spec.shape[static_cast<std::size_t>(spec.channel_axis)];
   }
 
-  // Joins adjacent axes along which every tensor is one run, or repeats; what is left last are rows and elements.
+  // Merges adjacent axes that are contiguous or broadcast in every tensor. The last two remaining axes are rows and
+  // elements.
   void find_walk(const ElementSpec& spec) {
     struct Axis {
       std::int64_t extent;
@@ -365,7 +367,7 @@ class ElementStep final : public Step {
     const std::size_t tensors = operands_.size() + 1;
     std::vector<Axis> axes;
     for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
-      if (spec.shape[axis] == 0) return;  // no blocks
+      if (spec.shape[axis] == 0) return;  // an empty tensor has no blocks
       if (spec.shape[axis] == 1) continue;
       Axis next{spec.shape[axis], {}, static_cast<int>(axis) == spec.channel_axis};
       for (std::size_t tensor = 0; tensor < tensors; ++tensor) next.strides.push_back(stride_of(tensor, axis));
@@ -426,7 +428,8 @@ class ElementStep final : public Step {
     blocks_ = outer_blocks_ * row_blocks_ * chunks_;
   }
 
-  // One pass over two runs of bytes needs no room for lanes, so that its blocks may be longer.
+  // A residual add of two contiguous byte tensors in one pass needs no lanes in scratch memory, so its blocks may be
+  // longer.
   void find_residual(const ElementSpec& spec) {
     is_residual_ = instructions_.size() == 2 && instructions_[0].kind == Kind::kLinearSum &&
                    instructions_[1].kind == Kind::kLanes &&
@@ -442,7 +445,7 @@ class ElementStep final : public Step {
     prove_float(spec.instructions[1]);
   }
 
-  // A cheaper form of the rescale, where it is proved for all sums that can occur.
+  // Uses the cheaper float rescale if it is proved exact for all possible sums.
   void prove_float(const ElementInstruction& given) {
     EpilogueSpec spec = given.epilogue;
     if (kernels_.residual_float == nullptr || given.low <= -(1 << 24)) return;
@@ -462,7 +465,8 @@ class ElementStep final : public Step {
                       static_cast<std::uint8_t>(spec.low), static_cast<std::uint8_t>(spec.high)};
   }
 
-  // Vectors per channel repeat over the rows of a block, with room for a whole group of lanes; numbers stand alone.
+  // Repeats per-channel parameters for the rows of a block, with padding for a whole group of lanes. Scalars are not
+  // repeated.
   void lay_out_parameters() {
     for (Instruction& instruction : instructions_) {
       for (auto& values : instruction.parameters) {
@@ -485,7 +489,7 @@ class ElementStep final : public Step {
   std::vector<std::uint8_t> store_table_;
   std::vector<Span> spans_;
   std::vector<Instruction> instructions_;
-  std::vector<Walk> walks_;  // of the operands, then of the result
+  std::vector<Walk> walks_;  // [operand], then the result
   std::vector<std::int64_t> outer_;
   std::int64_t channels_ = 1, outer_blocks_ = 0, block_ = kBlock;
   std::int64_t rows_ = 0, row_length_ = 0, rows_per_block_ = 1, row_blocks_ = 0, chunks_ = 1, blocks_ = 0, elements_ = 0;

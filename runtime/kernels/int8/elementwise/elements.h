@@ -1,4 +1,4 @@
-// A chain or tree of element-wise operators as one step: every element is loaded once and stored once.
+// A chain or tree of element-wise operators, fused into one step: every element is loaded once and stored once.
 #pragma once
 
 #include <cstdint>
@@ -14,40 +14,40 @@ namespace tpuconvert {
 
 enum class ElementType { kU8, kU16, kI16, k32 };
 
-// An operand or the result: byte strides per axis of the step, 0 where it repeats.
+// An operand or the result. Strides are in bytes per axis of the step; 0 broadcasts.
 struct ElementTensor {
   Place place;
   ElementType type = ElementType::kU8;
   std::vector<std::int64_t> strides;
 };
 
-// One instruction. Its result is known by its position in the list; `a` and `b` are earlier positions.
+// One instruction. `a` and `b` are indices of earlier instructions, whose results are its operands.
 struct ElementInstruction {
-  // A code of LaneCode by name, or
-  //   load         elements of operand `a`, plus `low`
-  //   linear       operand `a` (bytes) * parameter 0 + parameter 2; parameter 1 is 0
-  //   linear_sum   operand `a` * parameter 0 + operand `b` * parameter 1 + parameter 2 (both bytes)
-  //   table        table[operand `a`] (bytes)
-  //   rescale      the rescale of `epilogue` of instruction `a`, with results in low..high
+  // The name of a LaneCode, or one of these, where x[k] is operand k of the step:
+  //   load         x[a] + low
+  //   linear       x[a] * parameter 0 + parameter 2, for bytes; parameter 1 is 0
+  //   linear_sum   x[a] * parameter 0 + x[b] * parameter 1 + parameter 2, for bytes
+  //   table        table[x[a]], for bytes
+  //   rescale      requantization of the result of instruction `a` by `epilogue`; `a` has values in low..high
   std::string code;
   int a = -1, b = -1;
   std::int32_t low = 0, high = 0;
-  std::vector<std::vector<std::int32_t>> parameters;  // one number, or one per channel
+  std::vector<std::vector<std::int32_t>> parameters;  // scalars, or vectors with one element per channel
   std::vector<std::int32_t> table;                    // table and look_up: 256 entries
-  EpilogueSpec epilogue;                              // rescale: a 32-bit result
+  EpilogueSpec epilogue;                              // rescale: has 32-bit results
 };
 
 struct ElementSpec {
-  std::vector<std::int64_t> shape;  // in the order of memory
-  int channel_axis = -1;            // along which parameters differ; -1 where none does
+  std::vector<std::int64_t> shape;  // axes in memory order
+  int channel_axis = -1;            // axis of per-channel parameters, or -1
   std::vector<ElementTensor> operands;
-  std::vector<ElementInstruction> instructions;  // the last one is stored
+  std::vector<ElementInstruction> instructions;  // the result of the last one is stored
   ElementTensor result;
-  std::int32_t low = 0, high = 0, bias = 0;  // the result is limited to low..high, then `bias` is added; not for 32 bits
-  std::vector<std::uint8_t> table;           // for bytes: entry of the stored byte, or empty
+  std::int32_t low = 0, high = 0, bias = 0;  // 8- and 16-bit results: stored = min(max(value, low), high) + bias
+  std::vector<std::uint8_t> table;           // 8-bit results: lookup table applied to stored bytes, or empty
 };
 
-// Throws std::invalid_argument for what does not fit together.
+// Throws std::invalid_argument for inconsistent or unsupported parameters.
 std::shared_ptr<Step> make_elements(const ElementSpec& spec, Isa isa);
 
 }  // namespace tpuconvert

@@ -11,21 +11,21 @@ namespace tpuconvert {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kRoomForBias = 256;  // stores may add a bias in 32 bits
+constexpr std::int64_t kRoomForBias = 256;  // a store may add a bias in 32 bits
 
 struct Channel {
   std::int64_t multiplier = 0;
   int right = 0;  // bits of the first rounding
-  int again = 0;  // bits of the second one
+  int again = 0;  // bits of the second rounding
 };
 
-// The operator's parameters as shifts to the right; false where the form does not have them.
+// Converts the multiplier and shift of an operator to right shifts. Returns false if kRescale cannot represent them.
 bool channel_of(const EpilogueSpec& spec, std::int32_t multiplier, std::int32_t shift, Channel* channel) {
   if (shift < -64 || shift > 31) return false;
   channel->multiplier = multiplier;
   if (spec.rescale == Rescale::kTwoRoundings) {
     channel->right = 31 - std::max(shift, 0);
-    channel->again = std::min(std::max(-shift, 0), 32);  // 32 bits and more leave 0 of every number
+    channel->again = std::min(std::max(-shift, 0), 32);  // a shift by 32 or more bits gives 0 for every value
     return true;
   }
   if (spec.rescale != Rescale::kOneRounding) return false;
@@ -34,7 +34,7 @@ bool channel_of(const EpilogueSpec& spec, std::int32_t multiplier, std::int32_t 
     channel->multiplier *= std::int64_t{1} << shift;
     shift = 0;
   }
-  // The second rounding alone, of a product that fits 32 bits.
+  // Half away from zero is the second rounding of kRescale, applied to a product that fits 32 bits.
   if (spec.rounding == Rounding::kHalfAwayFromZero) channel->again = std::min(-shift, 32);
   if (spec.rounding == Rounding::kHalfUp) channel->right = -shift;
   return spec.rounding == Rounding::kHalfAwayFromZero || spec.rounding == Rounding::kHalfUp;
@@ -45,7 +45,7 @@ std::int64_t rounded(std::int64_t magnitude, int bits) {
   return bits == 0 ? magnitude : bits > 62 ? 1 : (magnitude >> bits) + 1;
 }
 
-// One form for all channels; false where a number may overflows 32 bits.
+// Computes the parameters of the narrow or wide form for all channels. Returns false if a value may overflow 32 bits.
 bool prepare_form(const EpilogueSpec& spec, std::int64_t largest, RescaleLanes* lanes) {
   const std::size_t channels =
       std::max({spec.multiplier.size(), spec.shift.size(), spec.offset.size(), std::size_t{1}});
@@ -55,7 +55,7 @@ bool prepare_form(const EpilogueSpec& spec, std::int64_t largest, RescaleLanes* 
   for (std::size_t channel = 0; channel < channels; ++channel) {
     Channel found;
     if (!channel_of(spec, pick(spec.multiplier, channel), pick(spec.shift, channel), &found)) return false;
-    if (found.right == 0) {  // no rounding is one of a doubled number by one bit
+    if (found.right == 0) {  // double the multiplier and round by one bit, which is exact
       found.multiplier *= 2;
       found.right = 1;
     }
@@ -63,7 +63,8 @@ bool prepare_form(const EpilogueSpec& spec, std::int64_t largest, RescaleLanes* 
     const std::int64_t product = largest * (found.multiplier < 0 ? -found.multiplier : found.multiplier);
     const int shift = lanes->is_wide ? found.right : found.right - 1;
     const int first = std::min(shift, 32), second = std::min(shift - first, 31);
-    // After `first` bits it must fit, and 1 more; then the magnitude is below 2^31 for what follows.
+    // The product must fit 32 bits after the first shift, including the 1 added for rounding. All later magnitudes are
+    // then below 2^31.
     if ((product >> first) >= kMost) return false;
     const std::int64_t high_part = rounded(product, found.right);
     const std::int64_t offset = pick(spec.offset, channel);

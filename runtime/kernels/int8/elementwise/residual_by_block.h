@@ -1,5 +1,5 @@
-// The plain form of ElementKernels::residual, included inside the namespace of an instruction set after linear_sum and
-// rescale: elements first..count-1, as many at once as lanes have room for.
+// ElementKernels::residual by calls of linear_sum and rescale, for elements first..count-1 in blocks of at most kBlock.
+// Included inside the namespace of an instruction set, after the definitions of both functions.
 
 inline void residual_by_blocks(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
                                const StoreLimits& limits, std::uint8_t* to, int first, int count) {

@@ -19,9 +19,10 @@ constexpr std::int64_t kInt32High = std::numeric_limits<std::int32_t>::max();
 constexpr int kSmallestShift = -64;
 constexpr int kLargestShift = 31;
 
-// --- integer / 2^shift: one function per rounding, shift 0..64 and every INT64 ---------------------------------------
+// --- division by 2^shift: one function per rounding, for shifts 0..64 and every 64-bit integer -----------------------
 
-// With q the floor and r the remainder of x / 2^shift: whether r reaches half of 2^shift, and whether anything is below.
+// Floor of x / 2^shift. `half`: the remainder is at least 2^(shift - 1). `rest`: the bits of the remainder below are
+// not all 0.
 struct Quotient {
   std::int64_t floor;
   bool half;
@@ -35,14 +36,14 @@ Quotient divide(std::int64_t x, int shift) {
   return {doubled >> 1, (doubled & 1) != 0, (static_cast<std::uint64_t>(x) & below) != 0};
 }
 
-// Nearest, ties towards plus infinity.
+// Rounds to nearest, ties towards plus infinity.
 std::int64_t half_up(std::int64_t x, int shift) {
   if (shift <= 0) return x;
   const std::int64_t doubled = x >> std::min(shift - 1, 63);
   return (doubled >> 1) + (doubled & 1);
 }
 
-// Nearest, ties away from zero.
+// Rounds to nearest, ties away from zero.
 std::int64_t half_away(std::int64_t x, int shift) {
   const Quotient quotient = divide(x, shift);
   return quotient.floor + (quotient.half && (quotient.rest || quotient.floor >= 0));
@@ -67,7 +68,7 @@ std::int64_t round_shift(std::int64_t x, int shift, Rounding rounding) {
     case Rounding::kHalfDown:
       return floor + (quotient.half && quotient.rest);
   }
-  return floor;  // not reached: the constructor checks the rounding
+  return floor;  // unreachable: the constructor checks the rounding
 }
 
 std::int64_t limit(std::int64_t x, std::int64_t low, std::int64_t high) { return x < low ? low : x > high ? high : x; }
@@ -77,13 +78,13 @@ std::int64_t nearest_i32(float value) {
   if (value != value) return 0;
   if (value >= 2147483648.0f) return kInt32High;
   if (value <= -2147483648.0f) return kInt32Low;
-  // float32 has at most 24 bits: the sum with a half is exact in float64, or rounds without reaching the next integer.
+  // A float32 value has at most 24 bits: adding 0.5 in float64 is exact, or rounds to a value below the next integer.
   return static_cast<std::int64_t>(static_cast<double>(value) + (value < 0 ? -0.5 : 0.5));
 }
 
-// --- the forms -------------------------------------------------------------------------------------------------------
+// --- requantizations -------------------------------------------------------------------------------------------------
 
-// |sum * multiplier| <= 2^62.
+// Needs no wider type, because |sum * multiplier| <= 2^62.
 std::int64_t two_roundings(std::int32_t sum, std::int32_t multiplier, std::int32_t shift) {
   const std::int64_t product = std::int64_t{sum} * multiplier;
   const std::int64_t high = limit(half_up(product, 31 - std::max(shift, 0)), kInt32Low, kInt32High);
@@ -93,7 +94,8 @@ std::int64_t two_roundings(std::int32_t sum, std::int32_t multiplier, std::int32
 std::int64_t one_rounding(std::int32_t sum, std::int32_t multiplier, std::int32_t shift, Rounding rounding) {
   const std::int64_t product = std::int64_t{sum} * multiplier;
   if (shift <= 0) return round_shift(product, -shift, rounding);
-  // The result saturates beyond 32 bits: a truncated product stays above 2^32 in magnitude after any offset.
+  // Clamping the product to +-2^32 does not change the stored result: the shifted value stays outside of 32 bits even
+  // after an offset is added, and saturates.
   constexpr std::int64_t kLargest = (std::int64_t{1} << 32) - 1;
   return limit(product, -kLargest, kLargest) * (std::int64_t{1} << shift);
 }
@@ -104,7 +106,7 @@ void check_length(const std::vector<T>& values, int channels, bool is_needed, co
     throw std::invalid_argument(std::string("an epilogue needs one ") + name + ", or one per channel");
 }
 
-// A parameter per channel, or one for all of them.
+// Access to the parameters of consecutive channels, of which there is one per channel or one for all of them.
 template <typename T>
 struct Row {
   Row(const std::vector<T>& values, int channel)
@@ -165,8 +167,8 @@ EpilogueSpec without_ties(EpilogueSpec spec, std::int64_t largest) {
   for (std::size_t channel = 0; channel < channels; ++channel) {
     const std::int64_t multiplier = spec.multiplier[spec.multiplier.size() == 1 ? 0 : channel];
     const std::int64_t right = -std::int64_t{spec.shift[spec.shift.size() == 1 ? 0 : channel]};
-    if (multiplier == 0 || right <= 0) continue;  // nothing is rounded
-    // x * multiplier is an odd multiple of 2^(right - 1): then 2^(right - 1 - zeros) divides x.
+    if (multiplier == 0 || right <= 0) continue;  // exact: nothing is rounded
+    // A tie is an odd multiple of 2^(right - 1). If x * multiplier is one, 2^(right - 1 - zeros) divides x.
     const std::int64_t zeros = __builtin_ctzll(static_cast<unsigned long long>(multiplier));
     if (right - 1 - zeros < 62 && largest >> std::max<std::int64_t>(right - 1 - zeros, 0) != 0) return spec;
   }
@@ -213,12 +215,14 @@ Epilogue::Epilogue(EpilogueSpec spec, int channels, Isa isa) : spec_(std::move(s
       throw std::invalid_argument("the scale of an epilogue must be positive and finite");
     int exponent = 0;
     std::frexp(spec_.scale, &exponent);
-    first_shift_ = spec_.scale <= 1.0f ? 1 - exponent : 0;  // ceil(log2(1 / scale)), without logarithms
+    first_shift_ = spec_.scale <= 1.0f ? 1 - exponent : 0;  // ceil(log2(1 / scale)), computed without logarithms
     power_ = std::ldexp(1.0, first_shift_);
-    // Exact in float64. Any factor above 2^40 saturates every result but 0; the limit keeps products inside 64 bits.
+    // The product is exact in float64. A factor above 2^40 saturates every result except 0; the bound keeps products
+    // within 64 bits.
     const double rest = static_cast<double>(spec_.scale) * power_ * 128.0;
     rest_in_128ths_ = rest > 0x1p40 ? std::int64_t{1} << 40 : static_cast<std::int64_t>(rest);
-    // Some remainders above 1 are truncated to 1; multiplying by 128 and rounding by 7 bits is the identity then.
+    // A value slightly above 1 may be truncated to 128 / 128 = 1. Multiplying by 128 and rounding by 7 bits is then the
+    // identity.
   }
   if (spec_.rescale == Rescale::kLowPrecision &&
       (spec_.narrow_low < -65536 || spec_.narrow_high > 65536 || spec_.narrow_low > spec_.narrow_high))
@@ -243,7 +247,7 @@ void Epilogue::prepare_rows(Isa isa) {
   bool is_lifted = false;
   for (int channel = 0; channel < channels_; ++channel) {
     std::int64_t factor = multiplier(channel);
-    // Right shift after the first 31 bits; with one rounding, one more bit is needed for the rounding.
+    // Bits of the right shift after the first 31 bits. A single rounding uses one of them for the rounding.
     int rest = is_twice ? -shift(channel) : -shift(channel) - 32;
     for (; rest < 0 && !is_twice && factor > 0 && 2 * factor <= kInt32High; ++rest) factor *= 2;
     const int lift = std::max(0, -rest);
@@ -252,7 +256,8 @@ void Epilogue::prepare_rows(Isa isa) {
     const std::int64_t least = spec_.low - own_offset, most = spec_.high - own_offset;
     if (factor < 0 || factor > kInt32High || first > 30) return;
     if (least < kInt32Low || least > kInt32High || most < kInt32Low || most > kInt32High) return;
-    // |x| <= reach overflows 32 bits by no shift, and what is beyond is limited: so is reach itself.
+    // For |x| <= reach, the left shift fits 32 bits. Clamping x to the reach is allowed if the result of the reach is
+    // already beyond the limits.
     const std::int64_t reach = lift > 30 ? 0 : (std::int64_t{1} << (31 - lift)) - 1;
     if (lift > 0) {
       const std::int64_t farthest = std::max(std::abs(least), std::abs(most)) + 1;
@@ -297,9 +302,10 @@ void Epilogue::prepare_rows(Isa isa) {
 #endif
 }
 
-// True if clamp(half_up(sum * multiplier * 2^shift) + offset) equals clamp(floor(factor * float(sum) + addend)) with one
-// rounding down before the floor. This holds if factor and addend are exact in float32 and the clamp applies to every
-// |sum| >= 2^24, beyond which sums are inexact: rounding down does not change a floor below 2^24.
+// True if clamp(half_up(sum * multiplier * 2^shift) + offset) equals clamp(floor(factor * float(sum) + addend)), where
+// the multiply-add rounds down once before the floor. This is the case if factor and addend are exact in float32 and
+// the clamp applies to every |sum| >= 2^24, since only these sums are inexact in float32. Below 2^24, rounding down
+// does not change a floor.
 bool Epilogue::find_factors(std::vector<float>* factor, std::vector<float>* addend) const {
   constexpr std::int64_t kFarthest = 1 << 17;
   constexpr double kExact = 1 << 24;
@@ -334,7 +340,7 @@ std::int64_t Epilogue::rescale(std::int32_t sum, int channel) const {
     case Rescale::kHighSymmetric: {
       const std::int64_t first = limit(half_up(sum, first_shift_), -32768, 32767);
       const float product = static_cast<float>(first) * spec_.scale;
-      // The product by a power of two is exact; in float64 no power is too large.
+      // Multiplication by a power of two is exact, and in float64 it cannot overflow.
       const float real = static_cast<float>(static_cast<double>(product) * power_);
       return nearest_i32(spec_.late_bias.empty() ? real : real + late_bias(channel));
     }
@@ -343,7 +349,7 @@ std::int64_t Epilogue::rescale(std::int32_t sum, int channel) const {
       return nearest_i32(spec_.late_bias.empty() ? real : real + late_bias(channel));
     }
   }
-  return sum;  // not reached
+  return sum;  // unreachable
 }
 
 std::int64_t Epilogue::before_table(std::int32_t sum, int channel) const {
@@ -395,7 +401,7 @@ void Epilogue::apply_row(const std::int32_t* sums, int channel, int count, std::
     case Rescale::kOneRounding:
       if (is_plain_)
         return write_row_of(spec_, channel, count, out, [&](int i) {
-          // |product| <= 2^62 and shifts of at most 62 bits: adding the half stays below 2^63.
+          // |product| <= 2^62, and shifts have at most 62 bits: the sum with half a unit is below 2^63.
           const int right = -shift[i];
           return (std::int64_t{sums[i]} * multiplier[i] + ((std::int64_t{1} << right) >> 1)) >> right;
         });

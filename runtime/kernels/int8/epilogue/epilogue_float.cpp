@@ -1,4 +1,4 @@
-// Loops without branches, so that compilers vectorize them for every processor.
+// Loops without branches, so that compilers vectorize them for every instruction set.
 #include "int8/epilogue/epilogue_float.h"
 
 #include <algorithm>
@@ -9,10 +9,11 @@ namespace tpuconvert {
 
 namespace {
 
-// Half up by `shift` bits, limited to 16 bits.
+// Rounds half up by `shift` bits and clamps to 16 bits.
 void first_stage(const std::int32_t* sums, int count, int shift, std::int32_t* out) {
   const bool is_shifted = shift > 0;
-  const int bits = is_shifted ? std::min(shift - 1, 31) : 0;  // 31 bits leave only the sign, which rounds to 0
+  // shifting by 31 bits leaves only the sign, which rounds to 0
+  const int bits = is_shifted ? std::min(shift - 1, 31) : 0;
   for (int i = 0; i < count; ++i) {
     const std::int32_t doubled = sums[i] >> bits;
     const std::int32_t value = is_shifted ? (doubled >> 1) + (doubled & 1) : doubled;
@@ -22,7 +23,7 @@ void first_stage(const std::int32_t* sums, int count, int shift, std::int32_t* o
 
 // Rounds to nearest, ties away from zero, saturated to INT32; NaN gives 0.
 std::int32_t nearest_i32(float real) {
-  constexpr float kBeyond = 2147483648.0f, kHighest = 2147483520.0f;  // 2^31 and the number below it
+  constexpr float kBeyond = 2147483648.0f, kHighest = 2147483520.0f;  // 2^31 and the largest float32 value below it
   const float number = real == real ? real : 0.0f;
   const float above = number < -kBeyond ? -kBeyond : number;
   const float limited = above > kHighest ? kHighest : above;
@@ -47,7 +48,7 @@ void add_and_round(const std::int32_t* integers, int count, float factor, const 
 }  // namespace
 
 bool has_float_rows(const EpilogueSpec& spec) {
-  // With a subnormal scale the product is rounded before the power of two makes it larger.
+  // With a subnormal scale, the product would be rounded before the multiplication by the power of two.
   return spec.rescale == Rescale::kFloat || (spec.rescale == Rescale::kHighSymmetric && std::isnormal(spec.scale));
 }
 

@@ -1,4 +1,4 @@
-// Requantizations that compute in float32, for a row of accumulators at a time.
+// Requantizations with float32 arithmetic, for a row of accumulators at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace tpuconvert {
 // True if rescale_float_rows() supports an epilogue: kFloat, and kHighSymmetric unless its scale is subnormal.
 bool has_float_rows(const EpilogueSpec& spec);
 
-// Requantizes a row without offset and clamp: rounds to nearest, ties away from zero, saturated to INT32.
+// Requantizes a row without offset and clamp. Rounds to nearest, ties away from zero, and saturates to INT32.
 void rescale_float_rows(const Epilogue& epilogue, const std::int32_t* sums, int channel, int count, std::int32_t* rescaled);
 
 }  // namespace tpuconvert

@@ -1,5 +1,5 @@
-// The rows of epilogue_rows.h. The including file defines `Lanes`, the operations on its registers, and includes this in an
-// unnamed namespace.
+// Implementation of epilogue_rows.h. The including file defines `Lanes`, the operations on its registers, and includes
+// this file in an unnamed namespace.
 
 // Parameters of adjacent channels in registers.
 struct Factors {
@@ -24,7 +24,7 @@ template <bool RoundsTwice, bool IsLifted>
 inline Lanes::Integer rescaled(Lanes::Integer x, const Factors& f) {
   if constexpr (IsLifted)
     x = Lanes::shifted_left(Lanes::limited(x, Lanes::subtract(Lanes::all(-1), f.reach), f.reach), f.lift);
-  // Odd lanes are the upper halves of 64 bits; what the shifts leave of the lower halves is blended away.
+  // Odd lanes are shifted to the lower half of a 64-bit lane. `joined` drops the other half of every product.
   Lanes::Integer even = Lanes::multiply(x, f.multiplier);
   Lanes::Integer odd = Lanes::multiply(Lanes::upper(x), f.odd_multiplier);
   if constexpr (RoundsTwice) {
@@ -33,7 +33,7 @@ inline Lanes::Integer rescaled(Lanes::Integer x, const Factors& f) {
   }
   const Lanes::Integer high = Lanes::joined(even, odd);
   Lanes::Integer value = high;
-  // Half away from zero is half up of what is one less below zero.
+  // Half away from zero equals half up of the value, minus 1 for negative values.
   if constexpr (RoundsTwice) value = Lanes::add(value, Lanes::shifted_right<31>(value));
   value = Lanes::shifted_right<1>(Lanes::add(Lanes::shifted_right(value, f.shift), Lanes::all(1)));
   if constexpr (RoundsTwice) value = Lanes::where_negative(f.shift, high, value);

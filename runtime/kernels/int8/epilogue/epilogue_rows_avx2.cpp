@@ -1,4 +1,4 @@
-// Rows of sums in vectors of 8.
+// Requantization of rows of sums with vectors of 8 lanes.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct Lanes {
   static constexpr int kCount = 8;
 
   static Integer load(const std::int32_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
-  // The others are 0.
+  // Loads the first n lanes; the others are 0.
   static Integer load_first(const std::int32_t* from, int n) {
     std::int32_t few[kCount] = {};
     __builtin_memcpy(few, from, static_cast<std::size_t>(n) * sizeof(*few));
@@ -41,7 +41,7 @@ struct Lanes {
   static Integer limited(Integer x, Integer low, Integer high) {
     return _mm256_min_epi32(_mm256_max_epi32(x, low), high);
   }
-  // Of values that fit: the packs saturate nothing once the upper bits are gone.
+  // Truncates values to 16 bits. The upper bits are cleared first, so that packing does not saturate.
   static __m128i words(Integer x) {
     const Integer lower = _mm256_and_si256(x, _mm256_set1_epi32(0xFFFF));
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(lower, lower), 0x08));

@@ -1,4 +1,4 @@
-// Rows of sums in vectors of 16.
+// Requantization of rows of sums with vectors of 16 lanes.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -17,7 +17,7 @@ struct Lanes {
   static constexpr int kCount = 16;
 
   static Integer load(const std::int32_t* from) { return _mm512_loadu_si512(from); }
-  // The others are 0.
+  // Loads the first n lanes; the others are 0.
   static Integer load_first(const std::int32_t* from, int n) {
     return _mm512_maskz_loadu_epi32(static_cast<__mmask16>((1u << n) - 1), from);
   }
@@ -58,7 +58,7 @@ struct Lanes {
 
 #include "int8/epilogue/epilogue_rows.inl"
 
-// The form with one factor. Limits come first, so that no conversion overflows 32 bits.
+// Requantizes with one float factor. Clamping first keeps the conversion within 32 bits.
 inline Lanes::Integer by_factor(const RowParameters& p, int channel, Lanes::Integer sums) {
   constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   const __m512 factor = _mm512_loadu_ps(p.factor + channel), addend = _mm512_loadu_ps(p.addend + channel);
@@ -70,7 +70,7 @@ inline Lanes::Integer by_factor(const RowParameters& p, int channel, Lanes::Inte
 template <RowResult Result>
 void block_by_factor(const RowParameters& given, int first, int count, const RowBlock& block) {
   constexpr int kBytes = Result == RowResult::kByte ? 1 : Result == RowResult::kWord ? 2 : 4;
-  const RowParameters p = given;  // in registers, whatever is stored
+  const RowParameters p = given;  // a local copy, so that stores do not force reloads
   const RowBlock b = block;
   if (count < Lanes::kCount) {
     for (int row = 0; row < b.rows; ++row) {
@@ -81,7 +81,8 @@ void block_by_factor(const RowParameters& given, int first, int count, const Row
     return;
   }
   for (int next = 0; next < count; next += Lanes::kCount) {
-    const int at = next + Lanes::kCount <= count ? next : count - Lanes::kCount;  // the last ones, some once more
+    // the last full vector, which may overlap the previous one
+    const int at = next + Lanes::kCount <= count ? next : count - Lanes::kCount;
     const std::size_t offset = b.offset + static_cast<std::size_t>(at) * kBytes;
     for (int row = 0; row < b.rows; ++row)
       store<Result>(by_factor(p, first + at, Lanes::load(b.sums + row * b.stride + at)), p, b.outputs[row] + offset);

@@ -1,13 +1,13 @@
-// Choice of the cheapest in-register epilogue that is proved exact.
+// Selection of the cheapest in-register epilogue that is proved exact.
 //
-// Write the factor as m * 2^-s with m < 2^31. m is split into an upper part of at most 24 significant bits and a rest
-// of at most 7, both exact in float32. The fused multiply-add and the conversion round down, so together they give the
-// exact floor of upper * x + second; the form is exact whenever the second summand is. That is so
-//   - if there is no rest: the offset and the half are the second summand, and nothing else is left to add;
-//   - if rest * x fits 24 bits for every sum x that matters.
-// Sums matter up to the farthest threshold between two results: beyond, both functions stay at the same limit, because
-// they are monotone (float(x) is too, and the relative error of the form is below 2^-22).
-// All other cases are proved threshold by threshold.
+// The factor is m * 2^-s with m < 2^31. m is split into an upper part of at most 24 significant bits and a rest of at
+// most 7 bits, both exact in float32. The fused multiply-add and the conversion round down, so that together they give
+// the exact floor of upper * x + second. The epilogue is exact whenever the second summand is:
+//   - if the rest is 0, the second summand is offset + 1/2;
+//   - otherwise it is rest * x, which must fit 24 bits for every sum x that matters.
+// Sums matter up to the farthest threshold between two results. Beyond it, both functions stay at the same limit,
+// because they are monotone; float(x) is monotone too, and the relative error of the epilogue is below 2^-22. All other
+// cases are proved threshold by threshold.
 #if defined(__x86_64__)
 
 #include "int8/epilogue/float_requant.h"
@@ -21,13 +21,13 @@ namespace tpuconvert::avx512 {
 namespace {
 
 constexpr int kMantissa = 24;
-constexpr double kLargestExact = 1 << kMantissa;  // sums up to here are exact in float32
+constexpr double kLargestExact = 1 << kMantissa;  // smaller sums are exact in float32
 
 int bits_of(std::int64_t value) {
   return value == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(value));
 }
 
-// 2^exponent, for exponents of normal numbers.
+// Returns 2^exponent, which must be a normal value.
 double power_of_two(int exponent) {
   const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
   double power = 0.0;
@@ -68,7 +68,7 @@ RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64
   const std::int64_t offset = epilogue.offset(channel);
   if (spec.bytes != 1 || offset < -4096 || offset > 4096) return candidates;
 
-  double factor = 0.0;  // about; how far sums matter
+  double factor = 0.0;  // approximate, to compute the sums that matter
   if (spec.rescale == Rescale::kOneRounding) {
     factor = static_cast<double>(epilogue.multiplier(channel)) * power_of_two(epilogue.shift(channel));
   } else if (spec.rescale == Rescale::kTwoRoundings) {
@@ -76,7 +76,7 @@ RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64
   } else {
     return candidates;
   }
-  // The conversion to integers of twice the result must not overflow.
+  // The conversion of twice the result to an integer must not overflow.
   if (factor <= 0.0 || 2.0 * factor * static_cast<double>(largest) >= 0x1p30) return candidates;
   const double farthest = static_cast<double>(std::max(std::llabs(1 - offset), std::llabs(255 - offset))) + 1.0;
   const double reach = std::ceil(farthest / factor) + 2.0;

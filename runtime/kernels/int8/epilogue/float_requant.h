@@ -1,4 +1,4 @@
-// Epilogues that register tiles may compute in float32, with a proof per channel.
+// Float32 epilogues of register tiles, with a proof per channel.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace tpuconvert::avx512 {
 
-// The cheapest TileEpilogue that equals the epilogue for every |sum| <= `largest`, and coefficients for it and for every
-// more expensive one; kSums if there is none.
+// The cheapest TileEpilogue that equals the epilogue for every |sum| <= `largest`, or kSums if there is none.
+// Coefficients are set for it and for every more expensive TileEpilogue.
 struct RequantCandidates {
   TileEpilogue cheapest = TileEpilogue::kSums;
-  float factor = 0.0f;        // of kOneFactor
+  float factor = 0.0f;        // kOneFactor
   float addend = 0.0f;
-  KinkedFloatRequant kinked;     // of kTwoFactors and kKinked
+  KinkedFloatRequant kinked;     // kTwoFactors and kKinked
 };
 
 RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64_t largest);

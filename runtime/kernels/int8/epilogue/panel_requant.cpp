@@ -19,7 +19,7 @@ void PanelRequant::add(int channel, int lane, std::int64_t largest) {
 }
 
 TileEpilogue PanelRequant::write(LaneParameters* lanes) const {
-  // Epilogues with one factor have per-channel offsets; the others have one per panel.
+  // kOneFactor has an offset per channel, the other epilogues have one per panel.
   if (epilogue_kind_ == TileEpilogue::kSums || (epilogue_kind_ != TileEpilogue::kOneFactor && has_different_offsets_)) return TileEpilogue::kSums;
   if (epilogue_kind_ == TileEpilogue::kOneFactor && has_quick_subnormals() && write_subnormal(lanes)) return TileEpilogue::kSubnormal;
   for (int i = 0; i < lanes_; ++i) {
@@ -33,7 +33,7 @@ TileEpilogue PanelRequant::write(LaneParameters* lanes) const {
   return epilogue_kind_;
 }
 
-// All lanes or none.
+// Writes the parameters of all lanes, or of none if a lane fails.
 bool PanelRequant::write_subnormal(LaneParameters* lanes) const {
   const int low = static_cast<int>(epilogue_.spec().low), high = static_cast<int>(epilogue_.spec().high);
   const int groups = (lanes_ + kLanes - 1) / kLanes;

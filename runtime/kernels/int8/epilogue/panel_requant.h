@@ -1,4 +1,4 @@
-// The epilogue that is exact for all channels of a panel, and its parameters.
+// Selection of an epilogue that is exact for all channels of a panel, and its parameters.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace tpuconvert::avx512 {
 
-constexpr int kMaxColumns = 4 * kLanes;  // of a panel
+constexpr int kMaxColumns = 4 * kLanes;  // maximum number of columns of a panel
 
 class PanelRequant {
  public:
   explicit PanelRequant(const Epilogue& epilogue) : epilogue_(epilogue) {}
 
-  // The magnitude of the sums of `channel`, which is computed by `lane`, is at most `largest`.
+  // Adds a channel that is computed by `lane` and whose sums have a magnitude of at most `largest`.
   void add(int channel, int lane, std::int64_t largest);
 
-  // Writes all parameters except the biases, which it adjusts.
+  // Writes the parameters of the epilogue and returns it. The biases must be set before; they are only adjusted.
   TileEpilogue write(LaneParameters* lanes) const;
 
  private:
@@ -27,7 +27,7 @@ class PanelRequant {
 
   const Epilogue& epilogue_;
   TileEpilogue epilogue_kind_ = TileEpilogue::kOneFactor;  // the most expensive one that a channel needs
-  RequantCandidates candidates_[kMaxColumns];         // of lanes
+  RequantCandidates candidates_[kMaxColumns];         // [lane]
   OneFactorChannel one_factor_[kMaxColumns];
   int lanes_ = 0;
   int offset_ = 0;

@@ -17,8 +17,8 @@ std::int32_t pick(const std::vector<std::int32_t>& values, int channel) {
   return values[values.size() == 1 ? 0 : static_cast<std::size_t>(channel)];
 }
 
-// Vector forms widen bytes within quarters of 16: register q of a block gets elements 4 * q .. 4 * q + 3 of each quarter.
-// AVX2 has two quarters in a register and takes a block in two halves.
+// Vector kernels widen bytes within quarters of 16 bytes: register q of a block contains elements 4 * q .. 4 * q + 3 of
+// each quarter. A register of AVX2 has two quarters, so a block is processed in two halves.
 struct Orders {
   std::int32_t natural[kResidualBlock], halves[kResidualBlock], whole[kResidualBlock];
 

@@ -1,8 +1,8 @@
-// Residual add of stored bytes, with integer multipliers and one rounding shift:
+// Residual add of stored bytes with integer multipliers and one rounding shift:
 //
 //   stored = min(max((factor * computed + other_factor * other + offset) >> shift, low), high)
 //
-// Constants of roundings and zero points are in the offsets.
+// The offset includes the rounding constant and the zero points.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@
 
 namespace tpuconvert {
 
-// Vectors have one element or one per channel. Strides of the other tensor are in bytes; its channels are adjacent.
+// Vectors have one element, or one per channel. `pixel`, `row` and `image` are the strides of the other tensor in
+// bytes; its channels are adjacent.
 struct ResidualSpec {
   Place other;
   std::ptrdiff_t pixel = 0, row = 0, image = 0;
@@ -29,18 +30,19 @@ struct ResidualSpec {
 
 class Residual {
  public:
-  // Throws std::invalid_argument for vectors of the wrong length, factors of more than 16 bits and sums that may overflow 32.
+  // Throws std::invalid_argument for vectors of the wrong length, multipliers of more than 16 bits, and sums that may
+  // overflow 32 bits.
   Residual(const ResidualSpec& spec, int channels, Isa isa);
 
-  // Parameters for channels first..first + count - 1, repeated for pixels that follow each other without a gap where
-  // `repeats`, and for one pixel otherwise.
+  // Adds the parameters of channels first..first+count-1. With `repeats`, they are repeated for contiguous pixels;
+  // otherwise, they cover one pixel.
   struct Panel {
     std::size_t at;
     int blocks;
   };
   Panel add_panel(int first, int count, bool repeats);
 
-  // Adds to `rows` runs of `count` bytes, `offset` bytes after the given addresses, in place.
+  // Adds to `rows` rows of `count` bytes in place. `offset` is added to each address.
   void run(const Panel& panel, int rows, std::size_t count, std::size_t offset, std::uint8_t* const* bytes,
            const std::uint8_t* const* others) const {
     const ResidualRows work{factors(panel), offsets(panel), panel.blocks, shift_, low_, high_,
@@ -48,7 +50,7 @@ class Residual {
     function_(work);
   }
 
-  // The parameters of run(), for kernels that include the residual add.
+  // Parameters of run(), for kernels that include the residual add.
   const std::int32_t* factors(const Panel& panel) const { return parameters_.data() + panel.at; }
   const std::int32_t* offsets(const Panel& panel) const { return factors(panel) + panel.blocks * kResidualBlock; }
   int shift() const { return shift_; }
@@ -60,7 +62,7 @@ class Residual {
  private:
   ResidualSpec spec_;
   int channels_;
-  const std::int32_t* order_;  // which element of a block each parameter belongs to
+  const std::int32_t* order_;  // [parameter], index of its element in a block
   ResidualFunction function_;
   int shift_;
   std::uint8_t low_, high_;

@@ -1,4 +1,4 @@
-// Residual sums for AVX2.
+// Residual add for AVX2.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -9,7 +9,7 @@ namespace tpuconvert {
 
 namespace {
 
-// 32 bytes with the parameters of half a block.
+// Adds 32 bytes, with the parameters of half a block.
 inline __attribute__((always_inline)) void add_half(std::uint8_t* bytes, const std::uint8_t* others,
                                                     const std::int32_t* factors, const std::int32_t* offsets,
                                                     const ResidualRows& work) {
@@ -49,7 +49,7 @@ void residual_avx2(const ResidualRows& work) {
       const std::size_t rest = work.count - at;
       if (rest >= 32) {
         add_half(bytes + at, others + at, factors, offsets, work);
-      } else {  // nothing is written after the row
+      } else {  // copied, so that nothing is written after the row
         std::uint8_t last[32] = {}, other[32] = {};
         copy(bytes + at, last, rest);
         copy(others + at, other, rest);

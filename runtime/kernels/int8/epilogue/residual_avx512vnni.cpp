@@ -1,4 +1,4 @@
-// Residual sums for AVX512-VNNI.
+// Residual add for AVX512-VNNI.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -38,7 +38,7 @@ inline __attribute__((always_inline)) void add_block(std::uint8_t* bytes, const 
   __m512i sums[4];
   for (int i = 0; i < 4; ++i)
     sums[i] = _mm512_sra_epi32(_mm512_dpwssd_epi32(p.offsets[i], pairs[i], p.factors[i]), limits.shift);
-  // Saturation keeps the order, so that the limits may follow it.
+  // Saturation is monotone, so that values can be clamped after it.
   const __m512i result =
       _mm512_packus_epi16(_mm512_packs_epi32(sums[0], sums[1]), _mm512_packs_epi32(sums[2], sums[3]));
   _mm512_mask_storeu_epi8(bytes, mask, _mm512_min_epu8(_mm512_max_epu8(result, limits.low), limits.high));

@@ -1,5 +1,5 @@
-// The vector form of residual sums. Plain data and plain functions only: code compiled for an instruction set must not
-// share inline functions with the baseline.
+// Vector kernels of the residual add. Contains only plain data and plain functions: code compiled for an instruction
+// set must not share inline functions with the baseline.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,18 @@
 
 namespace tpuconvert {
 
-constexpr int kResidualBlock = 64;  // bytes whose parameters lie together
+constexpr int kResidualBlock = 64;  // bytes per block of parameters
 
 struct ResidualRows {
-  const std::int32_t* factors;  // [block][kResidualBlock], pairs of 16 bits: that of the other tensor in the upper half
-  const std::int32_t* offsets;  // the same
-  int blocks;                   // number of blocks after which the parameters repeat
+  // [block][kResidualBlock], two 16-bit multipliers each, that of the other tensor in the upper half
+  const std::int32_t* factors;
+  const std::int32_t* offsets;  // [block][kResidualBlock]
+  int blocks;                   // number of blocks; parameters repeat after the last one
   int shift;
   std::uint8_t low, high;
   int rows;
   std::size_t count;   // bytes of a row
-  std::size_t offset;  // added to each address
+  std::size_t offset;  // added to each address of a row
   std::uint8_t* const* bytes;
   const std::uint8_t* const* others;
 };

@@ -9,7 +9,8 @@ namespace {
 
 inline __attribute__((always_inline)) __m512i next(__m512i residue, __m512i step, __m512i modulus) {
   const __m512i less = _mm512_sub_epi32(residue, step);
-  // As unsigned numbers, negative ones are the larger: the sum is the smaller of both where it is needed.
+  // As an unsigned integer, a negative value is larger than its sum with the modulus, so that the minimum selects the
+  // right one.
   return _mm512_min_epu32(less, _mm512_add_epi32(less, modulus));
 }
 

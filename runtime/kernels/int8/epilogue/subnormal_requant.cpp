@@ -1,19 +1,21 @@
 // Computes floor(m * S + offset + 1/2) of an accumulator S with one fused multiply-add.
 //
-// A sum that begins at the bits of the float32 number B * 2^-k, 2^23 <= B < 2^24, is the number (B + S) * 2^-k, as long
-// as B + S stays within the same limits: products are added to the significand. Subnormal numbers are multiples of
-// 2^-149 whose bits, below the sign, are the multiple. A fused multiply-add that is rounded down has therefore the bits of
-//     floor((B + S) * m + c)    for the factor m * 2^(k - 149) and the addend c * 2^-149, c an integer,
-// without a conversion before or after. Negative results have the sign bit set, so that as integers they are the smallest:
-// packing saturates them to 0, as required.
+// If the accumulator starts with the bits of the float32 value B * 2^-k, 2^23 <= B < 2^24, its final bits are those of
+// (B + S) * 2^-k, as long as B + S stays in the same range: the integer additions change only the significand. A
+// subnormal float32 value is a multiple of 2^-149, and its bits below the sign are that multiple as an integer. A fused
+// multiply-add that rounds down therefore returns the bits of
+//     floor((B + S) * m + c)    for the factor m * 2^(k - 149) and the addend c * 2^-149, with an integer c,
+// without a conversion of operands or result. Negative results have the sign bit set and are negative as integers, so
+// that packing saturates them to 0, as required.
 //
-// It remains to choose B. Let m = M / Q, with M < 2^24 and Q a power of two. B * M + c * Q differs from
-// (offset + 1/2) * Q by some D, which may be anything that moves no sum over a multiple of Q. Let t(k) be the smallest sum
-// whose result is at least k, and r(k), 0 <= r(k) < M, by how much it is beyond what it has to be, in units of 1 / Q. Then
-//     -r(k) <= D < M - r(k)    for all results k that are within the limits
-// is what D has to fulfil: M * t(k) must not fall below its multiple, and M * (t(k) - 1) not reach it. The multiples of M
-// just above odd multiples of Q / 2 have remainders of all sizes, so that one of the first few hundred fits: B is it, or
-// M less. Beyond the outermost thresholds both functions are monotone and stay beyond the limits.
+// B and c remain to be chosen. Let m = M / Q, with M < 2^24 and Q a power of two. The sum B * M + c * Q may differ from
+// (offset + 1/2) * Q by some D that moves no sum across a multiple of Q. Let t(k) be the smallest sum whose result is
+// at least k, and r(k) the excess of m * t(k) over the required value, in units of 1 / Q; 0 <= r(k) < M. The condition
+// is
+//     -r(k) <= D < M - r(k)    for all results k within the limits:
+// with the deviation D, t(k) must still reach the required value, and t(k) - 1 must not. The multiples of M just above
+// odd multiples of Q / 2 have remainders of all sizes, so that one of the first few hundred fits. B * M is this
+// multiple, or M less. Beyond the outermost thresholds, both functions are monotone and stay beyond the limits.
 #if defined(__x86_64__)
 
 #include "int8/epilogue/subnormal_requant.h"
@@ -27,10 +29,11 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr int kExponent = 64;    // biased, of the sums: neither they nor factors leave the range of normal numbers
+// biased exponent of the accumulators, such that accumulators and factors are normal values
+constexpr int kExponent = 64;
 constexpr int kMantissa = 24;
-constexpr int kLeastShift = 24;  // of factors below 1
-constexpr int kMostShift = 46;   // so that products with the largest offset fit 63 bits
+constexpr int kLeastShift = 24;  // shifts of factors below 1 are at least this
+constexpr int kMostShift = 46;   // products with the largest offset fit 63 bits
 constexpr int kMostOffset = 8192;
 constexpr int kTries = 4096;
 
@@ -41,7 +44,7 @@ std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) {
 struct Channel {
   std::int64_t m, q;
   std::int64_t first_base, last_base;
-  std::int64_t first_multiple;  // B is next to (first_multiple + i + 1/2) * q / m
+  std::int64_t first_multiple;  // B is close to (first_multiple + i + 1/2) * q / m for some i < kTries
 
   std::int64_t odd_half(std::int64_t multiple) const { return multiple * q + q / 2; }
   std::int64_t excess(std::int64_t value) const { return ceil_div(value, m) * m - value; }
@@ -80,15 +83,15 @@ bool make_subnormal(const OneFactorChannel* channels, int low, int high, LanePar
     if (!read(channels[lane], &channel)) return false;
     thresholds.modulus[lane] = bases.modulus[lane] = static_cast<std::int32_t>(channel.m);
     thresholds.step[lane] = bases.step[lane] = static_cast<std::int32_t>(channel.q % channel.m);
-    // The first result above `low` needs a sum of at least (low - offset + 1/2) / m.
+    // The first result above `low` requires a sum of at least (low - offset + 1/2) / m.
     thresholds.first[lane] = static_cast<std::int32_t>(channel.excess(channel.odd_half(low - channels[lane].offset)));
     bases.first[lane] = static_cast<std::int32_t>(channel.excess(channel.odd_half(channel.first_multiple)));
   }
   alignas(64) std::int32_t least[kLanes], largest[kLanes], index[kLanes];
   find_extremes(thresholds, high - low, least, largest);
   for (int lane = 0; lane < kLanes; ++lane) {
-    largest[lane] = thresholds.modulus[lane] - largest[lane];  // D is below that,
-    least[lane] = thresholds.modulus[lane] - least[lane];      // or at least that, less M
+    largest[lane] = thresholds.modulus[lane] - largest[lane];  // exclusive upper bound of D
+    least[lane] = thresholds.modulus[lane] - least[lane];      // lower bound of D, plus M
   }
   find_first(bases, kTries, largest, least, index);
 
@@ -107,7 +110,7 @@ bool make_subnormal(const OneFactorChannel* channels, int low, int high, LanePar
     if (channels[lane].factor == 0.0f) continue;
     const auto bits = static_cast<std::uint32_t>((std::int64_t{kExponent - 1} << (kMantissa - 1)) + base[lane]);
     lanes->bias[lane] = static_cast<std::int32_t>(static_cast<std::uint32_t>(lanes->bias[lane]) + bits);
-    // The sums are multiples of 2^(kExponent - 150).
+    // As float32 values, accumulators are multiples of 2^(kExponent - 150), and results are multiples of 2^-149.
     lanes->factor[lane] = std::ldexp(channels[lane].factor, 1 - kExponent);
     lanes->second[lane] = of_bits((addend[lane] < 0 ? 1u << 31 : 0u) | static_cast<std::uint32_t>(std::llabs(addend[lane])));
   }

@@ -9,19 +9,19 @@
 
 namespace tpuconvert::avx512 {
 
-// A channel whose results are floor(factor * sum + offset + 1/2), limited.
+// A channel with the results floor(factor * sum + offset + 1/2), clamped to the limits.
 struct OneFactorChannel {
   float factor = 0.0f;
   int offset = 0;
-  std::int64_t largest = 0;  // magnitude of its sums
+  std::int64_t largest = 0;  // largest magnitude of its sums
 };
 
-// The kLanes channels of an accumulator as TileEpilogue::kSubnormal: writes `factor` and `second`, and adds to `bias`; those
-// with the factor 0 are not there. Of results only those within the limits are certain; others stay beyond them. False,
-// with nothing written, where it is not found for all of them.
+// Computes the parameters of TileEpilogue::kSubnormal for kLanes channels: writes `factor` and `second`, and adds to
+// `bias`. Channels with factor 0 are unused. Only results within the limits are exact; others stay beyond the limits.
+// Returns false and writes nothing if a channel has no solution.
 bool make_subnormal(const OneFactorChannel* channels, int low, int high, LaneParameters* lanes);
 
-// Enables subnormal numbers during its lifetime: the thread may have flush-to-zero enabled.
+// Disables flush-to-zero and denormals-are-zero during its lifetime.
 class WithSubnormals {
  public:
   WithSubnormals() : before_(_mm_getcsr()) {
@@ -34,7 +34,7 @@ class WithSubnormals {
   }
 
  private:
-  static constexpr unsigned kFlushes = 0x8040;  // of results, of operands
+  static constexpr unsigned kFlushes = 0x8040;  // MXCSR bits: flush-to-zero, denormals-are-zero
   unsigned before_;
 };
 

@@ -1,4 +1,4 @@
-// Checks of a product of two operands, and the step that runs its kernel over the leading axes.
+// Parameter checks of a matmul of two activations, and the step that runs its kernel over the batch axes.
 #include "int8/matmul/matmul.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::int64_t multiplied(std::int64_t a, std::int64_t b) {
   return product;
 }
 
-// Bytes from the first to the end of the last element; axes as pairs of extent and stride.
+// Bytes from the start of the first element to the end of the last one. `axes` are pairs of extent and stride.
 std::int64_t extent(const MatmulInt8Spec& spec, const std::vector<std::ptrdiff_t>& batch,
                     std::initializer_list<std::pair<std::int64_t, std::ptrdiff_t>> axes, std::int64_t element) {
   std::int64_t total = element;
@@ -92,7 +92,7 @@ void check_matmul_int8(const MatmulInt8Spec& spec) {
   for (const std::int32_t value : spec.bias) largest_bias = std::max(largest_bias, std::abs(std::int64_t{value}));
   const std::int64_t largest_product =
       std::int64_t{std::max(spec.left_zero, 255 - spec.left_zero)} * std::max(spec.right_zero, 255 - spec.right_zero);
-  // At most 2^28 * 2^16 + 2^31.
+  // The sum is at most 2^28 * 2^16 + 2^31, which fits 64 bits.
   if (spec.depth * largest_product + largest_bias > kLargest)
     throw std::overflow_error("batch_matmul_int8: a sum may leave 32 bits");
 }

@@ -1,4 +1,5 @@
-// Packing for the 256-bit tiles: 16 columns to a panel, whose halves have the columns 0-3, 8-11 and 4-7, 12-15.
+// Packing for the 256-bit tiles. A panel has 16 columns: 0-3 and 8-11 in the first half, 4-7 and 12-15 in the second
+// one.
 #include <immintrin.h>
 
 #include "int8/conv/panel_kernels.h"
@@ -15,14 +16,14 @@ void store(void* to, __m256i value) { _mm256_storeu_si256(static_cast<__m256i*>(
 
 __m128i load_row(const PackingTask& task, std::int64_t k, char otherwise) {
   if (k >= task.depth) return _mm_set1_epi8(otherwise);
-  // Up to 15 bytes after the last column: they belong to columns that are not stored.
+  // May load up to 15 bytes after the last column. They belong to columns that are not stored.
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(task.right + k * task.row));
 }
 
-// Position of a column in a panel.
+// Index of a column in panel order.
 int position_of(int column) { return column / 4 % 2 * 8 + column / 8 * 4 + column % 4; }
 
-// `constants` are in the order of columns.
+// Writes biases in panel order. `constants` are in column order.
 void write_biases(const PackingTask& task, __m256i first, __m256i second, std::int32_t* biases) {
   const __m256i low = load(task.constants), high = load(task.constants + 8);
   const __m256i zero = _mm256_set1_epi32(task.left_zero);

@@ -1,4 +1,4 @@
-// Packing for the AVX512-VNNI tiles: four adjacent along the depth to a dword, 16 columns to a register.
+// Packing for the AVX512-VNNI tiles: a dword contains four adjacent elements along the depth, a register 16 columns.
 #include "int8/tile/transpose.h"
 #include "int8/matmul/matmul_packing.h"
 
@@ -13,9 +13,9 @@ using avx512::transpose;
 using avx512::unrolled;
 
 constexpr int kLanes = avx512::kLanes;
-constexpr int kQuads = 16;  // groups of four that a register holds
+constexpr int kQuads = 16;  // groups of four elements in one register
 
-// Stored bytes minus 128, and 0 where the mask has no bit.
+// Loads stored bytes minus 128; 0 where the mask bit is clear.
 TPU_INLINE __m512i signed_bytes(const std::uint8_t* from, __mmask64 mask) {
   return avx512::bytes_without(_mm512_set1_epi8(static_cast<char>(0x80)), from, mask);
 }
@@ -25,7 +25,7 @@ TPU_INLINE void write_biases(const PackingTask& task, int first, __m512i sums, s
   _mm512_storeu_si512(biases, _mm512_sub_epi32(_mm512_loadu_si512(task.constants + first), share));
 }
 
-// Elements are adjacent along the depth: a register of every column, transposed.
+// Packs an operand with adjacent elements along the depth: loads a register per column and transposes.
 void pack_columns(const PackingTask& task, int accumulator, int full, int width, std::uint8_t* weights,
                   std::size_t step_bytes, std::int32_t* biases) {
   const avx512::Columns columns(accumulator, full);
@@ -51,10 +51,10 @@ void pack_columns(const PackingTask& task, int accumulator, int full, int width,
   write_biases(task, accumulator * kLanes, sums, biases);
 }
 
-// Elements are adjacent along the columns: four rows of 64 columns interleaved.
+// Packs an operand with adjacent elements along the columns: interleaves four rows of 64 columns.
 template <int Accumulators>
 void pack_rows(const PackingTask& task, bool half, std::int32_t* biases, std::ptrdiff_t bias_stride) {
-  constexpr int kFull = Accumulators;  // with the half one
+  constexpr int kFull = Accumulators;  // includes the half accumulator
   const std::size_t step_bytes = static_cast<std::size_t>(64 * kFull - (half ? 32 : 0));
   const __mmask64 mask = first_bytes(task.columns);
   __m512i sums[kFull];

@@ -1,4 +1,4 @@
-// The product of two operands by the 256-bit tiles of the convolution.
+// Matmul of two activations by the 256-bit tiles of the convolution.
 #if defined(__x86_64__)
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using panels::kColumns;
 using panels::kRows;
 using panels::kStepBytes;
 
-constexpr std::size_t kBlockBytes = 256 * 1024;  // of the packed operand that are used for all rows
+constexpr std::size_t kBlockBytes = 256 * 1024;  // size of a packed block that is used for all rows
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -99,11 +99,12 @@ class MatmulPanels : public MatmulInt8Kernel {
     }
   }
 
-  // The bytes of the right operand are taken as signed ones around 128; what its zero point is away from there counts
-  // once for every unit of the row. Words have the zero point subtracted.
+  // Correction of the sums of a row. Bytes of the right operand are packed minus 128 instead of minus right_zero; the
+  // difference contributes (128 - right_zero) * sum of the row. Words are packed minus right_zero and need no
+  // correction.
   std::int32_t correction(const std::uint8_t* row) const {
     if (!has_bytes_ || spec_.right_zero == kStoredBias) return 0;
-    std::uint32_t sum = 0;  // modulo 2^32, as all sums
+    std::uint32_t sum = 0;  // modulo 2^32, like the accumulators
     for (std::int64_t k = 0; k < spec_.depth; ++k) sum += row[k];
     return static_cast<std::int32_t>(sum * static_cast<std::uint32_t>(kStoredBias - spec_.right_zero));
   }

@@ -1,4 +1,4 @@
-// The product of two operands without vectors: one row of sums at a time.
+// Matmul of two activations without vector instructions, one row of sums at a time.
 #include <cstring>
 
 #include "int8/matmul/matmul.h"
@@ -13,7 +13,7 @@ class MatmulScalar : public MatmulInt8Kernel {
       : spec_(spec), epilogue_(spec.epilogue, static_cast<int>(spec.columns)) {}
 
   int blocks() const override { return 1; }
-  // The operand is used as it lies.
+  // The right operand is not packed; the block contains its address.
   std::size_t packed_bytes() const override { return 64; }
   std::size_t scratch_bytes() const override { return (sum_bytes() + 63) / 64 * 64; }
 

@@ -1,4 +1,4 @@
-// The product of two operands by the register tiles of the AVX512-VNNI convolution.
+// Matmul of two activations by the register tiles of the AVX512-VNNI convolution.
 #if defined(__x86_64__)
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using avx512::TileKernel;
 
 constexpr int kMaxAccumulators = 4;
 constexpr int kRows = avx512::largest_rows(kMaxAccumulators, false);
-constexpr std::size_t kBlockBytes = 256 * 1024;  // of the packed operand that are used for all rows
+constexpr std::size_t kBlockBytes = 256 * 1024;  // size of a packed block that is used for all rows
 
 constexpr std::uint32_t kNoSkip = 0;
 
@@ -85,7 +85,7 @@ class MatmulTiles : public MatmulInt8Kernel {
     arguments.sums = sums;
     const std::int64_t tiles = (rows_in_all + kRows - 1) / kRows;
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      // Tiles of nearly equal height: a low one takes as many cycles for its weights as a high one.
+      // Tiles have nearly equal heights, because loading the weights takes as long for a low tile as for a high one.
       const std::int64_t start = rows_in_all * tile / tiles;
       const int rows = static_cast<int>(rows_in_all * (tile + 1) / tiles - start);
       std::int32_t corrections[kRows];
@@ -125,11 +125,11 @@ class MatmulTiles : public MatmulInt8Kernel {
                             sizeof(LaneParameters) / sizeof(std::int32_t));
   }
 
-  // The bytes of the right operand are taken as signed ones around 128; what its zero point is away from there counts
-  // once for every unit of the row.
+  // Correction of the sums of a row. Bytes of the right operand are packed minus 128 instead of minus right_zero; the
+  // difference contributes (128 - right_zero) * sum of the row.
   std::int32_t correction(const std::uint8_t* row) const {
     if (spec_.right_zero == kStoredBias) return 0;
-    std::uint32_t sum = 0;  // modulo 2^32, as all sums
+    std::uint32_t sum = 0;  // modulo 2^32, like the accumulators
     for (std::int64_t k = 0; k < spec_.depth; ++k) sum += row[k];
     return static_cast<std::int32_t>(sum * static_cast<std::uint32_t>(kStoredBias - spec_.right_zero));
   }

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::int64_t kLongest = 1 << 20;
 constexpr std::int64_t kLanes = 16;
-constexpr std::int64_t kPartElements = 1 << 12;  // at least, or another thread costs more than it gains
+// minimum per part: below, starting another thread costs more than it gains
+constexpr std::int64_t kPartElements = 1 << 12;
 
 void require(bool is_true, const char* message) {
   if (!is_true) throw std::invalid_argument(std::string("norm_quantize: ") + message);
@@ -79,19 +80,20 @@ class NormQuantizeStep : public Step {
       if (place) all.push_back(Span::writes(*place, bytes, sizeof(float)));
     return all;
   }
-  // A row of sums, and one of normalized numbers.
+  // One row of sums and one row of normalized values.
   std::size_t scratch_bytes() const override { return 2 * row_bytes_; }
   std::size_t packed_bytes() const override { return parameters_.size(); }
   const char* kind() const override { return "norm_quantize"; }
 
  private:
-  // In units of 2^-24. Sums have an error of count / 16 + 8 relative to their magnitudes; that of the variance counts
-  // half. Six operations follow, and three roundings of the definition and of the parameters; see norm_row.
+  // Bounds the float32 error of norm_row, in units of 2^-24. A sum has an error of count / 16 + 8 units relative to the
+  // sum of the magnitudes. The error of the variance is halved by the square root. Six operations follow, and the
+  // definition and the parameters have three roundings.
   void bound_errors() {
-    if (spec_.reals) quick_ = nullptr;  // the numbers themselves must be exact
+    if (spec_.reals) quick_ = nullptr;  // the normalized values are stored, so they must be exact
     const float most_factor = largest_magnitude(spec_.factor, 1.0f) * spec_.to.scale;
     const float most_bias = largest_magnitude(spec_.bias, 0.0f) * spec_.to.scale;
-    // Beyond the limits of the bytes an error does not matter, but integers must fit.
+    // An error beyond the limits of a byte does not matter, but values must fit an integer.
     if (!(most_factor * std::sqrt(static_cast<float>(spec_.count)) + most_bias < 0x1p19f)) quick_ = nullptr;
     const float sums = static_cast<float>(spec_.count) / 16 + 8;
     quick_task_.relative_error = 1.1f * (sums / 2 + 9) * 0x1p-24f;

@@ -12,12 +12,12 @@
 
 namespace tpuconvert {
 
-// Rows are contiguous. bytes = quantize(normalize(x)), or quantize(normalize(x + residual)).
+// bytes = quantize(normalize(x)) or quantize(normalize(x + residual)), along contiguous rows.
 struct NormQuantizeSpec {
   Place x;
   std::optional<Place> residual;
-  std::optional<Place> sum;     // where x + residual goes, if others read it
-  std::optional<Place> reals;   // where the normalized numbers go, if others read them
+  std::optional<Place> sum;     // x + residual, stored if it has other users
+  std::optional<Place> reals;   // normalized values, stored if they have other users
   Place bytes;
   std::int64_t rows = 1, count = 1;
   double epsilon = 0;
@@ -25,7 +25,7 @@ struct NormQuantizeSpec {
   ByteQuantization to;
 };
 
-// Throws std::invalid_argument for what does not fit together.
+// Throws std::invalid_argument for inconsistent parameters.
 std::shared_ptr<Step> make_norm_quantize(const NormQuantizeSpec& spec, Isa isa);
 
 }  // namespace tpuconvert

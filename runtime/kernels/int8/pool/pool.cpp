@@ -81,8 +81,8 @@ class PoolStep final : public Step {
   std::int64_t row_bytes() const { return std::int64_t{spec_.width} * spec_.channels; }
   std::int64_t out_row_bytes() const { return std::int64_t{spec_.out_width} * spec_.channels; }
 
-  // First the rows of the windows, which is one long run, then their columns. Nothing wins against no element at all, so
-  // that a window outside of the image gives the lowest byte.
+  // Maximum over the rows of the windows, which are long contiguous runs, then over their columns. The maximum of no
+  // elements is the lowest byte, for a window outside of the image.
   void maxima(const std::uint8_t* image, int out_row, std::uint8_t* to, std::uint8_t* line) const {
     const Inside rows = inside(out_row, spec_.kernel_h, spec_.stride_h, spec_.pad_top, spec_.height);
     if (rows.first >= rows.end) {
@@ -118,7 +118,7 @@ class PoolStep final : public Step {
     }
   }
 
-  // Number of consecutive windows inside the image from this one on; at least 1.
+  // Number of consecutive windows, starting with `window`, that are inside the image; at least 1.
   int whole_windows_from(int window) const {
     if (window < spec_.pad_left) return 1;
     const int last = std::min(spec_.out_width - 1, spec_.width - spec_.kernel_w + spec_.pad_left);

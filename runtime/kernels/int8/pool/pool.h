@@ -10,10 +10,11 @@
 
 namespace tpuconvert {
 
-// Average of the sum of a window; `bias` is subtracted from every stored byte first, and added to the result.
+// Conversion of the sum of a window to an average. `bias` is subtracted from every stored byte before, and added to the
+// result.
 struct AverageSpec {
-  bool divides = true;     // the quotient by the window's count, ties away from zero; otherwise
-  std::int32_t scale = 1;  // sum * scale / 2^shift, half up
+  bool divides = true;     // divide by the count of the window, ties away from zero
+  std::int32_t scale = 1;  // otherwise sum * scale / 2^shift, rounded half up
   int shift = 0;           // 0..63
   std::int32_t bias = 0;
 };
@@ -27,10 +28,11 @@ struct PoolSpec {
   int pad_top = 0, pad_left = 0;
   bool is_maximum = true;
   AverageSpec average;
-  std::vector<std::int32_t> row_counts, column_counts;  // the count of a window is the product; for quotients
+  // only if average.divides; their product is the count of a window
+  std::vector<std::int32_t> row_counts, column_counts;
 };
 
-// Throws std::invalid_argument for extents that make no sense.
+// Throws std::invalid_argument for invalid extents.
 std::shared_ptr<Step> make_pool(const PoolSpec& spec, Isa isa);
 
 }  // namespace tpuconvert

@@ -70,7 +70,7 @@ class QuantizeStep final : public Step {
       if (offset < -kLargestOffset || offset > kLargestOffset)
         throw std::invalid_argument("quantize: an offset is too large");
     if (spec.low < 0 || spec.high > 255 || spec.low > spec.high) throw std::invalid_argument("quantize: wrong limits");
-    // As many pixels at once as keep the planes of a tile in the first-level cache.
+    // The planes of a tile of this many pixels fit the first-level cache.
     tile_ = std::min<std::int64_t>(512, std::max<std::int64_t>(64, 16384 / spec.channels / 64 * 64));
     tiles_ = (spec.pixels + tile_ - 1) / tile_;
   }

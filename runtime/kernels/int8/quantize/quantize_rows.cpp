@@ -16,7 +16,7 @@ constexpr std::int32_t kFarthest = 1 << 16;
 }  // namespace
 
 std::uint8_t quantize_value(float real, const ByteQuantization& to) {
-  // Beyond 2^20 everything is limited: |offset| is at most 2^16.
+  // Values beyond 2^20 are clamped anyway, because |offset| is at most 2^16.
   const double scaled = static_cast<double>(real * to.scale);
   const double limited = scaled != scaled ? 0.0 : scaled > 0x1p20 ? 0x1p20 : scaled < -0x1p20 ? -0x1p20 : scaled;
   const int stored = static_cast<int>(limited + (limited < 0 ? -0.5 : 0.5)) + to.offset;
@@ -42,12 +42,12 @@ void softmax_quantize_precise(const SoftmaxQuantizeTask& task, const float* x, s
   for (std::int64_t i = 0; i < count; ++i) y[i] = quantize_value(static_cast<float>(powers[i] / sum), task.to);
 }
 
-// The relative error of probability * scale in units of 2^-24, for those near or above one half, where it matters: there
-// x is at most ln(2.5 * scale) below the largest one.
-//   - The exponent is rounded, and so is its base: 1.25 * ln(2.5 * scale). The power itself: 4.2.
-//   - The sum: count / 8 + 8 of its additions, 4.2 of its powers, and those of their exponents weighted with them, which
-//     is at most 1.25 times the entropy, ln(count).
-//   - Its quotient, the product, and the two roundings of the definition: 4.
+// Bounds the relative error of probability * scale in units of 2^-24. Only products near one half or above matter,
+// where x is at most ln(2.5 * scale) below the largest element. The contributions are:
+//   - 1.25 * ln(2.5 * scale) for the roundings of the exponent and of its base, and 4.2 for the power;
+//   - for the sum: count / 8 + 8 for its additions, 4.2 for its powers, and 1.25 * ln(count) for their exponents, whose
+//     errors are weighted with the powers and therefore at most 1.25 times the entropy;
+//   - 4 for the quotient, the product, and the two roundings of the definition.
 SoftmaxQuantizeTask softmax_quantize_task(std::int64_t count, const ByteQuantization& to) {
   if (count < 1 || count > kLongest) throw std::invalid_argument("softmax_quantize: rows of 1 to 2^20 elements");
   check_quantization(to);
@@ -56,7 +56,7 @@ SoftmaxQuantizeTask softmax_quantize_task(std::int64_t count, const ByteQuantiza
   const double length = static_cast<double>(count);
   const double units = 1.25 * (farthest + std::log(length)) + length / 8 + 8 + 2 * 4.2 + 4;
   task.error_bound = static_cast<float>(1.1 * units * 0x1p-24);
-  // Products of a row add up to the scale, and each is doubtful with a probability of twice the error.
+  // The products of a row sum to the scale, and each one is ambiguous with a probability of twice its error.
   task.is_often_ambiguous = 2 * static_cast<double>(task.error_bound) * static_cast<double>(to.scale) > 0.3;
   return task;
 }

@@ -1,13 +1,13 @@
-// The rows of rows_to_bytes.h in vectors. The including file defines `Lanes`, the operations on its
-// registers, and includes this in an unnamed namespace.
+// Implementation of quantize_rows.h with vectors. The including file defines `Lanes`, the operations on its registers,
+// and includes this file in an unnamed namespace.
 
 #define ROWS_INLINED __attribute__((always_inline))
 
-// 2^x, with a relative error of at most 4.2 * 2^-24; about 0 far below 0.
+// 2^x with a relative error of at most 4.2 * 2^-24; approximately 0 for very small x.
 inline Lanes::Real power_of_two(Lanes::Real x) {
-  Lanes::Real fraction;  // x - floor(x), rounded: up to 1
+  Lanes::Real fraction;  // x - floor(x), rounded; may be 1
   const Lanes::Real whole = Lanes::split(x, &fraction);
-  // A polynomial that differs from 2^fraction by 1.6 * 2^-24 at the most, fitted to the least relative error.
+  // A polynomial that approximates 2^fraction with the smallest possible relative error, at most 1.6 * 2^-24.
   Lanes::Real q = Lanes::all(0.00187757588f);
   q = Lanes::fused(q, fraction, Lanes::all(0.00898934156f));
   q = Lanes::fused(q, fraction, Lanes::all(0.0558263175f));
@@ -17,10 +17,10 @@ inline Lanes::Real power_of_two(Lanes::Real x) {
   return Lanes::times_power_of_two(q, whole);
 }
 
-// 2^x in float64, with a relative error below 2^-34; 2^-1000 for what is smaller.
+// 2^x in float64 with a relative error below 2^-34; 2^-1000 for smaller x.
 inline Lanes::Wide wide_power_of_two(Lanes::Wide x) {
-  const Lanes::Wide shifter = Lanes::all_wide(6755399441055744.0);  // 1.5 * 2^52: sums with it are rounded to integers
-  const Lanes::Wide limited = Lanes::larger(Lanes::all_wide(-1000.0), x);  // NaN stays
+  const Lanes::Wide shifter = Lanes::all_wide(6755399441055744.0);  // 1.5 * 2^52: adding it rounds to an integer
+  const Lanes::Wide limited = Lanes::larger(Lanes::all_wide(-1000.0), x);  // NaN propagates
   const Lanes::Wide shifted = Lanes::add(limited, shifter);
   const Lanes::Wide r = Lanes::subtract(limited, Lanes::subtract(shifted, shifter));
   Lanes::Wide q = Lanes::all_wide(1.5195577511555006e-05);
@@ -36,10 +36,10 @@ inline Lanes::Wide wide_power_of_two(Lanes::Wide x) {
 
 inline bool is_plain(const ByteQuantization& to) { return to.offset == 0 && to.low == 0 && to.high == 255; }
 
-constexpr float kBase = 1.44269504f;  // 1 / ln 2; its relative error is below 2^-26
+constexpr float kBase = 1.44269504f;  // 1 / ln(2) with a relative error below 2^-26
 constexpr double kWideBase = 1.4426950408889634;
 
-// Beyond the end there is `rest`.
+// Loads n lanes and fills the remaining lanes with `rest`.
 inline Lanes::Real load_up_to(const float* from, std::int64_t n, float rest = -__builtin_inff()) {
   return n >= Lanes::kCount ? Lanes::load(from) : Lanes::load_first(from, n, Lanes::all(rest));
 }
@@ -59,9 +59,10 @@ inline float largest_of(const float* x, std::int64_t count) {
   return Lanes::largest(most);
 }
 
-// In float32; false where it leaves a error_bound.
+// Computes a row in float32. Returns false if an element is ambiguous.
 inline bool narrow_row(const SoftmaxQuantizeTask& task, const float* x, float largest, std::uint8_t* y, float* powers) {
-  // Elements are exp(x - largest) times a power of two near 1 that all of them share: the rounding of `shift`.
+  // Because `shift` is rounded, the powers are exp(x - largest) times a common factor near 1, which the quotient
+  // cancels.
   if (!(largest > -0x1p22f && largest < 0x1p22f)) return false;
   const std::int64_t count = task.count;
   const Lanes::Real base = Lanes::all(kBase), shift = Lanes::all(largest * -kBase);
@@ -77,15 +78,15 @@ inline bool narrow_row(const SoftmaxQuantizeTask& task, const float* x, float la
   Lanes::Mask ambiguous = Lanes::none();
   for (std::int64_t i = 0; i < count; i += Lanes::kCount) {
     const Lanes::Real scaled = Lanes::multiply(Lanes::load(powers + i), factor);
-    // NaN counts as doubtful, and so does a tie, whatever the error.
+    // NaN is ambiguous, and so is a tie for any error bound.
     ambiguous = Lanes::either(ambiguous, Lanes::is_not_less(Lanes::distance(scaled), Lanes::fused(scaled, error_bound, half)));
     store_bytes(y + i, scaled, task.to, plain, count - i);
   }
   return !Lanes::any(ambiguous);
 }
 
-// Elements whose product is near the middle of two integers: their bytes, unless the probability is also so near to the
-// middle of two float32 numbers that the error in float64 could decide.
+// Recomputes elements whose product is close to a tie. Returns false if a probability is also so close to the middle of
+// two float32 values that the float64 error may decide.
 inline bool settle(const SoftmaxQuantizeTask& task, const double* powers, double inverse, std::uint8_t* y) {
   constexpr double kGuard = 0x1p-32;
   for (std::int64_t i = 0; i < task.count; ++i) {
@@ -100,9 +101,9 @@ inline bool settle(const SoftmaxQuantizeTask& task, const double* powers, double
   return true;
 }
 
-// In float64 up to the probability, which is then rounded as the definition says.
+// Computes a row in float64 up to the probability, which is rounded to float32 as in the definition.
 inline bool wide_row(const SoftmaxQuantizeTask& task, const float* x, float largest, std::uint8_t* y, double* powers) {
-  // The rounding of `shift` is a factor that all powers share. Below this bound it is near 1, beyond it may overflow.
+  // The rounding of `shift` is a common factor of all powers. Below this bound it is near 1, above it may overflow.
   if (!(largest > -0x1p40f && largest < 0x1p40f)) return false;
   const std::int64_t count = task.count;
   const Lanes::Wide base = Lanes::all_wide(kWideBase);
@@ -129,7 +130,7 @@ inline bool wide_row(const SoftmaxQuantizeTask& task, const float* x, float larg
     ambiguous = Lanes::either(ambiguous, Lanes::is_not_less(Lanes::distance(scaled), Lanes::fused(scaled, error_bound, half)));
     store_bytes(y + i, scaled, task.to, plain, count - i);
   }
-  // Not for sums that are no numbers: those make every element doubtful.
+  // settle() cannot handle a NaN sum, which makes every element ambiguous.
   return !Lanes::any(ambiguous) || (inverse == inverse && settle(task, powers, inverse, y));
 }
 
@@ -141,8 +142,8 @@ inline bool softmax_row(const SoftmaxQuantizeTask& task, const float* x, std::ui
 
 // --- normalization ---------------------------------------------------------------------------------------------------
 
-// Two partial sums of vectors, so that additions need not wait for each other: next(partial sum, first element). Vectors
-// beyond the end are not whole.
+// Sums next(partial sum, index of the first element) over the vectors of a row. Two partial sums hide the latency of
+// additions. The last vector may be incomplete.
 template <typename Next>
 inline float sum_of_vectors(std::int64_t count, const Next& next) {
   Lanes::Real first = Lanes::all(0.0f), second = first;

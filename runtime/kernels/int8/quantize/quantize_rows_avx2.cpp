@@ -1,4 +1,4 @@
-// Rows to bytes in vectors of 8.
+// Quantization of rows with vectors of 8 lanes.
 #include <immintrin.h>
 
 #include "int8/quantize/quantize_rows.h"
@@ -26,14 +26,15 @@ struct Lanes {
   static Real multiply(Real a, Real b) { return _mm256_mul_ps(a, b); }
   static Real fused(Real a, Real b, Real c) { return _mm256_fmadd_ps(a, b, c); }
   static Real larger(Real a, Real b) { return _mm256_max_ps(a, b); }
-  // The next whole number below, as times_power_of_two takes it, and what is above it. NaN stays in the fraction.
+  // Splits x into floor(x), as an operand of times_power_of_two, and the fraction x - floor(x). NaN propagates to the
+  // fraction.
   static Real split(Real x, Real* fraction) {
     const Real limited = _mm256_max_ps(all(-126.0f), x);
     const Real whole = _mm256_round_ps(limited, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     *fraction = _mm256_sub_ps(limited, whole);
     return whole;
   }
-  // x is 1 to 2 and `whole` -126 at least.
+  // x * 2^whole for 1 <= x <= 2 and whole >= -126.
   static Real times_power_of_two(Real x, Real whole) {
     const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(whole), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
@@ -41,13 +42,13 @@ struct Lanes {
   static Real magnitude(Real x) { return _mm256_andnot_ps(all(-0.0f), x); }
   static Real smaller(Real a, Real b) { return _mm256_min_ps(a, b); }
   static Real zero_for_nan(Real x) { return _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q)); }
-  // The nearest whole number, of halves the one farther from zero: the sum with the largest number below one half, cut.
+  // Rounds to the nearest integer, ties away from zero: adds the largest value below 0.5 and truncates.
   static Real away_from_zero(Real x) {
     const Real sign = _mm256_and_ps(x, all(-0.0f));
     const Real moved = _mm256_add_ps(x, _mm256_or_ps(sign, all(0.49999997f)));
     return _mm256_round_ps(moved, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
   }
-  // From the nearest whole number.
+  // Distance from the nearest integer.
   static Real distance(Real x) {
     const Real rest = _mm256_sub_ps(x, _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     return _mm256_andnot_ps(all(-0.0f), rest);
@@ -94,7 +95,7 @@ struct Lanes {
   static Wide low_half(Real x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
   static Wide high_half(Real x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
   static Real narrow(Wide low, Wide high) { return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low)); }
-  // The integer is in the low bits of `shifted`.
+  // x * 2^n for the integer n in the low bits of `shifted`.
   static Wide times_power_of_two(Wide x, Wide shifted) {
     const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted), 52);
     return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(x), exponent));

@@ -1,4 +1,4 @@
-// Rows to bytes in vectors of 16.
+// Quantization of rows with vectors of 16 lanes.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -27,7 +27,7 @@ struct Lanes {
   static Real multiply(Real a, Real b) { return _mm512_mul_ps(a, b); }
   static Real fused(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
   static Real larger(Real a, Real b) { return _mm512_max_ps(a, b); }
-  // The next whole number below, as times_power_of_two takes it, and what is above it.
+  // Splits x into an operand of times_power_of_two, which scales by 2^floor(x), and the fraction x - floor(x).
   static Real split(Real x, Real* fraction) {
     *fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
     return x;
@@ -36,13 +36,13 @@ struct Lanes {
   static Real magnitude(Real x) { return _mm512_abs_ps(x); }
   static Real smaller(Real a, Real b) { return _mm512_min_ps(a, b); }
   static Real zero_for_nan(Real x) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x); }
-  // The nearest whole number, of halves the one farther from zero: the sum with the largest number below one half, cut.
+  // Rounds to the nearest integer, ties away from zero: adds the largest value below 0.5 and truncates.
   static Real away_from_zero(Real x) {
     const Real sign = _mm512_and_ps(x, all(-0.0f));
     const Real moved = _mm512_add_ps(x, _mm512_or_ps(sign, all(0.49999997f)));
     return _mm512_roundscale_ps(moved, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
   }
-  // From the nearest whole number.
+  // Distance from the nearest integer.
   static Real distance(Real x) { return _mm512_abs_ps(_mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT)); }
   static float largest(Real x) { return _mm512_reduce_max_ps(x); }
   static float sum(Real x) { return _mm512_reduce_add_ps(x); }
@@ -50,7 +50,8 @@ struct Lanes {
   static Mask either(Mask a, Mask b) { return static_cast<Mask>(a | b); }
   static Mask is_not_less(Real a, Real b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
   static bool any(Mask error_bound) { return error_bound != 0; }
-  // Nearest whole numbers. What does not fit 32 bits is -2^31, which is far above everything as an unsigned number.
+  // Rounds to the nearest integer and saturates to bytes. Values that do not fit 32 bits convert to -2^31, which
+  // saturates to 255 as an unsigned integer.
   static void store_saturated(std::uint8_t* to, Real x, std::int64_t n) {
     _mm512_mask_cvtusepi32_storeu_epi8(to, first(n), _mm512_cvtps_epi32(x));
   }
@@ -76,7 +77,7 @@ struct Lanes {
   static Real narrow(Wide low, Wide high) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
   }
-  // The integer is in the low bits of `shifted`.
+  // x * 2^n for the integer n in the low bits of `shifted`.
   static Wide times_power_of_two(Wide x, Wide shifted) {
     const __m512i exponent = _mm512_slli_epi64(_mm512_castpd_si512(shifted), 52);
     return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_castpd_si512(x), exponent));

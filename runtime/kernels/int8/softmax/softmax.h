@@ -10,7 +10,7 @@
 
 namespace tpuconvert {
 
-// softmax_int over rows of adjacent bytes; `zero` in terms of stored bytes.
+// softmax_int along contiguous rows. `zero` is a stored value.
 struct SoftmaxIntSpec {
   Place source;
   Place target;

@@ -1,8 +1,8 @@
-// Helpers of the AVX512-VNNI kernels. Only for files that are compiled for that instruction set: everything is
-// in an unnamed namespace, so that nothing of it can be merged with code for the baseline.
+// Vector functions of the AVX512-VNNI kernels. Only for files that are compiled for this instruction set. Everything is
+// in an unnamed namespace, so that the linker merges nothing with code for the baseline.
 #pragma once
 
-// GCC 12 warns about its own headers: they make undefined registers by `__m512i y = y` (its bug 105593).
+// GCC 12 warns about uninitialized registers (`__m512i y = y`) in its own headers: GCC bug 105593.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -21,7 +21,7 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// Loops whose index is a constant. GCC 12 keeps arrays of registers in memory unless their indices are constants early.
+// Loops with a compile-time index. Otherwise, GCC 12 keeps arrays of registers in memory.
 template <int Value>
 struct Index {
   static constexpr int value = Value;
@@ -38,8 +38,8 @@ TPU_INLINE void unrolled(Body&& body) {
   unrolled_over(body, std::make_integer_sequence<int, Count>{});
 }
 
-// sum += the four products of unsigned bytes `a` and signed bytes `b`. Tied assembler operands, because GCC 12 copies
-// and spills accumulators around the builtin.
+// Adds the dot products of four unsigned bytes of `a` and four signed bytes of `b` to each dword of `sum`. Assembler
+// with tied operands, because GCC 12 copies and spills accumulators around the builtin.
 TPU_INLINE void dot(__m512i& sum, __m512i a, __m512i b) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
 TPU_INLINE void dot(__m256i& sum, __m256i a, __m256i b) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
 TPU_INLINE void dot(__m128i& sum, __m128i a, __m128i b) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
@@ -51,12 +51,12 @@ constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
 
 TPU_INLINE __m512i floor_of(__m512 value) { return _mm512_cvt_roundps_epi32(value, kDown); }
 
-// True if the epilogue includes the offset.
+// True if the parameters of the epilogue include the offset.
 constexpr bool includes_offset(TileEpilogue epilogue) {
   return epilogue == TileEpilogue::kSubnormal || epilogue == TileEpilogue::kOneFactor;
 }
 
-// The float forms up to the conversion; see TileEpilogue.
+// The epilogue up to the conversion to integers; see TileEpilogue.
 template <TileEpilogue Epilogue>
 TPU_INLINE __m512i requantize(__m512i sum, const LaneParameters& parameters) {
   static_assert(Epilogue != TileEpilogue::kSums, "sums are not rescaled in registers");
@@ -74,27 +74,28 @@ TPU_INLINE __m512i requantize(__m512i sum, const LaneParameters& parameters) {
   } else {
     const __m512i sign = _mm512_set1_epi32(INT32_MIN);
     const __m512i kink = _mm512_load_si512(parameters.kink);
-    // 0xCA: where the first operand has a bit, the second one, elsewhere the third.
+    // 0xCA selects the second operand where the first one has a set bit, otherwise the third one.
     const __m512i signed_kink = _mm512_ternarylogic_epi32(sign, _mm512_castps_si512(x), kink, 0xCA);
     return floor_of(_mm512_fmadd_round_ps(
         x, factor, _mm512_fmadd_ps(x, second, _mm512_castsi512_ps(signed_kink)), kDown));
   }
 }
 
-// (v + 1 + 2 * offset) >> 1 on 16-bit lanes; `doubled_offset` is 2 * offset + 1. Saturation keeps the order, and what
-// saturates is outside of 0..255 afterwards, as |offset| < 2^13.
+// (v + 1 + 2 * offset) >> 1 on 16-bit lanes; `doubled_offset` is 2 * offset + 1. Saturation is monotone, and a
+// saturated value is outside of 0..255 afterwards, because |offset| < 2^13.
 TPU_INLINE __m512i halved(__m512i v, __m512i doubled_offset) {
   return _mm512_srai_epi16(_mm512_adds_epi16(v, doubled_offset), 1);
 }
 
-// Four accumulators of 16 results, saturated to unsigned bytes, in order.
+// Restores the order of four accumulators of 16 results, saturated to unsigned bytes.
 TPU_INLINE __m512i in_order(__m512i packed) {
-  // After two packs, 128-bit lane l holds results 4 * l .. 4 * l + 3 of each accumulator in turn.
+  // After two packs, 128-bit lane l contains results 4 * l .. 4 * l + 3 of each accumulator, one accumulator after
+  // another.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm512_permutexvar_epi32(order, packed);
 }
 
-// Puts the columns of four accumulators in order, see lane_of(): quarters of registers change places.
+// Restores the column order of four accumulators (see lane_of) by transposing the 128-bit quarters of the registers.
 TPU_INLINE void transpose_quarters(__m512i (&x)[4]) {
   const __m512i a = _mm512_shuffle_i32x4(x[0], x[1], 0x88), b = _mm512_shuffle_i32x4(x[0], x[1], 0xDD);
   const __m512i c = _mm512_shuffle_i32x4(x[2], x[3], 0x88), d = _mm512_shuffle_i32x4(x[2], x[3], 0xDD);

@@ -1,4 +1,4 @@
-// The tile kernel itself, instantiated by one file per form. Only for files compiled for AVX512-VNNI.
+// The tile kernel, instantiated by one file per epilogue. Only for files compiled for AVX512-VNNI.
 #pragma once
 
 #include "int8/tile/lanes.h"
@@ -6,10 +6,11 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// At any address.
+// A 32-bit integer without alignment.
 using FourBytes = std::int32_t __attribute__((aligned(1), may_alias));
 
-// Four accumulators of rescaled results as bytes: columns in order if they are those of one row, else 16 of each in turn.
+// Packs four accumulators of rescaled results to bytes. Columns of a single row are in order; otherwise each
+// accumulator has 16 contiguous bytes.
 template <int Accumulators, TileEpilogue Epilogue>
 TPU_INLINE __m512i packed(__m512i first, __m512i second, __m512i third, __m512i fourth, __m512i doubled_offset) {
   __m512i lower = _mm512_packs_epi32(first, second), upper = _mm512_packs_epi32(third, fourth);
@@ -21,14 +22,14 @@ TPU_INLINE __m512i packed(__m512i first, __m512i second, __m512i third, __m512i 
   return Accumulators == 4 ? bytes : in_order(bytes);
 }
 
-// Mask of the stored bytes of a contiguous vector.
+// Mask of the bytes to store of a contiguous vector.
 template <int Accumulators, int Count>
 TPU_INLINE std::uint64_t mask_of(const TileArguments& arguments) {
   return Accumulators > 2 ? arguments.mask : ~std::uint64_t{0} >> (64 - 16 * Accumulators * Count);
 }
 
-// Parameters of residual sums in registers, for all rows of a tile. Unpacking and shifts by vectors leave the units that
-// multiply alone, which shuffles of two operands and shifts by one count do not (Zen 4).
+// Parameters of the residual add in registers, for all rows of a tile. On Zen 4, unpack instructions and shifts by a
+// vector do not use the multiplication units, unlike two-operand shuffles and shifts by a single count.
 struct ResidualRegisters {
   __m512i factors[4], offsets[4], shift;
   Limits limits;
@@ -45,7 +46,7 @@ struct ResidualRegisters {
   TPU_INLINE __m512i add(__m512i results, __m512i others) const {
     const __m512i zero = _mm512_setzero_si512();
     const __m512i lower = _mm512_unpacklo_epi8(results, others), upper = _mm512_unpackhi_epi8(results, others);
-    // 32 bits of each pair: one byte of either tensor, as 16 bits.
+    // 32-bit pairs: one byte of each tensor, widened to 16 bits.
     const __m512i pairs[4] = {_mm512_unpacklo_epi8(lower, zero), _mm512_unpackhi_epi8(lower, zero),
                               _mm512_unpacklo_epi8(upper, zero), _mm512_unpackhi_epi8(upper, zero)};
     __m512i sums[4];
@@ -57,7 +58,7 @@ struct ResidualRegisters {
   }
 };
 
-// Stores the rows that share a byte vector: one of 3 or 4 accumulators, two of 2, four of 1.
+// Stores the rows that share a byte vector: one row of 3 or 4 accumulators, two rows of 2, or four rows of 1.
 template <int Accumulators, int Row, int Count>
 TPU_INLINE void store_rows(const TileArguments& arguments, __m512i bytes) {
   std::uint8_t* const* outputs = arguments.outputs + Row;
@@ -78,7 +79,7 @@ TPU_INLINE void store_rows(const TileArguments& arguments, __m512i bytes) {
   }
 }
 
-// The bytes of the other tensor that belong to the same vector.
+// Loads the bytes of the other tensor that correspond to the same byte vector.
 template <int Accumulators, int Row, int Count>
 TPU_INLINE __m512i load_others(const TileArguments& arguments) {
   const std::uint8_t* const* others = arguments.residual.others + Row;
@@ -102,7 +103,8 @@ TPU_INLINE __m512i load_others(const TileArguments& arguments) {
 template <int Rows, int Full, bool Half, TileEpilogue Epilogue, bool Residual>
 __attribute__((noinline)) void tile(const TileArguments& arguments) {
   constexpr int kAccumulators = Full + Half;
-  constexpr int kHeld = 31 - Rows * kAccumulators < Full ? 31 - Rows * kAccumulators : Full;  // weights in registers
+  // weights kept in registers
+  constexpr int kHeld = 31 - Rows * kAccumulators < Full ? 31 - Rows * kAccumulators : Full;
   static_assert(kHeld >= Full - 1, "at most one operand of a step comes from memory");
   constexpr std::size_t kStepBytes = 64 * Full + 32 * Half;
 
@@ -170,7 +172,8 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
     unrolled<kGroups>([&](auto group) TPU_INLINED {
       constexpr int kRow = decltype(group)::value * kRowsAtOnce;
       constexpr int kCount = Rows - kRow < kRowsAtOnce ? Rows - kRow : kRowsAtOnce;
-      // With fewer than four accumulators, the last one replaces the missing ones and is not stored.
+      // With fewer than four accumulators, the last one is repeated in place of the missing ones; the copies are not
+      // stored.
       constexpr int kLast = kCount * kAccumulators - 1;
       constexpr int k1 = kLast < 1 ? kLast : 1, k2 = kLast < 2 ? kLast : 2, k3 = kLast < 3 ? kLast : 3;
       __m512i found = packed<kAccumulators, Epilogue>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],

@@ -1,4 +1,4 @@
-// Register tiles of the form kOneFactor that add another tensor.
+// Register tiles with the epilogue kOneFactor and a residual add.
 #if defined(__x86_64__)
 
 #include "int8/tile/tile_kernel.h"

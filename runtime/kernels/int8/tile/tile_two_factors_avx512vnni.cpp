@@ -1,4 +1,4 @@
-// Register tiles of the form kTwoFactors.
+// Register tiles with the epilogue kTwoFactors.
 #if defined(__x86_64__)
 
 #include "int8/tile/tile_kernel.h"
