@@ -183,7 +183,7 @@ def convert_source(
         feeds = calibration_feeds(graph, options, calibration)
     model = convert_graph(graph, options, feeds, ranges=ranges, progress=progress, watch=watch)
     if options.golden:
-        # 30 ms: imports the session and its engine
+        # 22 ms: imports the session and its engine
         from tpuconvert.device.golden import KEY, golden_vectors
 
         vectors = golden_vectors(model.graph, feeds, options.golden)

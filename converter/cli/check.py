@@ -22,12 +22,19 @@ from tpuconvert.text_format import several
 
 @click.command("check")
 @conversion_options(*SOURCE_OPTIONS, "chip", "strict_set")
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice(("tpu-mlir",)),
+    help="Also check whether the INT8 model can be exported in this form.",
+)
 @progress_option
 @json_option
 def command(
     model: str,
     weights: str | None,
     plugins: tuple[str, ...],
+    target: str | None,
     progress_mode: str,
     as_json: bool,
     **options: Any,
@@ -35,13 +42,20 @@ def command(
     """Check whether MODEL can be converted. List every problem, write nothing.
 
     Exit code 0 if it can, 3 if it has operators or attributes that the chip does not support, 4 if the file is damaged.
+    With --for the model is quantized with the ranges of random inputs, and its export is checked too.
     """
     load_plugins(plugins)
     settings = Options.of(**options)
     with show_progress(progress_mode) as progress:
         progress.stage("load")
         graph = load_source(model, weights, settings, require_weights=False)
-        converted = convert_graph(graph, settings, progress=progress)
+        if target is None:
+            converted = convert_graph(graph, settings, progress=progress)
+        else:
+            # 150 ms: imports the quantizer and the exporters
+            from tpuconvert.exporters.readiness import check_export
+
+            converted = check_export(graph, settings, progress)
     description = describe_model(converted)
     if as_json:
         notes = group_notes(description["notes"], operators_of(description))
@@ -56,6 +70,7 @@ def command(
             }
         )
         return
-    echo(f"{model}: can be converted for {converted.chip.value}: {several(description['nodes'], 'node')}")
+    ability = "converted" if target is None else f"quantized and exported to {target}"
+    echo(f"{model}: can be {ability} for {converted.chip.value}: {several(description['nodes'], 'node')}")
     for line in note_lines(description["notes"], operators_of(description)):
         echo_text(line)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx_models import model as onnx_model
+from onnx_models import one, save_model
 
 from tpuconvert.__main__ import main
 
@@ -58,3 +60,26 @@ def test_a_float_model_is_refused(digits: Path, capsys: Captured) -> None:
     assert main(["export", "float.tpum", "out"]) == 2
     assert "--quantize int8" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_check_before_quantization(digits: Path, capsys: Captured) -> None:
+    """No samples are needed: the operators of the INT8 model hardly depend on the ranges."""
+    assert main(["check", str(digits / "digits.onnx"), "--for", "tpu-mlir"]) == 0
+    assert "can be quantized and exported to tpu-mlir for BM1686" in capsys.readouterr().out
+    assert main(["check", str(digits / "digits.onnx"), "--for", "tpu-mlir", "--chip", "bm1682"]) == 2
+    assert "no export for chip BM1682" in capsys.readouterr().err
+
+
+def test_check_lists_nodes_without_an_exact_form(capsys: Captured) -> None:
+    """A normalization in float between two matmuls: its results may differ on the device."""
+    rng = np.random.default_rng(1)
+    constants = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in ("a", "b")}
+    constants["scale"] = np.ones(8, np.float32)
+    nodes = [
+        one("MatMul", "x", "a", outputs=["first"]),
+        one("LayerNormalization", "first", "scale", outputs=["normed"]),
+        one("MatMul", "normed", "b"),
+    ]
+    save_model(onnx_model(nodes, {"x": np.zeros((4, 8), np.float32)}, ["y"], constants), Path())
+    assert main(["check", "model.onnx", "--for", "tpu-mlir"]) == 3
+    assert "TC3109" in capsys.readouterr().err

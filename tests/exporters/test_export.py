@@ -175,16 +175,22 @@ def test_tables_of_16_bits_are_refused(tmp_path):
     assert "table has type INT16" in problem_of(graph, tmp_path)
 
 
-def test_zero_points_per_channel_are_refused(tmp_path):
-    """The chip adds the one zero point of the result's type."""
+def test_zero_points_per_channel_are_in_the_table(tmp_path):
+    """The type has none then: the compiler would use it for all channels."""
     graph = Graph("net")
     x = graph.input("x", TensorType(DType.INT8, (1, 2, 3, 3)), quant=QuantParams.per_tensor(0.5, 0, DType.INT8))
     weights = graph.constant(np.ones((2, 2, 1, 1), np.int8), "weights")
     op = RequantInt32(
         multiplier_val=3, shift_val=-4, mode=RequantMode.MULTIPLIER_SHIFT, is_offset_pc=True, offset_vec=(1, 2)
     )
-    graph.output(graph.add(op, graph.add(ConvV2(), x, weights)))
-    assert "one zero point per channel" in problem_of(graph, tmp_path)
+    y = graph.add(op, graph.add(ConvV2(), x, weights), name="y")
+    y.quant = QuantParams.per_tensor(0.25, 1, DType.INT8)
+    graph.output(y)
+    tc.export(model_of(graph), tmp_path / "out")
+    table = np.load(tmp_path / "out/net_weights.npz")["y_requant"]
+    assert table.reshape(2, 3).tolist() == [[3, -4, 1], [3, -4, 2]]
+    (line,) = [line for line in (tmp_path / "out/net.mlir").read_text().splitlines() if "RequantIntAxis" in line]
+    assert "-> tensor<1x2x3x3x!quant.uniform<i8:f32, 0.25>>" in line
 
 
 @pytest.mark.parametrize(("scale", "zero_point"), [(255.0, 0), (100.0, 7)])

@@ -85,6 +85,9 @@ class Family:
             self.add(RequantInt32(**vectors, **modes), accumulator, zero_point=zero_point)
             # a multiplier of 1: every second sum is a tie
             self.add(RequantInt32(shift_val=-1, **modes), accumulator, zero_point=zero_point)
+        offsets = tuple(int(item) for item in self.rng.integers(-30, 30, channels))
+        vectors = {"is_offset_pc": True, "offset_vec": offsets}
+        self.add(RequantInt32(shift_val=-8, mode=ONE_ROUNDING, out_dtype=I8, **vectors), accumulator)
         for mode in (DOUBLE, DOUBLE_LEFT):
             for dtype, zero_point in ((I8, -7), (I16, 0)):
                 multipliers = tuple(int(item) for item in self.rng.integers(1 << 30, 1 << 31, channels))

@@ -99,12 +99,11 @@ def requantize(
     table = d.target.requant_table(rescale.multipliers, rescale.shifts, rescale.zero_points)
     weight = d.module.weight(table, "si32", f"{value.name}_requant")
     element = d.element(value)
-    zero_points = set(rescale.zero_points)
-    if len(zero_points) > 1:
-        raise NoExactForm(f"'{value.name}' has one zero point per channel, expected one per tensor")
     if value.quant is not None and value.dtype is not DType.INT32:
-        # The compiler adds the zero point of the result type, so it must equal that of the parameters.
-        element = quantized_element(value.dtype, value.quant, zero_point=rescale.zero_points[0])
+        # The compiler replaces the zero points of the table by that of the result's type, unless the latter is 0.
+        zero_points = set(rescale.zero_points)
+        zero_point = rescale.zero_points[0] if len(zero_points) == 1 else 0
+        element = quantized_element(value.dtype, value.quant, zero_point=zero_point)
     return d.module.add(
         "tpu.RequantIntAxis",
         [accumulator, weight],

@@ -1,0 +1,59 @@
+"""Check before quantization with real samples whether the INT8 form of a model can be exported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS
+from tpuconvert.exporters.tpu_mlir.package import lower_graph
+from tpuconvert.model import Model
+from tpuconvert.options import Options
+from tpuconvert.pipeline import convert_graph
+from tpuconvert.progress import Progress
+from tpuconvert.quantize.quantization import calibration_feeds
+from tpuconvert.samples.random_samples import random_feeds, unknown_extents
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph import Graph
+from tpuconvert.source_loading import is_quantized_source
+
+SAMPLES = 2
+"""Random samples. The operators of a quantized graph hardly depend on its ranges."""
+
+
+def check_export(graph: Graph, options: Options, progress: Progress) -> Model:
+    """Quantize a graph with the ranges of random inputs, and check that every node has an exact form.
+
+    Args:
+        graph: the graph of a frontend, which is changed in place.
+        options: options of the conversion; its chip selects the target.
+        progress: receives the stages.
+
+    Returns:
+        The quantized model, which is good for its operators only.
+
+    Raises:
+        UnsupportedError: nodes without an exact form; all of them are in the message.
+        UsageError: the chip has no export, or the graph has dynamic dimensions.
+    """
+    target = next((target for target in TARGETS.values() if target.chip is options.chip), None)
+    if target is None:
+        raise UsageError(
+            f"no export for chip {options.chip.value}", file=graph.file, hint=f"name one of {', '.join(TARGETS)}"
+        )
+    for name, extents in unknown_extents(graph.input_ports).items():
+        raise UsageError(
+            f"input '{name}' has the dynamic dimensions {', '.join(extents)}, an export needs numbers",
+            file=graph.file,
+            hint="state them with --input-shapes",
+        )
+    if is_quantized_source(graph):
+        model = convert_graph(graph, options, progress=progress)
+    else:
+        settings = replace(options, quantize="int8", calibration_method="minmax")
+        feeds = calibration_feeds(graph, settings, random_feeds(graph.input_ports, SAMPLES))
+        model = convert_graph(graph, settings, feeds, progress=progress)
+        # The ranges are those of random numbers: notes about them mean nothing.
+        notes = tuple(note for note in model.notes if note.kind != "calibration")
+        model = Model(replace(model.content, notes=notes))
+    lower_graph(model.graph, target, "check")
+    return model
