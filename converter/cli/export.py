@@ -15,43 +15,48 @@ from tpuconvert.plugins import load_plugins
 
 @click.command("export")
 @click.argument("file", type=InputFile())
-@click.argument("folder", type=OutputFolder())
-@click.option("--to", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="Form of the export.")
+@click.argument("path", type=OutputFolder())
 @click.option(
-    "--chip", type=click.Choice(tuple(TARGETS)), default="bm1684x", show_default=True, help="Chip of the compiler."
+    "--to", type=click.Choice(tuple(FORMS)), default=next(iter(FORMS)), show_default=True, help="Form of the export."
 )
+@click.option("--chip", type=click.Choice(tuple(TARGETS)), help="Chip of the compiler (tpu-mlir). Default: bm1684x.")
 @click.option(
-    "--data", type=InputFile(), metavar="SAMPLES", help="Samples to store with their results. Default: random numbers."
+    "--data",
+    type=InputFile(),
+    metavar="SAMPLES",
+    help="Samples to store with their results (tpu-mlir). Default: random numbers.",
 )
 @click.option("--with-checks", is_flag=True, help="Return every integer tensor from the program.")
 @json_option
 @plugin_option
 def command(
     file: str,
-    folder: str,
+    path: str,
     to: str,
-    chip: str,
+    chip: str | None,
     data: str | None,
     with_checks: bool,
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
-    """Write the quantized model FILE for the vendor's compiler, with the same integers.
+    """Write the model FILE for another toolchain, with the same integers.
+
+    PATH is a folder for the vendor's compiler, or an ONNX file.
 
     \b
     tpuconvert export net.tpum net_bm1684x --chip bm1684x --data images/
     net_bm1684x/compile.sh
+    tpuconvert export net.tpum net.onnx --to onnx
     """
     load_plugins(plugins)
-    result = export(file, folder, to=to, chip=chip, samples=data, with_checks=with_checks)
+    manifest = export(file, path, to=to, chip=chip, samples=data, with_checks=with_checks).manifest
     if as_json:
-        print_json({"folder": folder, **result.manifest})
+        print_json({"path": path, **manifest})
         return
-    manifest = result.manifest
-    echo(f"{manifest['name']} for {manifest['chip']}, {manifest['compiler']}")
+    echo(FORMS[to].title.format_map(manifest))
     for output in manifest["outputs"]:
         echo(f"  output  {output['name']}  {output['dtype']}{output['shape']}")
-    for node in manifest["host_nodes"]:
+    for node in manifest.get("host_nodes", ()):
         echo(f"  host    {node['operator']} '{node['name']}': the program ends before it")
-    echo(f"wrote {folder}")
-    echo(f"next: {folder}/compile.sh, with TPU_MLIR_HOME set; see {folder}/README.md")
+    echo(f"wrote {path}")
+    echo(f"next: {FORMS[to].next_step.format(path=path)}")

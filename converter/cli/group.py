@@ -22,7 +22,7 @@ COMMANDS = {
     "calibrate": "Measure the range of every tensor.",
     "quantize": "Convert a source model to INT8, with ranges or samples.",
     "evaluate": "Measure the accuracy of a classifier.",
-    "export": "Write a .tpum file for the vendor's compiler.",
+    "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
     "device": "Compare a compiled program on a device with its model.",
     "doctor": "Check samples and their preprocessing against a model.",
     "reproduce": "Convert again from the recipe and compare the bytes.",

@@ -95,7 +95,7 @@ class Interpolate(Op):
     def reference(self, x: Array) -> tuple[Array]:
         height, width = self.infer(TensorType(F32, x.shape))[0].static_shape[2:]
         if self.method == InterpolateMode.NEAREST:
-            rows, columns = self._nearest(x.shape[2], height), self._nearest(x.shape[3], width)
+            rows, columns = self.nearest(x.shape[2], height), self.nearest(x.shape[3], width)
             return (np.take(np.take(x, rows, axis=2), columns, axis=3),)
         wide = x.astype(np.float32, copy=False)
         left, right, across = self.neighbours(x.shape[3], width)
@@ -107,7 +107,8 @@ class Interpolate(Op):
             result: Array = top + (np.take(lines, below, axis=2) - top) * down[:, None]
             return (result.astype(x.dtype, copy=False),)
 
-    def _nearest(self, extent: int, out: int) -> Array:
+    def nearest(self, extent: int, out: int) -> Array:
+        """Index in x of each index of the result, with method NEAREST."""
         place = self._coordinates(extent, out)
         rounds = self.platform == PlatForm.TENSORFLOW and self.align_corners
         index = rhaz(place) if rounds else np.floor(place)

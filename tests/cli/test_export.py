@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx_models import model as onnx_model
 from onnx_models import one, save_model
@@ -36,7 +37,7 @@ def test_a_quantized_network(digits: Path, model: str, capsys: Captured) -> None
 def test_json(model: str, capsys: Captured) -> None:
     assert main(["export", model, "out", "--chip", "bm1688", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["folder"], document["chip"], document["to"]) == ("out", "bm1688", "tpu-mlir")
+    assert (document["path"], document["chip"], document["to"]) == ("out", "bm1688", "tpu-mlir")
     assert [output["name"] for output in document["outputs"]] == ["probability"]
 
 
@@ -83,3 +84,35 @@ def test_check_lists_nodes_without_an_exact_form(capsys: Captured) -> None:
     save_model(onnx_model(nodes, {"x": np.zeros((4, 8), np.float32)}, ["y"], constants), Path())
     assert main(["check", "model.onnx", "--for", "tpu-mlir"]) == 3
     assert "TC3109" in capsys.readouterr().err
+
+
+def test_onnx(model: str, capsys: Captured) -> None:
+    assert main(["export", model, "out.onnx", "--to", "onnx"]) == 0
+    printed = capsys.readouterr().out
+    assert "digits with the arithmetic of bm1686, ONNX operator set 21" in printed
+    assert "wrote out.onnx" in printed and "next: open out.onnx in ONNX Runtime" in printed
+    loaded = onnx.load("out.onnx")
+    assert [output.name for output in loaded.graph.output] == ["probability"]
+
+
+def test_json_of_onnx(model: str, capsys: Captured) -> None:
+    assert main(["export", model, "out.onnx", "--to", "onnx", "--with-checks", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["path"], document["chip"], document["to"]) == ("out.onnx", "bm1686", "onnx")
+    assert {"probability", "conv1/relu"} <= {output["name"] for output in document["outputs"]}
+
+
+def test_float_onnx(digits: Path, capsys: Captured) -> None:
+    assert main(["convert", str(digits / "digits.onnx"), "-o", "float.tpum", "--chip", "bm1684x"]) == 0
+    assert main(["export", "float.tpum", "out.onnx", "--to", "onnx"]) == 0
+    operators = {node.op_type for node in onnx.load("out.onnx").graph.node}
+    assert {"Conv", "Softmax"} <= operators and "Cast" not in operators
+
+
+def test_options_that_onnx_does_not_have(digits: Path, model: str, capsys: Captured) -> None:
+    assert main(["export", model, "out.onnx", "--to", "onnx", "--chip", "bm1684x"]) == 2
+    assert "leave out --chip" in capsys.readouterr().err
+    assert main(["export", model, "out.onnx", "--to", "onnx", "--data", str(digits / "calibration.npz")]) == 2
+    assert "leave out --data" in capsys.readouterr().err
+    assert main(["export", model, model, "--to", "onnx"]) == 2
+    assert not Path("out.onnx").exists()

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tpuconvert.exporters.folder import MANIFEST
+from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.program_digest import program_digest
-from tpuconvert.exporters.tpu_mlir.chips import Target
+from tpuconvert.exporters.request import Request
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
@@ -28,6 +31,44 @@ SCRIPTS = Path(__file__).parent
 
 FORMAT = 1
 """Version of the manifest ``export.json``."""
+
+
+DEFAULT_CHIP = "bm1684x"
+"""Chip of an export that names none."""
+
+
+def export_tpu_mlir(request: Request) -> dict[str, Any]:
+    """Write an export folder and return its manifest.
+
+    Raises:
+        UnsupportedError: some nodes have no exact equivalent. Nothing is written.
+        UsageError: the chip is unknown or not that of the model, the model is not quantized, or the folder cannot be
+            written.
+    """
+    chip = DEFAULT_CHIP if request.chip is None else request.chip
+    target = TARGETS.get(plain_name(chip))
+    if target is None:
+        raise UsageError(f"no export for chip '{chip}'", hint=f"known are {', '.join(TARGETS)}")
+    model = request.model
+    if model.chip is not target.chip:
+        raise UsageError(
+            f"the model is for {model.chip.value}, an export for {target.name} needs one for {target.chip.value}",
+            file=model.graph.file,
+            hint=f"convert it with --chip {target.chip.value.lower()}",
+        )
+    name = request.name
+    lowering = lower_graph(model.graph, target, f"m_{name}" if name[0].isdigit() else name)
+    if not lowering.integer_values():
+        raise UsageError(
+            "the model has no integers to export", file=model.graph.file, hint="convert it with --quantize int8"
+        )
+    feeds = request.feeds()
+    manifest: dict[str, Any] = {}
+    write: Callable[[Path], None] = lambda staging: manifest.update(  # noqa: E731
+        write_package(staging, lowering, feeds, with_checks=request.with_checks)
+    )
+    write_folder(request.path, write)
+    return manifest
 
 
 def lower_graph(graph: Graph, target: Target, name: str) -> Lowering:

@@ -1,0 +1,50 @@
+"""Arguments of an export that all targets share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpuconvert.model import Model
+from tpuconvert.samples.calibration_data import load_feeds
+from tpuconvert.samples.random_samples import random_feeds
+from tpuconvert.schema.types import Array
+
+MOST_SAMPLES = 4
+"""Largest number of samples that are stored with an export."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Arguments of an export.
+
+    Args:
+        model: the model to export.
+        path: file or folder to write.
+        chip: chip of the target's compiler, or None for the default.
+        samples: inputs to store, as ``calibration`` of ``convert``, or None for random numbers.
+        with_checks: return every integer tensor from the exported program.
+    """
+
+    model: Model
+    path: Path
+    chip: str | None = None
+    samples: Any = None
+    with_checks: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the model in letters, digits and underscores."""
+        graph = self.model.graph
+        return re.sub(r"\W", "_", Path(graph.file or graph.name).stem, flags=re.ASCII) or "model"
+
+    def feeds(self) -> list[Mapping[str, Array]]:
+        """Load the samples, or draw random ones."""
+        ports = self.model.graph.input_ports
+        if self.samples is None:
+            return list(random_feeds(ports, MOST_SAMPLES))
+        feeds = load_feeds(self.samples, ports, self.model.preprocess)
+        return [feed for feed, _ in zip(feeds, range(MOST_SAMPLES), strict=False)]
