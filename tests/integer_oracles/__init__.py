@@ -1,4 +1,4 @@
-"""Every integer operator once more, in plain Python integers, one element at a time.
+"""A second implementation of every integer operator, in plain Python integers, one element at a time.
 
 ``ORACLES`` maps an operator to a function that draws one example of it and returns its expected results. Nothing here
 computes with NumPy; arrays are only made to hand them to the operator.

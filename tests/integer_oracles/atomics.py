@@ -28,7 +28,7 @@ WORDS = "bm_atomic_tensor_arithmetic"
 
 
 def pair(s: Sampler) -> tuple[int, int]:
-    """A multiplier and a shift: ordinary ones, ones that make ties, any."""
+    """Draw a multiplier and a shift: ordinary values, values for which results are ties, or arbitrary ones."""
     kind = s.number(0, 2)
     if kind == 0:
         return s.integer(I32), s.number(-64, 31)
@@ -43,7 +43,7 @@ def scaled(value: int, multiplier: int, shift: int, mode: int) -> int:
 
 
 def lines(dtype: DType, rows: list[list[Any]]) -> Tensor:
-    """Parameters per channel, [1, C, 1, how many]."""
+    """Draw per-channel parameters, [1, C, 1, number of parameters]."""
     return Tensor(dtype, (1, len(rows), 1, len(rows[0])), [value for row in rows for value in row])
 
 
@@ -88,7 +88,7 @@ def int_dequant(name: str, s: Sampler) -> Example:
 
 
 def to_float(value: int, mode: int) -> float:
-    """An integer with 24 significant bits."""
+    """Draw an integer with 24 significant bits."""
     surplus = max(abs(value).bit_length() - 24, 0)
     return float(ROUNDINGS[mode](Fraction(value, 1 << surplus)) << surplus)
 
@@ -133,7 +133,7 @@ def fp32_dequant(name: str, s: Sampler) -> Example:
 
 
 def operands(s: Sampler, first: DType, second: DType, words: bool = False) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Two tensors, the second of which may be broadcast along N, H and W, and the flags for it."""
+    """Draw two tensors, of which the second may be broadcast along N, H and W, and the broadcast flags."""
     shape = s.shape(4, 4, 3)
     one = [s.number(0, 3) == 0 and axis != 1 for axis in range(4)]
     x1 = s.tensor(second, [1 if single else n for single, n in zip(one, shape, strict=True)])
@@ -179,7 +179,7 @@ def product(name: str, s: Sampler) -> Example:
 
 
 def shifted(value: int, amount: int, dtype: DType, arithmetic: bool) -> int:
-    """Bits are dropped on both sides; a logical shift reads the pattern as an unsigned number."""
+    """Shift without saturation: bits beyond the type are dropped. A logical shift treats the bits as unsigned."""
     if amount >= 0:
         return value << min(amount, 64)
     return (value if arithmetic else value % (1 << dtype.bits)) >> min(-amount, 64)

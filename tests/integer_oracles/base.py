@@ -82,7 +82,7 @@ def half_away(value: Fraction) -> int:
 
 
 ROUNDINGS: dict[int, Callable[[Fraction], int]] = {
-    0: round,  # half to even
+    0: round,  # ties to even
     1: half_away,
     2: math.trunc,
     3: math.floor,
@@ -97,7 +97,7 @@ def rrs(value: int, shift: int) -> int:
 
 
 def f32(value: float) -> float:
-    """Nearest binary32. Exact operations, and one operation on binary32 numbers, may be done in binary64 before."""
+    """Round to the nearest binary32. The value may be the binary64 result of one operation on binary32 operands."""
     try:
         rounded: float = struct.unpack("f", struct.pack("f", value))[0]
     except OverflowError:
@@ -106,7 +106,7 @@ def f32(value: float) -> float:
 
 
 def nearest_int32(value: float) -> int:
-    """Half away from zero, saturated; NaN gives 0."""
+    """Round to an integer, ties away from zero, and saturate; NaN gives 0."""
     if math.isnan(value):
         return 0
     if math.isinf(value):
@@ -119,7 +119,7 @@ def nearest_int32(value: float) -> int:
 
 @functools.cache
 def integers_of(dtype: DType) -> st.SearchStrategy[int]:
-    """The whole range; its ends, its middle and the neighbors of powers of two more often."""
+    """Draw from the whole range; its ends, its middle and the neighbors of powers of two more often."""
     edges = {dtype.min, dtype.min + 1, dtype.max, dtype.max - 1, 0, 1, 2, 3, dtype.max // 2, dtype.max // 2 + 1}
     if dtype.is_signed:
         edges |= {-1, -2, -3, dtype.min // 2}
@@ -176,16 +176,16 @@ class Sampler:
         return Scalar(dtype, self.integer(dtype))
 
     def out(self, choices: Sequence[DType], default: DType) -> tuple[DType | None, DType]:
-        """The parameter ``out_dtype``, and the type that it means."""
+        """Draw the parameter ``out_dtype``. Return it with the type of the result."""
         out = self.choice((None, *choices))
         return out, default if out is None else out
 
     def data_type(self, name: str) -> DType:
-        """An integer type that the first operand may have on some chip; FLOAT32 where it has none."""
+        """Draw an integer type that the first operand may have on some chip; FLOAT32 if there is none."""
         return self.choice(data_types(name))  # type: ignore[no-any-return]  # a choice of Any
 
     def axis(self, rank: int, first: int = 0) -> tuple[int, int]:
-        """An axis as a parameter, perhaps negative, and as an index."""
+        """Draw an axis. Return it as a parameter, which may be negative, and as an index."""
         axis = self.number(first, rank - 1)
         return (axis - rank if self.flag() else axis), axis
 
@@ -208,7 +208,7 @@ def data_types(name: str) -> tuple[DType, ...]:
 
 @dataclass
 class Example:
-    """Operands of an operator and what it must give, perhaps depending on the chip."""
+    """Operands of an operator and its expected results, which may depend on the chip."""
 
     op: Op
     inputs: list[Tensor | None]
@@ -236,7 +236,7 @@ class Example:
 
 
 def example(op: Op, inputs: list[Tensor | None], *results: Tensor, constants: tuple[bool, ...] = ()) -> Example:
-    """An example that gives the same on every chip."""
+    """An example with the same results on every chip."""
     return Example(op, inputs, lambda chip: list(results), constants)
 
 

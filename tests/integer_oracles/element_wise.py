@@ -48,7 +48,7 @@ LOGIC: dict[str, Function] = {"and": operator.and_, "or": operator.or_, "xor": o
 
 
 def broadcast_shapes(s: Sampler) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Two shapes that are expanded against each other, and the result's."""
+    """Draw two shapes that broadcast with each other. Return them with the shape of the result."""
     whole = s.shape(extent=4)
     first, second = (tuple(1 if s.number(0, 3) == 0 else n for n in whole) for _ in range(2))
     return first, second, tuple(max(a, b) for a, b in zip(first, second, strict=True))
@@ -60,7 +60,7 @@ def element_of(tensor: Tensor, index: Sequence[int]) -> int:
 
 
 def types_of_sum(s: Sampler) -> tuple[DType, DType, DType | None, DType]:
-    """Types of two operands, and of the result as parameter and meaning."""
+    """Draw the types of two operands, ``out_dtype``, and the type of the result."""
     kind = s.number(0, 3)
     if kind > 1:
         wide = I32 if kind == 2 else U32
@@ -151,7 +151,7 @@ def sampled_copy(name: str, s: Sampler) -> Example:
 def strides(
     name: str, s: Sampler, shape: Sequence[int], fixed: Sequence[bool]
 ) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]:
-    """Stride and offset, and both as parameters where the operator has them."""
+    """Draw stride and offset. Return them with the parameters of the operator."""
     stride = s.numbers(1, 3, len(shape))
     offset = tuple(0 if single else s.number(0, n - 1) for n, single in zip(shape, fixed, strict=True))
     if not name.endswith("_offset"):
@@ -196,7 +196,7 @@ def compare(name: str, s: Sampler) -> Example:
 @oracle(*(f"{name}s" for name in COMPARISONS))
 def compared_with_scalar(name: str, s: Sampler) -> Example:
     x = s.tensor(s.choice(SMALL), s.shape())
-    # An independent random number would hardly ever be equal.
+    # Independent random operands would hardly ever be equal.
     scalar = Scalar(x.dtype, s.choice(x.values)) if s.flag() else s.scalar(x.dtype)
     holds = COMPARISONS[name[:-1]]
     value = made(x.dtype, x.shape, lambda i: int(holds(x.at(i), int(scalar.value))))
@@ -237,12 +237,12 @@ def clamp_case(name: str, s: Sampler) -> Example:
 
 
 def shifted_left(value: int, amount: int, dtype: DType) -> int:
-    """Bits beyond the width are dropped; a negative amount rounds down."""
+    """Shift without saturation: bits beyond the width are dropped. A negative amount shifts right and rounds down."""
     return wrap(value << min(amount, 64), dtype) if amount >= 0 else value >> -amount
 
 
 def amounts(s: Sampler, dtype: DType, shape: Sequence[int]) -> Tensor:
-    """Mostly within twice the width; now and then anything that the type holds."""
+    """Draw shift amounts: mostly within twice the width, sometimes any value of the type."""
     if s.number(0, 3) == 0:
         return s.tensor(dtype, shape)
     count = len(list(positions(shape)))

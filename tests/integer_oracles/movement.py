@@ -1,4 +1,4 @@
-"""Operators that move, choose or order elements, or make them from shapes."""
+"""Operators that move, select or sort elements, or create them from shapes."""
 
 import math
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from tpuconvert.schema.types import F32, I32, DType, Scalar
 
 
 def anything(name: str, s: Sampler, shape: Sequence[int]) -> Tensor:
-    """Data of a type that the operator takes; floats are whole numbers among which many are equal."""
+    """Draw data of a type that the operator accepts; floats are integers, many of them equal."""
     dtype = s.data_type(name)
     return few(s, dtype, shape) if dtype.is_float else s.tensor(dtype, shape)
 
 
 def few(s: Sampler, dtype: DType, shape: Sequence[int], low: int = -2, high: int = 2) -> Tensor:
-    """Few different values, so that many are equal."""
+    """Draw from few different values, so that many elements are equal."""
     low = max(low, 0) if not dtype.is_signed else low
     values = s.numbers(low, high, math.prod(shape))
     return Tensor(dtype, tuple(shape), [float(v) for v in values] if dtype.is_float else list(values))
@@ -381,7 +381,7 @@ def lines(x: Tensor, axis: int) -> dict[tuple[int, ...], list[Any]]:
 
 
 def order_of(values: Sequence[float], descending: bool) -> list[int]:
-    """Equal values keep rising indices in both directions."""
+    """Equal values keep ascending indices in both directions."""
     return sorted(range(len(values)), key=lambda k: (-values[k] if descending else values[k], k))
 
 

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products, with 32-bit results and in the three calculation modes."""
+"""Convolutions and matmuls, with 32-bit results and in the three calculation modes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ class Geometry:
         return found
 
     def transposed_sums(self, x: Tensor, w: Tensor, x_zero: ByIndex, w_zero: ByIndex) -> dict[tuple[int, ...], int]:
-        """Every element of x adds its multiple of the kernel."""
+        """The transposed convolution: every element of x adds a multiple of the kernel."""
         outputs = w.shape[1] * self.groups
         found = dict.fromkeys(positions((x.shape[0], outputs, *self.plane(x, w, True))), 0)
         for n, c, *position in positions(x.shape):
@@ -97,7 +97,7 @@ def no_zero(index: int) -> int:
 
 
 def geometry(s: Sampler, axes: int, transposed: bool = False) -> tuple[Geometry, Tensor, Tensor]:
-    """A small convolution, its image and its weight; every third one is depthwise."""
+    """Draw a small convolution, its input and its weights; every third one is depthwise."""
     groups, per_input, per_output = s.number(1, 3), s.number(1, 2), s.number(1, 2)
     if s.number(0, 2) == 0:
         per_input = per_output = 1
@@ -139,7 +139,7 @@ def deep(found: Geometry) -> dict[str, Any]:
 
 
 def zero_points(s: Sampler, prefix: str, dtype: DType, count: int) -> tuple[dict[str, Any], ByIndex]:
-    """A number or a vector, in the range of the operand it belongs to."""
+    """Draw a zero point or one per channel, in the range of the operand."""
     if s.flag():
         value = s.integer(dtype) if s.flag() else 0
         return {f"{prefix}_val": value}, lambda index: value
@@ -174,7 +174,7 @@ def exact_convolution(name: str, s: Sampler) -> Example:
 
 
 def transpose(matrix: Tensor) -> Tensor:
-    """The last two axes change positions."""
+    """Transpose the last two axes."""
     shape = (*matrix.shape[:-2], matrix.shape[-1], matrix.shape[-2])
     return made(matrix.dtype, shape, lambda i: matrix.at((*i[:-2], i[-1], i[-2])))
 
@@ -218,7 +218,7 @@ def batch_is_free(name: str) -> bool:
 
 @dataclass
 class Rescale:
-    """The last steps of docs/semantics.md, section 7, for one result at a time."""
+    """Compute the last steps of docs/semantics.md, section 7, for one result at a time."""
 
     mode: int
     scale: float

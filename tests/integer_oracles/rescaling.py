@@ -40,7 +40,7 @@ def offset(s: Sampler) -> int:
 
 
 def multiplier_and_shift(s: Sampler, mode: int, tie: bool) -> tuple[int, int]:
-    """Ordinary rescaling, ties on purpose, or anything at all."""
+    """Draw a multiplier and a shift: ordinary values, values for which results are ties, or arbitrary ones."""
     kind = s.number(0, 3)
     if tie:
         return (2**30, -s.number(0, 6)) if mode != 2 else (1, -s.number(0, 8))
@@ -85,7 +85,7 @@ def requant_int32(name: str, s: Sampler) -> Example:
 
 
 def scale(s: Sampler) -> float:
-    """Ordinary scales, powers of two that make ties, and any number."""
+    """Draw a scale: an ordinary one, a power of two for which results are ties, or any number."""
     kind = s.number(0, 2)
     if kind == 0:
         return float(s.choice((1.0, 0.5, 0.25, -0.5, 2.0, 0.0, 2.0**-9, 1e-30, 1e30)))
@@ -130,7 +130,7 @@ def softmax_int(name: str, s: Sampler) -> Example:
     table = [f32(decay**d) for d in range(256)]
     if s.flag():
         table = [f32(s.number(0, 100) / 7) for _ in range(4)] * 64
-        table[0] = 1.0  # the largest element: a sum of 0 has no quotient in Python
+        table[0] = 1.0  # the largest element: Python cannot divide by a sum of 0
     factor, zero = s.choice((1.0, 127.0, 255.0, 256.0, 0.5, 1e6, 3.7)), s.integer(x.dtype)
 
     def value(index: tuple[int, ...]) -> int:

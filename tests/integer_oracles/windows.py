@@ -40,7 +40,7 @@ class Axis:
         return (-(-steps // self.stride) if ceil else steps // self.stride) + 1
 
     def padded(self, window: int) -> range:
-        """Positions of a window, cut to the padded image; the image starts at 0."""
+        """Positions of a window, limited to the padded image; the image starts at 0."""
         first = window * self.stride - self.before
         return range(first, min(first + self.kernel, self.extent + self.after))
 

@@ -68,7 +68,7 @@ def test_the_result_is_as_near_as_the_kernels_are_to_themselves(folder: Path) ->
     image = stored["in0"]
     (want,) = oracle.run([image])
     assert np.array_equal(want, stored["out0"])  # the reference of the data set is that of these kernels
-    moved = []  # root mean squares
+    moved = []  # root mean square of the differences
     for seed in range(6):
         up = np.random.default_rng(seed).random(image.shape) < 0.5
         (other,) = oracle.run([np.where(up, np.nextafter(image, np.float32(np.inf)), image)])

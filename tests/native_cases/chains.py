@@ -1,4 +1,4 @@
-"""Several products, sums, pools and moves in one graph: what reads what another kernel wrote."""
+"""Several convolutions, sums, pools and permutes in one graph: kernels that read the results of other kernels."""
 
 from native_cases.draft import Draft, kind
 from native_cases.elementwise import last_rescale, scales_of, widen
@@ -15,7 +15,7 @@ BYTES = (I8, U8)
 
 
 def convolution(draft: Draft, x: Value) -> Value:
-    """A convolution of a value of the run, rescaled to bytes."""
+    """Add a convolution of a computed value, requantized to 8 bits."""
     style = draft.pick("dense", "dense", "depthwise")
     sums = exact_convolution_of(draft, x, style, draft.small(40))
     y = requantize(draft, sums, out=draft.pick(*BYTES))
@@ -35,7 +35,7 @@ def pooling(draft: Draft, x: Value) -> Value:
 
 
 def residual(draft: Draft, x: Value, y: Value) -> Value:
-    """The sum of two values of one shape."""
+    """Add the sum of two values of one shape."""
     terms = []
     for value in (x, y):
         zero, whole = zero_point(draft, value.dtype), draft.number(1, 2**15 - 1)
@@ -46,7 +46,7 @@ def residual(draft: Draft, x: Value, y: Value) -> Value:
 
 
 def step(draft: Draft, values: list[Value]) -> Value:
-    """One more value from those that are there."""
+    """Add an operator on values of the graph."""
     x = draft.pick(*values)
     same = [value for value in values if value.type == x.type and value is not x]
     alike = [v for v in values if v.dtype is x.dtype and v.shape[2:] == x.shape[2:] and v.shape[0] == x.shape[0]]

@@ -19,9 +19,9 @@ EXACT = frozenset(
     | {"broadcast", "upsample", "channel_shuffle", "lshift", "rshift", "clshift", "crshift", "index_select"}
     | {"interleave", "copy", "constdata"}
 )
-"""Operators whose float results are one rounding per step in a given order, or none: equal to the last bit."""
+"""Operators with exactly specified float results: no rounding, or one per step in a fixed order."""
 TOLERANCE = 1e-4
-"""Relative to the largest magnitude, for float sums and functions, which kernels may round differently."""
+"""Tolerance relative to the largest magnitude, for float sums and functions that kernels may round differently."""
 
 
 def evaluator(chip: Chip):
@@ -98,7 +98,7 @@ def compare(case: NativeCase, isas: Sequence[str] | None = None, threads: Sequen
             left = plan.reference_nodes
             names = sorted({node.op.name for node in left})
             assert not (case.has_kernels and left), f"{names} ran as references ({isa}): {case}"
-            for again in range(2 if count == threads[0] else 1):  # a second run finds the memory of the first
+            for again in range(2 if count == threads[0] else 1):  # the second run uses the memory of the first
                 results = plan.run(case.feeds, evaluate)
                 first = first or results
                 for value, found, expected, same in zip(case.graph.outputs, results, case.expected, first, strict=True):

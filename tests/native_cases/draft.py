@@ -13,7 +13,7 @@ from tpuconvert.schema.types import F32, Array, Chip, DType, TensorType
 
 @dataclass
 class NativeCase:
-    """A graph, its operands, what the references make of them, and what the native engine must not leave to them."""
+    """A graph, its operands, the results of the references, and whether kernels must compute every node."""
 
     kind: str
     seed: int
@@ -94,7 +94,7 @@ class Draft:
     may_decline: bool = False
 
     def declines(self, condition: bool = True) -> None:
-        """State that the engine may run references for this case, if the condition holds."""
+        """Allow the engine to run references for this case if the condition is true."""
         self.may_decline |= condition
 
     # Choices
@@ -106,17 +106,17 @@ class Draft:
         return options[int(self.rng.integers(len(options)))]
 
     def number(self, low: int, high: int) -> int:
-        """An integer from low to high, both included."""
+        """Draw an integer from low to high, both included."""
         return int(self.rng.integers(low, high, endpoint=True))
 
     def small(self, high: int) -> int:
-        """An integer from 1 to high, small ones more often."""
+        """Draw an integer from 1 to high, small ones more often."""
         return max(1, round(high ** float(self.rng.random())))
 
     # Values
 
     def data(self, dtype: DType, shape: Sequence[int]) -> Array:
-        """Elements of a type: its whole range, its ends, one number, or near zero."""
+        """Draw elements of a type: from its whole range, its ends, one value, or near zero."""
         shape = tuple(shape)
         if dtype is F32:
             return (self.rng.standard_normal(shape) * self.pick(0.1, 1, 10, 300)).astype(np.float32)

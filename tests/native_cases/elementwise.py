@@ -40,7 +40,7 @@ def image_shape(draft: Draft) -> tuple[int, int, int, int]:
 
 
 def image(draft: Draft, dtype: DType, shape: tuple[int, ...]) -> Value:
-    """An input of this shape, perhaps given channels last and permuted."""
+    """Add an input of this shape; it may be a permuted channels-last input."""
     if len(shape) == 4 and draft.chance(0.4):
         n, c, h, w = shape
         return draft.add(Permute((0, 3, 1, 2)), draft.input(dtype, (n, h, w, c)))
@@ -58,7 +58,7 @@ def widen(draft: Draft, x: Value, multiplier: int, shift: int, offset: int) -> V
 
 
 def last_rescale(draft: Draft, total: Value, factors: list[float], zero: int, out: DType, *, twice: bool) -> Value:
-    """One rescale to the result; UINT8 with two roundings goes through INT16."""
+    """Add one requantization to the result type. UINT8 with two roundings goes through INT16."""
     pairs = [multiplier_shift(factor) for factor in factors]
     is_pc = len(pairs) > 1
     narrow = twice and out is U8
@@ -142,7 +142,7 @@ def sum_as_tflite(draft: Draft) -> None:
 
 @kind(600)
 def product_of_two(draft: Draft) -> None:
-    """Products without zero points in 16 bits, and with zero points in 32; the second operand may broadcast."""
+    """Multiplications: 16 bits without zero points, 32 bits with zero points; the second operand may broadcast."""
     shape = image_shape(draft)
     other = shape if draft.chance(0.6) else (shape[0], shape[1], 1, 1)
     a, b = image(draft, draft.pick(*BYTES), shape), draft.input(draft.pick(*BYTES), other)
@@ -160,7 +160,7 @@ def product_of_two(draft: Draft) -> None:
 
 @kind(500)
 def sums_of_every_type(draft: Draft) -> None:
-    """add, sub, mul, max, min on integers as they are, broadcast, saturated."""
+    """add, sub, mul, max and min of integers without requantization, with broadcasting and saturation."""
     shape = some_shape(draft)
     dtype = draft.pick(I8, U8, I16, U16, I32)
     other = tuple(1 if draft.chance(0.2) else extent for extent in shape)
@@ -231,7 +231,7 @@ def bits_of_numbers(draft: Draft) -> None:
 
 @kind(200)
 def products_with_a_number(draft: Draft) -> None:
-    """Numbers of 32 bits times one, which may leave them."""
+    """INT32 times 1, including products that saturate."""
     number = draft.pick(2, 3, -1, -3, 1 << 16, I32.max, -I32.max, 0, 1)
     y = draft.add(Muls(scalar=Scalar(I32, number)), draft.input(I32, some_shape(draft)))
     draft.add(draft.pick(Cast(I16), Adds(scalar=Scalar(I32, 7)), Active(ActiveType.ACTIVE_RELU)), y)
@@ -242,7 +242,7 @@ def products_with_a_number(draft: Draft) -> None:
 
 @kind(800)
 def pool(draft: Draft) -> None:
-    """Maxima and averages of bytes, padding counted or not, windows that hang over."""
+    """Maximum and average pooling of bytes: padding counted or not, windows past the image."""
     shape = (draft.pick(1, 2), draft.small(70), draft.small(16), draft.small(16))
     kernels = [draft.small(min(extent, 7)) for extent in shape[2:]]
     if draft.chance(0.1):
@@ -310,12 +310,12 @@ def reductions_of_integers(draft: Draft) -> None:
     draft.add(Reduce(axes, draft.pick(*methods), keep_dims=draft.chance(0.5)), image(draft, draft.pick(*BYTES), shape))
 
 
-# Tables and what becomes one
+# Lookup tables
 
 
 @kind(300)
 def tables(draft: Draft) -> None:
-    """Tables in a row, with limits between them."""
+    """Several lookup tables one after the other, with clamps between them."""
     x = image(draft, draft.pick(*BYTES), image_shape(draft))
     for _ in range(draft.number(1, 4)):
         x = table(draft, x) if draft.chance(0.6) else add_limit(draft, x)
@@ -323,7 +323,7 @@ def tables(draft: Draft) -> None:
 
 @kind(300)
 def joined_after_tables(draft: Draft) -> None:
-    """Concatenation of operands of which some are brought to the common scale by tables."""
+    """Concatenation of operands, some of which are requantized to the common scale by lookup tables."""
     shape = image_shape(draft)
     axis = draft.pick(1, 1, 1, 2, 3, -3)
     parts = []

@@ -1,4 +1,4 @@
-"""Float operators: products, element-wise chains, images, rows. Compared within a tolerance where they sum."""
+"""Float operators: linear, element-wise, on images and on rows. Sums are compared within a tolerance."""
 
 import math
 
@@ -81,7 +81,7 @@ def float_products(draft: Draft) -> None:
 
 @kind(500)
 def float_elements(draft: Draft) -> None:
-    """Chains of arithmetic and functions, with operands that broadcast."""
+    """Chains of element-wise operators, with operands that broadcast."""
     shape = some_shape(draft)
     x = image(draft, F32, shape)
     for _ in range(draft.number(1, 6)):
@@ -132,7 +132,7 @@ def float_relations(draft: Draft) -> None:
 
 @kind(400)
 def detections(draft: Draft) -> None:
-    """The end of an SSD detector: few distinct scores, boxes in heaps, every code and limit."""
+    """SSD post-processing: few distinct scores, overlapping boxes, every box encoding and limit."""
     batch, priors, classes = draft.pick(1, 1, 2), draft.small(200), draft.number(1, 4)
     shares, in_target = draft.chance(0.6), draft.chance(0.3)
     corners = np.sort(draft.rng.integers(0, 9, (priors, 2, 2)), axis=1).reshape(priors, 4) / np.float32(8)

@@ -1,4 +1,4 @@
-"""Cases made wrong on purpose: attributes of nodes, arguments of the extension's constructors."""
+"""Deliberately invalid cases: attributes of nodes, and arguments of the extension's constructors."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ FLOATS = (0.0, -0.0, -1.0, 1e-30, 1e30, math.inf, -math.inf, math.nan, 0.5, 3.0)
 
 
 def mutate(value: Any, rng: np.random.Generator, *, extremes: bool) -> Any:
-    """Another value of the same form, mostly near it."""
+    """Return another value of the same type, mostly near the given one."""
 
     def pick(options):
         return options[int(rng.integers(len(options)))]
@@ -56,7 +56,7 @@ def mutate(value: Any, rng: np.random.Generator, *, extremes: bool) -> Any:
 
 
 def mutated_op(op: Op, rng: np.random.Generator, *, extremes: bool) -> tuple[Op, bool]:
-    """The operator with one attribute changed, if it has one, and whether it accepts that."""
+    """Return the operator with one attribute changed, and True if its constructor accepts the change."""
     names = [item.name for item in dataclasses.fields(op)]
     if not names:
         return op, True
@@ -72,7 +72,7 @@ def mutated_op(op: Op, rng: np.random.Generator, *, extremes: bool) -> tuple[Op,
 
 
 def rebuilt(case: NativeCase, rng: np.random.Generator) -> Graph:
-    """Return the graph with one attribute of one node changed and types inferred anew, as a reader creates them.
+    """Return the graph with one attribute of one node changed and types inferred again, as a reader creates them.
 
     Raises:
         ValueError, TpuConvertError: when an operator refuses.
@@ -123,5 +123,5 @@ def forge(case: NativeCase, rng: np.random.Generator) -> Iterator[Graph]:
 
 
 def elements(graph: Graph) -> int:
-    """Elements of the largest value."""
+    """Return the number of elements of the largest value."""
     return max(math.prod(value.shape) for value in graph.values if value.type.is_static)

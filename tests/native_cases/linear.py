@@ -32,7 +32,7 @@ def weights(draft: Draft, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 def zeros_of(draft: Draft, prefix: str, dtype: DType, count: int, *, vectors: float = 0.25) -> dict[str, object]:
-    """The three zero point parameters of an operand."""
+    """Draw the three zero point parameters of an operand."""
     is_vector = draft.chance(vectors)
     return {
         f"is_{prefix}_const": not is_vector,
@@ -49,7 +49,7 @@ def zero_values(parameters: dict[str, object], prefix: str) -> Array:
 
 
 def bias_for(draft: Draft, bound: Array) -> Array | None:
-    """No bias, an ordinary one, or one that brings the sums to the limits of INT32 and perhaps over them.
+    """Draw no bias, an ordinary one, or one for which accumulators are near or beyond the limits of INT32.
 
     Args:
         draft: the case.
@@ -147,7 +147,7 @@ def exact_convolution(draft: Draft, style: str, *, transposed: bool = False) -> 
 
 
 def exact_convolution_of(draft: Draft, x: Value, style: str, channels: int) -> Value:
-    """conv_v2 of a value of the run."""
+    """Add a conv_v2 of a computed value."""
     _, inputs, *extents = x.type.static_shape
     kernel, pads = [], []
     for extent in extents:
@@ -184,7 +184,7 @@ def exact_product(draft: Draft, x: Value, made: Window, *, transposed: bool = Fa
 
 
 def after_sums(draft: Draft, sums: Value, *, per_channel: bool | None = None) -> None:
-    """Nothing, a rescale, or a rescale and more; now and then the sums themselves leave as well."""
+    """Add no epilogue, a requantization, or several operators; sometimes the accumulators are outputs too."""
     if draft.chance(0.08):
         return
     y = follow(draft, requantize(draft, sums, per_channel=per_channel))
@@ -220,7 +220,7 @@ def deconv_v2(draft: Draft) -> None:
 
 @kind(1200)
 def matrix_mul_v2(draft: Draft) -> None:
-    """A constant right side."""
+    """Add a constant right operand."""
     rank = draft.pick(2, 2, 2, 3)
     m, k, n = draft.small(70), draft.small(draft.pick(60, 700)), draft.small(draft.pick(60, 300))
     is_transposed = draft.chance(0.5)

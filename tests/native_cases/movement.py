@@ -1,4 +1,4 @@
-"""Chains of operators that move elements, on every type, from every order in memory."""
+"""Chains of data movement operators, for every element type and memory order."""
 
 import math
 
@@ -28,7 +28,7 @@ def permute(draft: Draft, x: Value) -> Value:
 
 
 def reshape(draft: Draft, x: Value) -> Value:
-    """Factors of the number of elements in another grouping, or neighbours joined."""
+    """Draw a shape with the same number of elements: other factors, or adjacent axes merged."""
     extents = list(x.type.static_shape)
     for _ in range(draft.number(1, 3)):
         if draft.chance(0.5) and len(extents) > 1:
@@ -134,7 +134,7 @@ MOVES = (*MOVES, select, interleave, copy)
 
 
 def moved(draft: Draft, x: Value, count: int) -> Value:
-    """That many moves, as long as the value stays small."""
+    """Add up to ``count`` data movement operators, as long as the value stays small."""
     for _ in range(count):
         move = draft.pick(*MOVES)
         if move in (repeat, pad, resize, interleave) and math.prod(x.type.static_shape) > MOST / 9:
@@ -145,7 +145,7 @@ def moved(draft: Draft, x: Value, count: int) -> Value:
 
 @kind(500)
 def slices_by_index(draft: Draft) -> None:
-    """Slices by indices that are an input of the model, of an input or of a table."""
+    """Slices of an input or of a table, selected by indices that are an input."""
     dtype = draft.pick(F32, F32, F32, I8, U8, I16, U16, I32)
     rank = draft.pick(1, 1, 2, 2, 3, 4)
     shape = tuple(draft.small(draft.pick(9, 70)) for _ in range(rank))
@@ -163,7 +163,7 @@ def slices_by_index(draft: Draft) -> None:
 
 @kind(1500)
 def moves(draft: Draft) -> None:
-    """One to eight operators in a row; inputs and constants may leave unchanged."""
+    """One to eight operators in a chain; inputs and constants may be outputs."""
     dtype = draft.pick(I8, U8, I8, U8, I16, U16, I32, F32)
     rank = draft.pick(1, 2, 3, 4, 4, 4, 5)
     shape = tuple(draft.small(30 if axis == 1 else 10) for axis in range(rank))

@@ -1,4 +1,4 @@
-"""Small float networks that the quantizer lowers: whatever forms it chooses today are what the engine must run."""
+"""Small float networks after quantization: the engine must execute every form that the quantizer emits."""
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def activate(draft: Draft, g: Graph, x: Value) -> Value:
 
 
 def block(draft: Draft, g: Graph, x: Value) -> Value:
-    """One step of a network."""
+    """Add one layer of a network."""
     choice, channels = draft.number(0, 6), x.type.static_shape[1]
     if choice <= 1:
         y = activate(draft, g, conv(draft, g, x, channels, draft.pick(1, 3)))

@@ -21,7 +21,7 @@ SHIFT_LIMITS = (-64, -63, -62, -33, -32, -31, -1, 0, 1, 30, 31)
 
 
 def factor(draft: Draft, mode: RequantMode, largest: int, out: DType) -> tuple[int, int]:
-    """A multiplier and a shift: useful ones, ones that make ties, and those at the limits."""
+    """Draw a multiplier and a shift: ordinary values, values for which results are ties, and limits."""
     highest = 0 if mode is RequantMode.TFLITE else 31
     span = float(min(2.0 ** draft.number(3, out.bits + 1), 2.0**31))
     style = draft.number(0, 11)
@@ -60,7 +60,7 @@ def requantize(draft: Draft, x: Value, *, out: DType | None = None, per_channel:
     is_pc, has_offsets = per_channel and x.rank > 1, per_channel and x.rank > 1 and draft.chance(0.4)
     if draft.chance(0.5):
         pairs = [factor(draft, mode, largest, out)] * channels
-        if draft.chance(0.5):  # neighbours that differ little
+        if draft.chance(0.5):  # adjacent values that differ little
             pairs = [(min(max(m + index, I32.min), I32.max), s) for index, (m, s) in enumerate(pairs)]
     else:
         pairs = [factor(draft, mode, largest, out) for _ in range(channels)]
@@ -83,7 +83,7 @@ def requantize(draft: Draft, x: Value, *, out: DType | None = None, per_channel:
 
 
 def add_limit(draft: Draft, x: Value) -> Value:
-    """A clamp inside the type."""
+    """Add a clamp with limits inside the type."""
     low, high = sorted(draft.number(x.dtype.min, x.dtype.max) for _ in range(2))
     if draft.chance(0.2):
         low, high = x.dtype.min, x.dtype.max
@@ -98,7 +98,7 @@ def table(draft: Draft, x: Value) -> Value:
 
 
 def follow(draft: Draft, x: Value, most: int = 2) -> Value:
-    """Up to ``most`` operators that may join a product's step."""
+    """Add up to ``most`` operators that may be fused with a linear operator."""
     for _ in range(draft.number(0, most)):
         choice = draft.number(0, 4)
         if x.dtype.bits > 16:
@@ -168,6 +168,6 @@ def casts(draft: Draft) -> None:
 
 
 def some_shape(draft: Draft) -> tuple[int, ...]:
-    """One to five axes, odd extents, sometimes one element."""
+    """Draw a shape with one to five axes and odd extents, sometimes one element."""
     rank = draft.pick(1, 2, 3, 4, 4, 4, 5)
     return tuple(draft.small(12 if axis else 3) if rank > 2 else draft.small(70) for axis in range(rank))

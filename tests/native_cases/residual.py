@@ -13,7 +13,7 @@ from tpuconvert.schema.types import I8, I32
 
 
 def in_units(draft: Draft, x: Value, *, per_channel: bool) -> Value:
-    """x minus a zero point, times whole numbers, as INT32."""
+    """Add x minus a zero point, times integers, as INT32."""
     count = x.type.static_shape[1] if per_channel else 1
     most = draft.pick(1, 255, 32767)
     whole = [draft.number(0, most) for _ in range(count)]
@@ -74,4 +74,4 @@ def residual_convolution(draft: Draft) -> None:
     elif draft.chance(0.1):
         draft.graph.output(result)
         draft.graph.output(y)
-    draft.declines()  # what the convolution itself may decline
+    draft.declines()  # cases in which the convolution itself is not fused

@@ -62,7 +62,7 @@ def test_inputs_need_the_same_number_of_samples(tmp_path: Path) -> None:
 
 
 def test_inputs_without_a_common_batch_axis_are_refused(tmp_path: Path) -> None:
-    """The state of a recurrent network has its layers in front."""
+    """Axis 0 of the state of a recurrent network counts layers."""
     nodes = [
         one("ReduceSum", "h", outputs=["s"], keepdims=1),
         one("Reshape", "s", "k", outputs=["r"]),

@@ -25,7 +25,7 @@ from tpuconvert.schema.op import Op, all_ops
 from tpuconvert.schema.tpum_tables import AttributeKind
 from tpuconvert.schema.types import F32, I8, Chip, QuantParams, TensorType
 
-HEADER = struct.Struct("<8sIIQQQQQ8s16s")  # written down again: the layout is a promise
+HEADER = struct.Struct("<8sIIQQQQQ8s16s")  # repeated here: the layout must not change
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -185,7 +185,7 @@ def test_neither_onnx_nor_tflite_is_loaded(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Unstorable(Op):
-    """A field that no file can hold."""
+    """A field that cannot be stored in a file."""
 
     name = "format_test_unstorable"
     value: dict[str, int] = dataclasses.field(default_factory=dict)

@@ -66,12 +66,12 @@ def test_rejects_truncation_with_matching_header(tmp_path: Path, content: bytes)
     weights = content[HEADER_SIZE : HEADER_SIZE + weights_size]
     results = [reading(tmp_path / "m.tpum", build_file(metadata[:size], weights)) for size in range(len(metadata))]
     refused = [isinstance(result, CorruptInputError) for result in results]
-    text = sum(len(word) + 8 for word in ("", "tiny", "none", "0"))  # what stands last; names may lose letters
+    text = sum(len(word) + 8 for word in ("", "tiny", "none", "0"))  # the last bytes; names may lose letters
     assert all(refused[:-text]), [size for size, is_refused in enumerate(refused) if not is_refused]
 
 
 def build_file(metadata: bytes, weights: bytes) -> bytes:
-    """A file around metadata and weights, written down again rather than with the code under test."""
+    """Build a file from metadata and weights, without the code under test."""
     metadata += bytes(-len(metadata) % ALIGNMENT)
     body = weights + bytes(-len(weights) % ALIGNMENT)
     sizes = (3, 128, 128 + len(body) + len(metadata), 128 + len(body), len(metadata), 128, len(body))
@@ -90,7 +90,7 @@ def test_every_changed_byte_is_noticed(tmp_path: Path, content: bytes, version: 
 
 
 def mutations(content: bytes, seed: int) -> Iterator[tuple[str, bytes]]:
-    """Random damage to the metadata, of the kinds that break parsers, each with the sum that belongs to it."""
+    """Random damage to the metadata of kinds that break parsers, each with a matching digest."""
     chance = random.Random(seed)
     start, size = struct.unpack_from("<QQ", content, 24)
     end = start + size
@@ -284,7 +284,7 @@ def test_rejects_inconsistent_tables(tmp_path: Path, name: str) -> None:
 
 
 def test_the_unchanged_tables_are_accepted(tmp_path: Path) -> None:
-    """Otherwise the test above would prove nothing."""
+    """The undamaged file is accepted."""
     for model in (rich_model(), kinds_model(), tiny_model()):
         assert isinstance(reading(tmp_path / "m.tpum", repack(tmp_path / "m.tpum", model, lambda t: t)), FileModel)
 

@@ -159,7 +159,7 @@ def test_reads_ordered_parts_once(tmp_path: Path, content: bytes, monkeypatch: p
         return preadv(descriptor, parts, start)
 
     monkeypatch.setattr(os, "preadv", counted)
-    for start in range(1000, SIZE, CHUNK + 1000):  # with what stands between the constants
+    for start in range(1000, SIZE, CHUNK + 1000):  # with the bytes between the constants
         location[0].read_into(start, buffer[: SIZE - start])
     assert digest() == xxhash.xxh3_128(content).hexdigest()
     assert sum(reads) == SIZE

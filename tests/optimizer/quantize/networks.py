@@ -43,7 +43,7 @@ class Net:
 
 
 def calibrate_and_annotate(net: Net, graph: Graph, chip=Chip.BM1686):
-    """Calibrate on the samples and annotate. Returns the samples, the float results, and why nodes stay float."""
+    """Calibrate on the samples and annotate. Return the samples, the float results, and the reasons of float nodes."""
     samples = net.samples()
     with Session(graph) as session:
         expected = [session.run(feeds) for feeds in samples]

@@ -34,7 +34,7 @@ def test_scales_are_binary32_numbers():
     graph = net.done(net.conv(net.conv(net.x, 4, "a"), 4, "b"))
     calibrate_and_annotate(net, graph)
     scales = [scale for value in graph.values if value.quant for scale in value.quant.scale]
-    assert len(scales) >= 3  # of the input and both results at least
+    assert len(scales) >= 3  # at least the scales of the input and of both results
     assert scales == [float(np.float32(scale)) for scale in scales]
 
 

@@ -60,7 +60,7 @@ def test_ties_go_to_even_numbers(factor):
 
 @pytest.mark.parametrize("factor", [2.0**-33, 2.0**-40, 3.0e8, 0.0])
 def test_factors_at_the_ends_of_the_range(factor):
-    """Results of the first are 0 or 1 at most, of the last saturated."""
+    """Multipliers, from one with results of at most 1 to one whose results saturate."""
     found = find_rescale([factor], 3, I8)
     sums = np.array([-(2**31), -1, 0, 1, 2**31 - 1])
     different = rescale(sums, found, 3, I8) - standard(sums, factor, 3, I8)
@@ -79,7 +79,7 @@ def test_one_parameter_for_equal_factors():
 
 
 def test_sums_differ_in_hardly_any_pair():
-    """Of 2^16 pairs; 30 arbitrary sets of scales."""
+    """Exceptions among 2^16 pairs, for 30 arbitrary sets of scales."""
     rng = np.random.default_rng(0)
     different = []
     for _ in range(30):

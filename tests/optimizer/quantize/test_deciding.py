@@ -1,4 +1,4 @@
-"""INT8 of networks in which an order or a whole number decides: paths to close decisions stay in float."""
+"""INT8 of networks that select by order or by rounding: paths to close decisions stay in float."""
 
 import numpy as np
 import pytest

@@ -42,7 +42,7 @@ def collect(method: str, samples: list[np.ndarray]) -> RangeCollector:
 
 
 def bits(collector: RangeCollector) -> str:
-    """The result in a form that tells all floats apart, the two zeros as well."""
+    """Return the result in a form that distinguishes all floats, including both zeros."""
     return repr(collector.result())
 
 
@@ -72,7 +72,7 @@ def test_merging_is_commutative_and_associative(samples: list[np.ndarray]) -> No
         right.merge(inner)
         right.merge(a)
         assert bits(left) == bits(right)
-        assert bits(a) == bits(collect(method, samples[0::3]))  # those that were merged are not changed
+        assert bits(a) == bits(collect(method, samples[0::3]))  # merging does not change its operands
 
 
 @settings(max_examples=100, deadline=None)
@@ -124,7 +124,7 @@ def test_sums_are_exact(rows: list[float], data: st.DataObject) -> None:
     second.add(np.array(rows[cut:])[:, None])
     first.merge(second)
     (found,) = first.divided_by(1)
-    # Kept are at least 64 bits below the largest number; reading rounds once per digit of 32 bits.
+    # At least 64 bits below the largest number are kept; reading rounds once per digit of 32 bits.
     below = max(abs(Fraction(row)) for row in rows) * len(rows) / 2**64
     assert abs(Fraction(float(found)) - exact) <= below + abs(exact) / 2**50
 

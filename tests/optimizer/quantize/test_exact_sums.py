@@ -1,4 +1,4 @@
-"""Sums of BM1686 for scales that calibration chose."""
+"""Integer adds of BM1686 with scales from calibration."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def params(dtype, *scales, zero=0):
 
 
 def sum_of_integers(op, first: QuantParams, second: QuantParams, result: QuantParams) -> Graph:
-    """A model whose inputs and output are the integers themselves."""
+    """Build a model whose inputs and output are integers, without conversions."""
     graph = Graph("sum")
     values = []
     for name, quant in (("a", first), ("b", second)):
@@ -59,7 +59,7 @@ def test_three_rescales_whose_error_is_half_a_step(op, scales):
         name: rng.integers(quant.dtype.min, quant.dtype.max + 1, SHAPE).astype(quant.dtype.numpy)
         for name, quant in zip("ab", scales, strict=False)
     }
-    for name, quant in zip("ab", scales, strict=False):  # both ends of the types meet
+    for name, quant in zip("ab", scales, strict=False):  # the limits of both types are combined
         feeds[name][0, :, 0, :2] = quant.dtype.min
         feeds[name][0, :, 0, 2:4] = quant.dtype.max
     found = Session(graph).run(feeds)["y"].astype(np.float64)

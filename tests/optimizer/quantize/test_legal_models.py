@@ -1,4 +1,4 @@
-"""Legalization of whole models: what a chip gets is legal, conversions are few, and what stays float says why."""
+"""Legalization of whole models: all nodes are legal, conversions are few, and float nodes have a reason."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""From annotations to the chips' integer operators, and what they compute."""
+"""Legalization of annotated graphs to integer operators, and their results."""
 
 import dataclasses
 

@@ -34,7 +34,7 @@ def samples(count: int) -> list[np.ndarray]:
 
 
 def ranges(graph: Graph, feeds: list[np.ndarray], method: str) -> str:
-    """All ranges in a form that tells all floats apart."""
+    """Return all ranges in a form that distinguishes all floats."""
     return repr(sorted(calibrate(graph, [{"x": feed} for feed in feeds], method).items()))
 
 
@@ -79,7 +79,7 @@ def test_merged_parts_give_the_ranges_of_all_samples(method: str, parts: int) ->
 def test_collectors_of_a_plugin_are_refused_by_name() -> None:
     class Largest:
         def add(self, array: Array) -> None:
-            """Nothing is collected."""
+            """No samples are collected."""
 
         def result(self) -> Range:
             return Range(0.0, 1.0, 1.0)

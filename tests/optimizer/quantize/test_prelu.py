@@ -29,7 +29,7 @@ def spelled_out(net, x, slopes, name="p"):
 
 
 def as_maximum(net, x, slopes, name="p"):
-    """max(x, SLOPES * x): what the optimizer makes of it."""
+    """max(x, SLOPES * x), the optimized form."""
     factors = net.graph.constant(np.asarray(slopes, np.float32).reshape(1, -1, 1, 1), "slopes")
     return net.graph.add(Max(), x, net.graph.add(Mul(), x, factors), name=name)
 
@@ -74,7 +74,7 @@ def test_the_exact_result_is_rounded_once(make, slopes):
     falling = np.float64(np.float32(u / t * s))
     for feeds in samples:
         arrays = observe(graph, feeds)
-        x = arrays["a:int32"].astype(np.float64)  # 20 bits, the factors have 24: exact
+        x = arrays["a:int32"].astype(np.float64)  # 20 bits, and the slopes have 24: exact
         real = np.where(s > 1, np.minimum(x * rising, x * falling), np.maximum(x * rising, x * falling))
         limits = np.iinfo(arrays["p"].dtype)
         np.testing.assert_array_equal(arrays["p"], np.clip(np.floor(real + 0.5), limits.min, limits.max))

@@ -52,13 +52,13 @@ def test_random_networks_with_split_and_residual_sums_convert_to_int8(seed, tmp_
 
 
 def test_results_of_a_split_keep_the_scale_of_its_operand(tmp_path):
-    """One half goes to a concatenation only; the other is read by a conv, at the scale that the split has."""
+    """One half is used by a concatenation only, the other by a conv, with the scale of the split."""
     net = OnnxNet(0)
     y = net.conv(net.input("x", 1, 3, 8, 8), 8)
     a, b = net.add("Split", y, net.constant(np.array([4, 4], np.int64)), outputs=2, axis=1)
     large = net.add("Mul", net.conv(b, 4), net.constant(np.float32(30)))
     output = net.conv(net.add("Concat", a, large, axis=1), 4)
-    # One conv of 3 x 3 x 4 products after another: 30 dB would be a cosine of 0.9995.
+    # Each conv sums 3 x 3 x 4 products; 30 dB is a cosine of 0.9995.
     assert compare(net, [output], tmp_path).worst > 0.998
 
 

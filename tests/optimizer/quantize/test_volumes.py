@@ -19,7 +19,7 @@ GEOMETRIES = {
 
 
 def integer_share(model) -> float:
-    """The part of the multiply-accumulates whose results are integers."""
+    """Return the share of the MACs with integer results."""
     nodes = model.graph.nodes
     integers = [node for node in nodes if all(value.dtype.is_integer for value in node.outputs)]
     return total_macs(integers) / total_macs(nodes)

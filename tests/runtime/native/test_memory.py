@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine w
 
 MOST_OVER_BOUND = 1.1
 SMALL = 16_384
-"""Arenas below this many bytes are rounding to cache lines more than anything else."""
+"""Arenas below this size consist mostly of rounding to cache lines."""
 
 SAMPLE = ("cifar10_resnet8_onnx", "vww_mobilenet_tflite", "kws_dscnn_int8_tflite", "face_short_range_tflite")
 
@@ -54,7 +54,7 @@ def test_arenas_of_all(name, chip, data_root):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="how the peak is read is Linux's")
 def test_start_up_and_peak_of_a_process(data_root, tmp_path):
-    """A process that loads one file and runs it once: what it needs beyond one that only imports us."""
+    """Memory of a process that loads and runs one file, minus that of a process that only imports the package."""
     model, _ = convert_model(data_root, "imagenet_squeezenet_v1.1_onnx", "bm1686", "int8")
     model.save(tmp_path / "model.tpum")
     program = """

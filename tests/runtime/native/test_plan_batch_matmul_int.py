@@ -1,4 +1,4 @@
-"""Integer products of two tensors of the run: orders of memory, zero points, transposes, and what follows them."""
+"""Integer matmuls of two computed tensors: memory orders, zero points, transposes and epilogues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def operands(
 
 
 def factor(case: Drawing, k: int, most: int, out: DType, mode: RequantMode, **fixed: object) -> RequantInt32:
-    """A rescale that spreads the sums over the range of a type."""
+    """A requantization that spreads the sums over the range of a type."""
     spread = most * most * max(k, 1) ** 0.5 / (2.0**out.bits)
     fraction, exponent = np.frexp(1 / spread)
     whole = bool(case.rng.integers(2))
@@ -169,7 +169,7 @@ def test_constant_operands_with_leading_axes() -> None:
 
 
 def test_heads_in_one_matrix() -> None:
-    """Heads are columns of a matrix of tokens; a product of every head, put side by side again."""
+    """Heads are columns of a matrix of tokens: one matmul per head, whose results are concatenated."""
     case = Drawing(4)
     tokens, heads, size = 37, 3, 24
     query, key, value = (case.input(I8, (tokens, heads * size)) for _ in range(3))

@@ -137,7 +137,7 @@ def exact(case: Drawing, x: Value, channels: int) -> Value:
 
 
 def widen(case: Drawing, x: Value) -> Value:
-    """TFLite's way of a sum: shifted up by 20 bits without the zero point, then rescaled."""
+    """The add of TFLite: shifted left by 20 bits without the zero point, then requantized."""
     zero = int(case.rng.integers(-128, 128))
     wide = RequantInt32(
         multiplier_val=1 << 30, shift_val=21, offset_val=-(zero << 20), mode=RequantMode.TFLITE_LSHIFT, out_dtype=I32
@@ -216,7 +216,7 @@ def test_broadcasting(dtype: DType, kind: type[Add], other: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_scaled_channels(seed: int) -> None:
-    """Squeeze and excite: an image times one number per channel."""
+    """Squeeze and excite: an image times one factor per channel and sample."""
     case = Drawing(seed)
     shape = (2, int(case.rng.choice([1, 5, 16, 40])), *case.shape(2))
     results = []
@@ -355,7 +355,7 @@ def test_far_offsets(offset: int) -> None:
     case = Drawing(1)
     x = case.input(F32, (1, 2, 9, 9))
     ops = [into(out, offset_val=offset, scale_val=scale) for out in SMALL for scale in (1.0, 1e6, -3e7)]
-    far = [op.out_dtype for op in ops if abs(offset) >= 2**30]  # their sums may leave 32 bits: references run
+    far = [op.out_dtype for op in ops if abs(offset) >= 2**30]  # their sums may exceed 32 bits: references run
     case.check(*(case.graph.add(op, x) for op in ops), reference=["requant_fp32_to_int"] * len(far))
 
 

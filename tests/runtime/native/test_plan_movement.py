@@ -1,4 +1,4 @@
-"""Moving elements: every byte must arrive, whatever the orders in memory."""
+"""Data movement: every byte is copied to the right position, for all memory orders."""
 
 from __future__ import annotations
 

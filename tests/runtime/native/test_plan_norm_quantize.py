@@ -1,4 +1,4 @@
-"""Layer normalization that ends in bytes: the step gives what the operators give one by one."""
+"""Layer normalization with an 8-bit result: the fused step gives the bytes of the separate operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reals(case: Drawing, shape: tuple[int, ...], centre: float = 0.0, spread: fl
 
 
 def factors(case: Drawing, count: int) -> list[Value]:
-    """A factor and a bias per element of a row."""
+    """A scale and a bias per element of a row."""
     rng = case.rng
     values = rng.normal(1, 0.3, count), rng.normal(0, 0.5, count)
     return [case.graph.constant(value.astype(np.float32)) for value in values]
@@ -56,7 +56,7 @@ def test_alone(seed: int) -> None:
 @pytest.mark.parametrize("kept", range(4))
 @pytest.mark.parametrize("seed", range(6))
 def test_residual(seed: int, kept: int) -> None:
-    """The sum and the normalized numbers may be read by others."""
+    """The sum and the normalized values may have other users."""
     case = Drawing(100 + seed)
     tokens, count = (197, 192) if seed == 0 else (int(case.rng.integers(1, 30)), int(case.rng.integers(1, 300)))
     a, b = reals(case, (1, tokens, count)), reals(case, (1, tokens, count), 0.3)

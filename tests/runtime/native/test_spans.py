@@ -71,7 +71,7 @@ def refusal_of(module, step, sizes):
         run_alone(module, step, sizes, 1)
     except ValueError as error:
         return str(error)
-    except IndexError:  # indices are whatever lies there
+    except IndexError:  # indices are arbitrary memory contents
         return ""
     return ""
 
@@ -159,7 +159,7 @@ def test_constants_without_slack_are_for_steps_that_need_none():
 
 
 def steps_with_elements():
-    """Steps by the bytes of an element, as functions of where they read and write."""
+    """Steps by the size of an element, as functions of their operands and results."""
     module = native()
     place = module.Place
 
@@ -256,7 +256,7 @@ def test_constants_and_inputs_are_not_written():
         memory.set_input(made_with, 1, np.zeros(16, np.uint8))
 
 
-# Sizes that sums with the slack would carry around 2**64
+# Sizes for which a sum with the slack would wrap around 2**64
 
 
 def test_sizes_near_the_end_of_the_address_space_are_refused():

@@ -1,4 +1,4 @@
-"""Memory orders: what stays in place, and that views show the elements that NumPy shows."""
+"""Memory orders: which reshapes and permutes are views, and that views have the elements of NumPy."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""Results of an integer convolution where they change: at the smallest sum of each byte, and just below it."""
+"""Results of an integer convolution at the thresholds: the smallest sum of each result, and the sum below it."""
 
 import ctypes
 import ctypes.util
@@ -13,7 +13,7 @@ from tpuconvert.runtime.native.loader import available_isas, extension, native
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
 LARGE, ZERO = 38, 128
-"""Inputs with weight 127 and one with weight 1; the zero point of all of them."""
+"""Number of inputs: several with weight 127 and one with weight 1. The zero point of all inputs."""
 LARGEST = LARGE * 127 * 127
 FLUSH_TO_ZERO, DENORMALS_ARE_ZERO = 0x8000, 0x0040
 
@@ -33,7 +33,7 @@ def results(sums, multiplier, shift, offset, limits):
 
 
 def thresholds(multiplier, shift, offset):
-    """The smallest sums of all results of all channels, as far as inputs can have them."""
+    """Smallest sum of each result of each channel, limited to sums that inputs can have."""
     wanted = ((2 * (np.arange(1, 256)[:, None] - offset) - 1) << (shift - 1)).astype(object)
     found = np.array(
         [-(-numerator // m) for row in wanted for numerator, m in zip(row, multiplier.tolist(), strict=True)]

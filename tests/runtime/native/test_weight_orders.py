@@ -1,4 +1,4 @@
-"""Weights in every memory order give the sums of their values: they are packed straight from where they lie."""
+"""Weights in every memory order give the sums of their values: they are packed from the stored memory order."""
 
 import itertools
 
@@ -19,7 +19,7 @@ OUTPUTS = [1, 7, 8, 9, 17, 30, 40, 52, 57, 64, 100, 200]
 
 
 def in_order(rng, array, order):
-    """The same values, whose memory has the axes in an order, with gaps between elements and turned round or not."""
+    """Return equal values in another memory order, with gaps between elements, reversed or not."""
     steps = [int(rng.choice([1, 1, 1, 2])) for _ in order]
     shape = [array.shape[axis] * step + int(rng.integers(2)) for axis, step in zip(order, steps, strict=True)]
     memory = rng.integers(0, 256, shape, np.uint8).view(array.dtype)
@@ -33,7 +33,7 @@ def in_order(rng, array, order):
 
 
 def sums_of(isa, data, weights, zero, input_zero, groups):
-    """All sums of a convolution with stride 1 that keeps the extents, channels last, as the engine computes them."""
+    """All accumulators of a convolution with stride 1 and unchanged extents, channels last, computed by the engine."""
     module = native()
     out_channels, _, kernel_h, kernel_w = weights.shape
     geometry = module.ConvGeometry(

@@ -43,7 +43,7 @@ def without_elements(arrays: Sequence[Array | None]) -> Iterator[Operands]:
 
 
 def uses() -> dict[str, list[Use]]:
-    """The uses of each operator that the engine may run, by its name."""
+    """Uses of each operator that the engine may execute, by operator name."""
     found: dict[str, list[Use]] = {}
     for use in all_uses():
         if use.op.kind is not OpKind.CUSTOM and use.inputs:
@@ -56,8 +56,8 @@ USES = uses()
 NO_DEFINED_RESULT = {
     *("conv", "conv3d", "conv_v2", "conv3d_v2"),  # no input channels
     *("deconv", "deconv_v2", "deconv3d_v2"),  # no input channels, or no pixels
-    *("index_select", "interpolate", "pool"),  # elements that are taken from none
-    *("proposals", "roi_align", "roi_max_pool", "roi_position_pool"),  # regions of no image
+    *("index_select", "interpolate", "pool"),  # elements that are gathered from an empty axis
+    *("proposals", "roi_align", "roi_max_pool", "roi_position_pool"),  # regions of an empty image
 }
 """Operators whose references fail where a result with elements would be made of an operand without. The engine fails as
 they do."""
@@ -136,7 +136,7 @@ def compare(graph: Graph, feeds: list[Array], chip: Chip, what: str) -> None:
 
 
 def open_batch_model(path: Path) -> Path:
-    """A pad that no convolution absorbs, convolution, pooling, resize, flatten and a product, with an open batch."""
+    """A pad that is not folded, convolution, pooling, resize, flatten and a matmul, with a dynamic batch."""
     rng = np.random.default_rng(1)
     arrays = {
         "w": rng.normal(size=(4, 3, 3, 3)).astype(np.float32),
@@ -181,4 +181,4 @@ def test_an_open_batch_may_be_0(chip: str, quantize: str | None, backend: Any, t
         two = session.run({"x": samples[:2, 0]})["y"]
         one = session.run({"x": samples[1]})["y"]
     assert two.shape == (2, 5)
-    np.testing.assert_allclose(two[1:], one, rtol=1e-5)  # sums of binary32, in blocks of another size
+    np.testing.assert_allclose(two[1:], one, rtol=1e-5)  # float32 sums over blocks of another size

@@ -14,7 +14,7 @@ PAGE = "docs/tflite-exactness.md"
 
 
 def rows(repository: Path, pattern: str) -> list[tuple[str, ...]]:
-    """The rows of the page's tables that look like this."""
+    """Return the rows of the page's tables that match an expression."""
     text = (repository / PAGE).read_text(encoding="utf-8")
     return re.findall(pattern, text, re.MULTILINE)
 

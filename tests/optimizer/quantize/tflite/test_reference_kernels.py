@@ -1,4 +1,4 @@
-"""Every quantized operator against the TensorFlow Lite reference kernels, on generated models; equal to the bit."""
+"""Every quantized operator gives the bytes of the TensorFlow Lite reference kernels, on generated models."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_many_generated_models(name: str, dtype: str, tmp_path: Path) -> None:
 
 
 def near_ties(factor: float, g: np.random.Generator) -> Array:
-    """Sums that come out near halves when they are multiplied with a factor, and the ends of the range."""
+    """Sums that are near ties after the multiplication, and the limits of the range."""
     halves = (np.arange(-300, 300) + 0.5) / factor
     near = np.concatenate([np.floor(halves), np.ceil(halves)]).astype(np.int64)
     return np.unique(np.clip(near, -(2**31) + 1, 2**31 - 1))[: g.integers(500, 1200)]
@@ -73,7 +73,7 @@ def near_ties(factor: float, g: np.random.Generator) -> Array:
 @pytest.mark.parametrize("kind", ["CONV_2D", "FULLY_CONNECTED"])
 @pytest.mark.parametrize("exponent", [-14, -9, -4, -1, 0])
 def test_products_near_ties(kind: str, exponent: int, tmp_path: Path) -> None:
-    """Sums are put into the bias, one per channel: multipliers near powers of two, small and large shifts."""
+    """One sum per channel, set through the bias: multipliers near powers of two, small and large shifts."""
     g = np.random.default_rng(exponent + 40)
     for mantissa in (0.5, 0.5000001, 0.75, 0.9999999, float(g.uniform(0.5, 1))):
         factor = mantissa * 2.0**exponent
@@ -119,7 +119,7 @@ def test_sums_of_signed_integers(dtype: str, tmp_path: Path) -> None:
 
 
 def test_forms_end_at_their_own_operator(tmp_path: Path) -> None:
-    """A float network in front of a rounding is no part of it, however often its values are joined."""
+    """A float network before a quantization is not part of its pattern, even if its values have several users."""
     count = 60
     tensors = [T(f"t{index}", (4,)) for index in range(count + 1)]
     operators = [O("ADD", [index, index], [index + 1], "AddOptions") for index in range(count)]

@@ -23,7 +23,7 @@ AGREEMENT = {
     "sub": 1.0,
     "mul": 0.999,
 }
-"""Share of equal INT8 elements, at least. The delegate's products are rescaled in binary32, its sums in integers."""
+"""Least share of equal INT8 elements. The delegate requantizes convolutions in binary32, adds in integers."""
 
 SEEDS = 12
 
