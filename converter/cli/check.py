@@ -11,6 +11,7 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import progress_option
 from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.exporters.form_names import FORM_NAMES
 from tpuconvert.options import SOURCE_OPTIONS, Options
 from tpuconvert.pipeline import convert_graph
 from tpuconvert.plugins import load_plugins
@@ -25,7 +26,7 @@ from tpuconvert.text_format import several
 @click.option(
     "--for",
     "target",
-    type=click.Choice(("tpu-mlir",)),
+    type=click.Choice(FORM_NAMES),
     help="Also check whether the INT8 model can be exported in this form.",
 )
 @progress_option
@@ -55,7 +56,7 @@ def command(
             # 150 ms: imports the quantizer and the exporters
             from tpuconvert.exporters.readiness import check_export
 
-            converted = check_export(graph, settings, progress)
+            converted = check_export(graph, settings, progress, target)
     description = describe_model(converted)
     if as_json:
         notes = group_notes(description["notes"], operators_of(description))

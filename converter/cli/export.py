@@ -9,6 +9,7 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.exporters.export import FORMS, export
+from tpuconvert.exporters.form_names import FORM_NAMES
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.plugins import load_plugins
 
@@ -17,7 +18,7 @@ from tpuconvert.plugins import load_plugins
 @click.argument("file", type=InputFile())
 @click.argument("path", type=OutputFolder())
 @click.option(
-    "--to", type=click.Choice(tuple(FORMS)), default=next(iter(FORMS)), show_default=True, help="Form of the export."
+    "--to", type=click.Choice(FORM_NAMES), default=FORM_NAMES[0], show_default=True, help="Form of the export."
 )
 @click.option("--chip", type=click.Choice(tuple(TARGETS)), help="Chip of the compiler (tpu-mlir). Default: bm1684x.")
 @click.option(

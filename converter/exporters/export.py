@@ -9,11 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tpuconvert.exporters.onnx_model.package import export_onnx
+from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import Request
-from tpuconvert.exporters.tpu_mlir.package import export_tpu_mlir
+from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
 from tpuconvert.model import Model, load
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.types import Chip
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,15 @@ class Form:
     """An export target.
 
     Args:
+        chips: chips whose models can be exported.
+        check: raises UnsupportedError if a model of these chips has nodes without an exact form.
         write: writes the file or folder and returns its manifest.
         title: one line about an export, with fields of the manifest in braces.
         next_step: next step of the user, with ``{path}``.
     """
 
+    chips: tuple[Chip, ...]
+    check: Callable[[Model], object]
     write: Callable[[Request], dict[str, Any]]
     title: str
     next_step: str
@@ -34,18 +39,22 @@ class Form:
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
         "tpu-mlir": Form(
+            CHIPS,
+            lower_for_chip,
             export_tpu_mlir,
             "{name} for {chip}, {compiler}",
             "{path}/compile.sh, with TPU_MLIR_HOME set; see {path}/README.md",
         ),
         "onnx": Form(
+            tuple(Chip),
+            lower_model,
             export_onnx,
             "{name} with the arithmetic of {chip}, ONNX operator set {opset}",
             "open {path} in ONNX Runtime",
         ),
     }
 )
-"""Export targets by name. The first is the default."""
+"""Export targets by name: those of ``FORM_NAMES``."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpuconvert.exporters.tpu_mlir.chips import TARGETS
-from tpuconvert.exporters.tpu_mlir.package import lower_graph
+from tpuconvert.exporters.export import FORMS
 from tpuconvert.model import Model
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_graph
@@ -20,13 +19,14 @@ SAMPLES = 2
 """Random samples. The operators of a quantized graph hardly depend on its ranges."""
 
 
-def check_export(graph: Graph, options: Options, progress: Progress) -> Model:
+def check_export(graph: Graph, options: Options, progress: Progress, to: str) -> Model:
     """Quantize a graph with the ranges of random inputs, and check that every node has an exact form.
 
     Args:
         graph: the graph of a frontend, which is changed in place.
-        options: options of the conversion; its chip selects the target.
+        options: options of the conversion.
         progress: receives the stages.
+        to: name of the export target.
 
     Returns:
         The quantized model, which is good for its operators only.
@@ -35,11 +35,10 @@ def check_export(graph: Graph, options: Options, progress: Progress) -> Model:
         UnsupportedError: nodes without an exact form; all of them are in the message.
         UsageError: the chip has no export, or the graph has dynamic dimensions.
     """
-    target = next((target for target in TARGETS.values() if target.chip is options.chip), None)
-    if target is None:
-        raise UsageError(
-            f"no export for chip {options.chip.value}", file=graph.file, hint=f"name one of {', '.join(TARGETS)}"
-        )
+    form = FORMS[to]
+    if options.chip not in form.chips:
+        known = ", ".join(chip.value.lower() for chip in form.chips)
+        raise UsageError(f"no export for chip {options.chip.value}", file=graph.file, hint=f"name one of {known}")
     for name, extents in unknown_extents(graph.input_ports).items():
         raise UsageError(
             f"input '{name}' has the dynamic dimensions {', '.join(extents)}, an export needs numbers",
@@ -55,5 +54,5 @@ def check_export(graph: Graph, options: Options, progress: Progress) -> Model:
         # The ranges are those of random numbers: notes about them mean nothing.
         notes = tuple(note for note in model.notes if note.kind != "calibration")
         model = Model(replace(model.content, notes=notes))
-    lower_graph(model.graph, target, "check")
+    form.check(model)
     return model

@@ -95,6 +95,11 @@ def test_onnx(model: str, capsys: Captured) -> None:
     assert [output.name for output in loaded.graph.output] == ["probability"]
 
 
+def test_check_for_onnx(digits: Path, capsys: Captured) -> None:
+    assert main(["check", str(digits / "digits.onnx"), "--for", "onnx"]) == 0
+    assert "can be quantized and exported to onnx for" in capsys.readouterr().out
+
+
 def test_json_of_onnx(model: str, capsys: Captured) -> None:
     assert main(["export", model, "out.onnx", "--to", "onnx", "--with-checks", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -25,6 +25,10 @@ Argument = str | Array | Value | None
 """Operand of an ONNX node: tensor name, array (becomes an initializer), value of the graph, or None if absent."""
 
 
+_SHARED_BYTES = 4096
+"""Largest initializer that nodes share if they have equal ones; larger ones are not compared."""
+
+
 @dataclass
 class Step:
     """An ONNX node.
@@ -71,7 +75,7 @@ class Lowering:
         self._defined: set[str] = set()
         self._ports = {port.name for port in (*graph.input_ports, *graph.output_ports)}
         self._names = self._ports | {value.name for value in graph.values}
-        self._known_constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._known_constants: dict[tuple[str, tuple[int, ...], bytes] | None, str] = {}
         self._origin: Node | None = None
         self._unavailable: set[Value] = set()
         self._rounded: set[str] = set()
@@ -110,13 +114,15 @@ class Lowering:
     def constant(self, array: Array, name: str = "") -> str:
         """Return an initializer with these elements."""
         array = np.ascontiguousarray(array)
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known_constants:
-            shape = "x".join(map(str, array.shape)) or "scalar"
-            text = name or (f"constant/{array.dtype}/{array}" if array.ndim == 0 else f"constant/{array.dtype}/{shape}")
-            self._known_constants[key] = self._unique(text)
-            self.constants[self._known_constants[key]] = array
-        return self._known_constants[key]
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.nbytes <= _SHARED_BYTES else None
+        if key in self._known_constants:
+            return self._known_constants[key]
+        shape = "x".join(map(str, array.shape))
+        tensor = self._unique(name or f"constant/{array.dtype}/{shape if array.ndim else array}")
+        self.constants[tensor] = array
+        if key is not None:
+            self._known_constants[key] = tensor
+        return tensor
 
     def add(self, operator: str, *inputs: Argument, count: int = 1, **attributes: object) -> str:
         """Append an ONNX node and return its first result; ``count`` is the number of results."""
@@ -198,9 +204,9 @@ class Lowering:
             self._expand(node.op, node, lowerings)
         else:
             raise NoExactForm("ONNX has no operator with its results")
-        self._spread_rounding(node, self.steps[start:])
+        self._spread_rounding(self.steps[start:])
 
-    def _spread_rounding(self, node: Node, steps: Sequence[Step]) -> None:
+    def _spread_rounding(self, steps: Sequence[Step]) -> None:
         """Mark float results that are computed from marked tensors."""
         for step in steps:
             if not self._rounded.isdisjoint(step.inputs):

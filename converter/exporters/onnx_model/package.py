@@ -14,6 +14,7 @@ from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.frontends.onnx.messages import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from tpuconvert.model import Model
 from tpuconvert.runtime.border import numpy_type
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
@@ -49,8 +50,12 @@ def export_onnx(request: Request) -> dict[str, Any]:
         )
     if request.samples is not None:
         raise UsageError("samples were given, but an ONNX file stores none", hint="leave out --data")
-    lowering = lower_graph(request.model.graph, request.model.chip)
-    return write_model(request.path, lowering, request.name, with_checks=request.with_checks)
+    return write_model(request.path, lower_model(request.model), request.name, with_checks=request.with_checks)
+
+
+def lower_model(model: Model) -> Lowering:
+    """Lower a model. Exceptions are those of ``lower_graph``."""
+    return lower_graph(model.graph, model.chip)
 
 
 def lower_graph(graph: Graph, chip: Chip) -> Lowering:

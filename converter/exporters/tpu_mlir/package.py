@@ -17,6 +17,7 @@ from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.model import Model
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
@@ -35,6 +36,20 @@ FORMAT = 1
 
 DEFAULT_CHIP = "bm1684x"
 """Chip of an export that names none."""
+
+
+CHIPS = tuple(dict.fromkeys(target.chip for target in TARGETS.values()))
+"""Chips whose models can be exported."""
+
+
+def lower_for_chip(model: Model) -> Lowering:
+    """Lower a model for the first target with its chip, which must be one of ``CHIPS``.
+
+    Raises:
+        UnsupportedError: some nodes have no exact equivalent.
+    """
+    target = next(target for target in TARGETS.values() if target.chip is model.chip)
+    return lower_graph(model.graph, target, "check")
 
 
 def export_tpu_mlir(request: Request) -> dict[str, Any]:
