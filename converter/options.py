@@ -291,6 +291,12 @@ class Options:
         is_repeated=True,
         is_file=True,
     )
+    exact_on: str = option(
+        "none",
+        "Chip of the vendor's compiler on which the model must be exact: ``bm1684x`` or ``bm1688``. A node without an "
+        "exact form is an error (exit code 3).",
+        choices=("none", "bm1684x", "bm1688"),
+    )
     golden: int = option(
         0,
         "Number of golden vectors to store in the file: inputs, and digests of every integer tensor. ``tpuconvert "

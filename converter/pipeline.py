@@ -86,6 +86,7 @@ def convert(
     max_transposes: int | None = None,
     min_int8_share: float | None = None,
     fix_inputs: Mapping[str, Any] | None = None,
+    exact_on: str = "none",
     golden: int = 0,
     allow_root: str | os.PathLike[str] | None = None,
     allow_non_finite: bool = False,
@@ -125,6 +126,8 @@ def convert(
         min_int8_share: Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code
             5).
         fix_inputs: Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.
+        exact_on: Chip of the vendor's compiler on which the model must be exact: ``bm1684x`` or ``bm1688``. A node
+            without an exact form is an error (exit code 3).
         golden: Number of golden vectors to store in the file: inputs, and digests of every integer tensor.
             ``tpuconvert device`` compares other machines with them.
         allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
@@ -182,6 +185,11 @@ def convert_source(
 
         feeds = calibration_feeds(graph, options, calibration)
     model = convert_graph(graph, options, feeds, ranges=ranges, progress=progress, watch=watch)
+    if options.exact_on != "none":
+        # 30 ms: imports the exporter
+        from tpuconvert.exporters.exactness import check_exact
+
+        check_exact(model, options.exact_on)
     if options.golden:
         # 22 ms: imports the session and its engine
         from tpuconvert.device.golden import KEY, golden_vectors

@@ -71,8 +71,8 @@ def test_check_before_quantization(digits: Path, capsys: Captured) -> None:
     assert "no export for chip BM1682" in capsys.readouterr().err
 
 
-def test_check_lists_nodes_without_an_exact_form(capsys: Captured) -> None:
-    """A normalization in float between two matmuls: its results may differ on the device."""
+def save_normalized_matmuls() -> None:
+    """Write a model with a normalization between two matmuls, which stays in float and may differ on the device."""
     rng = np.random.default_rng(1)
     constants = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in ("a", "b")}
     constants["scale"] = np.ones(8, np.float32)
@@ -82,6 +82,10 @@ def test_check_lists_nodes_without_an_exact_form(capsys: Captured) -> None:
         one("MatMul", "normed", "b"),
     ]
     save_model(onnx_model(nodes, {"x": np.zeros((4, 8), np.float32)}, ["y"], constants), Path())
+
+
+def test_check_lists_nodes_without_an_exact_form(capsys: Captured) -> None:
+    save_normalized_matmuls()
     assert main(["check", "model.onnx", "--for", "tpu-mlir"]) == 3
     assert "TC3109" in capsys.readouterr().err
 
@@ -121,3 +125,31 @@ def test_options_that_onnx_does_not_have(digits: Path, model: str, capsys: Captu
     assert "leave out --data" in capsys.readouterr().err
     assert main(["export", model, model, "--to", "onnx"]) == 2
     assert not Path("out.onnx").exists()
+
+
+def test_exact_on_a_chip(digits: Path, capsys: Captured) -> None:
+    """The conversion fails before it writes a model that cannot be exported."""
+    how = [
+        "--quantize",
+        "int8",
+        "--calibration",
+        str(digits / "calibration.npz"),
+        "--preprocess",
+        "color=GRAY,scale=0.0625",
+    ]
+    source = str(digits / "digits.onnx")
+    assert main(["convert", source, "-o", "exact.tpum", *how, "--exact-on", "bm1684x"]) == 0
+    assert main(["convert", source, "-o", "float.tpum", "--exact-on", "bm1684x"]) == 2
+    assert "no integers to be exact on bm1684x" in capsys.readouterr().err
+    assert main(["convert", source, "-o", "old.tpum", *how, "--chip", "bm1684", "--exact-on", "bm1688"]) == 2
+    assert "exactness on bm1688 needs one for BM1686" in capsys.readouterr().err
+    assert not Path("float.tpum").exists() and not Path("old.tpum").exists()
+
+
+def test_exact_on_refuses_floats_between_integers(capsys: Captured) -> None:
+    save_normalized_matmuls()
+    np.save("samples.npy", np.random.default_rng(2).standard_normal((8, 4, 8)).astype(np.float32))
+    call = ["convert", "model.onnx", "-o", "net.tpum", "--quantize", "int8", "--calibration", "samples.npy"]
+    assert main([*call, "--exact-on", "bm1684x"]) == 3
+    assert "TC3109" in capsys.readouterr().err and not Path("net.tpum").exists()
+    assert main(call) == 0
