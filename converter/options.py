@@ -293,9 +293,9 @@ class Options:
     )
     exact_on: str = option(
         "none",
-        "Chip of the vendor's compiler on which the model must be exact: ``bm1684x`` or ``bm1688``. A node without an "
-        "exact form is an error (exit code 3).",
-        choices=("none", "bm1684x", "bm1688"),
+        "Chip of the vendor's compiler on which the model must be exact: ``bm1684x``, ``bm1688`` or ``bm1684``. A node "
+        "without an exact form is an error (exit code 3). For ``bm1684`` every layer is scaled by a power of two.",
+        choices=("none", "bm1684x", "bm1688", "bm1684"),
     )
     golden: int = option(
         0,

@@ -29,7 +29,7 @@ def is_quantized(entry) -> bool:
 
 
 def convert_model(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model, list[dict[str, Array]]]:
-    """The model as in its source (``source``, ``float``) or quantized (``int8``), with samples."""
+    """The model as in its source (``source``, ``float``) or quantized (``int8``, ``exact``), with samples."""
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     shapes = input_shapes(entry)
@@ -37,6 +37,8 @@ def convert_model(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model,
     ports = load_source(source, weights, Options(input_shapes=dict(shapes or {}))).input_ports
     inputs = [port.name for port in ports]
     feeds = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(root, entry)]
-    options = {"quantize": "int8", "calibration": feeds[:CALIBRATION]} if how == "int8" else {}
+    options = {"quantize": "int8", "calibration": feeds[:CALIBRATION]} if how in ("int8", "exact") else {}
+    if how == "exact":
+        options["exact_on"] = chip
     model = tc.convert(source, weights=weights, input_shapes=shapes, chip=chip, **options)
     return model, feeds[:FEEDS]

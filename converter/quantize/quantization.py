@@ -65,6 +65,7 @@ def quantize_graph(
     found: Mapping[str, Range] = {}
     reasons: Mapping[str, str] = {}
     notes: list[Note] = []
+    shifts_only = options.exact_on == "bm1684"
     if options.quantize is not None and not is_quantized:
         if calibration is not None or ranges is None:
             feeds = calibration_feeds(graph, options, calibration)
@@ -75,9 +76,10 @@ def quantize_graph(
         check_finite(graph, known=constants)
         found, notes = _find_ranges(optimized, options, feeds, ranges, progress)
         progress.stage("quantize")
-        reasons = quantize(graph, found, options.chip, float_paths(graph, found, options.chip, feeds))
+        kept = float_paths(graph, found, options.chip, feeds, shifts_only=shifts_only)
+        reasons = quantize(graph, found, options.chip, kept, shifts_only=shifts_only)
     progress.stage("legalize")
-    legalized = legalize(graph, options.chip, reasons)
+    legalized = legalize(graph, options.chip, reasons, shifts_only=shifts_only)
     if feeds is not None:
         progress.stage("refine", len(legalized.graph))
         own = None if ranges is not None else found  # ranges from a file may come from other samples

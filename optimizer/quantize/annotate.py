@@ -47,7 +47,12 @@ from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
 
 
 def quantize(
-    graph: Graph, ranges: Mapping[str, Range], chip: Chip, kept: Mapping[str, str] | None = None
+    graph: Graph,
+    ranges: Mapping[str, Range],
+    chip: Chip,
+    kept: Mapping[str, str] | None = None,
+    *,
+    shifts_only: bool = False,
 ) -> dict[str, str]:
     """Annotate a float graph for one chip.
 
@@ -56,6 +61,8 @@ def quantize(
         ranges: calibrated ranges of its values, by name.
         chip: BM1686 rescales every channel of a result separately, so activations can have per-channel scales.
         kept: nodes that must stay float: the reason by the name of the first result.
+        shifts_only: for BM1684: requantize linear operators by one right shift per layer, and use 8-bit results only,
+            because the vendor's compiler has no other forms for this chip.
 
     Returns:
         Reasons for which nodes stay float, by the name of their first result.
@@ -64,7 +71,7 @@ def quantize(
     floats = set(reasons)
     wide = _results_read_by_float_only(graph, floats, reasons)
     _keep_moved_inputs(graph, floats, wide, reasons)
-    _annotate_activations(graph, ranges, floats, wide, _WIDE_HEADROOM[chip])
+    _annotate_activations(graph, ranges, floats, wide, None if shifts_only else _WIDE_HEADROOM[chip])
     share_scales(graph, stated=False)
     if chip is Chip.BM1686:
         scale_channels(graph, ranges, floats)
@@ -180,7 +187,7 @@ def _passes_wide(graph: Graph, node: Node) -> bool:
 
 
 def _annotate_activations(
-    graph: Graph, ranges: Mapping[str, Range], floats: set[str], wide: set[Value], headroom: float
+    graph: Graph, ranges: Mapping[str, Range], floats: set[str], wide: set[Value], headroom: float | None
 ) -> None:
     for value in graph.inputs:
         if any(user.name not in floats for user in value.users):
@@ -231,9 +238,11 @@ _WIDE_HEADROOM = {Chip.BM1682: 2.0, Chip.BM1684: 16.0, Chip.BM1686: 2.0}
 the accumulator without bias, which may be larger than the result, must fit."""
 
 
-def wide_params(found: Range, headroom: float) -> QuantParams:
-    """Symmetric INT16 parameters for ``headroom`` times the calibrated range."""
+def wide_params(found: Range, headroom: float | None) -> QuantParams:
+    """Symmetric INT16 parameters for ``headroom`` times the calibrated range. None: 8-bit parameters for this range."""
     largest = max(-found.low, found.high, 0.0) or 1.0
+    if headroom is None:
+        return activation_params(dataclasses.replace(found, threshold=largest))
     return QuantParams.per_tensor(_scale(headroom * largest / 32767), 0, I16)
 
 

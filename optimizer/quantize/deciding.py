@@ -37,7 +37,9 @@ SAMPLES = 8
 Samples = Iterable[Mapping[str, Array]]
 
 
-def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: Samples | None) -> dict[str, str]:
+def float_paths(
+    graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: Samples | None, *, shifts_only: bool = False
+) -> dict[str, str]:
     """Choose the nodes that stay in float because a decision depends on them.
 
     Args:
@@ -45,6 +47,7 @@ def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: 
         ranges: calibrated ranges of its values, by name.
         chip: the target.
         samples: feeds; without them the last linear operators before every decision are chosen.
+        shifts_only: see ``quantize``.
 
     Returns:
         Reasons by the name of the node.
@@ -59,8 +62,8 @@ def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: 
         wanted = [session.run(feed) for feed in feeds]
     found: dict[int, float] = {}
     for depth in _doubling(most):
-        reasons = quantize(graph, ranges, chip, _nodes_within(depths, depth))
-        integer = legalize(graph, chip, reasons).graph
+        reasons = quantize(graph, ranges, chip, _nodes_within(depths, depth), shifts_only=shifts_only)
+        integer = legalize(graph, chip, reasons, shifts_only=shifts_only).graph
         _forget_annotations(graph)
         with Session(integer) as session:
             results = [session.run(feed) for feed in feeds]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 # The lowerings register themselves when their modules are imported.
 import tpuconvert.optimizer.quantize.lower_bm1684
+import tpuconvert.optimizer.quantize.lower_bm1684_shifts
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
 from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
@@ -50,13 +51,16 @@ class Legalized:
     products: Mapping[Value, Product] = field(default_factory=dict)
 
 
-def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None) -> Legalized:
+def legalize(
+    graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None, *, shifts_only: bool = False
+) -> Legalized:
     """Lower every annotated node for which the chip has an integer form.
 
     Args:
         graph: annotated float graph. A graph without annotations is returned unchanged.
         chip: the target. BM1682 has no fixed point: annotated graph inputs are dequantized.
         reasons: nodes that must stay float: the reason by the name of the first result.
+        shifts_only: see ``quantize``.
 
     Returns:
         A new graph whose values keep their names.
@@ -71,7 +75,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
         carry_scales(graph)
     if chip is not Chip.BM1686:
         forget_inner_scales(graph)
-    lowering = Lowering(graph, chip)
+    lowering = Lowering(graph, chip, shifts_only)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         _input(lowering, value, port)
@@ -124,7 +128,7 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
             return Declined(f"its operand '{operand.name}' is not quantized")
     if has_integer_form(node.op) and lowering.chip is not Chip.BM1682:
         return _lower_custom(node, lowering)
-    function = find_lowering(type(node.op), lowering.chip)
+    function = find_lowering(type(node.op), lowering.chip, shifts_only=lowering.shifts_only)
     if function is None:
         return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")
     return onnx_form(node, lowering) or function(node, lowering)

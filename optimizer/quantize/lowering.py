@@ -64,14 +64,19 @@ ONNX = "onnx"
 TFLITE = "tflite"
 """``Graph.rescale`` of TFLite sources, whose reference kernels round twice when rescaling."""
 
-_LOWERINGS: dict[tuple[str | Trait, Chip], LoweringFunction] = {}
+_LOWERINGS: dict[tuple[str | Trait, Chip, bool], LoweringFunction] = {}
 
 
-def lowers(*operators: str | Trait, chips: tuple[Chip, ...]) -> Callable[[LoweringFunction], LoweringFunction]:
-    """Register a lowering of operators, by name or trait, on chips. A second one for the same pair is an error."""
+def lowers(
+    *operators: str | Trait, chips: tuple[Chip, ...], shifts_only: bool = False
+) -> Callable[[LoweringFunction], LoweringFunction]:
+    """Register a lowering of operators, by name or trait, on chips. A second one for the same key is an error.
+
+    With ``shifts_only`` the lowering replaces the other one in the mode of this name (``quantize``).
+    """
 
     def register(function: LoweringFunction) -> LoweringFunction:
-        for key in itertools.product(operators, chips):
+        for key in itertools.product(operators, chips, (shifts_only,)):
             if key in _LOWERINGS:
                 raise ValueError(f"two lowerings of {key[0]} for {key[1].value}")
             _LOWERINGS[key] = function
@@ -80,10 +85,17 @@ def lowers(*operators: str | Trait, chips: tuple[Chip, ...]) -> Callable[[Loweri
     return register
 
 
-def find_lowering(op: type[Op], chip: Chip) -> LoweringFunction | None:
-    """Return the lowering of an operator on a chip, or None. A lowering by name takes precedence over one by trait."""
-    traits = (trait for trait, known in _LOWERINGS if known is chip and isinstance(trait, Trait) and trait in op.traits)
-    return _LOWERINGS.get((op.name, chip)) or next((_LOWERINGS[trait, chip] for trait in traits), None)
+def find_lowering(op: type[Op], chip: Chip, *, shifts_only: bool = False) -> LoweringFunction | None:
+    """Return the lowering of an operator on a chip, or None.
+
+    A lowering for ``shifts_only`` takes precedence over the others, and a lowering by name over one by trait.
+    """
+    if shifts_only and (op.name, chip, True) in _LOWERINGS:
+        return _LOWERINGS[op.name, chip, True]
+    traits = (
+        trait for trait, known, _ in _LOWERINGS if known is chip and isinstance(trait, Trait) and trait in op.traits
+    )
+    return _LOWERINGS.get((op.name, chip, False)) or next((_LOWERINGS[trait, chip, False] for trait in traits), None)
 
 
 class Lowering:
@@ -93,9 +105,10 @@ class Lowering:
     differ: if a clamp needed no operator, the integer result has the name of the clamp.
     """
 
-    def __init__(self, old: Graph, chip: Chip) -> None:
+    def __init__(self, old: Graph, chip: Chip, shifts_only: bool = False) -> None:
         self.old = old
         self.chip = chip
+        self.shifts_only = shifts_only
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)
         self.rescale = old.rescale

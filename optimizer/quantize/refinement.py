@@ -33,6 +33,7 @@ from tpuconvert.runtime.border import to_value
 from tpuconvert.runtime.plan import make_plan
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution_params import SpatialConvolution
+from tpuconvert.schema.fixed_point import saturate
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
@@ -40,7 +41,7 @@ from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
-from tpuconvert.schema.types import I32, Array, Chip
+from tpuconvert.schema.types import I16, I32, Array, Chip
 
 SAMPLES = 64
 """Maximum number of samples for refinement: means converge with fewer samples than thresholds."""
@@ -111,11 +112,11 @@ def refine(
 
 
 def _is_product(node: Node) -> bool:
-    """Return True for an integer linear operator with constant weights and an INT32 bias."""
+    """Return True for an integer linear operator with constant weights and bias."""
     if not isinstance(node.op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2, Conv, MatrixMul)) or len(node.inputs) < 3:
         return False
     weight, bias = node.inputs[1], node.inputs[2]
-    return weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype is I32
+    return weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype in (I16, I32)
 
 
 def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Array]], bool]:
@@ -194,7 +195,7 @@ def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) 
     found = means.result()
     assert found is not None
     shifted = bias.array.astype(np.float64).reshape(-1) + (wanted / unit - found)
-    bias.data = np.clip(np.rint(shifted), I32.min, I32.max).astype(np.int32).reshape(bias.array.shape)
+    bias.data = saturate(np.rint(shifted), bias.dtype).reshape(bias.array.shape)
 
 
 def _with_accumulator(node: Node) -> ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2:

@@ -11,16 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import operands
-from tpuconvert.schema.fixed_point import rhaz
+from tpuconvert.schema.fixed_point import rhaz, saturate
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import I8, I32, Array, QuantParams
+from tpuconvert.schema.types import I8, I32, Array, DType, QuantParams
 
 _BIAS_LIMIT = 2.0**30
 """Limit of a quantized bias: half of the INT32 range. The other half is for the accumulator without bias."""
+
+_SHORT_BIAS_LIMIT = 30000
+"""Limit of a quantized INT16 bias. The rest of the range is for the bias correction of the refinement."""
+
+_MOST_SHIFT = 31
+"""Largest right shift of a linear operator on BM1684."""
 
 
 def weight_params(weights: Array, axis: int | None, bias: Array | None, input_scale: float) -> QuantParams:
@@ -68,9 +74,9 @@ class IntegerWeights:
         """Scale of the accumulator: one per output channel, or one per tensor."""
         return tuple(self.input_scale * scale for scale in self.params.scale)
 
-    def integer_bias(self, bias: Value) -> Array:
-        """Return the bias as INT32: the integers of the source file, or quantized floats."""
-        return bias.stored if bias.stored is not None else quantize_bias(bias.array, self.units)
+    def integer_bias(self, bias: Value, dtype: DType = I32) -> Array:
+        """Return the bias: the integers of the source file, or quantized floats."""
+        return bias.stored if bias.stored is not None else quantize_bias(bias.array, self.units, dtype)
 
 
 def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
@@ -99,6 +105,36 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
     params = weight_params(weights, axis, biases[0].array if biases else None, input_scale)
     exact = weights / _along_outputs(weights, params)
     return IntegerWeights(quantize_weights(weights, params), params, input_scale, exact)
+
+
+def shift_weights(node: Node, result_scale: float) -> tuple[IntegerWeights, int] | None:
+    """Return weights whose scale makes the requantization a right shift, and the shift.
+
+    The scale of the weights is ``result_scale * 2^-shift / input scale``. Of the shifts for which the bias fits INT16,
+    the one with the smallest squared error of the weights is chosen; this can saturate a few large weights.
+
+    Args:
+        node: conv or matrix_mul of an annotated graph, with constant float weights and per-tensor scales.
+        result_scale: scale of the result.
+
+    Returns:
+        Weights and shift; None if no shift fits.
+    """
+    x, w, *biases = operands(node)
+    assert x.quant is not None
+    weights, input_scale = w.array.astype(np.float64), x.quant.scale[0]
+    largest_bias = max((float(np.abs(bias.array).max(initial=0.0)) for bias in biases), default=0.0)
+    best: tuple[float, IntegerWeights, int] | None = None
+    for shift in range(_MOST_SHIFT + 1):
+        scale = float(np.float32(result_scale * 2.0**-shift / input_scale))
+        if scale < np.finfo(np.float32).tiny or largest_bias > _SHORT_BIAS_LIMIT * input_scale * scale:
+            break
+        params = QuantParams.per_tensor(scale, 0, I8)
+        stored = quantize_weights(weights, params)
+        error = float(np.square(weights - stored.astype(np.float64) * scale).sum())
+        if best is None or error < best[0]:
+            best = error, IntegerWeights(stored, params, input_scale, weights / scale), shift
+    return None if best is None else best[1:]
 
 
 def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
@@ -138,13 +174,13 @@ def quantize_weights(weights: Array, params: QuantParams) -> Array:
     return quantized
 
 
-def quantize_bias(bias: Array, units: tuple[float, ...]) -> Array:
-    """Quantize biases to INT32 with the scale of the accumulator: ties round away from zero, saturated.
+def quantize_bias(bias: Array, units: tuple[float, ...], dtype: DType = I32) -> Array:
+    """Quantize biases with the scale of the accumulator: ties round away from zero, saturated.
 
     Args:
         bias: float biases, one per output channel in any shape.
         units: one scale of the accumulator, or one per output channel.
+        dtype: integer type of the result.
     """
     exact = bias.astype(np.float64).reshape(-1) / np.asarray(units)
-    stored: Array = np.clip(rhaz(exact), I32.min, I32.max).astype(np.int32).reshape(bias.shape)
-    return stored
+    return saturate(rhaz(exact), dtype).reshape(bias.shape)

@@ -19,11 +19,14 @@ class Target:
         chip: the chip whose operators a model must use.
         has_packed_requant: True if a requantization record has two words, with shift and zero point packed in the
             second.
+        returns_floats: True if 8-bit tensors are returned as float32, because the chip stores those of four images in
+            one word.
     """
 
     name: str
     chip: Chip
     has_packed_requant: bool = False
+    returns_floats: bool = False
 
     def requant_table(self, multipliers: Sequence[int], shifts: Sequence[int], zero_points: Sequence[int]) -> Array:
         """Return the operand of ``RequantIntAxis``: int32 [1, channels, 1, words].
@@ -45,7 +48,7 @@ TARGETS = {
     for target in (
         Target("bm1684x", Chip.BM1686),
         Target("bm1688", Chip.BM1686, has_packed_requant=True),
-        Target("bm1684", Chip.BM1684),
+        Target("bm1684", Chip.BM1684, returns_floats=True),
     )
 }
 """Targets by name."""

@@ -38,6 +38,7 @@ class Operation(NamedTuple):
 
 _RELU = {"do_relu": ("bool", False), "relu_limit": ("f64", -1.0)}
 _CONST = {"const_val": ("f64", REQUIRED), "multiplier": ("si32", 1), "rshift": ("si32", 0), **_RELU}
+_FACTORS = {"multipliers": ("ints", None), "rshifts": ("ints", None)}
 _WINDOW = {"strides": ("ints", REQUIRED), "pads": ("ints", REQUIRED), "kernel_shape": ("ints", REQUIRED)}
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -45,7 +46,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "top.Input": Operation(1, {}),
     "top.Weight": Operation(0, {}),
     "tpu.Active": Operation(1, {"mode": ("active_mode", REQUIRED)}),
-    "tpu.Add": Operation(-1, _RELU),
+    "tpu.Add": Operation(-1, {**_RELU, **_FACTORS}),
     "tpu.AddConst": Operation(1, _CONST),
     "tpu.BinaryShift": Operation(
         2,
@@ -113,7 +114,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "tpu.Max": Operation(-1, {**_RELU, "multipliers": ("ints", (1, 1)), "rshifts": ("ints", (0, 0))}),
     "tpu.Min": Operation(-1, {**_RELU, "multipliers": ("ints", (1, 1)), "rshifts": ("ints", (0, 0))}),
     "tpu.MinConst": Operation(1, _CONST),
-    "tpu.Mul": Operation(-1, _RELU),
+    "tpu.Mul": Operation(-1, {**_RELU, "multiplier": ("si32", 1), "rshift": ("si32", 0)}),
     "tpu.MulConst": Operation(1, {"const_val": ("f64", REQUIRED), **_RELU}),
     "tpu.Pad": Operation(5, {"paddings": ("ints", REQUIRED), "val": ("f64", 0.0), "mode": ("Pad_Mode", "constant")}),
     "tpu.Permute": Operation(2, {"order": ("ints", REQUIRED)}),
@@ -138,7 +139,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "fuse_rq_axis": ("bool", False),
         },
     ),
-    "tpu.Reshape": Operation(1, {"shape": ("ints", ()), "flatten_start_dim": ("i64", -1)}),
+    "tpu.Reshape": Operation(-1, {"shape": ("ints", ()), "flatten_start_dim": ("i64", -1)}),
     "tpu.Slice": Operation(
         5,
         {
@@ -158,6 +159,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "round_mode": ("round_mode", "HalfAwayFromZero"),
         },
     ),
+    "tpu.Sub": Operation(-1, {**_RELU, **_FACTORS, "is_reverse": ("bool", False)}),
     "tpu.Tile": Operation(2, {"tile": ("ints", REQUIRED)}),
     "tpu.Upsample": Operation(2, {"scale_h": ("i64", REQUIRED), "scale_w": ("i64", REQUIRED), **_RELU}),
 }

@@ -44,6 +44,7 @@ class Lowering:
         self.host_nodes: list[Node] = []
         self._tensors: dict[Value, Tensor] = {}
         self._fused: set[Node] = set()
+        self._internal: set[Value] = set()
         self._unavailable: set[Value] = set()
 
     # Values and tensors
@@ -62,6 +63,14 @@ class Lowering:
     def define(self, value: Value, tensor: Tensor) -> None:
         """Record the tensor of the module that corresponds to a value."""
         self._tensors[value] = tensor
+
+    def define_operand(self, value: Value, tensor: Tensor) -> None:
+        """Record the operand of a node that the lowering of its user includes: the program has no tensor of its result.
+
+        The user finds the parameters in the node, the producer of ``value``.
+        """
+        self._tensors[value] = tensor
+        self._internal.add(value)
 
     def element(self, value: Value) -> str:
         """Return the element type of a value in the dialect.
@@ -177,10 +186,18 @@ class Lowering:
             values += [value for value in node.inputs if value is not None and value in self._tensors]
         return list(dict.fromkeys(values))
 
+    def returned(self, value: Value) -> Tensor:
+        """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
+        tensor = self.tensor(value)
+        if not (self.target.returns_floats and value.dtype.is_integer):
+            return tensor
+        return self.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{value.name}_f32", with_scale=False)
+
     def integer_values(self) -> list[Value]:
         """Return every integer value that the program computes, in execution order."""
         values = [*self.graph.inputs, *(value for node in self.graph.nodes for value in node.outputs)]
-        return [value for value in values if value in self._tensors and value.dtype.is_integer]
+        computed = self._tensors.keys() - self._internal
+        return [value for value in values if value in computed and value.dtype.is_integer]
 
 
 _ISLAND = "keep these operators in INT8, or move them to the end of the network"

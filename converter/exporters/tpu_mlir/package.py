@@ -16,14 +16,14 @@ from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
-from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.model import Model
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.types import Array, Chip
 
 Feed = Mapping[str, Array]
 
@@ -94,7 +94,7 @@ def lower_graph(graph: Graph, target: Target, name: str) -> Lowering:
     """
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
     lowering = Lowering(graph, target, name)
-    lowering.run(lowers)
+    lowering.run(lowers_bm1684 if target.chip is Chip.BM1684 else lowers)
     lowering.problems.raise_if_any()
     return lowering
 
@@ -113,7 +113,7 @@ def write_package(folder: Path, lowering: Lowering, samples: Sequence[Feed], *, 
     """
     module, name = lowering.module, lowering.module.name
     values = list(dict.fromkeys([*lowering.results(), *(lowering.integer_values() if with_checks else [])]))
-    tensors = [lowering.tensor(value) for value in values]
+    tensors = [lowering.returned(value) for value in values]
     (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
     np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **module.weights(tensors))
     expected = _expected_results(lowering.graph, values, samples)

@@ -6,4 +6,7 @@ from tpuconvert.exporters.lowerings import Lowerings
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 
 lowers = Lowerings[Lowering]()
-"""Decorator that registers the lowering of one or several TPU operators."""
+"""Decorator that registers the lowering of one or several TPU operators for BM1684X and BM1688."""
+
+lowers_bm1684 = Lowerings[Lowering]()
+"""Decorator that registers the lowering of one or several TPU operators for BM1684."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
-from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
@@ -25,13 +25,21 @@ def reshape(op: Reshape, node: Node, d: Lowering) -> None:
     d.add("tpu.Reshape", [d.tensor(node.inputs[0])], node.output, shape=static_shape(node.output))
 
 
+@lowers_bm1684(Reshape)
+def reshape_with_buffer(op: Reshape, node: Node, d: Lowering) -> None:
+    """Lower a reshape. The compiler aborts for BM1684 if the operand for a buffer is missing."""
+    d.add("tpu.Reshape", [d.tensor(node.inputs[0]), None], node.output, shape=static_shape(node.output))
+
+
 @lowers(Permute)
+@lowers_bm1684(Permute)
 def permute(op: Permute, node: Node, d: Lowering) -> None:
     """Lower a permutation of axes."""
     d.add("tpu.Permute", [d.tensor(node.inputs[0])], node.output, order=op.order)
 
 
 @lowers(Concat)
+@lowers_bm1684(Concat)
 def concat(op: Concat, node: Node, d: Lowering) -> None:
     """Lower a concatenation. Bytes are copied, so that the operands' scales may differ.
 
@@ -65,12 +73,14 @@ def slice_box(
 
 
 @lowers(Extract)
+@lowers_bm1684(Extract)
 def extract(op: Extract, node: Node, d: Lowering) -> None:
     """Lower a slice with steps."""
     slice_box(d, node.inputs[0], node.output, op.start, op.end, op.stride)
 
 
 @lowers(Split)
+@lowers_bm1684(Split)
 def split(op: Split, node: Node, d: Lowering) -> None:
     """Lower a split along an axis to one slice per result."""
     x = node.inputs[0]
@@ -85,12 +95,14 @@ def split(op: Split, node: Node, d: Lowering) -> None:
 
 
 @lowers(Upsample)
+@lowers_bm1684(Upsample)
 def upsample(op: Upsample, node: Node, d: Lowering) -> None:
     """Lower nearest upsampling, which repeats rows and columns."""
     d.add("tpu.Upsample", [d.tensor(node.inputs[0])], node.output, scale_h=op.scale, scale_w=op.scale)
 
 
 @lowers(Tile)
+@lowers_bm1684(Tile)
 def tile(op: Tile, node: Node, d: Lowering) -> None:
     """Lower a repetition along axes."""
     x, y = node.inputs[0], node.output
@@ -100,6 +112,7 @@ def tile(op: Tile, node: Node, d: Lowering) -> None:
 
 
 @lowers(Pad)
+@lowers_bm1684(Pad)
 def pad(op: Pad, node: Node, d: Lowering) -> None:
     """Lower padding with a constant, with reflected elements or with edge elements."""
     x = node.inputs[0]

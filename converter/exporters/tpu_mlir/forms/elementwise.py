@@ -8,7 +8,7 @@ from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
 from tpuconvert.exporters.tpu_mlir.forms.requantization import binary, rescale_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, static_shape
-from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
@@ -67,6 +67,7 @@ def mul(op: Mul, node: Node, d: Lowering) -> None:
 
 
 @lowers(Lut)
+@lowers_bm1684(Lut)
 def lut(op: Lut, node: Node, d: Lowering) -> None:
     """Lower a lookup table of 256 elements, indexed by the unsigned byte."""
     x, table, y = node.inputs[0], node.inputs[1], node.output
@@ -96,6 +97,7 @@ def clamp(op: Clamp, node: Node, d: Lowering) -> None:
 
 
 @lowers(Max, Min)
+@lowers_bm1684(Max, Min)
 def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
     """Lower an element-wise maximum or minimum."""
     y = node.output

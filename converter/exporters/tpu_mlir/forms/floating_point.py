@@ -7,7 +7,7 @@ import numpy as np
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import quantized_element
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
-from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.softmax import Softmax
@@ -18,6 +18,7 @@ _ACTIVATIONS = {"ACTIVE_SIGMOID": "SIGMOID", "ACTIVE_TANH": "TANH", "ACTIVE_EXP"
 
 
 @lowers(Softmax)
+@lowers_bm1684(Softmax)
 def softmax(op: Softmax, node: Node, d: Lowering) -> None:
     """Lower a float32 softmax."""
     y = node.output
@@ -25,6 +26,7 @@ def softmax(op: Softmax, node: Node, d: Lowering) -> None:
 
 
 @lowers(Active)
+@lowers_bm1684(Active)
 def activation(op: Active, node: Node, d: Lowering) -> None:
     """Lower a float32 activation function."""
     mode = _ACTIVATIONS.get(op.active_type.name)

@@ -90,9 +90,8 @@ def pool_int(op: PoolInt, node: Node, d: Lowering) -> None:
         )
 
 
-@lowers(Pool)
-def pool(op: Pool, node: Node, d: Lowering) -> None:
-    """Lower pooling: maximum, or average of windows of equal size."""
+def window_of(op: Pool, node: Node) -> Window:
+    """Return kernel, strides and pads of a pooling. In ceil mode more elements can be padded than the attributes state."""
     x, y = node.inputs[0], node.output
     assert x is not None
     height, width = static_shape(x)[2:]
@@ -105,22 +104,36 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
         max(0, (out[axis] - 1) * strides[axis] + kernel[axis] - (height, width)[axis] - leading[axis])
         for axis in (0, 1)
     )
+    return Window(kernel, strides, pads=(*leading, trailing[0], trailing[1]))
+
+
+def maximum(op: Pool, node: Node, d: Lowering) -> None:
+    """Append maximum pooling of integers."""
+    if node.output.dtype is DType.FLOAT32:
+        raise NoExactForm("a maximum of floating-point values")
+    window = window_of(op, node)
+    d.add(
+        "tpu.Pool2D",
+        [d.tensor(node.inputs[0])],
+        node.output,
+        kernel_shape=window.kernel,
+        strides=window.strides,
+        pads=window.pads,
+        pool_mode="Max",
+    )
+
+
+@lowers(Pool)
+def pool(op: Pool, node: Node, d: Lowering) -> None:
+    """Lower pooling: maximum, or average of windows of equal size."""
+    x, y = node.inputs[0], node.output
+    assert x is not None
     if op.pooling_type.name == "MAX":
-        if y.dtype is DType.FLOAT32:
-            raise NoExactForm("a maximum of floating-point values")
-        d.add(
-            "tpu.Pool2D",
-            [d.tensor(x)],
-            y,
-            kernel_shape=kernel,
-            strides=strides,
-            pads=(*leading, trailing[0], trailing[1]),
-            pool_mode="Max",
-        )
+        maximum(op, node, d)
         return
     if y.dtype is DType.FLOAT32:
         raise NoExactForm("an average of floating-point values")
-    window = Window(kernel, strides, pads=(*leading, trailing[0], trailing[1]))
+    window = window_of(op, node)
     round_mode = "HalfAwayFromZero" if x.dtype.is_signed else "HalfUp"
     counts = op.element_counts(static_shape(x))
     if np.ptp(counts) == 0:
