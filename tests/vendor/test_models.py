@@ -22,6 +22,25 @@ COMPILER_FAILS = {
 """Models that the compiler cannot compile for a chip, and what happens."""
 
 
+BM1684 = [
+    "anomaly_autoencoder_tflite",
+    "cifar10_resnet8_caffe",
+    "cifar10_resnet8_onnx",
+    "cifar10_resnet8_tflite",
+    "imagenet_mobilenet_v1_0.25_onnx",
+    "imagenet_squeezenet_v1.1_onnx",
+    "kws_dscnn_tflite",
+    "lenet_mnist_caffe",
+    "mnist_conv_tflite",
+    "mnist_keras_onnx",
+    "plate_class_96_onnx",
+    "sine_float_tflite",
+    "vww_mobilenet_tflite",
+    "yunet_n_320_onnx",
+]
+"""Models with an exact export for BM1684, if they are quantized for it."""
+
+
 WITHOUT_LAYER_GROUPS = {("imagenet_squeezenet_v1.1_caffe", "bm1688"), ("imagenet_squeezenet_v1.1_onnx", "bm1688")}
 """Models of which the compiler gets some rows of a grouped layer wrong: rows 29 to 56 of the first convolution."""
 
@@ -41,3 +60,10 @@ def test_every_integer_is_equal(name, chip, data_root, vendor, tmp_path):
     model, feeds = convert_model(data_root, name, chip, how)
     grouping = 3 if (name, chip) in WITHOUT_LAYER_GROUPS else 2
     assert vendor.differences(model, feeds, chip, tmp_path / "export", grouping=grouping) == []
+
+
+@pytest.mark.vendor
+@pytest.mark.parametrize("name", BM1684)
+def test_every_integer_is_equal_on_bm1684(name, data_root, vendor, tmp_path):
+    model, feeds = convert_model(data_root, name, "bm1684", "exact")
+    assert vendor.differences(model, feeds, "bm1684", tmp_path / "export") == []

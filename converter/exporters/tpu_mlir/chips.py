@@ -21,12 +21,14 @@ class Target:
             second.
         returns_floats: True if 8-bit tensors are returned as float32, because the chip stores those of four images in
             one word.
+        has_reshape_buffer: True if a reshape has an operand for a buffer.
     """
 
     name: str
     chip: Chip
     has_packed_requant: bool = False
     returns_floats: bool = False
+    has_reshape_buffer: bool = False
 
     def requant_table(self, multipliers: Sequence[int], shifts: Sequence[int], zero_points: Sequence[int]) -> Array:
         """Return the operand of ``RequantIntAxis``: int32 [1, channels, 1, words].
@@ -48,7 +50,7 @@ TARGETS = {
     for target in (
         Target("bm1684x", Chip.BM1686),
         Target("bm1688", Chip.BM1686, has_packed_requant=True),
-        Target("bm1684", Chip.BM1684, returns_floats=True),
+        Target("bm1684", Chip.BM1684, returns_floats=True, has_reshape_buffer=True),
     )
 }
 """Targets by name."""

@@ -111,7 +111,12 @@ class Lowering:
         """Append a reshape of a tensor. Return the tensor unchanged if it already has the shape."""
         if x.shape == tuple(shape):
             return x
-        return self.module.add("tpu.Reshape", [x], shape, x.element, location, is_exact=x.is_exact, shape=shape)
+        operands = self.reshape_operands(x)
+        return self.module.add("tpu.Reshape", operands, shape, x.element, location, is_exact=x.is_exact, shape=shape)
+
+    def reshape_operands(self, x: Tensor) -> list[Tensor | None]:
+        """Return the operands of a reshape. The compiler aborts for BM1684 if the one for a buffer is missing."""
+        return [x, None] if self.target.has_reshape_buffer else [x]
 
     # Nodes
 

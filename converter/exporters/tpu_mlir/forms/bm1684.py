@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import quantized_element
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
+from tpuconvert.exporters.tpu_mlir.forms.linear import Window
 from tpuconvert.exporters.tpu_mlir.forms.pooling import maximum
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_bm1684
@@ -88,10 +89,17 @@ def constants_of(node: Node) -> tuple[Array, Array]:
         raise NoExactForm(f"its weights are computed or have type {w.dtype.name}, expected constants of INT8", _EXACT_MODE)
     if bias is None:
         columns = w.shape[1] if isinstance(node.op, MatrixMul) else w.shape[0]
-        return w.array, np.zeros(columns, np.int16)
+        return kernels_of(node), np.zeros(columns, np.int16)
     if not bias.is_constant or bias.dtype is not DType.INT16:
         raise NoExactForm(f"its bias is computed or has type {bias.dtype.name}, expected INT16", _EXACT_MODE)
-    return w.array, bias.array.reshape(-1)
+    return kernels_of(node), bias.array.reshape(-1)
+
+
+def kernels_of(node: Node) -> Array:
+    """Return constant weights as kernels [output channels, input channels / groups, kh, kw]."""
+    w = node.inputs[1]
+    assert w is not None
+    return w.array.T.reshape(w.array.shape[1], -1, 1, 1) if isinstance(node.op, MatrixMul) else w.array
 
 
 def check_bytes(*values: Value) -> None:
@@ -105,48 +113,71 @@ def check_bytes(*values: Value) -> None:
             raise NoExactForm(f"'{value.name}' has type {value.dtype.name}, expected 8 bits", _EXACT_MODE)
 
 
-@lowers_bm1684(Conv)
-def conv(op: Conv, node: Node, d: Lowering) -> None:
-    """Lower a convolution that is requantized by a right shift."""
-    x, y = node.inputs[0], node.output
-    assert x is not None
-    check_bytes(x, y)
-    shift = right_shift(op)
+def convolve(d: Lowering, x: Tensor, node: Node, window: Window, shape: tuple[int, ...]) -> Tensor:
+    """Append the convolution of a linear operator that is requantized by a right shift.
+
+    Args:
+        d: the lowering.
+        x: operand of rank 4.
+        node: conv, or matrix_mul, whose weights are then those of a 1x1 kernel.
+        window: geometry.
+        shape: shape of the result, of rank 4.
+    """
+    assert isinstance(node.op, (Conv, MatrixMul)) and node.inputs[0] is not None
+    y = node.output
+    check_bytes(node.inputs[0], y)
+    shift = right_shift(node.op)
     weights, bias = constants_of(node)
-    operands = [
-        d.tensor(x),
-        d.module.weight(weights, "si8", f"{y.name}_filter_i8"),
-        d.module.weight(bias, "i16", f"{y.name}_bias_int16"),
-    ]
-    d.add(
+    # The compiler aborts on strides above 15, as a global average has: a single window needs none.
+    strides = (window.strides[0] if shape[2] > 1 else 1, window.strides[1] if shape[3] > 1 else 1)
+    return d.module.add(
         "tpu.Conv2D",
-        operands,
-        y,
-        kernel_shape=weights.shape[2:],
-        strides=(op.stride_h, op.stride_w),
-        dilations=(op.dh, op.dw),
-        pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
-        group=op.groups,
+        [
+            x,
+            d.module.weight(weights, "si8", f"{y.name}_filter_i8"),
+            d.module.weight(bias, "i16", f"{y.name}_bias_int16"),
+        ],
+        shape,
+        d.element(y),
+        y.name if shape == y.shape else f"{y.name}_4d",
+        kernel_shape=window.kernel,
+        strides=strides,
+        dilations=window.dilations,
+        pads=window.pads,
+        group=window.groups,
         rshift=[shift],
         quant_mode="OnlyShift",
         do_relu=not y.dtype.is_signed,
     )
 
 
+@lowers_bm1684(Conv)
+def conv(op: Conv, node: Node, d: Lowering) -> None:
+    """Lower a convolution that is requantized by a right shift."""
+    w = node.inputs[1]
+    assert w is not None
+    kernel = static_shape(w)[2:]
+    window = Window(
+        kernel=(kernel[0], kernel[1]),
+        strides=(op.stride_h, op.stride_w),
+        dilations=(op.dh, op.dw),
+        pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
+        groups=op.groups,
+    )
+    d.define(node.output, convolve(d, d.tensor(node.inputs[0]), node, window, static_shape(node.output)))
+
+
 @lowers_bm1684(MatrixMul)
 def matmul(op: MatrixMul, node: Node, d: Lowering) -> None:
-    """Lower a fully connected layer that is requantized by a right shift."""
-    x, y = node.inputs[0], node.output
-    assert x is not None
-    check_bytes(x, y)
-    shift = right_shift(op)
-    weights, bias = constants_of(node)
-    operands = [
-        d.tensor(x),
-        d.module.weight(weights, "si8", f"{y.name}_filter_i8"),
-        d.module.weight(bias, "i16", f"{y.name}_bias_int16"),
-    ]
-    d.add("tpu.MatMul", operands, y, multipliers=[1], rshifts=[shift], do_relu=not y.dtype.is_signed)
+    """Lower a fully connected layer to a 1x1 convolution.
+
+    ``tpu.MatMul`` is not exact: with more than about 1500 unsigned inputs, partial sums saturate in the simulator.
+    """
+    x, y = d.tensor(node.inputs[0]), node.output
+    rows, columns = static_shape(y)
+    x4 = d.reshape(x, (rows, x.shape[1], 1, 1), f"{node.name}_in")
+    result = convolve(d, x4, node, Window((1, 1)), (rows, columns, 1, 1))
+    d.define(y, d.reshape(result, (rows, columns), y.name))
 
 
 @lowers_bm1684(MulsShift)

@@ -20,15 +20,11 @@ from tpuconvert.schema.ops.upsample import Upsample
 
 
 @lowers(Reshape)
+@lowers_bm1684(Reshape)
 def reshape(op: Reshape, node: Node, d: Lowering) -> None:
     """Lower a reshape."""
-    d.add("tpu.Reshape", [d.tensor(node.inputs[0])], node.output, shape=static_shape(node.output))
-
-
-@lowers_bm1684(Reshape)
-def reshape_with_buffer(op: Reshape, node: Node, d: Lowering) -> None:
-    """Lower a reshape. The compiler aborts for BM1684 if the operand for a buffer is missing."""
-    d.add("tpu.Reshape", [d.tensor(node.inputs[0]), None], node.output, shape=static_shape(node.output))
+    operands = d.reshape_operands(d.tensor(node.inputs[0]))
+    d.add("tpu.Reshape", operands, node.output, shape=static_shape(node.output))
 
 
 @lowers(Permute)

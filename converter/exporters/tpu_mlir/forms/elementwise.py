@@ -15,7 +15,7 @@ from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mu
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.types import DType
+from tpuconvert.schema.types import Chip, DType
 
 _WIDTH = {DType.INT8: "si8", DType.UINT8: "ui8", DType.INT32: "si32"}
 
@@ -69,14 +69,15 @@ def mul(op: Mul, node: Node, d: Lowering) -> None:
 @lowers(Lut)
 @lowers_bm1684(Lut)
 def lut(op: Lut, node: Node, d: Lowering) -> None:
-    """Lower a lookup table of 256 elements, indexed by the unsigned byte."""
+    """Lower a lookup table of 256 elements, indexed by the unsigned byte. BM1684 reads one word per element."""
     x, table, y = node.inputs[0], node.inputs[1], node.output
     assert table is not None
     if not table.is_constant:
         raise NoExactForm("its table is computed, expected a constant")
     if table.dtype not in (DType.INT8, DType.UINT8):
         raise NoExactForm(f"its table has type {table.dtype.name}, expected 8 bits")
-    weight = d.module.weight(table.array.reshape(-1), _WIDTH[table.dtype], f"{y.name}_table", (1, 1, 1, 256))
+    width = "si32" if d.target.chip is Chip.BM1684 else _WIDTH[table.dtype]
+    weight = d.module.weight(table.array.reshape(-1), width, f"{y.name}_table", (1, 1, 1, 256))
     d.add("tpu.Lut", [d.tensor(x), weight], y)
 
 
