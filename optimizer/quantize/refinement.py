@@ -116,7 +116,9 @@ def _is_product(node: Node) -> bool:
     if not isinstance(node.op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2, Conv, MatrixMul)) or len(node.inputs) < 3:
         return False
     weight, bias = node.inputs[1], node.inputs[2]
-    return weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype in (I16, I32)
+    return (
+        weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype in (I16, I32)
+    )
 
 
 def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Array]], bool]:

@@ -14,7 +14,7 @@ from tpuconvert.exporters.tpu_mlir.forms.pooling import maximum
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_bm1684
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Mul, Sub
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.conv import Conv, QCalMode
@@ -86,7 +86,9 @@ def constants_of(node: Node) -> tuple[Array, Array]:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     assert w is not None
     if not w.is_constant or w.dtype is not DType.INT8:
-        raise NoExactForm(f"its weights are computed or have type {w.dtype.name}, expected constants of INT8", _EXACT_MODE)
+        raise NoExactForm(
+            f"its weights are computed or have type {w.dtype.name}, expected constants of INT8", _EXACT_MODE
+        )
     if bias is None:
         columns = w.shape[1] if isinstance(node.op, MatrixMul) else w.shape[0]
         return kernels_of(node), np.zeros(columns, np.int16)
@@ -224,6 +226,12 @@ def product(op: Mul, node: Node, d: Lowering) -> None:
     assert isinstance(scaling, MulsShift)
     multiplier = int(scaling.scalar.value)
     d.add("tpu.Mul", [d.tensor(a), d.tensor(b)], user.output, multiplier=multiplier, rshift=scaling.shift)
+
+
+@lowers_bm1684(Max, Min)
+def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
+    """Refuse element-wise maxima and minima of integers: programs compiled for this chip compute them wrong."""
+    raise NoExactForm("the compiler's element-wise maximum and minimum are wrong for this chip")
 
 
 @lowers_bm1684(Pool)

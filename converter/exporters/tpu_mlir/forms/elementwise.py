@@ -98,7 +98,6 @@ def clamp(op: Clamp, node: Node, d: Lowering) -> None:
 
 
 @lowers(Max, Min)
-@lowers_bm1684(Max, Min)
 def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
     """Lower an element-wise maximum or minimum."""
     y = node.output

@@ -91,7 +91,7 @@ def pool_int(op: PoolInt, node: Node, d: Lowering) -> None:
 
 
 def window_of(op: Pool, node: Node) -> Window:
-    """Return kernel, strides and pads of a pooling. In ceil mode more elements can be padded than the attributes state."""
+    """Return kernel, strides and pads of a pooling. Ceil mode can pad more elements than the attributes state."""
     x, y = node.inputs[0], node.output
     assert x is not None
     height, width = static_shape(x)[2:]
