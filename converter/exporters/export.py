@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +27,7 @@ class Form:
         write: writes the file or folder and returns its manifest.
         title: one line about an export, with fields of the manifest in braces.
         next_step: next step of the user, with ``{path}``.
+        exact_on: values of the option ``exact_on`` without which models of a chip have no exact form.
     """
 
     chips: tuple[Chip, ...]
@@ -34,6 +35,7 @@ class Form:
     write: Callable[[Request], dict[str, Any]]
     title: str
     next_step: str
+    exact_on: Mapping[Chip, str] = field(default_factory=dict)
 
 
 FORMS: Mapping[str, Form] = MappingProxyType(
@@ -44,6 +46,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             export_tpu_mlir,
             "{name} for {chip}, {compiler}",
             "{path}/compile.sh, with TPU_MLIR_HOME set; see {path}/README.md",
+            {Chip.BM1684: "bm1684"},
         ),
         "onnx": Form(
             tuple(Chip),

@@ -48,7 +48,8 @@ def check_export(graph: Graph, options: Options, progress: Progress, to: str) ->
     if is_quantized_source(graph):
         model = convert_graph(graph, options, progress=progress)
     else:
-        settings = replace(options, quantize="int8", calibration_method="minmax")
+        exact_on = form.exact_on.get(options.chip, options.exact_on)
+        settings = replace(options, quantize="int8", calibration_method="minmax", exact_on=exact_on)
         feeds = calibration_feeds(graph, settings, random_feeds(graph.input_ports, SAMPLES))
         model = convert_graph(graph, settings, feeds, progress=progress)
         # The ranges are those of random numbers: notes about them mean nothing.

@@ -47,7 +47,7 @@ def product(node: Node, lowering: Lowering) -> Lowered:
     if found is None:
         return Declined("its bias does not fit 16 bits at any right shift")
     weights, shift = found
-    columns = w.shape[1] if isinstance(node.op, MatrixMul) else w.shape[0]
+    columns = w.array.shape[1 if isinstance(node.op, MatrixMul) else 0]
     inputs = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     if biases:
         inputs.append(lowering.g.constant(weights.integer_bias(biases[0], I16), biases[0].name))

@@ -146,6 +146,19 @@ def test_exact_on_a_chip(digits: Path, capsys: Captured) -> None:
     assert not Path("float.tpum").exists() and not Path("old.tpum").exists()
 
 
+def test_bm1684_needs_exact_on(digits: Path, capsys: Captured) -> None:
+    """The default forms of BM1684 are not those of the vendor's compiler; the refusal names the option."""
+    call = ["convert", str(digits / "digits.onnx"), "-o", "net.tpum", "--chip", "bm1684", "--quantize", "int8"]
+    call += ["--calibration", str(digits / "calibration.npz"), "--preprocess", "color=GRAY,scale=0.0625"]
+    assert main(call) == 0
+    assert main(["export", "net.tpum", "out", "--chip", "bm1684"]) == 3
+    assert "--exact-on bm1684" in capsys.readouterr().err and not Path("out").exists()
+    assert main([*call, "--exact-on", "bm1684"]) == 0
+    assert main(["export", "net.tpum", "out", "--chip", "bm1684"]) == 0
+    assert json.loads(Path("out/export.json").read_text())["chip"] == "bm1684"
+    assert main(["check", str(digits / "digits.onnx"), "--for", "tpu-mlir", "--chip", "bm1684"]) == 0
+
+
 def test_exact_on_refuses_floats_between_integers(capsys: Captured) -> None:
     save_normalized_matmuls()
     np.save("samples.npy", np.random.default_rng(2).standard_normal((8, 4, 8)).astype(np.float32))

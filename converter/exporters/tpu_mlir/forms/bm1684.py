@@ -90,7 +90,7 @@ def constants_of(node: Node) -> tuple[Array, Array]:
             f"its weights are computed or have type {w.dtype.name}, expected constants of INT8", _EXACT_MODE
         )
     if bias is None:
-        columns = w.shape[1] if isinstance(node.op, MatrixMul) else w.shape[0]
+        columns = w.array.shape[1 if isinstance(node.op, MatrixMul) else 0]
         return kernels_of(node), np.zeros(columns, np.int16)
     if not bias.is_constant or bias.dtype is not DType.INT16:
         raise NoExactForm(f"its bias is computed or has type {bias.dtype.name}, expected INT16", _EXACT_MODE)
