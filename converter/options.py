@@ -293,8 +293,9 @@ class Options:
     )
     exact_on: str = option(
         "none",
-        "Chip of the vendor's compiler on which the model must be exact: ``bm1684x``, ``bm1688`` or ``bm1684``. A node "
-        "without an exact form is an error (exit code 3). For ``bm1684`` every layer is scaled by a power of two.",
+        "Chip of the vendor's compiler on which all integers must be exact: ``bm1684x``, ``bm1688`` or ``bm1684``. "
+        "Nodes without an exact form, and nodes that depend on them, stay in float; if no others are left, this is an "
+        "error (exit code 3). For ``bm1684`` every layer is scaled by a power of two.",
         choices=("none", "bm1684x", "bm1688", "bm1684"),
     )
     golden: int = option(

@@ -126,9 +126,9 @@ def convert(
         min_int8_share: Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code
             5).
         fix_inputs: Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.
-        exact_on: Chip of the vendor's compiler on which the model must be exact: ``bm1684x``, ``bm1688`` or ``bm1684``.
-            A node without an exact form is an error (exit code 3). For ``bm1684`` every layer is scaled by a power of
-            two.
+        exact_on: Chip of the vendor's compiler on which all integers must be exact: ``bm1684x``, ``bm1688`` or
+            ``bm1684``. Nodes without an exact form, and nodes that depend on them, stay in float; if no others are
+            left, this is an error (exit code 3). For ``bm1684`` every layer is scaled by a power of two.
         golden: Number of golden vectors to store in the file: inputs, and digests of every integer tensor.
             ``tpuconvert device`` compares other machines with them.
         allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.

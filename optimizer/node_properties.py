@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
@@ -59,3 +59,15 @@ def scalar_factor(op: Op) -> float:
     if isinstance(op, Muls):
         return op.scalar.value
     return 1.0 / op.scalar.value if op.scalar.value else math.inf
+
+
+def dependent_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+    """Nodes that depend on one of the given nodes, which are not included, in execution order."""
+    first = set(nodes)
+    reached = {value for node in first for value in node.outputs}
+    found = []
+    for node in graph.sorted_nodes():
+        if node not in first and any(value in reached for value in node.inputs):
+            found.append(node)
+            reached.update(node.outputs)
+    return found

@@ -14,7 +14,16 @@ from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
-from tpuconvert.optimizer.quantize import Range, calibrate, float_paths, legalize, prepare, quantize, refine
+from tpuconvert.optimizer.quantize import (
+    Legalized,
+    Range,
+    calibrate,
+    float_paths,
+    legalize,
+    prepare,
+    quantize,
+    refine,
+)
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.integer_share import share_notes
@@ -63,10 +72,17 @@ def quantize_graph(
         raise UsageError("the source is quantized already and keeps its own scales", hint=hint)
     feeds: FeedSource | None = None
     found: Mapping[str, Range] = {}
-    reasons: Mapping[str, str] = {}
     notes: list[Note] = []
     shifts_only = options.exact_on == "bm1684"
-    if options.quantize is not None and not is_quantized:
+
+    def attempt(kept: Mapping[str, str]) -> Legalized:
+        reasons = quantize(graph, found, options.chip, kept, shifts_only=shifts_only)
+        return legalize(graph, options.chip, reasons, shifts_only=shifts_only)
+
+    if options.quantize is None or is_quantized:
+        progress.stage("legalize")
+        legalized = legalize(graph, options.chip, shifts_only=shifts_only)
+    else:
         if calibration is not None or ranges is None:
             feeds = calibration_feeds(graph, options, calibration)
         if feeds is not None:
@@ -77,9 +93,14 @@ def quantize_graph(
         found, notes = _find_ranges(optimized, options, feeds, ranges, progress)
         progress.stage("quantize")
         kept = float_paths(graph, found, options.chip, feeds, shifts_only=shifts_only)
-        reasons = quantize(graph, found, options.chip, kept, shifts_only=shifts_only)
-    progress.stage("legalize")
-    legalized = legalize(graph, options.chip, reasons, shifts_only=shifts_only)
+        progress.stage("legalize")
+        if options.exact_on == "none":
+            legalized = attempt(kept)
+        else:
+            # 30 ms: imports the exporter
+            from tpuconvert.quantize.exact_forms import quantize_exactly
+
+            legalized = quantize_exactly(graph, options, attempt, kept)
     if feeds is not None:
         progress.stage("refine", len(legalized.graph))
         own = None if ranges is not None else found  # ranges from a file may come from other samples

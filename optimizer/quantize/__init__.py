@@ -2,7 +2,7 @@
 
 from tpuconvert.optimizer.quantize.annotate import quantize
 from tpuconvert.optimizer.quantize.calibration import calibrate
-from tpuconvert.optimizer.quantize.deciding import float_paths
+from tpuconvert.optimizer.quantize.deciding import float_paths, forget_annotations
 from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, as_float, legalize
 from tpuconvert.optimizer.quantize.prepare import prepare
 from tpuconvert.optimizer.quantize.ranges import Method, Range
@@ -16,6 +16,7 @@ __all__ = [
     "as_float",
     "calibrate",
     "float_paths",
+    "forget_annotations",
     "legalize",
     "prepare",
     "quantize",

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from tpuconvert.optimizer.node_properties import dependent_nodes
 from tpuconvert.optimizer.quantize.annotate import quantize
 from tpuconvert.optimizer.quantize.legalize import legalize
 from tpuconvert.optimizer.quantize.ranges import Range
@@ -64,7 +65,7 @@ def float_paths(
     for depth in _doubling(most):
         reasons = quantize(graph, ranges, chip, _nodes_within(depths, depth), shifts_only=shifts_only)
         integer = legalize(graph, chip, reasons, shifts_only=shifts_only).graph
-        _forget_annotations(graph)
+        forget_annotations(graph)
         with Session(integer) as session:
             results = [session.run(feed) for feed in feeds]
         pairs = zip(wanted, results, strict=True)
@@ -110,25 +111,13 @@ def _deciding_operands(graph: Graph, node: Node) -> list[Value]:
 
 def _ends(graph: Graph, node: Node) -> bool:
     """Return True if only outputs of the graph depend on a node, through data movement and casts."""
-    return all(keeps_scale(user.op) or user.op.name == "cast" for user in _after(graph, [node]))
-
-
-def _after(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
-    """Nodes that depend on one of the given nodes, which are not included."""
-    first = set(nodes)
-    reached = {value for node in first for value in node.outputs}
-    found = []
-    for node in graph.sorted_nodes():
-        if node not in first and any(value in reached for value in node.inputs):
-            found.append(node)
-            reached.update(node.outputs)
-    return found
+    return all(keeps_scale(user.op) or user.op.name == "cast" for user in dependent_nodes(graph, [node]))
 
 
 def _dependent_outputs(graph: Graph) -> dict[str, bool]:
     """Names of the outputs that depend on a decision, mapped to True if the order of their rows does not matter."""
     deciding = [node for node in graph.nodes if _deciding_operands(graph, node)]
-    reached = {value for node in (*deciding, *_after(graph, deciding)) for value in node.outputs}
+    reached = {value for node in (*deciding, *dependent_nodes(graph, deciding)) for value in node.outputs}
     pairs = zip(graph.outputs, graph.output_ports, strict=True)
     return {port.name: _is_row_set(value) for value, port in pairs if value in reached}
 
@@ -156,7 +145,8 @@ def _doubling(most: int) -> Iterator[int]:
     yield most
 
 
-def _forget_annotations(graph: Graph) -> None:
+def forget_annotations(graph: Graph) -> None:
+    """Remove the annotations of ``quantize`` from a graph."""
     for value in graph.values:
         if not value.is_constant:
             value.quant = None

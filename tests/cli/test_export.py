@@ -159,8 +159,25 @@ def test_bm1684_needs_exact_on(digits: Path, capsys: Captured) -> None:
     assert main(["check", str(digits / "digits.onnx"), "--for", "tpu-mlir", "--chip", "bm1684"]) == 0
 
 
-def test_exact_on_refuses_floats_between_integers(capsys: Captured) -> None:
+def test_exact_on_leaves_the_end_to_the_host(capsys: Captured) -> None:
+    """What depends on a floating-point node stays in float, so that the first matmul can be exported."""
     save_normalized_matmuls()
+    np.save("samples.npy", np.random.default_rng(2).standard_normal((8, 4, 8)).astype(np.float32))
+    call = ["convert", "model.onnx", "-o", "net.tpum", "--quantize", "int8", "--calibration", "samples.npy"]
+    assert main(call) == 0
+    assert main(["export", "net.tpum", "out"]) == 3
+    assert "--exact-on bm1684x" in capsys.readouterr().err
+    assert main([*call, "--exact-on", "bm1684x"]) == 0
+    assert "no exact form on bm1684x" in capsys.readouterr().out
+    assert main(["export", "net.tpum", "out"]) == 0
+    manifest = json.loads(Path("out/export.json").read_text())
+    assert [node["operator"] for node in manifest["host_nodes"]] == ["layer_norm", "matrix_mul"]
+
+
+def test_exact_on_refuses_a_model_that_would_stay_in_float(capsys: Captured) -> None:
+    constants = {"scale": np.ones(8, np.float32), "a": np.ones((8, 8), np.float32)}
+    nodes = [one("LayerNormalization", "x", "scale", outputs=["normed"]), one("MatMul", "normed", "a")]
+    save_model(onnx_model(nodes, {"x": np.zeros((4, 8), np.float32)}, ["y"], constants), Path())
     np.save("samples.npy", np.random.default_rng(2).standard_normal((8, 4, 8)).astype(np.float32))
     call = ["convert", "model.onnx", "-o", "net.tpum", "--quantize", "int8", "--calibration", "samples.npy"]
     assert main([*call, "--exact-on", "bm1684x"]) == 3

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array, Chip
 
 
@@ -54,3 +55,19 @@ TARGETS = {
     )
 }
 """Targets by name."""
+
+
+def target_of(name: str, chip: Chip, file: str | None) -> Target:
+    """Return the target of a name.
+
+    Raises:
+        UsageError: models for the chip do not run on the target.
+    """
+    target = TARGETS[name]
+    if chip is not target.chip:
+        raise UsageError(
+            f"the model is for {chip.value}, exactness on {name} needs one for {target.chip.value}",
+            file=file,
+            hint=f"add --chip {name}",
+        )
+    return target

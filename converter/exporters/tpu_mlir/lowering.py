@@ -32,7 +32,8 @@ class Lowering:
 
     Attributes:
         module: the result.
-        problems: nodes that have no exact equivalent.
+        problems: inputs and nodes that have no exact equivalent.
+        refused: these nodes, with the reason.
         host_nodes: floating-point nodes at the end that the host has to compute.
     """
 
@@ -40,6 +41,7 @@ class Lowering:
         self.graph = graph
         self.target = target
         self.module = Module(name, _module_attributes(target, name))
+        self.refused: dict[Node, str] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
         self.host_nodes: list[Node] = []
         self._tensors: dict[Value, Tensor] = {}
@@ -151,7 +153,9 @@ class Lowering:
             if is_float and (is_host or function is None):
                 self.host_nodes.append(node)
             elif is_host:
-                self._refuse(node, "its operand is a floating-point result that the device does not compute", _ISLAND)
+                option = f"--exact-on {self.target.name}"
+                hint = f"with {option} a conversion leaves the network from there on in float, for the host"
+                self._refuse(node, "its operand is a floating-point result that the device does not compute", hint)
             elif function is None:
                 self._refuse(node, "the tpu dialect has no operation with its integers", "")
             else:
@@ -166,6 +170,7 @@ class Lowering:
     def _refuse(self, node: Node, reason: str, hint: str) -> None:
         self._unavailable.update(node.outputs)
         text = without_operator(reason, node.op.name)
+        self.refused[node] = text
         self.problems.add(NO_EXACT_FORM, node.op.name, node.name, text, hint)
 
     def _lower_input(self, value: Value) -> None:
@@ -203,9 +208,6 @@ class Lowering:
         values = [*self.graph.inputs, *(value for node in self.graph.nodes for value in node.outputs)]
         computed = self._tensors.keys() - self._internal
         return [value for value in values if value in computed and value.dtype.is_integer]
-
-
-_ISLAND = "keep these operators in INT8, or move them to the end of the network"
 
 
 def static_shape(value: Value) -> tuple[int, ...]:

@@ -92,10 +92,16 @@ def lower_graph(graph: Graph, target: Target, name: str) -> Lowering:
     Raises:
         UnsupportedError: some nodes have no exact equivalent; the message lists all of them.
     """
+    lowering = try_lowering(graph, target, name)
+    lowering.problems.raise_if_any()
+    return lowering
+
+
+def try_lowering(graph: Graph, target: Target, name: str) -> Lowering:
+    """Lower a graph to the dialect. Nodes without an exact form are in ``refused`` of the result."""
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
     lowering = Lowering(graph, target, name)
     lowering.run(lowers_bm1684 if target.chip is Chip.BM1684 else lowers)
-    lowering.problems.raise_if_any()
     return lowering
 
 
