@@ -57,7 +57,7 @@ TARGETS = {
 """Targets by name."""
 
 
-def target_of(name: str, chip: Chip, file: str | None) -> Target:
+def target_of(name: str, chip: Chip, file: str) -> Target:
     """Return the target of a name.
 
     Raises:

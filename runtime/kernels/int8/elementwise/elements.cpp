@@ -318,6 +318,16 @@ class ElementStep final : public Step {
     int row_count_ = 0, element_count_ = 0, count_ = 0;
   };
 
+  static std::pair<std::int64_t, std::int64_t> range_of(ElementType type) {
+    switch (type) {
+      case ElementType::kU8: return {0, 255};
+      case ElementType::kU16: return {0, 65535};
+      case ElementType::kI16: return {-32768, 32767};
+      case ElementType::k32: break;  // not limited: lanes are stored unchanged
+    }
+    return {2 * std::int64_t{INT32_MIN}, 2 * std::int64_t{INT32_MAX}};
+  }
+
   void check(const ElementSpec& spec) {
     const auto span_of = [&](const ElementTensor& tensor, Span::Access access) {
       const auto item = static_cast<std::size_t>(bytes_of(tensor.type));
@@ -350,6 +360,9 @@ class ElementStep final : public Step {
     if (spec.channel_axis >= static_cast<int>(spec.shape.size())) throw std::invalid_argument("elements: no such axis");
     if (!store_table_.empty() && (result_.type != ElementType::kU8 || store_table_.size() != 256))
       throw std::invalid_argument("elements: a table has 256 entries of one byte");
+    const auto [least, most] = range_of(result_.type);
+    if (std::int64_t{low_} + bias_ < least || std::int64_t{high_} + bias_ > most)
+      throw std::invalid_argument("elements: the limits do not fit the result");
     channels_ = spec.channel_axis < 0 ? 1 : spec.shape[static_cast<std::size_t>(spec.channel_axis)];
   }
 
