@@ -80,13 +80,16 @@ class ChannelMeans:
         """Add the values of one batch. The arguments are those of ``RangeCollector.add``."""
         rows = _rows(array)
         count = samples if len(rows) % samples == 0 else 1
-        means = _sample_means(rows.astype(np.float64), count)
+        self.add_means(_sample_means(rows.astype(np.float64), count))
+
+    def add_means(self, means: npt.NDArray[np.float64]) -> None:
+        """Add the means of samples, [samples, channels]."""
         if self._sums is None:
-            self._sums = ExactSums(rows.shape[1])
+            self._sums = ExactSums(means.shape[1])
         self._is_finite = self._is_finite and bool(np.isfinite(means).all())
         if self._is_finite:
             self._sums.add(means)
-            self._samples += count
+            self._samples += len(means)
 
     def result(self) -> Array | None:
         """Return the means; None if there are no values, or some are not finite."""

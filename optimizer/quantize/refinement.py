@@ -1,6 +1,6 @@
 """Refinement: reduce the error of an integer graph with respect to its float graph, on samples.
 
-All samples run through the integer graph together, node by node. Two steps refine each linear operator before its
+All samples run through the integer graph together, part by part. Two steps refine each linear operator before its
 result is computed, so that later layers get the refined results:
 
 1. Adaptive rounding of its weights: their errors cancel on the actual operand (``weight_rounding``).
@@ -14,7 +14,6 @@ section 4.2, the empirical form.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -22,15 +21,15 @@ from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lower_shared import geometry
 from tpuconvert.optimizer.quantize.lowering import params_of
+from tpuconvert.optimizer.quantize.operand_sums import accumulator_means
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, Range, samples_in
+from tpuconvert.optimizer.quantize.sample_run import SampleRun
 from tpuconvert.optimizer.quantize.weight_rounding import (
     MOST_INPUTS,
     Covariance,
     patches,
     round_with_compensation,
 )
-from tpuconvert.runtime.border import to_value
-from tpuconvert.runtime.plan import make_plan
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.fixed_point import saturate
@@ -42,6 +41,8 @@ from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I16, I32, Array, Chip
+
+_Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 
 SAMPLES = 64
 """Maximum number of samples for refinement: means converge with fewer samples than thresholds."""
@@ -83,29 +84,18 @@ def refine(
     products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
     names = {product.name for product in products.values()}
     means = _float_means(reference, feeds, names, (ranges or {}) if is_all else {})
-    plan = make_plan(integer)
-    slots: list[list[Array]] = [[] for _ in range(plan.slots)]
-    for index, constant in plan.constants:
-        slots[index] = [constant] * len(feeds)
-    for index, value, port in zip(plan.inputs, integer.inputs, integer.input_ports, strict=True):
-        slots[index] = [to_value(sample[port.name], port, value, {}) for sample in feeds]
-    refined = 0
+    refined = done = 0
     with np.errstate(all="ignore"):
-        for done, step in enumerate(plan.steps, start=1):
-            operands: list[Any] = [slots[index] if index >= 0 else [None] * len(feeds) for index in step.inputs]
-            if step.node in products:
-                product = products[step.node]
-                _round_weights(step.node, operands[0], product.exact)
-                if product.name in means:
-                    _correct_bias(step.node, operands[0], counts, means[product.name])
-                operands[1] = [operand(step.node, 1).array] * len(feeds)
-                operands[2] = [operand(step.node, 2).array] * len(feeds)
+        run = SampleRun(integer, chip, feeds, products)
+        for part in run:
+            node = part.nodes[0]
+            if node in products:
+                x = run.arrays(operand(node))
+                _round_weights(node, x, products[node].exact)
+                if products[node].name in means:
+                    _correct_bias(node, x, counts, means[products[node].name])
                 refined += 1
-            results = [step.node.op.evaluate(*arrays, chip=chip) for arrays in zip(*operands, strict=True)]
-            for position, index in enumerate(step.outputs):
-                slots[index] = [result[position] for result in results]
-            for index in step.release:
-                slots[index] = []
+            done += len(part.nodes)
             if progress is not None:
                 progress(done)
     return refined
@@ -165,16 +155,15 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
     groups, _, inputs = grouped.shape
     if inputs > MOST_INPUTS:
         return
-    found = Covariance(groups, inputs)
     if isinstance(op, SpatialConvolution):
         # The copy accepts any batch size.
         images = [array[index : index + 1] for array in x for index in range(len(array))]
         most = max(_OBSERVATIONS, 4 * inputs) // len(images) + 1
-        for image in images:
-            found.add(patches(image, op, exact.shape[2:], most))
+        rows = np.concatenate([patches(image, op, exact.shape[2:], most) for image in images], axis=1)
     else:
-        for array in x:
-            found.add(array[np.newaxis])
+        rows = np.concatenate(x)[np.newaxis]
+    found = Covariance(groups, inputs)
+    found.add(rows)
     rounded = round_with_compensation(grouped, found.result())
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
     weight.data = np.ascontiguousarray(stored.astype(np.int8))
@@ -189,18 +178,30 @@ def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) 
     else:
         unit = params_of(source).scale[0] * np.asarray(params_of(weight).scale)
     accumulate = _with_accumulator(node)
-    flat = isinstance(accumulate, MatrixMulV2)
-    now = bias.array.reshape(-1) if flat else bias.array
     means = ChannelMeans()
     for array, count in zip(x, counts, strict=True):
-        means.add(accumulate.evaluate(array, weight.array, now)[0], count)
+        _add_accumulators(means, accumulate, array, weight.array, bias.array, count)
     found = means.result()
     assert found is not None
     shifted = bias.array.astype(np.float64).reshape(-1) + (wanted / unit - found)
     bias.data = saturate(np.rint(shifted), bias.dtype).reshape(bias.array.shape)
 
 
-def _with_accumulator(node: Node) -> ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2:
+def _add_accumulators(means: ChannelMeans, op: _Linear, x: Array, w: Array, bias: Array, samples: int) -> None:
+    """Add the accumulators of one feed."""
+    is_matrix = isinstance(op, MatrixMulV2)
+    now = bias.reshape(-1) if is_matrix else bias
+    if isinstance(op, DeconvV2) or (is_matrix and x.ndim > 2):
+        found = None
+    else:
+        found = accumulator_means(op, x, w, now, samples if len(x) % samples == 0 else 1)
+    if found is None:
+        means.add(op.evaluate(x, w, now)[0], samples)
+    else:
+        means.add_means(found)
+
+
+def _with_accumulator(node: Node) -> _Linear:
     """Return the operator with the accumulator as result. The fused operators of BM1684 do not return it."""
     op = node.op
     if isinstance(op, Conv):

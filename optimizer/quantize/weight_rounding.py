@@ -14,8 +14,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution_params import SpatialConvolution
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.types import Array, DType, TensorType
 
 Float64 = npt.NDArray[np.float64]
 
@@ -28,6 +31,9 @@ _DAMPING = 0.01
 """Fraction of the mean variance that is added to all variances, because few samples leave the covariance singular."""
 
 _BLOCK = 64
+
+_MOST_ROWS = 1 << 15
+"""Number of observations whose products have a sum below 2^31: 2^15 * 255 * 255."""
 
 
 def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
@@ -98,10 +104,15 @@ class Covariance:
         self._count = 0
 
     def add(self, rows: Array) -> None:
-        """Add observations, [groups, observations, inputs]."""
-        values = rows.astype(np.float64)
-        self._sum += values.sum(axis=1)
-        self._products += values.swapaxes(1, 2) @ values
+        """Add observations, [groups, observations, inputs]. Sums of bytes are exact."""
+        if rows.dtype.kind in "iu" and rows.dtype.itemsize == 1:
+            for start in range(0, rows.shape[1], _MOST_ROWS):
+                self._products += _products_of_bytes(rows[:, start : start + _MOST_ROWS])
+            self._sum += rows.sum(axis=1, dtype=np.int64)
+        else:
+            values = rows.astype(np.float64)
+            self._products += values.swapaxes(1, 2) @ values
+            self._sum += values.sum(axis=1)
         self._count += rows.shape[1]
 
     def result(self) -> Float64:
@@ -109,6 +120,15 @@ class Covariance:
         mean = self._sum / self._count
         covariance: Float64 = self._products / self._count - mean[:, :, None] * mean[:, None, :]
         return covariance
+
+
+def _products_of_bytes(rows: Array) -> Array:
+    """Multiply the transposed observations by the observations; INT32 [groups, inputs, inputs]."""
+    graph = Graph()
+    x = graph.input("x", TensorType(DType.of(rows.dtype), rows.shape))
+    graph.output(graph.add(MatrixMulV2(is_left_trans=True), x, x, name="y"))
+    with Session(graph) as session:
+        return session.run({"x": rows})["y"]
 
 
 def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:

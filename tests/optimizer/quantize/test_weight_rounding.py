@@ -44,6 +44,16 @@ def test_covariance_is_that_of_numpy():
         assert np.allclose(found.result()[group], np.cov(rows[group].T, bias=True))
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_covariance_of_bytes_is_exact(dtype):
+    rows = np.random.default_rng(5).integers(0, 256, (3, 70_000, 4)).astype(np.uint8).view(dtype)
+    rows[:, :, 3] = np.iinfo(dtype).max  # the sum of its squares exceeds 32 bits
+    exact, wide = Covariance(3, 4), Covariance(3, 4)
+    exact.add(rows)
+    wide.add(rows.astype(np.float64))
+    assert np.array_equal(exact.result(), wide.result())
+
+
 @pytest.mark.parametrize(
     "op",
     [
