@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.final_checks import check_finite, check_not_empty, constant_arrays
 from tpuconvert.optimizer import expand_where_illegal, fit_to_chip, optimize
+from tpuconvert.optimizer.precision_rules import tensor_sources
 from tpuconvert.options import Options
 from tpuconvert.pass_instrumentation import Watch
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Source
 
 if TYPE_CHECKING:
     from tpuconvert.diagnosis.network import Expected
@@ -25,10 +26,12 @@ class OptimizedGraph:
         graph: the graph.
         expected: distributions that batch norms state about tensors of a float network to be quantized. The optimizer
             folds the batch norms.
+        tensors: result of ``tensor_sources`` before the optimizer; empty without precision rules.
     """
 
     graph: Graph
     expected: Mapping[str, Expected] = field(default_factory=dict)
+    tensors: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
 
 
 def optimize_graph(
@@ -49,6 +52,9 @@ def optimize_graph(
         from tpuconvert.diagnosis.network import expectations
 
         expected = expectations(graph)
+    tensors: Mapping[str, tuple[Source, ...]] = {}
+    if options.precision or options.keep_float:
+        tensors = tensor_sources(graph)
     trace = None if watch is None else watch.trace
     observers = () if watch is None else watch.observers(graph, options, progress.report)
     optimize(graph, trace, chip=options.chip, disabled=options.disable_rules, observers=observers)
@@ -57,4 +63,4 @@ def optimize_graph(
     if not options.allow_non_finite:
         check_finite(graph, known=constants)
     check_not_empty(graph, options.inputs, options.outputs)
-    return OptimizedGraph(graph, expected)
+    return OptimizedGraph(graph, expected, tensors)

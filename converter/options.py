@@ -15,13 +15,19 @@ from typing import Any
 
 from tpuconvert.fixed_inputs import parse_fixed, read_fixed
 from tpuconvert.optimizer.pipeline import resolve_names
+from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, PrecisionRule, parse_rule, split_method
+from tpuconvert.quantize.rule_files import Rules, expand_rules
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.chip_names import alias_of, parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE, LocalMemory
 from tpuconvert.schema.types import Chip, Dim, Shape
 
-CALIBRATION_METHODS = ("mse", "kl", "minmax")
+REFINEMENTS = ("weight-rounding", "bias-correction")
+"""Algorithms of the quantization that change integers on samples."""
+
+ALGORITHMS = ("channel-scales", *REFINEMENTS, "decision-paths")
+"""Algorithms of the quantization that ``without`` accepts."""
 
 Shapes = Mapping[str, Sequence[Dim]]
 
@@ -34,6 +40,7 @@ class Declaration:
         help: one or two sentences for users.
         read: checks a given value and returns the one that is stored.
         is_of_source: whether the option changes how the source is read, so that ``verify`` needs it too.
+        is_of_quantization: whether the option has a meaning for quantized models only.
         in_recipe: whether the recipe stores it.
         flags: command-line flags, if they are not derived from the name.
         metavar: placeholder of the value on the command line.
@@ -48,6 +55,7 @@ class Declaration:
     help: str
     read: Callable[[Any], Any] = lambda value: value
     is_of_source: bool = False
+    is_of_quantization: bool = False
     in_recipe: bool = True
     flags: str = ""
     metavar: str | None = None
@@ -83,13 +91,50 @@ def _read_mode(mode: str | None) -> str | None:
 
 
 def _read_method(method: str) -> str:
-    if method not in CALIBRATION_METHODS:
-        # The import takes 185 ms: it loads the quantizer. Only methods of plugins need it.
-        from tpuconvert.optimizer.quantize.calibrators import calibrators
-
-        if method not in calibrators():
-            raise UsageError(f"unknown calibration method '{method}'", hint=f"one of {', '.join(calibrators())}")
+    name, _ = split_method(method)
+    if not _is_method(name):
+        hint = f"one of {', '.join(_methods_and_plugins())}"
+        raise UsageError(f"unknown calibration method '{method}'", hint=hint)
     return method
+
+
+def _is_method(name: str) -> bool:
+    return name in METHODS or name in _methods_and_plugins()
+
+
+def _methods_and_plugins() -> tuple[str, ...]:
+    # The import takes 185 ms: it loads the quantizer. Only methods of plugins need it.
+    from tpuconvert.optimizer.quantize.calibrators import calibrators
+
+    return calibrators()
+
+
+def _read_precision(rules: Rules | None) -> tuple[str, ...]:
+    return tuple(parse_rule(text, _is_method).text for text in expand_rules(rules))
+
+
+def _read_keep_float(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
+    given = (selectors,) if isinstance(selectors, str) else selectors or ()
+    return tuple(parse_rule(_float_rule(selector)).selector for selector in given)
+
+
+def _float_rule(selector: str) -> str:
+    return f"{selector}={FLOAT32}"
+
+
+def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    given = dict.fromkeys((names,) if isinstance(names, str) else names or ())
+    for name in given:
+        if name not in ALGORITHMS:
+            raise UsageError(f"without: there is no algorithm '{name}'", hint=f"one of {', '.join(ALGORITHMS)}")
+    return tuple(name for name in ALGORITHMS if name in given)
+
+
+def _read_samples(count: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        hint = "--effort low refines nothing"
+        raise UsageError(f"refinement_samples is {count!r}, expected a number of at least 1", hint=hint)
+    return count
 
 
 def _read_shapes(shapes: Shapes | Iterable[str] | None) -> Mapping[str, Shape]:
@@ -180,9 +225,52 @@ class Options:
     )
     calibration_method: str = option(
         "mse",
-        "Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, or the name of a plugin's method.",
+        "Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %, or as in "
+        "``percentile:99.9``), or the name of a plugin's method.",
         read=_read_method,
         metavar="METHOD",
+    )
+    precision: tuple[str, ...] = option(
+        (),
+        "Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME`` or "
+        "``between A and B``; the settings are ``float32``, ``int8``, ``int16``, ``per-tensor``, ``per-channel``, a "
+        "calibration method or ``threshold:NUMBER``. Later rules win.",
+        read=_read_precision,
+        is_of_quantization=True,
+        metavar="SELECTOR=SETTINGS",
+        syntax="Or @FILE: a YAML file with rules.",
+        is_repeated=True,
+    )
+    keep_float: tuple[str, ...] = option(
+        (),
+        "Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.",
+        read=_read_keep_float,
+        is_of_quantization=True,
+        metavar="SELECTOR",
+        is_repeated=True,
+    )
+    effort: str = option(
+        "default",
+        "Effort of the quantization: ``low`` finds ranges only, ``default`` also refines weights and biases.",
+        is_of_quantization=True,
+        choices=("default", "low"),
+    )
+    without: tuple[str, ...] = option(
+        (),
+        "Algorithms of the quantization to skip: ``channel-scales``, ``weight-rounding``, ``bias-correction``, "
+        "``decision-paths``.",
+        read=_read_without,
+        is_of_quantization=True,
+        metavar="ALGORITHM",
+        is_repeated=True,
+    )
+    refinement_samples: int = option(
+        64,
+        "Largest number of samples that refine weights and biases.",
+        read=_read_samples,
+        is_of_quantization=True,
+        metavar="N",
+        least=1,
     )
     input_shapes: Mapping[str, Shape] = option(
         {},
@@ -320,6 +408,16 @@ class Options:
         is_of_source=True,
     )
 
+    @property
+    def precision_rules(self) -> list[PrecisionRule]:
+        """The precision rules in the order in which they apply."""
+        rules = [*self.precision, *map(_float_rule, self.keep_float)]
+        return [parse_rule(rule, _is_method) for rule in rules]
+
+    def has_algorithm(self, name: str) -> bool:
+        """Return True if the quantization uses an algorithm of ``ALGORITHMS``."""
+        return name not in self.without and (self.effort != "low" or name not in REFINEMENTS)
+
     @staticmethod
     def of(**given: Any) -> Options:
         """Check and normalize the given values; other options get their defaults.
@@ -334,6 +432,11 @@ class Options:
         if options.allow_non_finite and options.quantize is not None:
             found = f"allow_non_finite with quantize={options.quantize}: integers have no NaN and no infinity"
             raise UsageError(found, hint="convert in float, or repair the constants")
+        if options.quantize is None:
+            for name in QUANTIZATION_OPTIONS:
+                if getattr(options, name) != default_of(name):
+                    hint = f"add --quantize int8, or leave --{name.replace('_', '-')} out"
+                    raise UsageError(f"{name} without quantization", hint=hint)
         if options.local_memory is not None and not options.grouping:
             raise UsageError("a local memory without grouping", hint="leave one of the two out")
         alias = alias_of(given.get("chip", options.chip))
@@ -358,6 +461,9 @@ OPTIONS: Mapping[str, Field[Any]] = {item.name: item for item in fields(Options)
 
 SOURCE_OPTIONS = tuple(name for name, item in OPTIONS.items() if item.metadata["option"].is_of_source)
 """Names of the options that decide how the source is read."""
+
+QUANTIZATION_OPTIONS = tuple(name for name, item in OPTIONS.items() if item.metadata["option"].is_of_quantization)
+"""Names of the options that have a meaning for quantized models only, without ``calibration_method``."""
 
 
 def declaration(name: str) -> Declaration:

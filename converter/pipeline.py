@@ -26,6 +26,7 @@ from tpuconvert.optimization import optimize_graph
 from tpuconvert.options import OPTIONS, Options, Shapes
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.quantize.rule_files import Rules
 from tpuconvert.recipe import make_recipe
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import LateMetadata
@@ -70,6 +71,11 @@ def convert(
     quantize: str | None = None,
     calibration: CalibrationSource | None = None,
     calibration_method: str = "mse",
+    precision: Rules = (),
+    keep_float: Iterable[str] = (),
+    effort: str = "default",
+    without: Iterable[str] = (),
+    refinement_samples: int = 64,
     input_shapes: Shapes | None = None,
     inputs: Iterable[str] | None = None,
     outputs: Iterable[str] | None = None,
@@ -102,8 +108,16 @@ def convert(
         quantize: ``int8``, or ``none`` for float. A quantized source keeps its own integers in both cases.
         calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file, or an iterable of arrays or
             of ``{name: array}``.
-        calibration_method: Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, or the name of a
-            plugin's method.
+        calibration_method: Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %,
+            or as in ``percentile:99.9``), or the name of a plugin's method.
+        precision: Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME``
+            or ``between A and B``; the settings are ``float32``, ``int8``, ``int16``, ``per-tensor``, ``per-channel``,
+            a calibration method or ``threshold:NUMBER``. Later rules win.
+        keep_float: Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.
+        effort: Effort of the quantization: ``low`` finds ranges only, ``default`` also refines weights and biases.
+        without: Algorithms of the quantization to skip: ``channel-scales``, ``weight-rounding``, ``bias-correction``,
+            ``decision-paths``.
+        refinement_samples: Largest number of samples that refine weights and biases.
         input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the
             dimension dynamic.
         inputs: Names of the tensors at which the model begins.

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.cli.config_file import read_yaml
 from tpuconvert.cli.problems import SOURCE_SUFFIXES
 from tpuconvert.fixed_inputs import read_fixed
 from tpuconvert.options import OPTIONS, Options
 from tpuconvert.plugins import load_plugins
+from tpuconvert.quantize.rule_files import expand_rules
 from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.yaml_files import read_yaml
 
 FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")
 """Keys that name files. ``calibration`` and ``data`` may also be folders of images."""
@@ -169,6 +170,8 @@ class _Reader:
         try:
             if "fix_inputs" in given:  # read the .npy files now, so that their values are part of the cache key
                 given["fix_inputs"] = read_fixed(self._mapping(given["fix_inputs"], "fix_inputs"), self.path.parent)
+            if "precision" in given:  # read rule files now, for the same reason
+                given["precision"] = expand_rules(given["precision"], self.path.parent)
             Options.of(**given)
         except UsageError as error:
             raise self._wrong(f"{where}: {error.message}", hint=error.hint) from error

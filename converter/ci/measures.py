@@ -15,7 +15,7 @@ import numpy as np
 from tpuconvert.ci.manifest import Job
 from tpuconvert.evaluation import evaluate
 from tpuconvert.model import Model, load
-from tpuconvert.options import Options
+from tpuconvert.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session import Session
@@ -100,7 +100,8 @@ def _accuracy(job: Job, model: Model) -> Measures:
 
 
 def _float_version(job: Job) -> Model:
-    options = {key: value for key, value in job.options.items() if key not in ("quantize", "calibration_method")}
+    only_int8 = ("quantize", "calibration_method", *QUANTIZATION_OPTIONS)
+    options = {key: value for key, value in job.options.items() if key not in only_int8}
     return convert_source(job.files["source"], job.files.get("weights"), Options.of(**options))
 
 

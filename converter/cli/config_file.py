@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 import click
 
+from tpuconvert.quantize.rule_files import expand_rules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.yaml_files import parse_yaml, read_yaml
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,6 +95,8 @@ def _set_defaults(context: click.Context) -> None:
                     if isinstance(value, list)
                     else _resolve_path(value, folder)
                 )
+            if name == "precision" and not isinstance(value, Mapping):
+                value = list(expand_rules(value, folder))
             if name == "fix_inputs" and isinstance(value, Mapping):
                 value = {
                     key: _resolve_path(each, folder) if _is_array_file(each) else each for key, each in value.items()
@@ -129,6 +133,8 @@ def _resolve_path(name: Any, folder: Path) -> Any:
 
 def _to_argument(parameter: click.Parameter, value: Any, name: str) -> Any:
     """Convert a YAML value to the text of a command line."""
+    if name == "precision":
+        return expand_rules(value)
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{name}: {value!r} is neither true nor false")
@@ -156,29 +162,6 @@ def _read(context: click.Context, path: Path) -> tuple[Path, Mapping[str, Any]]:
     return path, content
 
 
-def read_yaml(path: Path) -> Any:
-    """Read a YAML file.
-
-    Raises:
-        UsageError: the file cannot be read, or is not YAML.
-    """
-    try:
-        return _yaml(str(path), path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not YAML: {error}") from error
-
-
-def _yaml(where: str, text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: is not YAML: {error}") from error
-
-
 def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
     """Parse ``a.b=c`` to ``{"a": {"b": "c"}}``. The value after the first ``=`` is YAML."""
     found: dict[str, Any] = {}
@@ -187,7 +170,7 @@ def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
         name, _, part = key.partition(".")
         if not separator or not name:
             raise UsageError(f"--set {text}: is not KEY=VALUE", hint="--set quantize=int8 --set preprocess.color=GRAY")
-        plain = _yaml(f"--set {text}", value)
+        plain = parse_yaml(value, f"--set {text}")
         if not part:
             found[name] = plain
         elif isinstance(found.setdefault(name, {}), dict):

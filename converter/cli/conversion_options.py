@@ -57,6 +57,8 @@ def declared_option(name: str, **changes: Any) -> Callable[[F], F]:
             arguments["help"] += " Can be repeated."
         elif isinstance(default, str):
             arguments |= {"default": default.lower(), "show_default": True}
+        elif isinstance(default, int):
+            arguments |= {"default": default, "show_default": True}
         elif declared.choices:
             arguments |= {"default": declared.choices[0], "show_default": True}
     if name == "chip":

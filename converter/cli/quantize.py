@@ -20,12 +20,14 @@ from tpuconvert.cli.shared_options import (
     verify_option,
 )
 from tpuconvert.frontends.sniffing import identify_file
-from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS, Options
 from tpuconvert.plugins import load_plugins
 
 
 @click.command("quantize")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", "min_int8_share", "strict_set")
+@conversion_options(
+    *SOURCE_OPTIONS, "chip", "calibration_method", *QUANTIZATION_OPTIONS, "min_int8_share", "strict_set"
+)
 @model_output_option
 @click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="Ranges that tpuconvert calibrate has written.")
 @calibration_option(

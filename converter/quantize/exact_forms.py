@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tpuconvert.exporters.tpu_mlir.chips import target_of
 from tpuconvert.exporters.tpu_mlir.package import try_lowering
 from tpuconvert.optimizer.node_properties import dependent_nodes
-from tpuconvert.optimizer.quantize import Legalized, forget_annotations
+from tpuconvert.optimizer.quantize import Legalized, Quantize, forget_annotations
 from tpuconvert.options import Options
 from tpuconvert.schema.graph import Graph, Node
-
-Quantize = Callable[[Mapping[str, str]], Legalized]
-"""Annotates and legalizes the float graph. The argument has the nodes that stay float, with the reasons."""
 
 
 def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, kept: Mapping[str, str]) -> Legalized:

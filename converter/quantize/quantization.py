@@ -14,9 +14,13 @@ from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
+from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.quantize import (
+    NO_RULES,
     Legalized,
+    Precision,
     Range,
+    apply_rules,
     calibrate,
     float_paths,
     legalize,
@@ -24,6 +28,7 @@ from tpuconvert.optimizer.quantize import (
     quantize,
     refine,
 )
+from tpuconvert.optimizer.quantize.precision import check_wide_results, describe_effects
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.integer_share import share_notes
@@ -73,15 +78,17 @@ def quantize_graph(
     feeds: FeedSource | None = None
     found: Mapping[str, Range] = {}
     notes: list[Note] = []
-    shifts_only = options.exact_on == "bm1684"
+    precision = NO_RULES
+    shifts_only, channel_scales = options.exact_on == "bm1684", options.has_algorithm("channel-scales")
 
     def attempt(kept: Mapping[str, str]) -> Legalized:
-        reasons = quantize(graph, found, options.chip, kept, shifts_only=shifts_only)
-        return legalize(graph, options.chip, reasons, shifts_only=shifts_only)
+        reasons = quantize(graph, found, options.chip, kept, shifts_only=shifts_only, channel_scales=channel_scales)
+        return legalize(graph, options.chip, reasons, shifts_only=shifts_only, per_tensor=precision.per_tensor)
 
     if options.quantize is None or is_quantized:
+        precision = _rules_of_quantized_source(optimized, options)
         progress.stage("legalize")
-        legalized = legalize(graph, options.chip, shifts_only=shifts_only)
+        legalized = legalize(graph, options.chip, precision.floats, shifts_only=shifts_only)
     else:
         if calibration is not None or ranges is None:
             feeds = calibration_feeds(graph, options, calibration)
@@ -90,9 +97,13 @@ def quantize_graph(
         constants = constant_arrays(graph)
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)
-        found, notes = _find_ranges(optimized, options, feeds, ranges, progress)
+        precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
+        found, notes = _find_ranges(optimized, options, feeds, ranges, precision, progress)
         progress.stage("quantize")
-        kept = float_paths(graph, found, options.chip, feeds, shifts_only=shifts_only)
+        kept: Mapping[str, str] = {}
+        if options.has_algorithm("decision-paths"):
+            kept = float_paths(graph, lambda paths: attempt(precision.nodes_in_float(paths)), feeds)
+        kept = precision.nodes_in_float(kept)
         progress.stage("legalize")
         if options.exact_on == "none":
             legalized = attempt(kept)
@@ -101,10 +112,22 @@ def quantize_graph(
             from tpuconvert.quantize.exact_forms import quantize_exactly
 
             legalized = quantize_exactly(graph, options, attempt, kept)
-    if feeds is not None:
+    check_wide_results(precision, graph, legalized)
+    weight_rounding, bias_correction = map(options.has_algorithm, ("weight-rounding", "bias-correction"))
+    if feeds is not None and (weight_rounding or bias_correction):
         progress.stage("refine", len(legalized.graph))
-        own = None if ranges is not None else found  # ranges from a file may come from other samples
-        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=own)
+        refine(
+            legalized,
+            graph,
+            feeds,
+            options.chip,
+            progress=progress.advance,
+            ranges=None if ranges is not None else found,  # ranges from a file may come from other samples
+            most=options.refinement_samples,
+            weight_rounding=weight_rounding,
+            bias_correction=bias_correction,
+        )
+    notes += [Note("precision", "", text) for text in describe_effects(precision, graph, found, legalized)]
     in_float = [
         Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")
         for item in legalized.float_nodes
@@ -115,29 +138,59 @@ def quantize_graph(
     return QuantizedGraph(legalized.graph, (*notes, *in_float), is_quantized or options.quantize is not None)
 
 
+def _rules_of_quantized_source(optimized: OptimizedGraph, options: Options) -> Precision:
+    """Apply the precision rules to a quantized source, whose integers can only be replaced by float.
+
+    Raises:
+        UsageError: a rule changes the integers of the source.
+
+    """
+    for rule in options.precision_rules:
+        if rule.dtype not in (FLOAT32, INT8) or rule.weights or rule.is_about_range:
+            raise UsageError(
+                f"precision rule '{rule.text}': the source is quantized already and keeps its own scales",
+                file=optimized.graph.file,
+                hint="only float32 and int8 apply to its nodes",
+            )
+    return apply_rules(optimized.graph, options.precision_rules, options.chip, optimized.tensors)
+
+
 def _find_ranges(
     optimized: OptimizedGraph,
     options: Options,
     feeds: FeedSource | None,
     measured: MeasuredRanges | None,
+    precision: Precision,
     progress: Progress,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     graph = optimized.graph
     if measured is not None:
-        ranges = measured.of(graph)
+        measured.check_methods(precision.methods)
+        ranges = precision.with_thresholds(measured.of(graph))
         return ranges, [*few_samples(measured.samples), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
     progress.stage("calibrate", len(feeds))
-    ranges, warnings = calibrate_and_check(graph, feeds, options.calibration_method, optimized.expected, progress)
+    ranges, warnings = calibrate_and_check(
+        graph, feeds, options.calibration_method, optimized.expected, progress, precision.methods
+    )
+    ranges = precision.with_thresholds(ranges)
     return ranges, [*few_samples(feeds.samples), *warnings]
 
 
 def calibrate_and_check(
-    graph: Graph, feeds: FeedSource, method: str, expected: Mapping[str, Expected], progress: Progress
-) -> tuple[dict[str, Range], list[Note]]:
-    """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects."""
+    graph: Graph,
+    feeds: FeedSource,
+    method: str,
+    expected: Mapping[str, Expected],
+    progress: Progress,
+    methods: Mapping[str, str],
+) -> tuple[Mapping[str, Range], list[Note]]:
+    """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects.
+
+    ``methods`` are the calibration methods of tensors that do not use ``method``, by name.
+    """
     statistics = SampleStatistics(graph.input_ports, feeds.images)
-    ranges = calibrate(graph, statistics.watch(feeds), method, progress=progress.advance)
+    ranges = calibrate(graph, statistics.watch(feeds), method, progress.advance, methods)
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
     return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]
 

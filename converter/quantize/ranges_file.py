@@ -7,14 +7,14 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpuconvert.optimization import optimize_graph
-from tpuconvert.optimizer.quantize import prepare
+from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
 from tpuconvert.quantize.quantization import calibrate_and_check, calibration_feeds
 from tpuconvert.recipe import source_digest
@@ -46,6 +46,7 @@ class MeasuredRanges:
         method: calibration method.
         samples: number of samples.
         ranges: ranges in dequantized units, by tensor name after the optimizer.
+        methods: calibration methods of tensors that do not use ``method``, by name.
 
     """
 
@@ -53,6 +54,7 @@ class MeasuredRanges:
     method: str
     samples: int
     ranges: Mapping[str, Range]
+    methods: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, graph: Graph) -> Mapping[str, Range]:
         """Return the ranges for all tensors of an optimized graph.
@@ -69,6 +71,24 @@ class MeasuredRanges:
                 hint="calibrate with the options that quantize gets: --chip, --input-shapes, --inputs, --outputs",
             )
         return self.ranges
+
+    def check_methods(self, methods: Mapping[str, str]) -> None:
+        """Check that precision rules request the calibration methods with which the ranges were measured.
+
+        Args:
+            methods: methods by name of the tensor; other tensors may have any method.
+
+        Raises:
+            UsageError: a tensor has another method.
+
+        """
+        for name, method in methods.items():
+            used = self.methods.get(name, self.method)
+            if used != method:
+                raise UsageError(
+                    f"a precision rule requests {method} for '{name}', its range was measured with {used}",
+                    hint="calibrate with the same --precision",
+                )
 
     def check_source(self, *files: Source | None) -> None:
         """Check that the ranges were measured on the files that are to be quantized.
@@ -92,6 +112,7 @@ class MeasuredRanges:
             "source": {ALGORITHM: list(self.source)},
             "method": self.method,
             "samples": self.samples,
+            **({"methods": dict(self.methods)} if self.methods else {}),
             "ranges": {name: dataclasses.asdict(found) for name, found in self.ranges.items()},
         }
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -143,11 +164,15 @@ def measure_ranges(
     optimized = optimize_graph(graph, options, progress=progress)
     progress.report(f"calibration: {feeds.description}")
     prepare(graph, options.disable_rules)
+    methods = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors).methods
     progress.stage("calibrate", len(feeds))
-    ranges, warnings = calibrate_and_check(graph, feeds, options.calibration_method, optimized.expected, progress)
+    ranges, warnings = calibrate_and_check(
+        graph, feeds, options.calibration_method, optimized.expected, progress, methods
+    )
     for note in warnings:
         progress.report(f"check the samples: {note.message}")
-    return MeasuredRanges(digests(source, weights, *graph.files), options.calibration_method, feeds.samples, ranges)
+    files = digests(source, weights, *graph.files)
+    return MeasuredRanges(files, options.calibration_method, feeds.samples, ranges, methods)
 
 
 def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
@@ -172,7 +197,8 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
     try:
         ranges = {str(name): _range(found) for name, found in content["ranges"].items()}
         source = tuple(str(digest) for digest in content["source"][ALGORITHM])
-        return MeasuredRanges(source, str(content["method"]), int(content["samples"]), ranges)
+        methods = {str(name): str(method) for name, method in content.get("methods", {}).items()}
+        return MeasuredRanges(source, str(content["method"]), int(content["samples"]), ranges, methods)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptInputError(f"is damaged: {error}", file=str(path), hint=_HINT) from error
 

@@ -1,18 +1,24 @@
 """Calibration, quantization and legalization: from a float graph to one chip's integer operators."""
 
+from tpuconvert.optimizer.precision_rules import Method
 from tpuconvert.optimizer.quantize.annotate import quantize
 from tpuconvert.optimizer.quantize.calibration import calibrate
-from tpuconvert.optimizer.quantize.deciding import float_paths, forget_annotations
+from tpuconvert.optimizer.quantize.deciding import Quantize, float_paths, forget_annotations
 from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, as_float, legalize
+from tpuconvert.optimizer.quantize.precision import NO_RULES, Precision, apply_rules
 from tpuconvert.optimizer.quantize.prepare import prepare
-from tpuconvert.optimizer.quantize.ranges import Method, Range
+from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.refinement import refine
 
 __all__ = [
+    "NO_RULES",
     "FloatNode",
     "Legalized",
     "Method",
+    "Precision",
+    "Quantize",
     "Range",
+    "apply_rules",
     "as_float",
     "calibrate",
     "float_paths",

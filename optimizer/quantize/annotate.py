@@ -53,6 +53,7 @@ def quantize(
     kept: Mapping[str, str] | None = None,
     *,
     shifts_only: bool = False,
+    channel_scales: bool = True,
 ) -> dict[str, str]:
     """Annotate a float graph for one chip.
 
@@ -63,6 +64,7 @@ def quantize(
         kept: nodes that must stay float: the reason by the name of the first result.
         shifts_only: for BM1684: requantize linear operators by one right shift per layer, and use 8-bit results only,
             because the vendor's compiler has no other forms for this chip.
+        channel_scales: for BM1686: choose per-channel scales for activations.
 
     Returns:
         Reasons for which nodes stay float, by the name of their first result.
@@ -73,7 +75,7 @@ def quantize(
     _keep_moved_inputs(graph, floats, wide, reasons)
     _annotate_activations(graph, ranges, floats, wide, None if shifts_only else _WIDE_HEADROOM[chip])
     share_scales(graph, stated=False)
-    if chip is Chip.BM1686:
+    if chip is Chip.BM1686 and channel_scales:
         scale_channels(graph, ranges, floats)
     return reasons
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tpuconvert.optimizer.quantize.calibrators import OWN, Collector, collector
+from tpuconvert.optimizer.precision_rules import METHODS
+from tpuconvert.optimizer.quantize.calibrators import Collector, collector
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector, samples_in
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
@@ -17,6 +18,7 @@ def calibrate(
     batches: Iterable[Mapping[str, Array]],
     method: str = "mse",
     progress: Callable[[int], None] | None = None,
+    methods: Mapping[str, str] | None = None,
 ) -> dict[str, Range]:
     """Ranges of all FLOAT32 inputs and results, by value name.
 
@@ -25,13 +27,14 @@ def calibrate(
     Args:
         graph: float graph; values keep the names that the result refers to.
         batches: feeds for ``Session.run``, used one at a time and then released.
-        method: ``minmax``, ``kl``, ``mse``, or that of a plugin.
+        method: ``mse``, ``kl``, ``minmax``, ``percentile:99.9``, or that of a plugin.
         progress: called with the number of batches done.
+        methods: other methods of some values, by value name.
 
     Raises:
         UsageError: when there is no batch, or a batch does not fit the graph's inputs.
     """
-    collectors = collect(graph, batches, method, progress)
+    collectors = collect(graph, batches, method, progress, methods)
     return {name: found.result() for name, found in collectors.items()}
 
 
@@ -40,6 +43,7 @@ def collect(
     batches: Iterable[Mapping[str, Array]],
     method: str = "mse",
     progress: Callable[[int], None] | None = None,
+    methods: Mapping[str, str] | None = None,
 ) -> dict[str, Collector]:
     """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
 
@@ -52,7 +56,7 @@ def collect(
         if value.dtype.is_float:
             found = collectors.get(value.name)
             if found is None:
-                found = collectors[value.name] = collector(method)
+                found = collectors[value.name] = collector((methods or {}).get(value.name, method))
             if isinstance(found, RangeCollector):
                 found.add(array, samples)
             else:
@@ -83,7 +87,7 @@ def merge_collectors(parts: Iterable[Mapping[str, Collector]]) -> dict[str, Coll
             if not isinstance(found, RangeCollector):
                 raise UsageError(
                     f"collectors of {type(found).__name__} cannot be merged",
-                    hint=f"use a method of tpuconvert: {', '.join(OWN)}",
+                    hint=f"use a method of tpuconvert: {', '.join(METHODS)}",
                 )
             whole = merged.setdefault(name, RangeCollector(found.method))
             assert isinstance(whole, RangeCollector)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, cast, get_args
+from typing import Protocol
 
-from tpuconvert.optimizer.quantize.ranges import Method, Range, RangeCollector
+from tpuconvert.optimizer.precision_rules import METHODS, split_method
+from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
-
-OWN: tuple[str, ...] = get_args(Method)
 
 
 class Collector(Protocol):
@@ -34,7 +33,7 @@ def add_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
     """
 
     def register(kind: type[Collector]) -> type[Collector]:
-        if name in OWN or name in _CALIBRATORS:
+        if name in METHODS or name in _CALIBRATORS:
             raise UsageError(f"there is a calibration method '{name}' already", hint="choose another name")
         _CALIBRATORS[name] = kind
         return kind
@@ -44,9 +43,10 @@ def add_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
 
 def calibrators() -> tuple[str, ...]:
     """Names of all methods."""
-    return (*OWN, *sorted(_CALIBRATORS))
+    return (*METHODS, *sorted(_CALIBRATORS))
 
 
 def collector(method: str) -> Collector:
-    """New collector of a registered method."""
-    return RangeCollector(cast(Method, method)) if method in OWN else _CALIBRATORS[method]()
+    """New collector of a registered method, such as ``mse`` or ``percentile:99.9``."""
+    name, _ = split_method(method)
+    return RangeCollector(method) if name in METHODS else _CALIBRATORS[method]()

@@ -13,18 +13,16 @@ A label or a mask at the end of a network (argmax, a comparison) affects one ele
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import dependent_nodes
-from tpuconvert.optimizer.quantize.annotate import quantize
-from tpuconvert.optimizer.quantize.legalize import legalize
-from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.traits import is_product, keeps_scale
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.types import Array, Chip
+from tpuconvert.schema.types import Array
 
 ENOUGH = 0.995
 """Minimum cosine similarity to the float outputs for which decisions count as equal."""
@@ -37,18 +35,17 @@ SAMPLES = 8
 
 Samples = Iterable[Mapping[str, Array]]
 
+Quantize = Callable[[Mapping[str, str]], Legalized]
+"""Annotates and legalizes a float graph. The argument has the nodes that stay float, with the reasons."""
 
-def float_paths(
-    graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: Samples | None, *, shifts_only: bool = False
-) -> dict[str, str]:
+
+def float_paths(graph: Graph, quantize: Quantize, samples: Samples | None) -> dict[str, str]:
     """Choose the nodes that stay in float because a decision depends on them.
 
     Args:
         graph: calibrated float graph. Annotations made during the search are removed.
-        ranges: calibrated ranges of its values, by name.
-        chip: the target.
+        quantize: annotates and legalizes the graph.
         samples: feeds; without them the last linear operators before every decision are chosen.
-        shifts_only: see ``quantize``.
 
     Returns:
         Reasons by the name of the node.
@@ -63,8 +60,7 @@ def float_paths(
         wanted = [session.run(feed) for feed in feeds]
     found: dict[int, float] = {}
     for depth in _doubling(most):
-        reasons = quantize(graph, ranges, chip, _nodes_within(depths, depth), shifts_only=shifts_only)
-        integer = legalize(graph, chip, reasons, shifts_only=shifts_only).graph
+        integer = quantize(_nodes_within(depths, depth)).graph
         forget_annotations(graph)
         with Session(integer) as session:
             results = [session.run(feed) for feed in feeds]

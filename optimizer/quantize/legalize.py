@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 # The lowerings register themselves when their modules are imported.
@@ -52,7 +52,12 @@ class Legalized:
 
 
 def legalize(
-    graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None, *, shifts_only: bool = False
+    graph: Graph,
+    chip: Chip,
+    reasons: Mapping[str, str] | None = None,
+    *,
+    shifts_only: bool = False,
+    per_tensor: Collection[str] = (),
 ) -> Legalized:
     """Lower every annotated node for which the chip has an integer form.
 
@@ -61,6 +66,7 @@ def legalize(
         chip: the target. BM1682 has no fixed point: annotated graph inputs are dequantized.
         reasons: nodes that must stay float: the reason by the name of the first result.
         shifts_only: see ``quantize``.
+        per_tensor: names of linear operators with one scale for all weights.
 
     Returns:
         A new graph whose values keep their names.
@@ -75,7 +81,7 @@ def legalize(
         carry_scales(graph)
     if chip is not Chip.BM1686:
         forget_inner_scales(graph)
-    lowering = Lowering(graph, chip, shifts_only)
+    lowering = Lowering(graph, chip, shifts_only, per_tensor)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         _input(lowering, value, port)

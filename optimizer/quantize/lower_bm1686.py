@@ -125,7 +125,7 @@ def _lower_linear(
     own = params_of(x)
     if own.dtype.bits != 8:
         return Declined("its operand is not quantized to 8 bits")
-    weights = integer_weights(node, per_channel=True)
+    weights = integer_weights(node, per_channel=node.name not in lowering.per_tensor)
     if weights is None:
         return Declined("its weights are computed while the model runs")
     zero_points = {f"{x_zero}_val": own.zero_point[0], **_zero_points(w_zero, weights.params.zero_point)}

@@ -11,7 +11,7 @@ the node then stays float.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,13 +102,15 @@ class Lowering:
     """Construction of the new graph: it stores the float and quantized forms of the old graph's values.
 
     ``products`` maps the result of every integer linear operator to its float counterpart. The names of both may
-    differ: if a clamp needed no operator, the integer result has the name of the clamp.
+    differ: if a clamp needed no operator, the integer result has the name of the clamp. ``per_tensor`` has the names of
+    linear operators with one scale for all weights.
     """
 
-    def __init__(self, old: Graph, chip: Chip, shifts_only: bool = False) -> None:
+    def __init__(self, old: Graph, chip: Chip, shifts_only: bool = False, per_tensor: Collection[str] = ()) -> None:
         self.old = old
         self.chip = chip
         self.shifts_only = shifts_only
+        self.per_tensor = per_tensor
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)
         self.rescale = old.rescale

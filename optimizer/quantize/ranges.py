@@ -1,8 +1,9 @@
 """Ranges of tensors: collected over calibration samples, and converted to a threshold.
 
-Three methods. ``minmax`` takes the largest magnitude of all samples. ``kl`` searches for the threshold whose 8-bit
+Four methods. ``minmax`` takes the largest magnitude of all samples. ``kl`` searches for the threshold whose 8-bit
 histogram diverges least from the histogram of the float values (Kullback-Leibler). ``mse`` searches for the threshold
-with the smallest squared error: clipping beyond it plus rounding within it.
+with the smallest squared error: clipping beyond it plus rounding within it. ``percentile:P`` takes the magnitude that
+P percent of all values do not exceed.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.optimizer.precision_rules import split_method
 from tpuconvert.optimizer.quantize.exact_statistics import ExactSums, Histogram
-from tpuconvert.optimizer.quantize.thresholds import kl_threshold, mse_threshold
+from tpuconvert.optimizer.quantize.thresholds import kl_threshold, mse_threshold, percentile_threshold
 from tpuconvert.schema.types import Array
-
-Method = Literal["minmax", "kl", "mse"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Range:
     Args:
         low: smallest value of all samples.
         high: largest value of all samples.
-        threshold: largest magnitude that quantization should represent; at most max(-low, high).
+        threshold: largest magnitude that quantization should represent. Calibration chooses at most max(-low, high).
         channels: statistics per index of axis 1; None for tensors of rank 1, or if the extent varied.
     """
 
@@ -173,8 +172,9 @@ class RangeCollector:
     distributed to.
     """
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: str) -> None:
         self.method = method
+        self._name, self._percentile = split_method(method)
         self._low = np.inf
         self._high = -np.inf
         self._histogram = Histogram()
@@ -217,10 +217,12 @@ class RangeCollector:
             return Range(0.0, 0.0, 0.0)
         largest = max(-self._low, self._high)
         threshold = largest
-        if self.method != "minmax" and largest > 0:
-            levels = 256 if self._low >= 0 else 128
-            choose = kl_threshold if self.method == "kl" else mse_threshold
-            edge = choose(self._histogram.counts, levels)
+        if self._name != "minmax" and largest > 0:
+            counts, levels = self._histogram.counts, 256 if self._low >= 0 else 128
+            if self._percentile is not None:
+                edge = percentile_threshold(counts, self._percentile)
+            else:
+                edge = (kl_threshold if self._name == "kl" else mse_threshold)(counts, levels)
             threshold = min(math.ldexp(edge, self._histogram.exponent), largest)
         return Range(self._low, self._high, threshold, self._channels.result())
 
@@ -231,5 +233,5 @@ class RangeCollector:
     def _add_range(self, array: Array, low: float, high: float) -> None:
         # Adding 0 prevents a negative zero.
         self._low, self._high = min(self._low, low) + 0.0, max(self._high, high) + 0.0
-        if self.method != "minmax":
+        if self._name != "minmax":
             self._histogram.add(array, max(-low, high))

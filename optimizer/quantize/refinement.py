@@ -45,7 +45,7 @@ from tpuconvert.schema.types import I16, I32, Array, Chip
 _Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 
 SAMPLES = 64
-"""Maximum number of samples for refinement: means converge with fewer samples than thresholds."""
+"""Default of the maximum number of samples for refinement: means converge with fewer samples than thresholds."""
 
 _FEWEST_FEEDS = 8
 """Minimum number of feeds, if there are as many: axis 0 of an input may be time steps instead of samples."""
@@ -62,28 +62,35 @@ def refine(
     chip: Chip,
     progress: Callable[[int], None] | None = None,
     ranges: Mapping[str, Range] | None = None,
+    *,
+    most: int = SAMPLES,
+    weight_rounding: bool = True,
+    bias_correction: bool = True,
 ) -> int:
     """Change weights and biases of a legalized graph in place.
 
     Args:
         legalized: legalization of ``reference``. Linear operators without a bias are not changed.
         reference: the float graph, whose values have the same names.
-        samples: feeds, in an order that depends on their content only; the first ``SAMPLES`` samples are used.
+        samples: feeds, in an order that depends on their content only; the first ``most`` samples are used.
         chip: the target, whose arithmetic is used.
         progress: called with the number of nodes done.
         ranges: ranges calibrated on the same samples. If all samples are used, they make a run of the float graph
             unnecessary.
+        most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
+        weight_rounding: choose the rounding of the weights.
+        bias_correction: correct the biases.
 
     Returns:
         The number of refined linear operators.
     """
-    feeds, is_all = _first(samples)
+    feeds, is_all = _first(samples, most)
     counts = [samples_in(feed) for feed in feeds]
     integer = legalized.graph
     made = {value.producer: product for value, product in legalized.products.items()}
     products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
     names = {product.name for product in products.values()}
-    means = _float_means(reference, feeds, names, (ranges or {}) if is_all else {})
+    means = _float_means(reference, feeds, names, (ranges or {}) if is_all else {}) if bias_correction else {}
     refined = done = 0
     with np.errstate(all="ignore"):
         run = SampleRun(integer, chip, feeds, products)
@@ -91,7 +98,8 @@ def refine(
             node = part.nodes[0]
             if node in products:
                 x = run.arrays(operand(node))
-                _round_weights(node, x, products[node].exact)
+                if weight_rounding:
+                    _round_weights(node, x, products[node].exact)
                 if products[node].name in means:
                     _correct_bias(node, x, counts, means[products[node].name])
                 refined += 1
@@ -111,13 +119,13 @@ def _is_product(node: Node) -> bool:
     )
 
 
-def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Array]], bool]:
-    """Return the feeds with the first ``SAMPLES`` samples, and True if there are no others."""
+def _first(samples: Iterable[Mapping[str, Array]], most: int) -> tuple[list[Mapping[str, Array]], bool]:
+    """Return the feeds with the first ``most`` samples, and True if there are no others."""
     feeds: list[Mapping[str, Array]] = []
     count = 0
     for feed in samples:
         count += samples_in(feed)
-        if count > SAMPLES and len(feeds) >= _FEWEST_FEEDS:
+        if count > most and len(feeds) >= min(_FEWEST_FEEDS, most):
             return feeds, False
         feeds.append(feed)
     return feeds, True

@@ -90,6 +90,17 @@ def mse_threshold(counts: Counts, levels: int) -> int:
     return int(ends[np.argmin(error)])
 
 
+def percentile_threshold(counts: Counts, share: float) -> int:
+    """Return the upper edge, in bins, of the shortest prefix that has ``share`` percent of the values, zeros included.
+
+    Args:
+        counts: one count per bin, the first bin starting at magnitude 0.
+        share: above 0, at most 100.
+    """
+    below = np.cumsum(counts)
+    return int(np.searchsorted(below, share / 100 * below[-1])) + 1
+
+
 def _prefix_sums(bins: Array) -> Array:
     return np.concatenate([[0], np.cumsum(bins)])
 

@@ -8,7 +8,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.options import CALIBRATION_METHODS
+from tpuconvert.optimizer.precision_rules import METHODS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -95,7 +95,7 @@ def test_what_calibration_used_is_told(digits: Path, capsys: Captured) -> None:
     assert "  check the samples: input 'image' has one value throughout 50 of 50 samples" in found
 
 
-@pytest.mark.parametrize("method", CALIBRATION_METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_calibration_methods(digits: Path, method: str) -> None:
     assert main([*int8(digits, "onnx", "net.tpum"), "--calibration-method", method]) == 0
 

@@ -27,6 +27,9 @@ TEXTS = {
     "--calibration-method",
     "--chip",
     "--disable-rule",
+    "--keep-float",
+    "--precision",  # registers the rule file that @FILE names when it is read
+    "--without",
     "--input-shapes",
     "--inputs",
     "--local-memory",

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from onnx_models import model, one, ramp, save_model
 import tpuconvert as tc
 from tpuconvert.cli.convert import command
 from tpuconvert.frontends.onnx.reader import MAPPED_BYTES
-from tpuconvert.optimizer.quantize import Method
-from tpuconvert.optimizer.quantize.calibrators import OWN
-from tpuconvert.options import CALIBRATION_METHODS, OPTIONS, Options, declaration, default_of
+from tpuconvert.optimizer.precision_rules import METHODS
+from tpuconvert.options import OPTIONS, Options, declaration, default_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.source_loading import source_format
 
@@ -48,6 +46,10 @@ def test_unknown_name() -> None:
         ({"quantize": "int4"}, "unknown quantization 'int4'"),
         ({"quantize": "int8", "chip": "bm1682"}, "BM1682 has no integer arithmetic"),
         ({"calibration_method": "guess"}, "unknown calibration method 'guess'"),
+        ({"calibration_method": "percentile:0"}, "expected a percentage"),
+        ({"quantize": "int8", "keep_float": [""]}, "is not SELECTOR=SETTINGS"),
+        ({"quantize": "int8", "refinement_samples": 0}, "refinement_samples is 0, expected a number of at least 1"),
+        ({"precision": ["x=float32"]}, "precision without quantization"),
         ({"preprocess": {"color": "CMYK"}}, "color is 'CMYK'"),
         ({"preprocess": "colour=RGB"}, "unknown key 'colour'"),
     ],
@@ -128,9 +130,8 @@ def test_weights_that_belong_to_nothing(repository: Path) -> None:
 
 
 def test_calibration_methods_have_the_same_names_everywhere() -> None:
-    """The declaration of the option repeats the names, because the quantizer takes long to import."""
-    assert set(typing.get_args(Method)) == set(CALIBRATION_METHODS) == set(OWN)
-    assert all(f"``{name}``" in declaration("calibration_method").help for name in OWN)
+    assert default_of("calibration_method") == METHODS[0]
+    assert all(f"``{name}``" in declaration("calibration_method").help for name in METHODS)
 
 
 EXTRA_ARGUMENTS = {"source", "weights", "calibration", "plugins", "watch"}

@@ -14,7 +14,7 @@ from tpuconvert.optimizer.quantize.exact_statistics import BINS, ExactSums, Hist
 from tpuconvert.optimizer.quantize.ranges import RangeCollector
 from tpuconvert.optimizer.quantize.thresholds import kl_threshold
 
-METHODS = ("minmax", "kl", "mse")
+METHODS = ("minmax", "kl", "mse", "percentile:99")
 MAGNITUDES = (0.0, 1e-44, 1e-38, 1e-6, 1.0, 7.0, 6e4, 1e30, 3e38)
 """Zeros, subnormal numbers, and numbers near the largest of both types."""
 

@@ -17,7 +17,7 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
-METHODS = ("minmax", "kl", "mse")
+METHODS = ("minmax", "kl", "mse", "percentile:99")
 
 
 def network(batch: int | str) -> Graph:

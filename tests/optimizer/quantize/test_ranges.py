@@ -21,14 +21,14 @@ def test_minmax_is_the_largest_magnitude_over_all_batches():
     assert collect("minmax", [0.0, 2.0]).is_never_negative
 
 
-@pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
+@pytest.mark.parametrize("method", ["minmax", "kl", "mse", "percentile"])
 def test_nan_and_infinity_are_left_out(method):
     found = collect(method, [np.nan, np.inf, 1.0, -np.inf])
     assert (found.low, found.high) == (1.0, 1.0)
     assert found.threshold == pytest.approx(1.0, rel=1e-3)  # one bin of the histogram
 
 
-@pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
+@pytest.mark.parametrize("method", ["minmax", "kl", "mse", "percentile"])
 def test_nothing_and_zeros_have_threshold_zero(method):
     assert collect(method).threshold == 0.0
     assert collect(method, [np.nan]).threshold == 0.0
@@ -40,6 +40,20 @@ def test_kl_cuts_a_rare_outlier_and_minmax_does_not():
     values[0] = 100.0
     assert collect("minmax", values).threshold == 100.0
     assert collect("kl", values).threshold < 20.0
+
+
+@pytest.mark.parametrize("share", [50.0, 99.0, 99.9, 100.0])
+def test_percentile_is_the_magnitude_that_this_share_does_not_exceed(share):
+    values = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
+    largest = float(np.abs(values).max())
+    expected = np.percentile(np.abs(values), share, method="inverted_cdf")
+    assert collect(f"percentile:{share}", values).threshold == pytest.approx(expected, abs=largest / 4096)
+
+
+def test_zeros_count_for_the_percentile():
+    values = np.concatenate([np.zeros(90), np.linspace(1.0, 10.0, 10)])
+    assert collect("percentile:90", values).threshold < 0.01
+    assert collect("percentile:95", values).threshold == pytest.approx(5.0, abs=0.01)
 
 
 @pytest.mark.parametrize("method", ["kl", "mse"])

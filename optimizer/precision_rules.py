@@ -1,0 +1,145 @@
+"""Precision rules: settings of a quantization for selected nodes, as text ``SELECTOR=SETTINGS``.
+
+The selector is the name of a node or tensor with the wildcards of ``fnmatch``, ``op:NAME`` for operators, or
+``between A and B`` for all nodes on paths from A to B. The settings are separated by commas. This module reads the
+texts; ``quantize/precision.py`` applies the rules to a graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph import Graph, Node, Source
+from tpuconvert.schema.op import Trait
+from tpuconvert.schema.spelling import did_you_mean
+
+Method = Literal["mse", "kl", "minmax", "percentile"]
+METHODS: tuple[str, ...] = get_args(Method)
+"""Calibration methods, without those of plugins. The first is the default."""
+
+DEFAULT_PERCENTILE = 99.99
+
+FLOAT32, FLOAT16, INT16, INT8 = DTYPES = ("float32", "float16", "int16", "int8")
+PER_TENSOR, PER_CHANNEL = WEIGHT_SCALES = ("per-tensor", "per-channel")
+_THRESHOLD = "threshold"
+
+_EXAMPLE = "--precision 'conv1=float32', 'op:conv=per-tensor', 'between a and b=percentile:99.9', 'x=threshold:6'"
+
+
+@dataclass(frozen=True)
+class PrecisionRule:
+    """Settings for selected nodes. A setting that the rule does not state is empty.
+
+    Args:
+        text: the rule as given.
+        selector: text before the last ``=``.
+        dtype: ``float32``, ``float16``, ``int16`` or ``int8``.
+        weights: ``per-tensor`` or ``per-channel`` scales of weights.
+        method: calibration method of the results.
+        threshold: largest magnitude of the results that is represented, in units of the float tensor.
+    """
+
+    text: str
+    selector: str
+    dtype: str = ""
+    weights: str = ""
+    method: str = ""
+    threshold: float | None = None
+
+    @property
+    def is_about_range(self) -> bool:
+        """Return True if the rule states how the thresholds of results are found."""
+        return bool(self.method) or self.threshold is not None
+
+
+def parse_rule(text: str, is_method: Callable[[str], bool] = lambda name: name in METHODS) -> PrecisionRule:
+    """Parse a rule.
+
+    Args:
+        text: ``SELECTOR=SETTING,SETTING``.
+        is_method: returns True for the names of calibration methods.
+
+    Raises:
+        UsageError: the text is not a rule, has an unknown setting, or two settings that exclude each other.
+    """
+    selector, separator, settings = (part.strip() for part in text.rpartition("="))
+    if not separator or not selector or not settings:
+        raise UsageError(f"precision rule '{text}' is not SELECTOR=SETTINGS", hint=_EXAMPLE)
+    found: dict[str, str] = {}
+    for setting in (part.strip() for part in settings.split(",")):
+        field = _field(setting, is_method)
+        if not field:
+            known = (*DTYPES, *WEIGHT_SCALES, *METHODS, _THRESHOLD)
+            hint = did_you_mean(setting, known) or f"one of {', '.join(known)}"
+            raise UsageError(f"precision rule '{text}': unknown setting '{setting}'", hint=hint)
+        if field in found:
+            raise UsageError(f"precision rule '{text}': '{found[field]}' and '{setting}' exclude each other")
+        found[field] = setting
+    if found.get("dtype") in (FLOAT32, FLOAT16) and len(found) > 1:
+        other = next(setting for field, setting in found.items() if field != "dtype")
+        hint = f"the settings of integers do not apply to {found['dtype']}"
+        raise UsageError(f"precision rule '{text}': '{found['dtype']}' and '{other}' exclude each other", hint=hint)
+    range_ = found.get("range", "")
+    if not range_.startswith(f"{_THRESHOLD}:"):
+        split_method(range_)
+        return PrecisionRule(text, selector, found.get("dtype", ""), found.get("weights", ""), range_)
+    threshold = _number(range_)
+    if not 0 < threshold < math.inf:
+        raise UsageError(f"precision rule '{text}': '{range_}' is not a positive number", hint="x=threshold:6")
+    return PrecisionRule(text, selector, found.get("dtype", ""), found.get("weights", ""), threshold=threshold)
+
+
+def tensor_sources(graph: Graph) -> dict[str, tuple[Source, ...]]:
+    """Return the source nodes of the computed tensors of an unoptimized graph, by name.
+
+    Rules can name these tensors, even if the optimizer removes them. Copies of a tensor in another layout are left out:
+    ``x:nchw`` and ``x`` have the source of the node that reads the copy.
+    """
+    return {value.name: node.sources for node in graph.nodes if not _is_copy(node) for value in node.outputs}
+
+
+def _is_copy(node: Node) -> bool:
+    """Return True for data movement between ``x`` and ``x:nchw``."""
+    operand = node.inputs[0] if node.inputs else None
+    if operand is None or Trait.REARRANGES not in node.op.traits:
+        return False
+    return node.name.startswith(f"{operand.name}:") or operand.name.startswith(f"{node.name}:")
+
+
+def split_method(method: str) -> tuple[str, float | None]:
+    """Split ``percentile:99.9`` into the name and the number. Other methods have no number.
+
+    Raises:
+        UsageError: the number is not a percentage above 0, or the method takes none.
+    """
+    name, separator, _ = method.partition(":")
+    if name != "percentile":
+        if separator:
+            raise UsageError(f"calibration method '{method}': {name} takes no number", hint="percentile:99.9 does")
+        return name, None
+    share = _number(method) if separator else DEFAULT_PERCENTILE
+    if not 0 < share <= 100:
+        raise UsageError(f"calibration method '{method}': expected a percentage", hint="percentile:99.99")
+    return name, share
+
+
+def _field(setting: str, is_method: Callable[[str], bool]) -> str:
+    """Return the kind of a setting, which a rule can state once; an empty string for an unknown one."""
+    name = setting.partition(":")[0]
+    if setting in DTYPES:
+        return "dtype"
+    if setting in WEIGHT_SCALES:
+        return "weights"
+    return "range" if name == _THRESHOLD or is_method(name) else ""
+
+
+def _number(text: str) -> float:
+    """Return the number after the colon, or NaN."""
+    try:
+        return float(text.partition(":")[2])
+    except ValueError:
+        return math.nan
