@@ -41,11 +41,15 @@ class Vendor:
         chip: str,
         folder: Path,
         *,
+        to: str = "tpu-mlir",
         grouping: int = 2,
     ) -> list[str]:
         """Export with every integer tensor, compile, simulate. Return the tensors that differ, one line each."""
-        tc.export(model, folder, chip=chip, samples=feeds, with_checks=True)
-        compiled = self.run([str(folder / "compile.sh")], LAYER_GROUP_OPT=str(grouping))
+        manifest = tc.export(model, folder, to=to, chip=chip, samples=feeds, with_checks=True).manifest
+        if to == "tpulang":
+            compiled = self.run([self.python, str(folder / f"{manifest['name']}.py")])
+        else:
+            compiled = self.run([str(folder / "compile.sh")], LAYER_GROUP_OPT=str(grouping))
         assert compiled.returncode == 0, compiled.stderr
         simulated = self.run([self.python, str(folder / "run_bmodel.py")])
         lines = [line for line in simulated.stdout.splitlines() if line.startswith(("ok  ", "DIFF"))]

@@ -20,12 +20,12 @@ from tpuconvert.plugins import load_plugins
 @click.option(
     "--to", type=click.Choice(FORM_NAMES), default=FORM_NAMES[0], show_default=True, help="Form of the export."
 )
-@click.option("--chip", type=click.Choice(tuple(TARGETS)), help="Chip of the compiler (tpu-mlir). Default: bm1684x.")
+@click.option("--chip", type=click.Choice(tuple(TARGETS)), help="Chip of the vendor's compiler. Default: bm1684x.")
 @click.option(
     "--data",
     type=InputFile(),
     metavar="SAMPLES",
-    help="Samples to store with their results (tpu-mlir). Default: random numbers.",
+    help="Samples to store with their results (tpu-mlir, tpulang). Default: random numbers.",
 )
 @click.option("--with-checks", is_flag=True, help="Return every integer tensor from the program.")
 @json_option
@@ -42,11 +42,12 @@ def command(
 ) -> None:
     """Write the model FILE for another toolchain, with the same integers.
 
-    PATH is a folder for the vendor's compiler, or an ONNX file.
+    PATH is a folder for the vendor's compiler (tpu-mlir: its text form; tpulang: a Python program), or an ONNX file.
 
     \b
     tpuconvert export net.tpum net_bm1684x --chip bm1684x --data images/
     net_bm1684x/compile.sh
+    tpuconvert export net.tpum net_tpulang --to tpulang
     tpuconvert export net.tpum net.onnx --to onnx
     """
     load_plugins(plugins)
@@ -60,4 +61,4 @@ def command(
     for node in manifest.get("host_nodes", ()):
         echo(f"  host    {node['operator']} '{node['name']}': the program ends before it")
     echo(f"wrote {path}")
-    echo(f"next: {FORMS[to].next_step.format(path=path)}")
+    echo(f"next: {FORMS[to].next_step.format_map({**manifest, 'path': path})}")

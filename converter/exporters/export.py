@@ -12,6 +12,8 @@ from typing import Any
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
+from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
+from tpuconvert.exporters.tpulang.package import export_tpulang, lower_for_tpulang
 from tpuconvert.model import Model, load
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Chip
@@ -26,7 +28,7 @@ class Form:
         check: raises UnsupportedError if a model of these chips has nodes without an exact form.
         write: writes the file or folder and returns its manifest.
         title: one line about an export, with fields of the manifest in braces.
-        next_step: next step of the user, with ``{path}``.
+        next_step: next step of the user, with fields of the manifest and ``{path}`` in braces.
         exact_on: values of the option ``exact_on`` without which models of a chip have no exact form.
     """
 
@@ -47,6 +49,13 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             "{name} for {chip}, {compiler}",
             "{path}/compile.sh, with TPU_MLIR_HOME set; see {path}/README.md",
             {Chip.BM1684: "bm1684"},
+        ),
+        "tpulang": Form(
+            TPULANG_CHIPS,
+            lower_for_tpulang,
+            export_tpulang,
+            "{name} for {chip}, a TPULang program for {compiler}",
+            "PYTHON {path}/{name}.py, with TPU_MLIR_HOME set; see {path}/README.md",
         ),
         "onnx": Form(
             tuple(Chip),
@@ -89,10 +98,11 @@ def export(
         model: a converted model, or the path of a ``.tpum`` file.
         path: folder to write, or file for ``onnx``. A file or the folder of an earlier export is replaced; any other
             existing folder is an error.
-        to: the target; ``tpu-mlir`` is the vendor's compiler, ``onnx`` a file of standard ONNX operators.
-        chip: ``bm1684x``, ``bm1688`` or ``bm1684`` for ``tpu-mlir``; default ``bm1684x``.
-        samples: for ``tpu-mlir``: inputs to store with their expected results, as ``calibration`` of ``convert``.
-            Default: random numbers.
+        to: the target; ``tpu-mlir`` is the vendor's compiler, ``tpulang`` a Python program of its TPULang API,
+            ``onnx`` a file of standard ONNX operators.
+        chip: ``bm1684x``, ``bm1688`` or, for ``tpu-mlir``, ``bm1684``; default ``bm1684x``.
+        samples: for ``tpu-mlir`` and ``tpulang``: inputs to store with their expected results, as ``calibration`` of
+            ``convert``. Default: random numbers.
         with_checks: let the exported program return every integer tensor, to locate differences.
 
     Raises:

@@ -90,6 +90,23 @@ def test_check_lists_nodes_without_an_exact_form(capsys: Captured) -> None:
     assert "TC3109" in capsys.readouterr().err
 
 
+def test_tpulang(model: str, capsys: Captured) -> None:
+    assert main(["export", model, "out", "--to", "tpulang", "--chip", "bm1688"]) == 0
+    printed = capsys.readouterr().out
+    assert "digits for bm1688, a TPULang program for tpu_mlir" in printed
+    assert "next: PYTHON out/digits.py, with TPU_MLIR_HOME set" in printed
+    assert main(["export", model, "out", "--to", "tpulang", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["path"], document["chip"], document["to"]) == ("out", "bm1684x", "tpulang")
+
+
+def test_check_for_tpulang(digits: Path, capsys: Captured) -> None:
+    assert main(["check", str(digits / "digits.onnx"), "--for", "tpulang"]) == 0
+    assert "can be quantized and exported to tpulang for BM1686" in capsys.readouterr().out
+    assert main(["check", str(digits / "digits.onnx"), "--for", "tpulang", "--chip", "bm1684"]) == 2
+    assert "no export for chip BM1684" in capsys.readouterr().err
+
+
 def test_onnx(model: str, capsys: Captured) -> None:
     assert main(["export", model, "out.onnx", "--to", "onnx"]) == 0
     printed = capsys.readouterr().out

@@ -16,3 +16,20 @@ def vendor() -> Vendor:
         pytest.skip(VARIABLES)
     assert Path(home, "bin", "tpuc-opt").is_file(), f"TPU_MLIR_HOME is {home}, which has no bin/tpuc-opt"
     return Vendor(Path(home), python)
+
+
+@pytest.fixture
+def tpulang(vendor: Vendor) -> Vendor:
+    """The compiler, if the packages of its TPULang API are installed too."""
+    done = vendor.run([vendor.python, "-c", "import transform.TpuLang"], PYTHONPATH=f"{vendor.home}/python")
+    if done.returncode:
+        pytest.skip(f"{done.stderr.strip().splitlines()[-1]}: see make vendor-env")
+    return vendor
+
+
+@pytest.fixture(params=["tpu-mlir", "tpulang"])
+def to(request: pytest.FixtureRequest) -> str:
+    """Name of an export target of the compiler."""
+    if request.param == "tpulang":
+        request.getfixturevalue("tpulang")
+    return str(request.param)

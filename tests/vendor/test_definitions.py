@@ -3,6 +3,7 @@
 The compiler silently ignores attributes that it does not know.
 """
 
+import ast
 import re
 
 import pytest
@@ -30,3 +31,33 @@ def definitions(vendor):
 @pytest.mark.parametrize("operation", [name for name in OPERATIONS if name.startswith("tpu.")])
 def test_attributes_exist(operation, definitions):
     assert OPERATIONS[operation].attributes.keys() - definitions[operation] <= KEPT_BY_COMPILER
+
+
+def signatures(file):
+    """Names and defaults of the parameters of all functions and constructors in a source file."""
+    found = {}
+    for item in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(item, ast.ClassDef):
+            methods = [part for part in item.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+            functions = [(item.name, method) for method in methods]
+        elif isinstance(item, ast.FunctionDef):
+            functions = [(item.name, item)]
+        else:
+            continue
+        for name, function in functions:
+            defaults = [ast.literal_eval(default) for default in function.args.defaults]
+            names = [argument.arg for argument in function.args.args]
+            found[name] = (names, defaults)
+    return found
+
+
+def test_numpy_functions_have_the_parameters_of_tpulang(vendor, repository):
+    transform = vendor.home / "python/transform"
+    theirs = signatures(transform / "TpuLangConverter.py") | signatures(transform / "TpuLang.py")
+    ours = {
+        name: signature
+        for name, signature in signatures(repository / "tests/tpulang_in_numpy.py").items()
+        if (name[0] != "_" and "out_name" in signature[0]) or name in ("Tensor", "Scalar", "init", "compile")
+    }
+    assert len(ours) > 20
+    assert ours == {name: theirs[name] for name in ours}

@@ -41,6 +41,24 @@ BM1684 = [
 """Models with an exact export for BM1684, if they are quantized for it."""
 
 
+TPULANG = [
+    "anomaly_autoencoder_int8_tflite",
+    "anomaly_autoencoder_tflite",
+    "cifar10_quick_caffe",
+    "cifar10_resnet8_caffe",
+    "cifar10_resnet8_onnx",
+    "cifar10_resnet8_tflite",
+    "imagenet_mobilenet_v1_0.25_onnx",
+    "lenet_mnist_caffe",
+    "mnist_conv_tflite",
+    "mnist_keras_onnx",
+    "mtcnn_onet_caffe",
+    "plate_class_96_onnx",
+    "vww_mobilenet_tflite",
+]
+"""Models whose TPULang programs are compiled. Those with 8-bit softmax or upsampling of UINT8 have none."""
+
+
 WITHOUT_LAYER_GROUPS = {("imagenet_squeezenet_v1.1_caffe", "bm1688"), ("imagenet_squeezenet_v1.1_onnx", "bm1688")}
 """Models of which the compiler gets some rows of a grouped layer wrong: rows 29 to 56 of the first convolution."""
 
@@ -60,6 +78,15 @@ def test_every_integer_is_equal(name, chip, data_root, vendor, tmp_path):
     model, feeds = convert_model(data_root, name, chip, how)
     grouping = 3 if (name, chip) in WITHOUT_LAYER_GROUPS else 2
     assert vendor.differences(model, feeds, chip, tmp_path / "export", grouping=grouping) == []
+
+
+@pytest.mark.vendor
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
+@pytest.mark.parametrize("name", TPULANG)
+def test_every_integer_of_tpulang_is_equal(name, chip, data_root, tpulang, tmp_path):
+    how = "source" if is_quantized(entries(data_root)[name]) else "int8"
+    model, feeds = convert_model(data_root, name, chip, how)
+    assert tpulang.differences(model, feeds, chip, tmp_path / "export", to="tpulang") == []
 
 
 @pytest.mark.vendor

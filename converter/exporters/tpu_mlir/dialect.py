@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpuconvert.schema.graph import Node
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 COMPILER_VERSION = "1.30.2"
@@ -221,11 +222,22 @@ class Tensor:
 
 
 @dataclass(eq=False)
-class _Line:
+class Line:
+    """An operation of the module.
+
+    Attributes:
+        operation: name in ``OPERATIONS``.
+        operands: operands; None for an absent one.
+        attributes: all attributes, with the defaults of those that were not given.
+        result: the result.
+        origin: node of the graph that the operation belongs to; None for an input of the graph.
+    """
+
     operation: str
     operands: tuple[Tensor | None, ...]
-    attributes: str
+    attributes: Mapping[str, Any]
     result: Tensor
+    origin: Node | None
 
 
 @dataclass(eq=False)
@@ -235,12 +247,16 @@ class Module:
     Args:
         name: symbol name of the module.
         attributes: attributes of the module, as text.
+        inputs: inputs of the function.
+        lines: operations, in execution order.
+        origin: node of the graph that the next operations belong to.
     """
 
     name: str
     attributes: Mapping[str, str]
     inputs: list[Tensor] = field(default_factory=list)
-    _lines: list[_Line] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    origin: Node | None = None
     _weights: dict[str, Array] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
@@ -281,7 +297,8 @@ class Module:
         assert missing >= 0 or form.operands < 0, f"{operation}: {len(operands)} operands"
         result = Tensor(tuple(shape), element, self.unique(location), is_exact)
         all_operands = (*operands, *(None,) * max(missing, 0))
-        self._lines.append(_Line(operation, all_operands, _attribute_text(operation, attributes), result))
+        complete = complete_attributes(operation, attributes)
+        self.lines.append(Line(operation, all_operands, complete, result, self.origin))
         return result
 
     def input(self, name: str, shape: Sequence[int]) -> Tensor:
@@ -298,11 +315,15 @@ class Module:
         self._weights[result.location] = stored.reshape(result.shape)
         return result
 
-    def used_lines(self, results: Sequence[Tensor]) -> list[_Line]:
+    def array(self, tensor: Tensor) -> Array | None:
+        """Return the array of a weight, or None for a computed tensor."""
+        return self._weights.get(tensor.location)
+
+    def used_lines(self, results: Sequence[Tensor]) -> list[Line]:
         """Return the operations that the results need: the compiler aborts on unused ones."""
         needed = set(results)
         lines = []
-        for line in reversed(self._lines):
+        for line in reversed(self.lines):
             if line.result in needed:
                 needed.update(operand for operand in line.operands if operand is not None)
                 lines.append(line)
@@ -333,7 +354,7 @@ class Module:
         for line in lines:
             operands = ", ".join(names[operand] for operand in line.operands)
             types = ", ".join("none" if operand is None else operand.type for operand in line.operands)
-            write(line.operation, operands, types, line.attributes, line.result)
+            write(line.operation, operands, types, _attribute_text(line), line.result)
         arguments = ", ".join(f"%arg{index}: {tensor.type} loc(unknown)" for index, tensor in enumerate(self.inputs))
         types = ", ".join(tensor.type for tensor in results)
         attributes = ", ".join(f"{key} = {value}" for key, value in sorted(self.attributes.items()))
@@ -360,17 +381,21 @@ def _string(text: str) -> str:
     return f'"{"".join(escaped)}"'
 
 
-def _attribute_text(operation: str, given: Mapping[str, Any]) -> str:
-    """Return the text of an operation's attribute dictionary: the given attributes, and defaults for the others."""
+def complete_attributes(operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an operation: the given ones, and the defaults of the others that have one."""
     known = OPERATIONS[operation].attributes
     unknown = given.keys() - known.keys()
     assert not unknown, f"{operation} has no attribute {sorted(unknown)}"
-    texts = []
-    for name, (kind, default) in sorted(known.items()):
-        value = given.get(name, default)
-        assert value is not REQUIRED, f"{operation}: attribute {name} is missing"
-        if value is not None:
-            texts.append(f"{name} = {_value_text(kind, value)}")
+    complete = {name: given.get(name, default) for name, (_, default) in sorted(known.items())}
+    missing = [name for name, value in complete.items() if value is REQUIRED]
+    assert not missing, f"{operation}: attribute {missing[0]} is missing"
+    return {name: value for name, value in complete.items() if value is not None}
+
+
+def _attribute_text(line: Line) -> str:
+    """Return the text of an operation's attribute dictionary."""
+    known = OPERATIONS[line.operation].attributes
+    texts = [f"{name} = {_value_text(known[name][0], value)}" for name, value in line.attributes.items()]
     return f" {{{', '.join(texts)}}}" if texts else ""
 
 

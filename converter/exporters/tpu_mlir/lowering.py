@@ -159,6 +159,7 @@ class Lowering:
             elif function is None:
                 self._refuse(node, "the tpu dialect has no operation with its integers", "")
             else:
+                self.module.origin = node
                 try:
                     function(node.op, node, self)
                 except NoExactForm as error:

@@ -1,10 +1,11 @@
-"""Export folder for the vendor's compiler: module, weights, scripts, samples and expected results."""
+"""Export folder for the vendor's compiler: program, weights, scripts, samples and expected results."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
-from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.model import Model
@@ -38,6 +39,27 @@ DEFAULT_CHIP = "bm1684x"
 """Chip of an export that names none."""
 
 
+@dataclass(frozen=True)
+class ProgramForm:
+    """A form in which a lowered graph is written for the compiler.
+
+    Args:
+        to: name of the export target.
+        program: file with the program, with ``{name}``.
+        compile: file that compiles the program, with ``{name}``.
+        command: command that runs this file, with ``{name}``.
+        packages: requirements of the command, as arguments of ``pip install``.
+        write: writes the program, which returns the given tensors, the weights and the file that compiles them.
+    """
+
+    to: str
+    program: str
+    compile: str
+    command: str
+    packages: str
+    write: Callable[[Path, Lowering, Sequence[Tensor]], None]
+
+
 CHIPS = tuple(dict.fromkeys(target.chip for target in TARGETS.values()))
 """Chips whose models can be exported."""
 
@@ -53,17 +75,28 @@ def lower_for_chip(model: Model) -> Lowering:
 
 
 def export_tpu_mlir(request: Request) -> dict[str, Any]:
-    """Write an export folder and return its manifest.
+    """Write an export folder with a module of the ``tpu`` dialect and return its manifest.
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent. Nothing is written.
         UsageError: the chip is unknown or not that of the model, the model is not quantized, or the folder cannot be
             written.
     """
+    target = requested_target(request, TARGETS)
+    name = program_name(request)
+    return export_lowering(request, lower_graph(request.model.graph, target, name), TPU_MLIR)
+
+
+def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
+    """Return the target chip of an export.
+
+    Raises:
+        UsageError: the chip is not one of the targets, or not that of the model.
+    """
     chip = DEFAULT_CHIP if request.chip is None else request.chip
-    target = TARGETS.get(plain_name(chip))
+    target = targets.get(plain_name(chip))
     if target is None:
-        raise UsageError(f"no export for chip '{chip}'", hint=f"known are {', '.join(TARGETS)}")
+        raise UsageError(f"no export for chip '{chip}'", hint=f"known are {', '.join(targets)}")
     model = request.model
     if model.chip is not target.chip:
         raise UsageError(
@@ -71,16 +104,29 @@ def export_tpu_mlir(request: Request) -> dict[str, Any]:
             file=model.graph.file,
             hint=f"convert it with --chip {target.chip.value.lower()}",
         )
+    return target
+
+
+def program_name(request: Request) -> str:
+    """Return the name of the model as an identifier."""
     name = request.name
-    lowering = lower_graph(model.graph, target, f"m_{name}" if name[0].isdigit() else name)
+    return f"m_{name}" if name[0].isdigit() else name
+
+
+def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> dict[str, Any]:
+    """Write the export folder of a lowering that has no problems. Return the manifest.
+
+    Raises:
+        UsageError: the model is not quantized, or the folder cannot be written.
+    """
     if not lowering.integer_values():
         raise UsageError(
-            "the model has no integers to export", file=model.graph.file, hint="convert it with --quantize int8"
+            "the model has no integers to export", file=lowering.graph.file, hint="convert it with --quantize int8"
         )
     feeds = request.feeds()
     manifest: dict[str, Any] = {}
     write: Callable[[Path], None] = lambda staging: manifest.update(  # noqa: E731
-        write_package(staging, lowering, feeds, with_checks=request.with_checks)
+        write_package(staging, lowering, feeds, form, with_checks=request.with_checks)
     )
     write_folder(request.path, write)
     return manifest
@@ -105,13 +151,40 @@ def try_lowering(graph: Graph, target: Target, name: str) -> Lowering:
     return lowering
 
 
-def write_package(folder: Path, lowering: Lowering, samples: Sequence[Feed], *, with_checks: bool) -> dict[str, Any]:
+def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) -> None:
+    """Write the module that returns the given tensors, its weights, and the script that compiles it."""
+    module, name = lowering.module, lowering.module.name
+    (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
+    np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **module.weights(tensors))
+    text = (SCRIPTS / "compile.sh").read_text(encoding="utf-8")
+    replacements = {"@NAME@": name, "@CHIP@": lowering.target.name, "@COMPILER@": COMPILER_VERSION}
+    for key, replacement in replacements.items():
+        text = text.replace(key, replacement)
+    (folder / "compile.sh").write_text(text, encoding="utf-8")
+    (folder / "compile.sh").chmod(0o755)
+
+
+TPU_MLIR = ProgramForm(
+    to="tpu-mlir",
+    program="{name}.mlir",
+    compile="compile.sh",
+    command="./compile.sh",
+    packages=f"tpu_mlir=={COMPILER_VERSION}",
+    write=write_module,
+)
+"""A module of the ``tpu`` dialect."""
+
+
+def write_package(
+    folder: Path, lowering: Lowering, samples: Sequence[Feed], form: ProgramForm, *, with_checks: bool
+) -> dict[str, Any]:
     """Write all files of an export.
 
     Args:
         folder: an empty folder.
         lowering: the lowered graph.
         samples: inputs of the model; their results are computed here and stored.
+        form: the form of the program.
         with_checks: return every integer tensor from the program, instead of the outputs alone.
 
     Returns:
@@ -120,14 +193,13 @@ def write_package(folder: Path, lowering: Lowering, samples: Sequence[Feed], *, 
     module, name = lowering.module, lowering.module.name
     values = list(dict.fromkeys([*lowering.results(), *(lowering.integer_values() if with_checks else [])]))
     tensors = [lowering.returned(value) for value in values]
-    (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
-    np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **module.weights(tensors))
+    form.write(folder, lowering, tensors)
     expected = _expected_results(lowering.graph, values, samples)
     np.savez(folder / "expected.npz", allow_pickle=False, **expected)
     np.savez(folder / "inputs.npz", allow_pickle=False, **_device_inputs(lowering, samples))
     manifest = {
         "format": FORMAT,
-        "to": "tpu-mlir",
+        "to": form.to,
         "name": name,
         "chip": lowering.target.name,
         "compiler": f"tpu_mlir {COMPILER_VERSION}",
@@ -143,19 +215,11 @@ def write_package(folder: Path, lowering: Lowering, samples: Sequence[Feed], *, 
         "host_nodes": [{"operator": node.op.name, "name": node.name} for node in lowering.host_nodes],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    replacements = {
-        "@NAME@": name,
-        "@CHIP@": lowering.target.name,
-        "@COMPILER@": COMPILER_VERSION,
-    }
-    for script in ("compile.sh", "run_bmodel.py"):
-        text = (SCRIPTS / script).read_text(encoding="utf-8")
-        for key, replacement in replacements.items():
-            text = text.replace(key, replacement)
-        (folder / script).write_text(text, encoding="utf-8")
-    (folder / "compile.sh").chmod(0o755)
-    (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
-    checked = (f"{name}.mlir", f"{name}_weights.npz", "inputs.npz", "expected.npz", MANIFEST)
+    runner = (SCRIPTS / "run_bmodel.py").read_text(encoding="utf-8")
+    compiler = form.compile.format(name=name)
+    (folder / "run_bmodel.py").write_text(runner.replace("@COMPILE@", compiler), encoding="utf-8")
+    (folder / "README.md").write_text(readme(manifest, form), encoding="utf-8")
+    checked = (form.program.format(name=name), f"{name}_weights.npz", "inputs.npz", "expected.npz", MANIFEST)
     lines = [f"{hashlib.sha256((folder / file).read_bytes()).hexdigest()}  {file}\n" for file in checked]
     (folder / "checksums.txt").write_text("".join(lines), encoding="utf-8")
     return manifest
@@ -207,9 +271,10 @@ def _output_row(output: Mapping[str, Any]) -> str:
     return f"| `{output['name']}` | {output['dtype']} | {output['shape']} | {scale} | {zero_point} |"
 
 
-def readme(manifest: Mapping[str, Any]) -> str:
+def readme(manifest: Mapping[str, Any], form: ProgramForm) -> str:
     """Return the text of README.md."""
     name, chip = manifest["name"], manifest["chip"]
+    program, compiler, command = (text.format(name=name) for text in (form.program, form.compile, form.command))
     rows = "\n".join(map(_output_row, manifest["outputs"]))
     host = "".join(f"- {node['operator']} `{node['name']}`\n" for node in manifest["host_nodes"])
     remaining = (
@@ -221,18 +286,18 @@ Exported by tpuconvert for {manifest["compiler"]}. **Not compiled or run yet**: 
 
 ```bash
 export TPU_MLIR_HOME=...      # folder of the installed package tpu_mlir
-./compile.sh                  # writes {name}.bmodel
+{command:<29} # writes {name}.bmodel
 PYTHON run_bmodel.py          # the vendor's simulator against expected.npz; PYTHON has tpu_mlir installed
 ```
 
-The package has wheels for Python 3.10 on Linux x86-64: `pip install {manifest["compiler"].replace(" ", "==")}`.
+The package has wheels for Python 3.10 on Linux x86-64: `pip install {form.packages}`.
 
 | file | contents |
 |---|---|
-| `{name}.mlir`, `{name}_weights.npz` | the program, with the integers of the quantized model |
+| `{program}`, `{name}_weights.npz` | the program, with the integers of the quantized model |
 | `inputs.npz`, `expected.npz` | samples, and the results of tpuconvert's runtime |
 | `export.json` | names, types, scales, and the digest of the model |
-| `checksums.txt` | SHA-256 of these files, checked by `compile.sh` |
+| `checksums.txt` | SHA-256 of these files, checked by `{compiler}` |
 
 Integers are equal in the simulator. Floating-point results may differ in the last bits.
 

@@ -64,7 +64,7 @@ def main() -> None:
     manifest = json.loads((FOLDER / "export.json").read_text())
     program = FOLDER / f"{manifest['name']}.bmodel"
     if not program.is_file():
-        fail(f"there is no {program.name}; run compile.sh first")
+        fail(f"there is no {program.name}; run @COMPILE@ first")
     home = os.environ.get("TPU_MLIR_HOME", "")
     if "SIMULATOR_FOLDER" not in os.environ:
         sys.exit(start_with_simulator(home, manifest["chip"]))

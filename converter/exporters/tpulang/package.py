@@ -1,0 +1,99 @@
+"""Export folder with a program of the vendor's TPULang API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.exporters.request import Request
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering
+from tpuconvert.exporters.tpu_mlir.package import (
+    ProgramForm,
+    export_lowering,
+    program_name,
+    requested_target,
+    try_lowering,
+)
+from tpuconvert.exporters.tpulang.calls import TRANSLATORS
+from tpuconvert.exporters.tpulang.program import Program
+from tpuconvert.model import Model
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Chip
+
+TEMPLATE = Path(__file__).parent / "program.txt"
+"""Source text of the programs, apart from the calls."""
+
+PACKAGES = (f"tpu_mlir=={COMPILER_VERSION}", "filelock", "flatbuffers", "psutil", "rich")
+"""The vendor's package, and those that its API imports without requiring them."""
+
+CHIPS = (Chip.BM1686,)
+"""Chips whose models can be exported."""
+
+# Requantization parameters are arguments of calls, whatever the record of the chip is.
+_TARGETS: Mapping[str, Target] = {
+    name: replace(target, has_packed_requant=False) for name, target in TARGETS.items() if target.chip in CHIPS
+}
+
+
+def lower_for_tpulang(model: Model) -> Program:
+    """Lower a model for one of ``CHIPS``.
+
+    Raises:
+        UnsupportedError: some nodes have no exact equivalent; the message lists all of them.
+    """
+    return lower_graph(model.graph, next(iter(_TARGETS.values())), "check")
+
+
+def lower_graph(graph: Graph, target: Target, name: str) -> Program:
+    """Lower a graph to calls of the API. Arguments and exceptions are those of the ``tpu-mlir`` export."""
+    program = Program(try_lowering(graph, target, name))
+    program.run(TRANSLATORS)
+    program.lowering.problems.raise_if_any()
+    return program
+
+
+def export_tpulang(request: Request) -> dict[str, Any]:
+    """Write an export folder with a TPULang program and return its manifest.
+
+    Raises:
+        UnsupportedError: some nodes have no exact equivalent. Nothing is written.
+        UsageError: the chip is unknown or not that of the model, the model is not quantized, or the folder cannot be
+            written.
+    """
+    target = requested_target(request, _TARGETS)
+    program = lower_graph(request.model.graph, target, program_name(request))
+
+    def write(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) -> None:
+        write_program(folder, program, tensors)
+
+    form = ProgramForm(
+        to="tpulang",
+        program="{name}.py",
+        compile="{name}.py",
+        command="PYTHON {name}.py",
+        packages=" ".join(PACKAGES),
+        write=write,
+    )
+    return export_lowering(request, program.lowering, form)
+
+
+def write_program(folder: Path, program: Program, tensors: Sequence[Tensor]) -> None:
+    """Write the program that returns the given tensors, and its weights."""
+    name = program.module.name
+    text = TEMPLATE.read_text(encoding="utf-8")
+    replacements = {
+        "@NAME@": name,
+        "@CHIP@": program.lowering.target.name,
+        "@COMPILER@": COMPILER_VERSION,
+        "@BODY@": program.text(tensors),
+    }
+    for key, replacement in replacements.items():
+        text = text.replace(key, replacement)
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **program.weights(tensors))
