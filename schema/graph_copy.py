@@ -1,10 +1,10 @@
-"""Copies of a graph, optionally with integers in place of symbolic extents."""
+"""Copies of a graph, optionally with integers in place of symbolic extents, and of parts of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Dim, TensorType
 
 
@@ -29,16 +29,58 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
         if value.is_constant:
             twin[value] = copy.constant(value.array, value.name, value.quant, value.stored)
     for node in graph.sorted_nodes():
-        operands = [None if value is None else twin[value] for value in node.inputs]
-        names = [value.name for value in node.outputs]
-        results = copy.add_all(node.op, *operands, names=names, sources=node.sources)
-        for old, new in zip(node.outputs, results, strict=True):
-            new.quant = old.quant
-            if extents is None:
-                new.type = old.type
-            twin[old] = new
+        _copy_node(copy, node, twin, keeps_types=extents is None)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         copy.output(twin[value], port)
+    return copy
+
+
+def _copy_node(copy: Graph, node: Node, twin: dict[Value, Value], *, keeps_types: bool = True) -> None:
+    """Add a node to a copy; ``twin`` maps original values to their copies and gets the results."""
+    operands = [None if value is None else twin[value] for value in node.inputs]
+    names = [value.name for value in node.outputs]
+    results = copy.add_all(node.op, *operands, names=names, sources=node.sources)
+    for old, new in zip(node.outputs, results, strict=True):
+        new.quant = old.quant
+        if keeps_types:
+            new.type = old.type
+        twin[old] = new
+
+
+def copy_subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+    """Copy the nodes that compute some values from others. Names are kept; the data of constants are shared.
+
+    Args:
+        graph: not modified.
+        inputs: values that become the inputs of the copy, in this order.
+        outputs: values that become its outputs; all of them depend only on ``inputs`` and constants.
+
+    Raises:
+        ValueError: an output depends on a graph input that is not in ``inputs``.
+
+    """
+    needed, stack = set(inputs), list(outputs)
+    nodes: set[Node] = set()
+    while stack:
+        value = stack.pop()
+        if value in needed:
+            continue
+        needed.add(value)
+        if value.producer is not None:
+            nodes.add(value.producer)
+            stack += [operand for operand in value.producer.inputs if operand is not None]
+        elif not value.is_constant:
+            raise ValueError(f"'{outputs[0].name}' depends on '{value.name}', which is not among the inputs")
+    copy = Graph(graph.name, graph.file)
+    twin = {value: copy.input(value.name, value.type, quant=value.quant) for value in inputs}
+    order = {node: position for position, node in enumerate(graph.sorted_nodes())}
+    for node in sorted(nodes, key=order.__getitem__):
+        for operand in node.inputs:
+            if operand is not None and operand.is_constant and operand not in twin:
+                twin[operand] = copy.constant(operand.array, operand.name, operand.quant, operand.stored)
+        _copy_node(copy, node, twin)
+    for value in outputs:
+        copy.output(twin[value])
     return copy
 
 

@@ -1,0 +1,47 @@
+"""Copies of parts of a graph."""
+
+import numpy as np
+import pytest
+
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph_copy import copy_subgraph
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.types import DType, TensorType
+
+
+def two_branches() -> Graph:
+    """``y = (x * 2) + (x * 2) * x``; the intermediate values are called ``double`` and ``square``."""
+    g = Graph("branches")
+    x = g.input("x", TensorType(DType.FLOAT32, (2,)))
+    double = g.add(Mul(), x, g.constant(np.full(2, 2, np.float32), "two"), name="double")
+    square = g.add(Mul(), double, x, name="square")
+    g.output(g.add(Add(), double, square, name="y"))
+    return g
+
+
+def test_a_subgraph_begins_and_ends_at_the_given_values() -> None:
+    graph = two_branches()
+    values = {value.name: value for value in graph.values}
+    part = copy_subgraph(graph, [values["double"], values["x"]], [values["square"], values["y"]])
+    assert [node.name for node in part.nodes] == ["square", "y"]
+    with Session(part) as session:
+        found = session.run({"double": np.float32([10, 20]), "x": np.float32([3, 4])})
+    assert {name: array.tolist() for name, array in found.items()} == {"square": [30, 80], "y": [40, 100]}
+    assert len(graph) == 3
+
+
+def test_a_subgraph_has_only_the_constants_that_it_needs() -> None:
+    graph = two_branches()
+    values = {value.name: value for value in graph.values}
+    first = copy_subgraph(graph, [values["x"]], [values["double"]])
+    last = copy_subgraph(graph, [values["double"], values["square"]], [values["y"]])
+    assert first.find("two") is not None
+    assert last.find("two") is None
+
+
+def test_a_subgraph_without_one_of_its_inputs_is_refused() -> None:
+    graph = two_branches()
+    values = {value.name: value for value in graph.values}
+    with pytest.raises(ValueError, match="'y' depends on 'x', which is not among the inputs"):
+        copy_subgraph(graph, [values["double"]], [values["y"]])
