@@ -14,10 +14,11 @@ from tpuconvert.model import Model, load
 from tpuconvert.options import OPTIONS, Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.recipe import file_digest
+from tpuconvert.recipe import file_digest, source_digest
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.source_loading import Source
 from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
@@ -125,12 +126,7 @@ def reproduce(
 
     model = load(path)
     recipe, options = _recipe(model), read_options(model, allow_root)
-    _check_same("source", recipe.get("source"), file_digest(source), str(source))
-    if (weights is None) != ("weights" not in recipe):
-        needs = "a weight file belongs to it" if weights is None else "no weight file belongs to it"
-        raise UsageError(f"{path}: was made otherwise: {needs}")
-    if weights is not None:
-        _check_same("weights", recipe.get("weights"), file_digest(weights), str(weights))
+    check_source(model, source, weights, path)
     if calibration is None and "calibration" in recipe:
         count = several(int(recipe["calibration"]["samples"]), "sample")
         raise UsageError(f"{path}: was quantized with {count}", hint="give them: --calibration DATA")
@@ -155,6 +151,28 @@ def reproduce(
     return Reproduction(
         os.path.basename(path), wanted, digest, model.content.tool_version, made.content.tool_version, difference
     )
+
+
+def check_source(
+    model: Model, source: Source, weights: str | os.PathLike[str] | None, path: str | os.PathLike[str]
+) -> None:
+    """Check that a source is the one that a model was converted from. ``path`` names the model in messages.
+
+    Raises:
+        UsageError: the recipe has other digests, or there is no recipe.
+
+    """
+    recipe = _recipe(model)
+    _check_same("source", recipe.get("source"), source_digest(source), _name(source))
+    if (weights is None) != ("weights" not in recipe):
+        needs = "a weight file belongs to it" if weights is None else "no weight file belongs to it"
+        raise UsageError(f"{path}: was made otherwise: {needs}")
+    if weights is not None:
+        _check_same("weights", recipe.get("weights"), file_digest(weights), str(weights))
+
+
+def _name(source: Source) -> str:
+    return str(source) if isinstance(source, (str, os.PathLike)) else "the given model"
 
 
 def file_sha256(path: str | os.PathLike[str]) -> bytes:
