@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import QuantParams as QuantParams
     from tpuconvert.schema.types import TensorType as TensorType
     from tpuconvert.session import Session as Session
+    from tpuconvert.verify.attribution import Attribution as Attribution
+    from tpuconvert.verify.attribution import attribute as attribute
 
     __version__: str
 
@@ -84,6 +86,7 @@ _MODULES = {
     "tpuconvert.schema.op": ("Op", "Operand"),
     "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
     "tpuconvert.session": ("Session",),
+    "tpuconvert.verify.attribution": ("Attribution", "attribute"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

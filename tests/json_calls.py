@@ -26,6 +26,10 @@ CALLS: dict[str, list[list[str]]] = {
         ["verify", "digits.onnx", "float.tpum", "--oracle", "none"],
         ["verify", "digits.onnx", "net.tpum", "--data", "calibration.npz", "--min-sqnr", "200"],
     ],
+    "attribute": [
+        ["attribute", "digits.onnx", "net.tpum", "--data", "calibration.npz", "--samples", "4"],
+        ["attribute", "digits.onnx", "net.tpum", "--nodes", "2", "--samples", "2"],
+    ],
     "calibrate": [["calibrate", "digits.onnx", *INT8, "-o", "ranges.json"]],
     "quantize": [["quantize", "digits.onnx", *PIXELS, "--ranges", "ranges.json", "-o", "ranged.tpum"]],
     "evaluate": [

@@ -6,8 +6,9 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from tpuconvert.report.full_text import full_text
 from tpuconvert.report.model_description import Description
-from tpuconvert.report.text import full_text, to_json
+from tpuconvert.report.text import to_json
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.types import Array
 from tpuconvert.schema.visible_text import visible

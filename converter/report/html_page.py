@@ -9,6 +9,7 @@ import html
 import re
 from collections.abc import Container, Sequence
 
+from tpuconvert.report.attribution import HEADING, cells, headline
 from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
@@ -100,13 +101,14 @@ def to_html(description: Description) -> str:
 
 
 def model_sections(description: Description) -> list[str]:
-    """Return the sections of one model: summary, cost, notes, comparison with the source, and nodes."""
+    """Return the sections of one model: summary, cost, notes, comparison with the source, attribution, and nodes."""
     groups = group_notes(description.get("notes", []), operators_of(description))
     verification = description.get("verification")
     others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
     return [
         _facts(description),
         _verification(verification, description["layers"]) if verification else "",
+        _attribution(description["attribution"]) if description.get("attribution") else "",
         _notes("Little of this model is INT8", "", groups, SHARE),
         _float(description, groups),
         _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, "chip"),
@@ -220,6 +222,17 @@ def _verification(verification: Description, layers: list[Description]) -> str:
         f"{_BAR_FULL:g} dB; the first tensor that stands out is marked.</p>\n{table}"
     )
     return "".join(parts)
+
+
+def _attribution(attribution: Description) -> str:
+    """Return the table of the nodes by their error at the outputs, with the options that remove it."""
+    rows: list[Sequence[Cell]] = []
+    for node in attribution["nodes"]:
+        name, operator, *numbers = cells(node)
+        row: list[Cell] = [("w", escape(name)), escape(operator), *(("n", escape(cell)) for cell in numbers)]
+        rows.append([*row, ("w", escape(node["rule"]))])
+    table = html_table((*HEADING, "keep in float"), rows)
+    return f'<h2>Error of each node at the outputs</h2>\n<p class="lead">{escape(headline(attribution))}.</p>\n{table}'
 
 
 def _comparison(entries: list[Description], is_quantized: bool, first: str | None) -> str:

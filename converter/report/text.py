@@ -78,14 +78,6 @@ def metadata_lines(metadata: Description) -> list[str]:
     return lines
 
 
-def full_text(description: Description) -> str:
-    """Return the summary, one line per node, and the comparison with the source if it was made."""
-    lines = [summary_text(description), "", *node_lines(description)]
-    if description.get("verification"):
-        lines += ["", *verification_lines(description["verification"])]
-    return "\n".join(lines)
-
-
 def node_lines(description: Description) -> list[str]:
     """One line per node, under a heading."""
     rows = [("#", "operator", "result", "type", "scale", "from")]

@@ -80,6 +80,7 @@ CALLS: dict[str, list[str]] = {
     "quantize": ["net.onnx", *SAMPLES, "--ranges", "ranges.json", *CONVERSION],
     "calibrate": ["net.onnx", *SAMPLES, *CONVERSION],
     "verify": ["net.onnx", "net.tpum", "--data", "samples.npz", *CONVERSION],
+    "attribute": ["net.onnx", "int8.tpum", "--data", "check.npz", "--plugin", "plugin.py"],
     "inspect": ["net.onnx", "--plugin", "plugin.py"],
     "run": ["net.tpum", "x=samples.npz", "--preprocess", "rule.yaml", "--plugin", "plugin.py"],
     "reproduce": ["net.onnx", "int8.tpum", *SAMPLES, "--plugin", "plugin.py"],

@@ -9,10 +9,11 @@ import pytest
 from converter.small_models import model_of, scaled_and_shifted
 
 from tpuconvert.model import Model
+from tpuconvert.report.full_text import full_text
 from tpuconvert.report.html_page import _short_lists, to_html
 from tpuconvert.report.model_description import describe_graph, describe_model
 from tpuconvert.report.notes import note_lines
-from tpuconvert.report.text import full_text, summary_text, table, to_json
+from tpuconvert.report.text import summary_text, table, to_json
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute

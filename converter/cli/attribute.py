@@ -1,0 +1,85 @@
+"""``tpuconvert attribute``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tpuconvert.cli.conversion_options import declared_option
+from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.output_files import write_report
+from tpuconvert.cli.problems import ensure, ensure_report_name
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
+from tpuconvert.cli.terminal import echo
+from tpuconvert.model import load
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.attribution import attribution_lines
+from tpuconvert.report.model_description import describe_model
+from tpuconvert.verify.attribution import NODES, SAMPLES, attribute_source
+
+
+@click.command("attribute")
+@click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
+@click.option(
+    "--data",
+    type=InputFile(),
+    metavar="DATA",
+    help="Samples: a folder of images, an .npz or .npy file. Default: random numbers.",
+)
+@click.option(
+    "--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="Largest number of samples."
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=NODES,
+    show_default=True,
+    help="Largest number of nodes to measure on all samples: those with the largest error on the first one.",
+)
+@declared_option("allow_root")
+@progress_option
+@json_option
+@report_option
+@plugin_option
+def command(
+    files: tuple[str, ...],
+    data: str | None,
+    samples: int,
+    nodes: int,
+    allow_root: str | None,
+    progress_mode: str,
+    as_json: bool,
+    report: str | None,
+    plugins: tuple[str, ...],
+) -> None:
+    """Rank the integer nodes of FILE.tpum by the error that each of them causes at the outputs.
+
+    MODEL [WEIGHTS] is its source. For each node, the network runs with only this node in integers. The error has two
+    parts, from the weights and from the quantization of the operands. The first nodes are printed with the options of
+    convert that keep them in float.
+
+    \b
+    tpuconvert attribute net.onnx net.tpum --data images/
+    """
+    ensure(
+        len(files) in (2, 3),
+        f"{len(files)} files where two are needed: a source (with its weights) and the model made from it",
+        hint="tpuconvert attribute MODEL [WEIGHTS] FILE.tpum",
+    )
+    source, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
+    ensure_report_name(report)
+    load_plugins(plugins)
+    model = load(file)
+    with show_progress(progress_mode) as progress:
+        found = attribute_source(
+            model, source, weights, data, samples=samples, nodes=nodes, allow_root=allow_root, progress=progress
+        ).to_mapping()
+    if report is not None:
+        write_report(Path(report), {**describe_model(model), "attribution": found})
+    if as_json:
+        print_json(found)
+    else:
+        echo("\n".join(attribution_lines(found)))

@@ -1,0 +1,258 @@
+"""Attribution of the error of a quantized model to its nodes, by their effect on the outputs of the network."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpuconvert.model import Model, load
+from tpuconvert.optimization import optimize_graph
+from tpuconvert.optimizer.quantize import prepare
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.reproduction import check_source, read_options
+from tpuconvert.samples.calibration_data import load_feeds
+from tpuconvert.samples.random_samples import random_feeds
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Array
+from tpuconvert.source_loading import Source, is_quantized_source, load_source
+from tpuconvert.verify.integer_units import IntegerUnit, find_units
+from tpuconvert.verify.isolated_error import IsolatedErrors
+from tpuconvert.verify.output_noise import OutputNoise
+
+if TYPE_CHECKING:
+    from tpuconvert.samples.calibration_data import CalibrationSource
+
+SAMPLES = 32
+"""Default number of samples."""
+
+NODES = 20
+"""Default number of nodes that are measured on all samples."""
+
+
+@dataclass(frozen=True)
+class NodeError:
+    """Error that one node causes.
+
+    Args:
+        name: name of the node in precision rules.
+        op: operator in the float graph.
+        isolated: error at the outputs if only this node is in integers.
+        from_weights: the part from weights, tables and integer arithmetic.
+        from_activations: the part from quantized operands.
+        accumulated_sqnr: SQNR of the node's result in the model, in decibel.
+        keep_float: names of the nodes to keep in float to remove the larger part.
+
+    """
+
+    name: str
+    op: str
+    isolated: OutputNoise
+    from_weights: OutputNoise
+    from_activations: OutputNoise
+    accumulated_sqnr: float
+    keep_float: tuple[str, ...]
+
+    @property
+    def cause(self) -> str:
+        """``weights`` or ``activations``: the larger part."""
+        return "weights" if self.from_weights.noise > self.from_activations.noise else "activations"
+
+    @property
+    def rule(self) -> str:
+        """Options of ``convert`` that remove the larger part."""
+        return " ".join(f"--keep-float {_quote(name)}" for name in self.keep_float)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON and reports."""
+        return {
+            "name": self.name,
+            "op": self.op,
+            "cause": self.cause,
+            "isolated": self.isolated.to_mapping(),
+            "from_weights": self.from_weights.to_mapping(),
+            "from_activations": self.from_activations.to_mapping(),
+            "accumulated_sqnr_db": self.accumulated_sqnr if math.isfinite(self.accumulated_sqnr) else None,
+            "keep_float": list(self.keep_float),
+            "rule": self.rule,
+        }
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Errors of the nodes of a quantized model.
+
+    Args:
+        file: name of the model.
+        samples: number of feeds.
+        origin: origin of random samples as text; empty for samples of the user.
+        model: error of the whole model at the outputs.
+        nodes: the measured nodes, the largest isolated error first.
+        integer_nodes: number of nodes that compute in integers, without data movement.
+        unmatched: names of integer tensors that cannot be attributed, because the float network does not have them.
+
+    """
+
+    file: str
+    samples: int
+    origin: str
+    model: OutputNoise
+    nodes: tuple[NodeError, ...]
+    integer_nodes: int
+    unmatched: tuple[str, ...] = ()
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON and reports."""
+        return {
+            "file": self.file,
+            "samples": self.samples,
+            "origin": self.origin,
+            "model": self.model.to_mapping(),
+            "integer_nodes": self.integer_nodes,
+            "unmatched": list(self.unmatched),
+            "nodes": [node.to_mapping() for node in self.nodes],
+        }
+
+
+def attribute(
+    model: Model | str | os.PathLike[str],
+    source: Source,
+    weights: str | os.PathLike[str] | None = None,
+    *,
+    data: CalibrationSource | None = None,
+    samples: int = SAMPLES,
+    nodes: int = NODES,
+    allow_root: str | os.PathLike[str] | None = None,
+) -> Attribution:
+    """Measure the error that each integer node of a quantized model causes at the outputs.
+
+    Args:
+        model: The INT8 model, or its file. Its recipe has the options with which the source is read.
+        source: The source of the model.
+        weights: The caffemodel of a prototxt.
+        data: Samples, as ``convert`` takes them for calibration; None uses random numbers from a fixed seed.
+        samples: Largest number of feeds to use.
+        nodes: Largest number of nodes to measure on all samples: those with the largest error on the first one.
+        allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
+
+    Returns:
+        The nodes, the largest error first.
+
+    Raises:
+        UsageError: The model has no integer nodes, was converted from another source, or the source is quantized.
+
+    """
+    return attribute_source(model, source, weights, data, samples=samples, nodes=nodes, allow_root=allow_root)
+
+
+@np.errstate(all="ignore")  # Powers handles non-finite elements
+def attribute_source(
+    model: Model | str | os.PathLike[str],
+    source: Source,
+    weights: str | os.PathLike[str] | None,
+    data: CalibrationSource | None,
+    *,
+    samples: int,
+    nodes: int,
+    allow_root: str | os.PathLike[str] | None = None,
+    progress: Progress = SILENT,
+) -> Attribution:
+    """Same as :func:`attribute`, with progress."""
+    name = "the model" if isinstance(model, Model) else os.fspath(model)
+    converted = model if isinstance(model, Model) else load(model)
+    options = read_options(converted, allow_root)
+    check_source(converted, source, weights, name)
+    progress.stage("load the source")
+    graph = load_source(source, weights, options)
+    if is_quantized_source(graph):
+        hint = "tpuconvert verify compares every integer with the source"
+        raise UsageError(f"{name}: the source is quantized and defines the integers", hint=hint)
+    optimize_graph(graph, options)
+    prepare(graph, options.disable_rules)
+    if data is None:
+        feeds = random_feeds(graph.input_ports, samples)
+    else:
+        feeds = list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess), samples))
+    origin = "of random numbers" if data is None else ""
+    # The recipe contains samples if they refined weights and biases. Ranges from a file alone do not.
+    is_corrected = "calibration" in converted.metadata["recipe"] and options.has_algorithm("bias-correction")
+    return attribute_error(
+        graph, converted, feeds, nodes=nodes, has_corrected_biases=is_corrected, origin=origin, progress=progress
+    )
+
+
+def attribute_error(
+    graph: Graph,
+    model: Model,
+    feeds: Sequence[dict[str, Array]],
+    *,
+    nodes: int,
+    has_corrected_biases: bool,
+    origin: str = "",
+    progress: Progress = SILENT,
+) -> Attribution:
+    """Measure the error that each integer node causes at the outputs.
+
+    Args:
+        graph: the float graph that was quantized.
+        model: the quantized model.
+        feeds: samples.
+        nodes: largest number of nodes to measure on all samples: those with the largest error on the first one.
+        has_corrected_biases: whether the conversion corrected biases on samples.
+        origin: origin of random samples, as text after "4 samples"; empty for samples of the user.
+        progress: receives the stages.
+
+    Raises:
+        UsageError: the model computes no tensor of the graph in integers, or there are no samples.
+
+    """
+    units, unmatched = find_units(graph, model.graph)
+    file = model.graph.file or model.graph.name
+    if not units:
+        hint = "give an INT8 model with the source and the options of its conversion"
+        raise UsageError("the model computes no tensor of the source in integers", file=file, hint=hint)
+    if not feeds:
+        raise UsageError("there are no samples to compare with", file=file, hint="give at least one sample")
+    if nodes < 1:
+        raise UsageError(f"nodes is {nodes}, expected at least 1", file=file)
+    errors = IsolatedErrors(graph, model, feeds, has_corrected_biases=has_corrected_biases)
+    errors.compare(units, progress)
+    chosen = units
+    if len(units) > nodes:
+        estimates = errors.estimate(units, progress)
+        order = sorted(range(len(units)), key=lambda index: -estimates[index])
+        chosen = [units[index] for index in sorted(order[:nodes])]
+    found = []
+    for unit, error in zip(chosen, errors.measure(chosen, progress), strict=True):
+        total, weights, activations = error.total.result(), error.weights.result(), error.activations.result()
+        keep = _nodes_to_keep(unit, units, is_from_weights=weights.noise > activations.noise)
+        accumulated = errors.accumulated_sqnr(unit)
+        found.append(NodeError(unit.name, unit.node.op.name, total, weights, activations, accumulated, keep))
+    found.sort(key=lambda node: -node.isolated.noise)
+    return Attribution(file, len(feeds), origin, errors.whole.result(), tuple(found), len(units), tuple(unmatched))
+
+
+def _nodes_to_keep(unit: IntegerUnit, units: Sequence[IntegerUnit], *, is_from_weights: bool) -> tuple[str, ...]:
+    """Return the nodes to keep in float, so that the larger part of the error of a unit is removed.
+
+    The result of an integer linear operator is rounded to 8 bits only if it has integer users. The error of quantized
+    operands is therefore removed if all their users are in float.
+    """
+    names = {unit.name: None}
+    if not is_from_weights:
+        quantized = {item.origin for item in unit.operands if item.is_own}
+        if unit.owns_result:
+            quantized.add(unit.stored)
+        users = [other for other in units if any(item.origin in quantized for item in other.operands)]
+        names.update(dict.fromkeys(other.name for other in users))
+    return tuple(names)
+
+
+def _quote(name: str) -> str:
+    return "'" + name.replace("'", "'\\''") + "'"

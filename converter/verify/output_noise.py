@@ -1,0 +1,122 @@
+"""Error at the outputs of a network, over samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.types import Array
+
+
+@dataclass(frozen=True)
+class OutputNoise:
+    """Error at the outputs of a network.
+
+    Args:
+        noise: power of the difference as a share of the power of the float output, averaged over the outputs.
+        cosine: smallest cosine similarity of an output.
+        flips: share of the samples whose highest score has another class; None if no output has scores of classes.
+
+    """
+
+    noise: float
+    cosine: float
+    flips: float | None
+
+    @property
+    def sqnr(self) -> float:
+        """Signal-to-quantization-noise ratio in decibel; infinite without noise."""
+        return to_decibel(self.noise)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON. Infinities and NaN become None."""
+        numbers = {"noise": self.noise, "sqnr_db": self.sqnr, "cosine": self.cosine}
+        return {**{key: value if math.isfinite(value) else None for key, value in numbers.items()}, "flips": self.flips}
+
+
+def to_decibel(noise: float) -> float:
+    """Convert a share of noise to an SQNR in decibel."""
+    if noise == 0.0:
+        return math.inf
+    return -10.0 * math.log10(noise) if math.isfinite(noise) else -math.inf
+
+
+@dataclass
+class Powers:
+    """Powers of a tensor of the float network, of its counterpart and of their difference, and the inner product."""
+
+    wanted: float = 0.0
+    got: float = 0.0
+    noise: float = 0.0
+    product: float = 0.0
+
+    def add(self, wanted: Array, got: Array) -> None:
+        """Add one feed. Equal infinities and NaN at the same positions are no difference."""
+        a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
+        noise = a - b
+        if not np.isfinite(noise).all():
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            both = np.isfinite(a) & np.isfinite(b)
+            noise = np.where(both, noise, np.where(same, 0.0, np.inf))
+            a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
+        self.wanted += float(a @ a)
+        self.got += float(b @ b)
+        self.noise += float(noise @ noise)
+        self.product += float(a @ b)
+
+    @property
+    def share(self) -> float:
+        """Power of the difference as a share of the power of the float tensor."""
+        if self.noise == 0.0:
+            return 0.0
+        return self.noise / self.wanted if self.wanted > 0.0 else math.inf
+
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity; 1 for two tensors of zeros, 0 if an element is infinite or NaN in one of them only."""
+        if math.isinf(self.noise):
+            return 0.0
+        norm = math.sqrt(self.wanted) * math.sqrt(self.got)
+        return max(-1.0, min(1.0, self.product / norm)) if norm > 0.0 else float(self.noise == 0.0)
+
+
+class NoiseSum:
+    """Differences of the outputs from those of the float network, summed over samples.
+
+    Args:
+        graph: the float network. The first output with one score per class, if there is one, is that of a classifier.
+
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._outputs = [Powers() for _ in graph.outputs]
+        scores = (index for index, value in enumerate(graph.outputs) if _has_classes(value))
+        self._scores = next(scores, None)
+        self._flips = 0
+        self._samples = 0
+
+    def add(self, wanted: Sequence[Array], got: Sequence[Array]) -> None:
+        """Add the outputs for one feed."""
+        for powers, a, b in zip(self._outputs, wanted, got, strict=True):
+            powers.add(a, b)
+        if self._scores is not None:
+            scores = wanted[self._scores], got[self._scores]
+            classes = [array.reshape(len(array), -1).argmax(axis=1) for array in scores]
+            self._flips += int(np.count_nonzero(classes[0] != classes[1]))
+            self._samples += len(classes[0])
+
+    def result(self) -> OutputNoise:
+        """Return the error over all samples."""
+        noise = sum(powers.share for powers in self._outputs) / len(self._outputs)
+        cosine = min(powers.cosine for powers in self._outputs)
+        return OutputNoise(noise, cosine, self._flips / self._samples if self._samples else None)
+
+
+def _has_classes(value: Value) -> bool:
+    """Return True if one axis besides the batch has several elements."""
+    return value.dtype.is_float and value.rank >= 2 and sum(extent != 1 for extent in value.shape[1:]) == 1
