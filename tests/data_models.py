@@ -15,12 +15,17 @@ CALIBRATION = 8
 FEEDS = 2
 
 
-def names() -> list[str]:
-    """Names of the models in the manifest, or none if the data set is missing at test collection."""
+def names(*, is_float: bool = False) -> list[str]:
+    """Names of the models in the manifest, or none if the data set is missing at test collection.
+
+    Args:
+        is_float: leave out the quantized models.
+    """
     named = os.environ.get("TPUCONVERT_TEST_DATA")
     root = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
     manifest = root / "manifest.json"
-    return [item["id"] for item in json.loads(manifest.read_text("utf-8"))["models"]] if manifest.is_file() else []
+    models = json.loads(manifest.read_text("utf-8"))["models"] if manifest.is_file() else []
+    return [item["id"] for item in models if not (is_float and is_quantized(item))]
 
 
 def is_quantized(entry) -> bool:

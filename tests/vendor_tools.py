@@ -44,7 +44,21 @@ class Vendor:
         to: str = "tpu-mlir",
         grouping: int = 2,
     ) -> list[str]:
-        """Export with every integer tensor, compile, simulate. Return the tensors that differ, one line each."""
+        """Return the tensors of ``compare`` that differ."""
+        lines = self.compare(model, feeds, chip, folder, to=to, grouping=grouping)
+        return [line for line in lines if line.startswith("DIFF")]
+
+    def compare(
+        self,
+        model: tc.Model,
+        feeds: Sequence[Mapping[str, Any]],
+        chip: str,
+        folder: Path,
+        *,
+        to: str = "tpu-mlir",
+        grouping: int = 2,
+    ) -> list[str]:
+        """Export with every integer tensor, compile, simulate. Return a line per tensor, "ok ..." or "DIFF ..."."""
         manifest = tc.export(model, folder, to=to, chip=chip, samples=feeds, with_checks=True).manifest
         if to == "tpulang":
             compiled = self.run([self.python, str(folder / f"{manifest['name']}.py")])
@@ -54,7 +68,7 @@ class Vendor:
         simulated = self.run([self.python, str(folder / "run_bmodel.py")])
         lines = [line for line in simulated.stdout.splitlines() if line.startswith(("ok  ", "DIFF"))]
         assert simulated.returncode in (0, 1) and lines, simulated.stderr + simulated.stdout
-        return [line for line in lines if line.startswith("DIFF")]
+        return lines
 
 
 def model_of(graph: Graph, chip: Chip = Chip.BM1686) -> tc.Model:

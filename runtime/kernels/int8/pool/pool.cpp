@@ -26,6 +26,13 @@ Inside inside(int window, int kernel, int stride, int pad, int extent) {
   return {static_cast<int>(std::min(std::max<std::int64_t>(start, 0), end)), static_cast<int>(end)};
 }
 
+// Largest magnitude, or 0 without numbers.
+std::int64_t largest(const std::vector<std::int32_t>& counts) {
+  std::int64_t most = 0;
+  for (const std::int64_t count : counts) most = std::max(most, count < 0 ? -count : count);
+  return most;
+}
+
 class PoolStep final : public Step {
  public:
   PoolStep(const PoolSpec& spec, Isa isa) : kernels_(element_kernels(isa)), spec_(spec) {
@@ -45,6 +52,8 @@ class PoolStep final : public Step {
         (spec.row_counts.size() != static_cast<std::size_t>(spec.out_height) ||
          spec.column_counts.size() != static_cast<std::size_t>(spec.out_width)))
       throw std::invalid_argument("pool: one count per row and column is needed");
+    if (largest(spec.row_counts) * largest(spec.column_counts) > std::numeric_limits<std::int32_t>::max())
+      throw std::invalid_argument("pool: a window counts too many elements");
     check_average(spec.average);
   }
 
