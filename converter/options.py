@@ -224,9 +224,10 @@ class Options:
         choices=("none", "int8"),
     )
     calibration_method: str = option(
-        "mse",
+        "auto",
         "Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %, or as in "
-        "``percentile:99.9``), or the name of a plugin's method.",
+        "``percentile:99.9``), or the name of a plugin's method. ``auto`` is ``minmax`` for the feature maps of "
+        "networks that predict at every position, such as detectors, and ``mse`` for all other tensors.",
         read=_read_method,
         metavar="METHOD",
     )

@@ -70,7 +70,7 @@ def convert(
     chip: str | Chip = Chip.BM1686,
     quantize: str | None = None,
     calibration: CalibrationSource | None = None,
-    calibration_method: str = "mse",
+    calibration_method: str = "auto",
     precision: Rules = (),
     keep_float: Iterable[str] = (),
     effort: str = "default",
@@ -109,7 +109,8 @@ def convert(
         calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file, or an iterable of arrays or
             of ``{name: array}``.
         calibration_method: Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %,
-            or as in ``percentile:99.9``), or the name of a plugin's method.
+            or as in ``percentile:99.9``), or the name of a plugin's method. ``auto`` is ``minmax`` for the feature maps
+            of networks that predict at every position, such as detectors, and ``mse`` for all other tensors.
         precision: Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME``
             or ``between A and B``; the settings are ``float32``, ``int8``, ``int16``, ``per-tensor``, ``per-channel``,
             a calibration method or ``threshold:NUMBER``. Later rules win.

@@ -17,9 +17,12 @@ from tpuconvert.schema.graph import Graph, Node, Source
 from tpuconvert.schema.op import Trait
 from tpuconvert.schema.spelling import did_you_mean
 
-Method = Literal["mse", "kl", "minmax", "percentile"]
+Method = Literal["auto", "mse", "kl", "minmax", "percentile"]
 METHODS: tuple[str, ...] = get_args(Method)
 """Calibration methods, without those of plugins. The first is the default."""
+
+AUTO = METHODS[0]
+"""Chooses one of the other methods for each tensor."""
 
 DEFAULT_PERCENTILE = 99.99
 

@@ -1,6 +1,6 @@
 """Top-1 accuracy of the labelled test models in float and INT8, as a Markdown table.
 
-    python tools/accuracy.py [--chip bm1686] [--method mse] [MODEL ...]
+    python tools/accuracy.py [--chip bm1686] [--method auto] [MODEL ...]
 
 Columns: float top-1, INT8 top-1, difference in points, share of samples whose predicted class changed, nodes that
 stayed float, seconds per INT8 sample.
@@ -92,7 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*")
     parser.add_argument("--chip", default="bm1686")
-    parser.add_argument("--method", default="mse", choices=("minmax", "kl", "mse"))
+    parser.add_argument("--method", default="auto", choices=("auto", "minmax", "kl", "mse"))
     options = parser.parse_args()
     known = entries(data_root())
     chosen = options.models or [

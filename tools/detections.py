@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("detectors", nargs="*", help=", ".join(DETECTORS))
     parser.add_argument("--chip", default="bm1686")
-    parser.add_argument("--method", default="mse")
+    parser.add_argument("--method", default="auto")
     options = parser.parse_args()
     print(f"chip {options.chip}, calibration {options.method}")
     print("| detector | float detections | kept | share |\n| --- | --- | --- | --- |")

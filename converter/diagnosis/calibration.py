@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.diagnosis.finding import Finding
+from tpuconvert.optimizer.quantize.calibration import choose_methods
 from tpuconvert.optimizer.quantize.calibrators import Collector, collector
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.runtime.session import Session
@@ -64,11 +65,12 @@ def measure(
     collectors: dict[str, Collector] = {}
     largest: dict[str, list[float]] = {}
     snapshots: dict[int, dict[str, float]] = {}
+    method_of = choose_methods(graph, method)
 
     def observe(value: Value, array: Array) -> None:
         if value.dtype.is_float:
             if value.name not in collectors:
-                collectors[value.name] = collector(method)
+                collectors[value.name] = collector(method_of(value.name))
             collectors[value.name].add(array)
             finite = np.abs(array[np.isfinite(array)])
             largest.setdefault(value.name, []).append(float(finite.max(initial=0.0)))

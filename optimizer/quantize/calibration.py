@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tpuconvert.optimizer.precision_rules import METHODS
+from tpuconvert.optimizer.precision_rules import AUTO, METHODS
 from tpuconvert.optimizer.quantize.calibrators import Collector, collector
+from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector, samples_in
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
@@ -16,7 +17,7 @@ from tpuconvert.schema.types import Array
 def calibrate(
     graph: Graph,
     batches: Iterable[Mapping[str, Array]],
-    method: str = "mse",
+    method: str = AUTO,
     progress: Callable[[int], None] | None = None,
     methods: Mapping[str, str] | None = None,
 ) -> dict[str, Range]:
@@ -27,7 +28,8 @@ def calibrate(
     Args:
         graph: float graph; values keep the names that the result refers to.
         batches: feeds for ``Session.run``, used one at a time and then released.
-        method: ``mse``, ``kl``, ``minmax``, ``percentile:99.9``, or that of a plugin.
+        method: ``mse``, ``kl``, ``minmax``, ``percentile:99.9``, or that of a plugin. ``auto`` is ``minmax`` for the
+            feature maps of networks that predict at every position (``feature_maps.py``), and ``mse`` for others.
         progress: called with the number of batches done.
         methods: other methods of some values, by value name.
 
@@ -38,10 +40,30 @@ def calibrate(
     return {name: found.result() for name, found in collectors.items()}
 
 
+def choose_methods(graph: Graph, method: str, methods: Mapping[str, str] | None = None) -> Callable[[str], str]:
+    """Return a function from the name of a value to the method of its collector; ``auto`` becomes one of the others.
+
+    Args:
+        graph: float graph.
+        method: method of the values that are not in ``methods``.
+        methods: other methods of some values, by value name.
+    """
+    methods = methods or {}
+    dense = names_of_dense_feature_maps(graph) if AUTO in (method, *methods.values()) else set()
+
+    def method_of(name: str) -> str:
+        chosen = methods.get(name, method)
+        if chosen != AUTO:
+            return chosen
+        return "minmax" if name in dense else "mse"
+
+    return method_of
+
+
 def collect(
     graph: Graph,
     batches: Iterable[Mapping[str, Array]],
-    method: str = "mse",
+    method: str = AUTO,
     progress: Callable[[int], None] | None = None,
     methods: Mapping[str, str] | None = None,
 ) -> dict[str, Collector]:
@@ -51,12 +73,13 @@ def collect(
     """
     collectors: dict[str, Collector] = {}
     samples = 1
+    method_of = choose_methods(graph, method, methods)
 
     def observe(value: Value, array: Array) -> None:
         if value.dtype.is_float:
             found = collectors.get(value.name)
             if found is None:
-                found = collectors[value.name] = collector((methods or {}).get(value.name, method))
+                found = collectors[value.name] = collector(method_of(value.name))
             if isinstance(found, RangeCollector):
                 found.add(array, samples)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tpuconvert.optimizer.precision_rules import METHODS, split_method
+from tpuconvert.optimizer.precision_rules import AUTO, METHODS, split_method
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
@@ -47,6 +47,12 @@ def calibrators() -> tuple[str, ...]:
 
 
 def collector(method: str) -> Collector:
-    """New collector of a registered method, such as ``mse`` or ``percentile:99.9``."""
+    """New collector of a registered method, such as ``mse`` or ``percentile:99.9``.
+
+    Raises:
+        ValueError: ``auto``, which is one of the others for each tensor.
+    """
+    if method == AUTO:
+        raise ValueError("the method of a tensor, expected another one than auto")
     name, _ = split_method(method)
     return RangeCollector(method) if name in METHODS else _CALIBRATORS[method]()

@@ -326,7 +326,7 @@ def test_an_edited_threshold_is_used(digits: Path) -> None:
 def test_ranges_of_other_methods_are_refused(digits: Path, capsys: Captured) -> None:
     rule = ["--precision", "conv2=percentile:90"]
     assert main([*calibrate(digits), *rule]) == 2
-    assert "requests percentile:90 for 'conv2/bn', its range was measured with mse" in capsys.readouterr().err
+    assert "requests percentile:90 for 'conv2/bn', its range was measured with auto" in capsys.readouterr().err
     assert main([*calibrate(digits, *rule), *rule]) == 0
     assert json.loads(Path("ranges.json").read_text("utf-8"))["methods"] == {
         "conv2/bn": "percentile:90",

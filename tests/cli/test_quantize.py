@@ -20,7 +20,7 @@ def source(digits: Path, capsys: Captured) -> list[str]:
     call = ["calibrate", *files, "--calibration", str(digits / "calibration.npz"), *PIXELS, "-o", "ranges.json"]
     assert main(call) == 0
     shown = capsys.readouterr()
-    assert "by mse\nwrote ranges.json\n" in shown.out
+    assert "by auto\nwrote ranges.json\n" in shown.out
     assert "calibration: 100 samples of calibration.npz\n" in shown.err  # progress lines appear after 5 s
     return files
 

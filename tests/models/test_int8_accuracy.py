@@ -27,7 +27,7 @@ DEPTHWISE = ("imagenet_mobilenet_v1_0.25_onnx", "vww_mobilenet_tflite")
 @pytest.mark.parametrize("name", POINTS)
 def test_bm1686(name, data_root):
     entry = entries(data_root)[name]
-    row = measure(entry, labelled_set(data_root, entry), "bm1686", "mse")
+    row = measure(entry, labelled_set(data_root, entry), "bm1686", "auto")
     assert 100 * (row.float_top1 - row.int8_top1) <= POINTS[name] + 1e-9
 
 
@@ -35,5 +35,5 @@ def test_bm1686(name, data_root):
 @pytest.mark.parametrize("name", [name for name in POINTS if name not in DEPTHWISE])
 def test_bm1684(name, data_root):
     entry = entries(data_root)[name]
-    row = measure(entry, labelled_set(data_root, entry), "bm1684", "mse")
+    row = measure(entry, labelled_set(data_root, entry), "bm1684", "auto")
     assert 100 * (row.float_top1 - row.int8_top1) <= 4.0 + 1e-9

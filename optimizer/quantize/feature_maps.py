@@ -1,0 +1,44 @@
+"""Feature maps of networks that predict at every position of an image: detection, segmentation, landmarks.
+
+Few positions of such a network respond to an object, and its large values are rare. They are the result, whereas in a
+classifier the errors of many positions average out. A threshold that minimizes the mean error clips these responses,
+and images without objects do not even show them. Their ranges are therefore not clipped (calibration method ``auto``).
+Measured with ``tools/detections.py`` on 64 images of people and 12 of faces: YuNet keeps 94 % of its float detections
+instead of 73 %, UltraFace 98 instead of 95 %, RetinaFace 97 instead of 91 %, FastestDet 77 instead of 78 %.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tpuconvert.optimizer.node_properties import dependent_nodes
+from tpuconvert.schema.convolution_params import SpatialConvolution
+from tpuconvert.schema.graph import Graph, Value
+
+LEAST_POSITIONS = 16
+"""Smallest number of positions of an output that predicts at every position."""
+
+
+def names_of_dense_feature_maps(graph: Graph) -> set[str]:
+    """Names of the tensors between a convolution and an output that predicts at many positions.
+
+    Args:
+        graph: float graph, NCHW. Dynamic extents count as many positions.
+    """
+    needed = {value for value in graph.outputs if _is_dense(value)}
+    for node in reversed(graph.sorted_nodes()):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(value for value in node.inputs if value is not None and not value.is_constant)
+    convolutions = [node for node in graph.nodes if isinstance(node.op, SpatialConvolution)]
+    nodes = (*convolutions, *dependent_nodes(graph, convolutions))
+    return {value.name for node in nodes for value in node.outputs if value in needed and value.dtype.is_float}
+
+
+def _is_dense(value: Value) -> bool:
+    """Return True for maps [N, C, H, W, ...] and lists [N, positions, values] of predictions."""
+    extents = [extent if isinstance(extent, int) else LEAST_POSITIONS for extent in value.shape[1:]]
+    if len(extents) < 2:
+        return False
+    if len(extents) == 2:
+        return min(extents) > 1 and max(extents) >= LEAST_POSITIONS
+    return math.prod(extents[1:]) >= LEAST_POSITIONS
