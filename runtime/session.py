@@ -115,7 +115,9 @@ class Session:
 
     # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
     @np.errstate(all="ignore")
-    def run(self, feeds: Mapping[str, Array], *, observe: Observer | None = None) -> dict[str, Array]:
+    def run(
+        self, feeds: Mapping[str, Array], *, observe: Observer | None = None, borrow: bool = False
+    ) -> dict[str, Array]:
         """Run the model once, or batch by batch if there are more samples than its batch size.
 
         Args:
@@ -123,6 +125,8 @@ class Session:
                 (``schema/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
             observe: callback with every input and every computed value. The native engine uses a second plan without
                 fusion for such runs.
+            borrow: True if the callback neither keeps nor changes the arrays. They may then be views of memory that
+                later steps overwrite, in any memory order, which saves copies.
 
         Returns:
             One array per output name, in the source's order. No later run changes them.
@@ -136,13 +140,13 @@ class Session:
             arrays, extents = self._bind_feeds(feeds)
         except InputShapeError as mismatch:
             parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
-            return batches.join([self.run(part, observe=observe) for part in parts])
+            return batches.join([self.run(part, observe=observe, borrow=borrow) for part in parts])
         if self._native is None:
             results = self._run_reference(arrays, observe)
         elif observe is None:
             results = self._native.plan(extents).run(arrays, self._evaluate)
         else:
-            results = self._observe(self._native.plan(extents, is_observed=True), arrays, observe)
+            results = self._observe(self._native.plan(extents, is_observed=True), arrays, observe, borrow)
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
 
@@ -203,7 +207,7 @@ class Session:
         if not self._is_open:
             raise UsageError("the session is closed")
 
-    def _observe(self, plan: NativePlan, arrays: list[Array], observe: Observer) -> list[Array]:
+    def _observe(self, plan: NativePlan, arrays: list[Array], observe: Observer, borrow: bool) -> list[Array]:
         for value, array in zip(self._graph.inputs, arrays, strict=True):
             observe(value, array)
 
@@ -211,7 +215,7 @@ class Session:
             # With symbolic extents, the plan has a copy of the graph, whose values are other objects.
             observe(self._graph.find(value.name) or value, array)
 
-        return plan.run(arrays, self._evaluate, forward_to_observer)
+        return plan.run(arrays, self._evaluate, forward_to_observer, borrow=borrow)
 
     def _run_reference(self, arrays: list[Array], observe: Observer | None) -> list[Array]:
         if self._reference is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 from tpuconvert.optimizer.precision_rules import AUTO, METHODS
 from tpuconvert.optimizer.quantize.calibrators import Collector, collector
 from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
@@ -83,13 +85,13 @@ def collect(
             if isinstance(found, RangeCollector):
                 found.add(array, samples)
             else:
-                found.add(array)
+                found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
 
     done = 0
     with Session(graph, backend="auto") as session:
         for feeds in batches:
             samples = samples_in(feeds)
-            session.run(feeds, observe=observe)
+            session.run(feeds, observe=observe, borrow=True)
             done += 1
             if progress is not None:
                 progress(done)

@@ -12,6 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.runtime.channel_statistics import count_magnitudes
 from tpuconvert.schema.types import Array
 
 BINS = 8192
@@ -20,9 +21,6 @@ values."""
 
 _NO_DATA = -(10**6)
 """Exponent of a state without data; smaller than that of any data."""
-
-_CHUNK = 1 << 16
-"""Number of elements that are processed at once: their intermediate results fit into the L2 cache."""
 
 _WAITING = 32
 """Number of matrices that ``ExactSums`` buffers before it adds them."""
@@ -48,16 +46,8 @@ class Histogram:
         """Count the magnitudes of finite values; ``largest`` is the largest of them."""
         if largest > 0.0:
             self._widen(math.frexp(largest)[1] - (BINS.bit_length() - 1))
-        flat = array.reshape(-1)
-        # The product of a binary32 value and 2^-e is exact, or it is below 2^-126 and in the first bin with any
-        # rounding.
-        if array.dtype.itemsize <= 4 and -126 <= self.exponent <= 126:
-            scale = np.float32(2.0**-self.exponent)
-            for start in range(0, flat.size, _CHUNK):
-                scaled = flat[start : start + _CHUNK] * scale
-                self._count(np.abs(scaled, out=scaled).astype(np.int32))
-        else:
-            self._count(np.abs(np.ldexp(flat.astype(np.float64), -self.exponent)).astype(np.int64))
+        rows = array if array.ndim == 3 else array.reshape(1, 1, -1)
+        count_magnitudes(rows, self.exponent, self.counts)
 
     def merge(self, other: Histogram) -> None:
         """Add the counts of another histogram."""
@@ -68,10 +58,6 @@ class Histogram:
         if exponent > self.exponent:
             self.counts = _merge_bins(self.counts, exponent - self.exponent)
             self.exponent = exponent
-
-    def _count(self, bins: Array) -> None:
-        found = np.bincount(bins)
-        self.counts[: found.size] += found
 
 
 def _merge_bins(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np.int64]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tpuconvert.optimizer.precision_rules import split_method
 from tpuconvert.optimizer.quantize.exact_statistics import ExactSums, Histogram
 from tpuconvert.optimizer.quantize.thresholds import kl_threshold, mse_threshold, percentile_threshold
+from tpuconvert.runtime.channel_statistics import ChannelSummary, channel_summary
 from tpuconvert.schema.types import Array
 
 
@@ -79,7 +80,7 @@ class ChannelMeans:
         """Add the values of one batch. The arguments are those of ``RangeCollector.add``."""
         rows = _rows(array)
         count = samples if len(rows) % samples == 0 else 1
-        self.add_means(_sample_means(rows.astype(np.float64), count))
+        self.add_means(_sample_means(channel_summary(rows).sums, rows.shape[2], count))
 
     def add_means(self, means: npt.NDArray[np.float64]) -> None:
         """Add the means of samples, [samples, channels]."""
@@ -100,11 +101,13 @@ def _rows(array: Array) -> Array:
     return array.reshape(array.shape[0], array.shape[1], -1) if array.ndim > 1 else array.reshape(1, 1, -1)
 
 
-def _sample_means(rows: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.float64]:
-    """Mean of each sample by channel. The order of the additions in a sample does not depend on the other samples."""
-    outer, channels, inner = rows.shape
-    sums = rows.sum(axis=2).reshape(samples, -1, channels).sum(axis=1)
-    means: npt.NDArray[np.float64] = sums / (outer // samples * inner)
+def _sample_means(sums: npt.NDArray[np.float64], positions: int, samples: int) -> npt.NDArray[np.float64]:
+    """Mean of each sample by channel, from the sums over the positions of every row.
+
+    The order of the additions in a sample does not depend on the other samples.
+    """
+    outer, channels = sums.shape
+    means: npt.NDArray[np.float64] = sums.reshape(samples, -1, channels).sum(axis=1) / (outer // samples * positions)
     return means
 
 
@@ -118,15 +121,14 @@ class _ChannelStatistics:
         self._second: Array = np.zeros(0)
         self._mean = self._square = ExactSums(0)
 
-    def add(self, rows: Array, largest: Array, samples: int) -> None:
-        """Add samples: their values [samples * m, channels, n], and the largest magnitude of each row and channel."""
-        channels = rows.shape[1]
+    def add(self, found: ChannelSummary, positions: int, samples: int) -> None:
+        """Add samples: the summary of their values [samples * m, channels, positions]."""
+        channels = found.sums.shape[1]
         if not self._accepts(channels):
             return
-        self._insert(largest.reshape(samples, -1, channels).max(axis=1))
-        wide = rows.astype(np.float64)
-        self._mean.add(_sample_means(wide, samples))
-        self._square.add(_sample_means(np.square(wide, out=wide), samples))
+        self._insert(np.maximum(found.highest, -found.lowest).reshape(samples, -1, channels).max(axis=1))
+        self._mean.add(_sample_means(found.sums, positions, samples))
+        self._square.add(_sample_means(found.squares, positions, samples))
         self._samples += samples
 
     def invalidate(self) -> None:
@@ -190,9 +192,8 @@ class RangeCollector:
         if array.size == 0:
             return
         rows = _rows(array)
-        highest, lowest = rows.max(axis=2), rows.min(axis=2)
-        low, high = float(lowest.min()), float(highest.max())
-        if not (math.isfinite(low) and math.isfinite(high)):
+        found = channel_summary(rows)
+        if not np.isfinite(found.sums).all():
             self._channels.invalidate()
             self._add_values(array[np.isfinite(array)])
             return
@@ -200,7 +201,8 @@ class RangeCollector:
             self._channels.invalidate()
         else:
             count = samples if len(rows) % samples == 0 else 1
-            self._channels.add(rows, np.maximum(highest, -lowest), count)
+            self._channels.add(found, rows.shape[2], count)
+        low, high = float(found.lowest.min()), float(found.highest.max())
         self._add_range(rows, low, high)
 
     def merge(self, other: RangeCollector) -> None:

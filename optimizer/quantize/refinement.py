@@ -148,7 +148,7 @@ def _float_means(
                 if value.name in names:
                     means[value.name].add(array, count)
 
-            session.run(feed, observe=observe)
+            session.run(feed, observe=observe, borrow=True)
     results = {name: item.result() for name, item in means.items()}
     return {name: mean for name, mean in results.items() if mean is not None}
 

@@ -100,26 +100,30 @@ class NativePlan:
         """The nodes that have no native kernel."""
         return [entry.node for entry in self._steps if isinstance(entry, ReferenceStep)]
 
-    def run(self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer | None = None) -> list[Array]:
+    def run(
+        self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer | None = None, *, borrow: bool = False
+    ) -> list[Array]:
         """Run once.
 
         Args:
             feeds: one array per graph input, in the graph's types.
             evaluate: runs the reference of a node without a kernel.
             observer: callback that is called with every result after its step, for plans with ``is_observed``.
+            borrow: True to pass views of the arena to the observer where the representation allows it. They are valid
+                during the call only.
 
         Returns:
             One new array per graph output.
         """
         feeds = _contiguous(feeds)
         memory, outputs = self._begin(feeds)
-        self._show(memory, 0, observer)
+        self._show(memory, 0, observer, borrow)
         for number, segment in enumerate(self._segments):
             if segment.reference is None:
                 self._run_steps(self._program.run, memory, segment.first, segment.last)
             else:
                 self._run_reference(memory, segment.reference, evaluate)
-            self._show(memory, number + 1, observer)
+            self._show(memory, number + 1, observer, borrow)
         self._idle.append(memory)
         return outputs
 
@@ -167,11 +171,11 @@ class NativePlan:
             steps = [entry for entry in self._steps if isinstance(entry, NativeStep)]
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
 
-    def _show(self, memory: Any, steps: int, observer: Observer | None) -> None:
+    def _show(self, memory: Any, steps: int, observer: Observer | None, borrow: bool) -> None:
         """Pass the values that are complete after the first ``steps`` steps to the observer of an observed plan."""
         for value, stored in self._made.get(steps, ()):
             if observer is not None:
-                observer(value, self._load(memory, stored))
+                observer(value, self._load(memory, stored, borrow=borrow))
 
     def _run_reference(self, memory: Any, step: ReferenceStep, evaluate: Evaluate) -> None:
         kernel = kernel_of(step.node.op)
@@ -204,10 +208,10 @@ class NativePlan:
         is_plain = view.flags.c_contiguous and not (stored.dtype is I8 and stored.buffer.kind != EXTERNAL)
         return view if is_plain and view.dtype == stored.dtype.numpy else None
 
-    def _load(self, memory: Any, stored: Stored) -> Array:
+    def _load(self, memory: Any, stored: Stored, *, borrow: bool = False) -> Array:
         view = stored.view(memory.read(self._program, stored.buffer.index))
         if stored.dtype is not I8:
-            return np.array(view, order="C")
+            return view if borrow else np.array(view, order="C")
         bias = 0 if stored.buffer.kind == EXTERNAL else self._native.STORED_BIAS
         return np.ascontiguousarray(view ^ np.uint8(bias)).view(np.int8)
 

@@ -199,6 +199,17 @@ def test_open_extents_are_observed_as_values_of_the_model():
     assert seen[graph.outputs[0]] == (3, 3)
 
 
+def test_borrowed_arrays_have_the_values_of_copies():
+    graph, copies, borrowed = classifier(), {}, {}
+    x = np.random.default_rng(0).normal(size=(3, 2, 4, 6)).astype(np.float32)
+    with Session(graph) as session:
+        session.run({"x": x}, observe=lambda value, array: copies.update({value.name: array}))
+        session.run({"x": x}, observe=lambda value, array: borrowed.update({value.name: array.copy()}), borrow=True)
+    assert list(borrowed) == list(copies) and len(copies) > 3
+    for name, array in copies.items():
+        np.testing.assert_array_equal(borrowed[name], array)
+
+
 @pytest.mark.parametrize("backend", ["native", "reference"])
 def test_int8_inputs_that_are_only_moved_are_observed_as_int8(backend):
     if backend == "native" and loader.extension() is None:

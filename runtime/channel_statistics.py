@@ -1,0 +1,86 @@
+"""Statistics of tensors for calibration. The native engine computes those of float32 tensors, NumPy all others.
+
+Both add the positions of a channel one after the other in binary64, so that they give the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.runtime.native.loader import chosen_isa, extension
+from tpuconvert.schema.types import Array
+
+_CHUNK = 1 << 16
+"""Number of elements that NumPy processes at once: their intermediate results fit into the L2 cache."""
+
+
+class ChannelSummary(NamedTuple):
+    """Statistics of a tensor [outer, channels, positions] along its last axis.
+
+    Args:
+        sums: [outer, channels]. An element is not finite if an element of the tensor is not.
+        squares: sums of squares, like ``sums``.
+        highest: maxima; unspecified where the sum is not finite.
+        lowest: minima; unspecified where the sum is not finite.
+    """
+
+    sums: npt.NDArray[np.float64]
+    squares: npt.NDArray[np.float64]
+    highest: Array
+    lowest: Array
+
+
+def channel_summary(rows: Array) -> ChannelSummary:
+    """Summarize a tensor [outer, channels, positions] with at least one position, in any memory order."""
+    native = _function("channel_statistics", rows)
+    if native is None:
+        wide = rows.transpose(2, 0, 1).astype(np.float64, order="C")
+        sums = _sum_in_order(wide)
+        squares = _sum_in_order(np.square(wide, out=wide))
+        return ChannelSummary(sums, squares, rows.max(axis=2), rows.min(axis=2))
+    shape = rows.shape[:2]
+    found = ChannelSummary(np.empty(shape), np.empty(shape), np.empty(shape, np.float32), np.empty(shape, np.float32))
+    native(rows, *found, chosen_isa())
+    return found
+
+
+def _sum_in_order(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Sum over the first axis of a contiguous array, one row after the other."""
+    # NumPy reduces a single column pairwise.
+    total: npt.NDArray[np.float64] = (
+        np.add.reduce(rows, axis=0) if rows[0].size > 1 else np.add.accumulate(rows, axis=0)[-1]
+    )
+    return total
+
+
+def count_magnitudes(rows: Array, exponent: int, counts: npt.NDArray[np.int64]) -> None:
+    """Add the number of elements with ``floor(abs(x) / 2^exponent) = k`` to ``counts[k]``.
+
+    Args:
+        rows: finite numbers [outer, channels, positions], below ``2^exponent * len(counts)`` in magnitude.
+        exponent: binary logarithm of the width of a bin.
+        counts: 8192 bins, changed in place.
+    """
+    # The product of a binary32 value and 2^-e is exact, or it is below 2^-126 and in the first bin with any rounding.
+    is_exact = rows.dtype.itemsize <= 4 and -126 <= exponent <= 126
+    native = _function("count_magnitudes", rows) if is_exact else None
+    if native is not None:
+        native(rows, 2.0**-exponent, counts, chosen_isa())
+        return
+    flat = rows.reshape(-1)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK]
+        if is_exact:
+            bins = np.abs(part * np.float32(2.0**-exponent)).astype(np.int32)
+        else:
+            bins = np.abs(np.ldexp(part.astype(np.float64), -exponent)).astype(np.int64)
+        found = np.bincount(bins)
+        counts[: found.size] += found
+
+
+def _function(name: str, rows: Array) -> Any:
+    """Return a function of the extension, or None if NumPy has to compute the statistics."""
+    return getattr(extension(), name, None) if rows.dtype == np.float32 and rows.flags.aligned else None

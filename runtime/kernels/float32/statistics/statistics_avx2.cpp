@@ -1,0 +1,18 @@
+#ifdef __AVX2__
+namespace tpuconvert {
+namespace {
+
+constexpr int kBlock = 16;
+
+}  // namespace
+}  // namespace tpuconvert
+
+// Uses kBlock.
+#include "float32/statistics/statistics_tile.h"
+
+namespace tpuconvert {
+
+const StatisticsKernels kStatisticsAvx2{run_summarize, run_bins};
+
+}  // namespace tpuconvert
+#endif

@@ -1,0 +1,16 @@
+namespace tpuconvert {
+namespace {
+
+constexpr int kBlock = 16;
+
+}  // namespace
+}  // namespace tpuconvert
+
+// Uses kBlock.
+#include "float32/statistics/statistics_tile.h"
+
+namespace tpuconvert {
+
+const StatisticsKernels kStatisticsScalar{run_summarize, run_bins};
+
+}  // namespace tpuconvert
