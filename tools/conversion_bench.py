@@ -150,7 +150,7 @@ class Measured:
         return statistics.median(self.seconds)
 
 
-def measure(command: Sequence[str], cpu: int, environment: dict[str, str], into: Measured) -> None:
+def measure(command: Sequence[str], cpus: set[int], environment: dict[str, str], into: Measured) -> None:
     """Run a command once and record its wall time and peak memory. Flush earlier writes to the disk first."""
     os.sync()
     started = time.perf_counter()
@@ -159,7 +159,7 @@ def measure(command: Sequence[str], cpu: int, environment: dict[str, str], into:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=environment,
-        preexec_fn=lambda: os.sched_setaffinity(0, {cpu}),
+        preexec_fn=lambda: os.sched_setaffinity(0, cpus),
     )
     assert process.stderr is not None
     told = process.stderr.read()
@@ -215,7 +215,7 @@ def run(
                 if measured.seconds and measured.seconds[0] > PATIENCE:
                     continue
                 once = measured if count else Measured()
-                measure(command_of(tool, path, folder / "output", python, ours), cpu, environment, once)
+                measure(command_of(tool, path, folder / "output", python, ours), {cpu}, environment, once)
                 measured.failure = once.failure
                 if once.seconds[0] > PATIENCE:
                     results[name, tool] = once

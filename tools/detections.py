@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Entry, data_root, entries, input_shapes, model_files
@@ -141,7 +142,7 @@ def images_of(root: Path, detector: Detector) -> tuple[list[Path], list[Path]]:
     return coco[::2], coco[1::2] + (faces if detector.images == "faces" else [])
 
 
-def measure(name: str, chip: str, **options: object) -> tuple[int, int]:
+def measure(name: str, chip: str, **options: Any) -> tuple[int, int]:
     """Return the number of float detections, and how many of them the INT8 model keeps."""
     root = data_root()
     entry: Entry = entries(root)[name]
@@ -150,7 +151,7 @@ def measure(name: str, chip: str, **options: object) -> tuple[int, int]:
     load = Preprocess.from_mapping(given).load
     calibration, evaluation = images_of(root, detector)
     source, weights = model_files(root, entry)
-    call = {"weights": weights, "chip": chip, "input_shapes": input_shapes(entry)}
+    call: dict[str, Any] = {"weights": weights, "chip": chip, "input_shapes": input_shapes(entry)}
     models = [
         tc.convert(source, **call),
         tc.convert(source, **call, quantize="int8", calibration=[load(path) for path in calibration], **options),

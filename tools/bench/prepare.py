@@ -99,8 +99,10 @@ def _with_opset(source: Path) -> onnx.ModelProto:
     )
 
 
-def quantize_openvino(source: Path, target: Path, feeds: Sequence[Feed], *, is_transformer: bool = False) -> None:
-    """Quantize with NNCF, mixed preset: symmetric weights, asymmetric activations."""
+def quantize_openvino(
+    source: Path, target: Path, feeds: Sequence[Feed], *, preset: str = "MIXED", is_transformer: bool = False
+) -> None:
+    """Quantize with NNCF. The preset ``MIXED`` has symmetric weights and asymmetric activations."""
     import nncf
     import openvino
 
@@ -108,7 +110,7 @@ def quantize_openvino(source: Path, target: Path, feeds: Sequence[Feed], *, is_t
     quantized = nncf.quantize(
         openvino.convert_model(source),
         nncf.Dataset(list(feeds)),
-        preset=nncf.QuantizationPreset.MIXED,
+        preset=nncf.QuantizationPreset[preset],
         model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
         subset_size=len(feeds),
     )
