@@ -52,6 +52,8 @@ class Session:
         backend: ``reference`` is the NumPy executor, ``native`` the compiled engine, ``auto`` the fastest available.
         threads: of the native engine; None for the number of available CPUs. Results do not depend on it. The BLAS
             library of NumPy determines the threads of the NumPy executor.
+        observed: True if all runs will have an observer: no plan with fused kernels is made beforehand, which saves the
+            packed copy of the weights.
 
     Raises:
         UsageError: for an unknown backend, or the native one for a model with data-dependent shapes.
@@ -65,6 +67,7 @@ class Session:
         *,
         backend: Literal["auto", "native", "reference"] = "auto",
         threads: int | None = None,
+        observed: bool = False,
     ) -> None:
         if backend not in ("auto", "native", "reference"):
             raise UsageError(f"unknown backend '{backend}'; there are auto, native and reference")
@@ -78,6 +81,8 @@ class Session:
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
         self._native = None if backend == "reference" else self._native_plans(backend == "native", threads)
+        if self._native is not None and not observed:
+            self._native.prepare()
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
         self._is_open = True
         self._reference: Plan | None = None

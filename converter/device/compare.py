@@ -119,7 +119,7 @@ def compare_dumps(model: Model, dumps: Mapping[str, Array], feeds: Sequence[Mapp
         )
     found = {value: _as_integers(value, array, len(feeds)) for value, array in named.items()}
     counts: dict[Value, list[int]] = {}
-    with Session(graph) as session:
+    with Session(graph, observed=True) as session:
         for index, feed in enumerate(feeds):
 
             def observe(value: Value, array: Array, index: int = index) -> None:
@@ -207,7 +207,7 @@ def _explain(
             if item in needed:
                 arrays[item] = np.array(array)
 
-        with Session(model.graph) as session:
+        with Session(model.graph, observed=True) as session:
             session.run(feed, observe=observe)
         if not np.array_equal(arrays[value], found[value][index]):
             break

@@ -85,7 +85,7 @@ def tensor_digests(graph: Graph, feeds: Iterable[Feed]) -> dict[str, list[str]]:
             digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
             digests.setdefault(value.name, []).append(digest[:32])
 
-    with Session(graph) as session:
+    with Session(graph, observed=True) as session:
         for feed in feeds:
             session.run(feed, observe=observe)
     return digests

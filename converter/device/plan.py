@@ -113,7 +113,7 @@ def _integer_tensors(model: Model, feeds: Sequence[Mapping[str, Array]]) -> tupl
         if value.dtype.is_integer:
             arrays.setdefault(value, []).append(np.array(array))
 
-    with Session(model.graph) as session:
+    with Session(model.graph, observed=True) as session:
         for feed in feeds:
             session.run(feed, observe=observe)
     return {value.name: np.stack(items) for value, items in arrays.items()}, list(arrays)

@@ -76,7 +76,7 @@ def measure(
             largest.setdefault(value.name, []).append(float(finite.max(initial=0.0)))
 
     done = 0
-    with Session(graph, threads=threads) as session:
+    with Session(graph, threads=threads, observed=True) as session:
         for feed in feeds:
             session.run(feed, observe=observe)
             done += 1

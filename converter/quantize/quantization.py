@@ -28,6 +28,7 @@ from tpuconvert.optimizer.quantize import (
     quantize,
     refine,
 )
+from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.precision import check_wide_results, describe_effects
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
@@ -79,6 +80,7 @@ def quantize_graph(
     found: Mapping[str, Range] = {}
     notes: list[Note] = []
     precision = NO_RULES
+    means = FirstMeans(options.refinement_samples)  # stays empty with ranges from a file
     shifts_only, channel_scales = options.exact_on == "bm1684", options.has_algorithm("channel-scales")
 
     def attempt(kept: Mapping[str, str]) -> Legalized:
@@ -98,7 +100,7 @@ def quantize_graph(
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)
         precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
-        found, notes = _find_ranges(optimized, options, feeds, ranges, precision, progress)
+        found, notes = _find_ranges(optimized, options, feeds, ranges, precision, means, progress)
         progress.stage("quantize")
         kept: Mapping[str, str] = {}
         if options.has_algorithm("decision-paths"):
@@ -122,7 +124,7 @@ def quantize_graph(
             feeds,
             options.chip,
             progress=progress.advance,
-            ranges=None if ranges is not None else found,  # ranges from a file may come from other samples
+            means=means.by_name,
             most=options.refinement_samples,
             weight_rounding=weight_rounding,
             bias_correction=bias_correction,
@@ -161,6 +163,7 @@ def _find_ranges(
     feeds: FeedSource | None,
     measured: MeasuredRanges | None,
     precision: Precision,
+    means: FirstMeans,
     progress: Progress,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     graph = optimized.graph
@@ -171,7 +174,7 @@ def _find_ranges(
     assert feeds is not None, "a quantization without samples was refused"
     progress.stage("calibrate", len(feeds))
     ranges, warnings = calibrate_and_check(
-        graph, feeds, options.calibration_method, optimized.expected, progress, precision.methods
+        graph, feeds, options.calibration_method, optimized.expected, progress, precision.methods, means
     )
     ranges = precision.with_thresholds(ranges)
     return ranges, [*few_samples(feeds.samples), *warnings]
@@ -184,13 +187,15 @@ def calibrate_and_check(
     expected: Mapping[str, Expected],
     progress: Progress,
     methods: Mapping[str, str],
+    means: FirstMeans | None = None,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects.
 
-    ``methods`` are the calibration methods of tensors that do not use ``method``, by name.
+    ``methods`` are the calibration methods of tensors that do not use ``method``, by name. ``means`` receives the means
+    on the first samples.
     """
     statistics = SampleStatistics(graph.input_ports, feeds.images)
-    ranges = calibrate(graph, statistics.watch(feeds), method, progress.advance, methods)
+    ranges = calibrate(graph, statistics.watch(feeds), method, progress.advance, methods, means)
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
     return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]
 

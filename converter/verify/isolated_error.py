@@ -98,7 +98,7 @@ class IsolatedErrors:
         self._accumulated = {unit.stored.name: Powers() for unit in units}
         needed = _Needed(self.graph, self.model.graph, units)
         progress.stage("compare", len(self.feeds))
-        with Session(self.graph) as floats, Session(self.model) as integers:
+        with Session(self.graph, observed=True) as floats, Session(self.model, observed=True) as integers:
             for done, feed in enumerate(self.feeds, start=1):
                 tensors = needed.run(floats, integers, feed)
                 for unit, local in zip(units, local_errors, strict=True):
@@ -158,7 +158,7 @@ class IsolatedErrors:
     def _chunks(self, needed: _Needed, feeds: Sequence[Feed]) -> Iterator[list[_Tensors]]:
         """Yield the tensors of several feeds at a time: as many as fit into ``MEMORY``."""
         chunk: list[_Tensors] = []
-        with Session(self.graph) as floats, Session(self.model) as integers:
+        with Session(self.graph, observed=True) as floats, Session(self.model, observed=True) as integers:
             for feed in feeds:
                 tensors = needed.run(floats, integers, feed)
                 if chunk and sum(item.size for item in chunk) + tensors.size > MEMORY:

@@ -353,8 +353,8 @@ def verify(
     # The reference defines the integers of a quantized source: the oracle must not depend on the native engine.
     with (
         Session(source, backend="reference" if in_integers else "auto") as first,
-        Session(optimized) as second,
-        Session(model) as third,
+        Session(optimized, observed=True) as second,
+        Session(model, observed=True) as third,
     ):
         for feed in feeds:
             tensors.clear()

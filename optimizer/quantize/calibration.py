@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from tpuconvert.optimizer.precision_rules import AUTO, METHODS
+from tpuconvert.optimizer.precision_rules import AUTO, METHODS, split_method
 from tpuconvert.optimizer.quantize.calibrators import Collector, collector
 from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
+from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector, samples_in
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
@@ -22,6 +23,7 @@ def calibrate(
     method: str = AUTO,
     progress: Callable[[int], None] | None = None,
     methods: Mapping[str, str] | None = None,
+    means: FirstMeans | None = None,
 ) -> dict[str, Range]:
     """Ranges of all FLOAT32 inputs and results, by value name.
 
@@ -34,16 +36,20 @@ def calibrate(
             feature maps of networks that predict at every position (``feature_maps.py``), and ``mse`` for others.
         progress: called with the number of batches done.
         methods: other methods of some values, by value name.
+        means: receives the means on the first samples.
 
     Raises:
         UsageError: when there is no batch, or a batch does not fit the graph's inputs.
     """
-    collectors = collect(graph, batches, method, progress, methods)
+    collectors = collect(graph, batches, method, progress, methods, means)
     return {name: found.result() for name, found in collectors.items()}
 
 
 def choose_methods(graph: Graph, method: str, methods: Mapping[str, str] | None = None) -> Callable[[str], str]:
     """Return a function from the name of a value to the method of its collector; ``auto`` becomes one of the others.
+
+    A value that only a clamp uses, such as a ReLU, gets the scale of the result. Its threshold is not needed, and
+    ``minmax`` is the fastest method.
 
     Args:
         graph: float graph.
@@ -52,14 +58,22 @@ def choose_methods(graph: Graph, method: str, methods: Mapping[str, str] | None 
     """
     methods = methods or {}
     dense = names_of_dense_feature_maps(graph) if AUTO in (method, *methods.values()) else set()
+    is_builtin = split_method(method)[0] in METHODS
+    clamped = {value.name for value in graph.values if _is_clamped(graph, value)} if is_builtin else set()
 
     def method_of(name: str) -> str:
-        chosen = methods.get(name, method)
+        chosen = methods.get(name, "minmax" if name in clamped else method)
         if chosen != AUTO:
             return chosen
         return "minmax" if name in dense else "mse"
 
     return method_of
+
+
+def _is_clamped(graph: Graph, value: Value) -> bool:
+    """Return True if the only user of a computed value is a clamp."""
+    is_computed = value.producer is not None and graph.is_sole_use(value)
+    return is_computed and value.users[0].op.clamp_range() is not None
 
 
 def collect(
@@ -68,6 +82,7 @@ def collect(
     method: str = AUTO,
     progress: Callable[[int], None] | None = None,
     methods: Mapping[str, str] | None = None,
+    means: FirstMeans | None = None,
 ) -> dict[str, Collector]:
     """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
 
@@ -88,8 +103,10 @@ def collect(
                 found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
 
     done = 0
-    with Session(graph, backend="auto") as session:
+    with Session(graph, observed=True) as session:
         for feeds in batches:
+            if means is not None:
+                means.before(feeds, collectors)
             samples = samples_in(feeds)
             session.run(feeds, observe=observe, borrow=True)
             done += 1
@@ -97,6 +114,8 @@ def collect(
                 progress(done)
     if done == 0:
         raise UsageError("there are no calibration samples", hint="give at least one; 50 to 200 are usual")
+    if means is not None:
+        means.record(collectors)
     return collectors
 
 

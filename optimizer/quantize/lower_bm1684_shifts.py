@@ -57,7 +57,7 @@ def product(node: Node, lowering: Lowering) -> Lowered:
     op: Op = MatrixMul() if isinstance(node.op, MatrixMul) else Conv(**geometry(node.op))
     op = dataclasses.replace(op, scale=2.0**-shift, mode=SHIFT_MODE, out_dtype=params.dtype)
     y = lowering.g.add(op, *inputs, name=node.name)
-    lowering.products[y] = Product(node.name, weights.exact)
+    lowering.products[y] = Product(node.name, weights.unrounded)
     return (y,)
 
 

@@ -135,7 +135,7 @@ def _lower_linear(
     shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, *(1,) * (w.rank - 2))
     inputs += [lowering.g.constant(weights.integer_bias(bias).reshape(shape), bias.name) for bias in biases]
     accumulator = lowering.g.add(op, *inputs, name=f"{name}:int32")
-    lowering.products[accumulator] = Product(name, weights.exact)
+    lowering.products[accumulator] = Product(name, weights.unrounded)
     accumulator.quant = int32_params(weights.units)
     # TFLite's reference kernels round a convolution twice and a fully connected layer once.
     twice = lowering.rescale == "tflite" and not isinstance(op, MatrixMulV2)

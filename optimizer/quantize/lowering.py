@@ -48,11 +48,11 @@ class Product:
 
     Args:
         name: name of the float value that its accumulator approximates.
-        exact: weights of the operator divided by their scales, before rounding.
+        unrounded: computes the weights of the operator divided by their scales, before rounding.
     """
 
     name: str
-    exact: Array
+    unrounded: Callable[[], Array]
 
 
 Lowered = tuple[Value, ...] | Declined

@@ -226,7 +226,11 @@ class RangeCollector:
             else:
                 edge = (kl_threshold if self._name == "kl" else mse_threshold)(counts, levels)
             threshold = min(math.ldexp(edge, self._histogram.exponent), largest)
-        return Range(self._low, self._high, threshold, self._channels.result())
+        return Range(self._low, self._high, threshold, self.channels())
+
+    def channels(self) -> Channels | None:
+        """Return the statistics per channel; None if there are no channels, or not all values are finite."""
+        return self._channels.result()
 
     def _add_values(self, finite: Array) -> None:
         if finite.size:

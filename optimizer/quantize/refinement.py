@@ -13,20 +13,22 @@ section 4.2, the empirical form.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
+from tpuconvert.optimizer.quantize.first_samples import FirstSamples
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lower_shared import geometry
 from tpuconvert.optimizer.quantize.lowering import params_of
 from tpuconvert.optimizer.quantize.operand_sums import accumulator_means
-from tpuconvert.optimizer.quantize.ranges import ChannelMeans, Range, samples_in
+from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
 from tpuconvert.optimizer.quantize.sample_run import SampleRun
 from tpuconvert.optimizer.quantize.weight_rounding import (
     MOST_INPUTS,
-    Covariance,
+    covariance_of,
     patches,
     round_with_compensation,
 )
@@ -47,9 +49,6 @@ _Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 SAMPLES = 64
 """Default of the maximum number of samples for refinement: means converge with fewer samples than thresholds."""
 
-_FEWEST_FEEDS = 8
-"""Minimum number of feeds, if there are as many: axis 0 of an input may be time steps instead of samples."""
-
 _OBSERVATIONS = 8192
 """Number of positions in the operand of a linear operator, over all samples, from which the covariance is computed. If
 four times the number of inputs is more, that number is used."""
@@ -61,7 +60,7 @@ def refine(
     samples: Iterable[Mapping[str, Array]],
     chip: Chip,
     progress: Callable[[int], None] | None = None,
-    ranges: Mapping[str, Range] | None = None,
+    means: Mapping[str, Array] | None = None,
     *,
     most: int = SAMPLES,
     weight_rounding: bool = True,
@@ -75,8 +74,7 @@ def refine(
         samples: feeds, in an order that depends on their content only; the first ``most`` samples are used.
         chip: the target, whose arithmetic is used.
         progress: called with the number of nodes done.
-        ranges: ranges calibrated on the same samples. If all samples are used, they make a run of the float graph
-            unnecessary.
+        means: means per channel of the float graph on these samples (``FirstMeans``), if they are known.
         most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
         weight_rounding: choose the rounding of the weights.
         bias_correction: correct the biases.
@@ -84,13 +82,14 @@ def refine(
     Returns:
         The number of refined linear operators.
     """
-    feeds, is_all = _first(samples, most)
+    first = FirstSamples(most)
+    feeds = list(itertools.takewhile(first.accepts, samples))
     counts = [samples_in(feed) for feed in feeds]
     integer = legalized.graph
     made = {value.producer: product for value, product in legalized.products.items()}
     products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
     names = {product.name for product in products.values()}
-    means = _float_means(reference, feeds, names, (ranges or {}) if is_all else {}) if bias_correction else {}
+    wanted = _float_means(reference, feeds, names, means or {}) if bias_correction else {}
     refined = done = 0
     with np.errstate(all="ignore"):
         run = SampleRun(integer, chip, feeds, products)
@@ -99,9 +98,9 @@ def refine(
             if node in products:
                 x = run.arrays(operand(node))
                 if weight_rounding:
-                    _round_weights(node, x, products[node].exact)
-                if products[node].name in means:
-                    _correct_bias(node, x, counts, means[products[node].name])
+                    _round_weights(node, x, products[node].unrounded())
+                if products[node].name in wanted:
+                    _correct_bias(node, x, counts, wanted[products[node].name])
                 refined += 1
             done += len(part.nodes)
             if progress is not None:
@@ -119,28 +118,14 @@ def _is_product(node: Node) -> bool:
     )
 
 
-def _first(samples: Iterable[Mapping[str, Array]], most: int) -> tuple[list[Mapping[str, Array]], bool]:
-    """Return the feeds with the first ``most`` samples, and True if there are no others."""
-    feeds: list[Mapping[str, Array]] = []
-    count = 0
-    for feed in samples:
-        count += samples_in(feed)
-        if count > most and len(feeds) >= min(_FEWEST_FEEDS, most):
-            return feeds, False
-        feeds.append(feed)
-    return feeds, True
-
-
 def _float_means(
-    reference: Graph, feeds: list[Mapping[str, Array]], names: set[str], ranges: Mapping[str, Range]
+    reference: Graph, feeds: list[Mapping[str, Array]], names: set[str], known: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Mean per channel (axis 1) over all samples and positions. Values that are not all finite have no entry."""
-    found = {name: ranges[name].channels for name in names if name in ranges}
-    known = {name: np.asarray(channels.mean) for name, channels in found.items() if channels is not None}
-    if len(known) == len(names):
-        return known
+    if names <= known.keys():
+        return {name: known[name] for name in names}
     means = {name: ChannelMeans() for name in names}
-    with Session(reference) as session:
+    with Session(reference, observed=True) as session:
         for feed in feeds:
             count = samples_in(feed)
 
@@ -160,7 +145,7 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
     if isinstance(op, DeconvV2):
         return
     grouped = exact.T[np.newaxis] if matrix else exact.reshape(op.attributes()["groups"], -1, exact[0].size)
-    groups, _, inputs = grouped.shape
+    inputs = grouped.shape[2]
     if inputs > MOST_INPUTS:
         return
     if isinstance(op, SpatialConvolution):
@@ -170,9 +155,7 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
         rows = np.concatenate([patches(image, op, exact.shape[2:], most) for image in images], axis=1)
     else:
         rows = np.concatenate(x)[np.newaxis]
-    found = Covariance(groups, inputs)
-    found.add(rows)
-    rounded = round_with_compensation(grouped, found.result())
+    rounded = round_with_compensation(grouped, covariance_of(rows))
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
     weight.data = np.ascontiguousarray(stored.astype(np.int8))
 

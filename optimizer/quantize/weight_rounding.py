@@ -10,6 +10,7 @@ Source: Frantar et al., GPTQ (2022), section 3, after Hassibi and Stork, Optimal
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +25,20 @@ Float64 = npt.NDArray[np.float64]
 
 MOST_INPUTS = 2400
 """Maximum number of inputs per result; weights with more inputs are rounded to nearest. The covariance grows with the
-square of this number, the time to invert it with the cube."""
+square of this number, the time to factor it with the cube."""
 
 _LIMIT = 127.0
 _DAMPING = 0.01
 """Fraction of the mean variance that is added to all variances, because few samples leave the covariance singular."""
 
-_BLOCK = 64
+_BLOCK = 8
+"""Number of inputs whose errors are compensated one by one, those of more inputs by a matrix product."""
+
+_INPUTS = 512
+"""Number of inputs of a block of products."""
+
+_PART = 1 << 24
+"""Size of the operand of several groups whose products are computed together, in bytes."""
 
 _MOST_ROWS = 1 << 15
 """Number of observations whose products have a sum below 2^31: 2^15 * 255 * 255."""
@@ -39,6 +47,10 @@ _MOST_ROWS = 1 << 15
 def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
     """Round weights to integers within -127..127.
 
+    With a covariance L L' and errors d of the weights, the mean squared error of the result is the sum over i of
+    ``(L[i, i] * (d[i] + sum over j > i of L[j, i] / L[i, i] * d[j])) ** 2``. Weights are rounded from the last to the
+    first, each one so that its term is smallest. This is the rounding of GPTQ without the inverse of the covariance.
+
     Args:
         exact: float weights divided by their scales, [groups, outputs, inputs].
         covariance: covariance of the inputs, [groups, inputs, inputs].
@@ -46,89 +58,105 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
     Returns:
         Integers as binary64, of the shape of ``exact``.
     """
-    inputs = exact.shape[2]
-    variance = np.diagonal(covariance, axis1=1, axis2=2)
-    damped = covariance + np.eye(inputs) * (_DAMPING * variance.mean(axis=1) + 1e-12)[:, None, None]
-    # Inputs with the largest variance come first: their errors cost most, and most other inputs can compensate for
-    # them.
-    order = np.argsort(-variance.sum(axis=0), kind="stable")
-    damped = damped[:, order][:, :, order]
-    spread = np.ascontiguousarray(_inverse_factor(damped).swapaxes(1, 2))
+    variance = np.diagonal(covariance, axis1=1, axis2=2).copy()
+    # Inputs with the largest variance are rounded first: their errors cost most, and most other inputs can compensate
+    # for them.
+    order = np.argsort(-variance.sum(axis=0), kind="stable")[::-1]
+    covariance = covariance.take(order, 1).take(order, 2)  # may release the argument, which can have 40 MB
+    diagonal = np.arange(len(order))
+    covariance[:, diagonal, diagonal] += (_DAMPING * variance.mean(axis=1) + 1e-12)[:, None]
+    factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+    del covariance
+    factor /= np.diagonal(factor, axis1=1, axis2=2)[:, None, :].copy()
     # One row per input, so that the weights of an input are contiguous.
-    work = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
-    rounded = np.empty_like(work)
-    for start in range(0, inputs, _BLOCK):
-        end = min(start + _BLOCK, inputs)
-        errors = np.empty((len(work), end - start, work.shape[2]))
-        for index in range(start, end):
-            rounded[:, index] = np.clip(np.rint(work[:, index]), -_LIMIT, _LIMIT)
-            error = (work[:, index] - rounded[:, index]) / spread[:, index, index, None]
-            work[:, index:end] -= spread[:, index:end, index, None] * error[:, None]
-            errors[:, index - start] = error
-        work[:, end:] -= spread[:, end:, start:end] @ errors
+    wanted = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
+    rounded = np.empty_like(wanted)
+    _round_rows(_Rows(factor, wanted, wanted.copy(), rounded), 0, len(order))
     result = np.empty_like(rounded)
     result[:, order] = rounded
     return np.ascontiguousarray(result.swapaxes(1, 2))
 
 
-def _inverse_factor(matrices: Float64) -> Float64:
-    """For each positive definite matrix H, return the upper triangular U with a positive diagonal and U' U = H^-1.
+class _Rows(NamedTuple):
+    """Weights by input, [groups, inputs, outputs].
 
-    With J reversing the order, J H J = L L' gives H^-1 = (J L^-1 J)' (J L^-1 J), and J L^-1 J is upper triangular. This
-    takes less than a quarter of the operations of inverting H and factoring the inverse.
+    Args:
+        factor: unit lower triangular factor of the covariance, [groups, inputs, inputs].
+        wanted: float weights; replaced by the errors of the rounded ones.
+        shifted: float weights plus what compensates for the errors of the rounded ones.
+        rounded: the result.
     """
-    lower = np.asarray(np.linalg.cholesky(matrices[:, ::-1, ::-1]), dtype=np.float64)
-    return _inverse_of_lower(lower)[:, ::-1, ::-1]
+
+    factor: Float64
+    wanted: Float64
+    shifted: Float64
+    rounded: Float64
 
 
-def _inverse_of_lower(lower: Float64) -> Float64:
-    """Invert lower triangular matrices recursively: with L = [A 0; B C], L^-1 is [A^-1 0; -C^-1 B A^-1 C^-1]."""
-    size = lower.shape[1]
-    if size <= _BLOCK:
-        inverse: Float64 = np.tril(np.linalg.inv(lower))
-        return inverse
-    half = size // 2
-    result = np.zeros_like(lower)
-    first, last = _inverse_of_lower(lower[:, :half, :half]), _inverse_of_lower(lower[:, half:, half:])
-    result[:, :half, :half], result[:, half:, half:] = first, last
-    result[:, half:, :half] = -(last @ (lower[:, half:, :half] @ first))
-    return result
+def _round_rows(rows: _Rows, start: int, end: int) -> None:
+    """Round the weights of the inputs ``start`` to ``end - 1``, the last one first.
+
+    ``shifted`` of these inputs contains the compensation for all later ones.
+    """
+    if end - start > _BLOCK:
+        middle = (start + end) // 2
+        _round_rows(rows, middle, end)
+        errors = rows.wanted[:, middle:end]
+        rows.shifted[:, start:middle] += rows.factor[:, middle:end, start:middle].swapaxes(1, 2) @ errors
+        _round_rows(rows, start, middle)
+        return
+    for index in range(end - 1, start - 1, -1):
+        rounded = rows.rounded[:, index]
+        np.clip(np.rint(rows.shifted[:, index], out=rounded), -_LIMIT, _LIMIT, out=rounded)
+        errors = rows.wanted[:, index]
+        errors -= rounded
+        rows.shifted[:, start:index] += rows.factor[:, index, start:index, None] * errors[:, None]
 
 
-class Covariance:
-    """Covariance of the inputs of a linear operator, accumulated over samples."""
+def covariance_of(rows: Array) -> Float64:
+    """Covariance of the inputs of a linear operator, [groups, inputs, inputs].
 
-    def __init__(self, groups: int, inputs: int) -> None:
-        self._sum = np.zeros((groups, inputs))
-        self._products = np.zeros((groups, inputs, inputs))
-        self._count = 0
-
-    def add(self, rows: Array) -> None:
-        """Add observations, [groups, observations, inputs]. Sums of bytes are exact."""
-        if rows.dtype.kind in "iu" and rows.dtype.itemsize == 1:
-            for start in range(0, rows.shape[1], _MOST_ROWS):
-                self._products += _products_of_bytes(rows[:, start : start + _MOST_ROWS])
-            self._sum += rows.sum(axis=1, dtype=np.int64)
-        else:
-            values = rows.astype(np.float64)
-            self._products += values.swapaxes(1, 2) @ values
-            self._sum += values.sum(axis=1)
-        self._count += rows.shape[1]
-
-    def result(self) -> Float64:
-        """The covariance, [groups, inputs, inputs]."""
-        mean = self._sum / self._count
-        covariance: Float64 = self._products / self._count - mean[:, :, None] * mean[:, None, :]
-        return covariance
+    Args:
+        rows: observations, [groups, observations, inputs]. Sums of bytes are exact.
+    """
+    count = rows.shape[1]
+    if rows.dtype.kind in "iu" and rows.dtype.itemsize == 1:
+        covariance = _products_of_bytes(rows[:, :_MOST_ROWS]).astype(np.float64)
+        for start in range(_MOST_ROWS, count, _MOST_ROWS):
+            covariance += _products_of_bytes(rows[:, start : start + _MOST_ROWS])
+        mean = np.einsum("gpi->gi", rows, dtype=np.int64) / count  # half the time of sum()
+    else:
+        values = rows.astype(np.float64)
+        covariance = values.swapaxes(1, 2) @ values
+        mean = values.sum(axis=1) / count
+    covariance /= count
+    covariance -= mean[:, :, None] * mean[:, None, :]
+    return covariance
 
 
 def _products_of_bytes(rows: Array) -> Array:
-    """Multiply the transposed observations by the observations; INT32 [groups, inputs, inputs]."""
+    """Multiply the transposed observations by the observations; INT32 [groups, inputs, inputs].
+
+    The result is symmetric. Only the rows of blocks from the diagonal on are computed.
+    """
+    groups, observations, inputs = rows.shape
+    result = np.empty((groups, inputs, inputs), np.int32)
+    step = max(1, _PART // (observations * inputs))
+    for first in range(0, groups, step):
+        part, found = rows[first : first + step], result[first : first + step]
+        for start in range(0, inputs, _INPUTS):
+            end = min(start + _INPUTS, inputs)
+            found[:, start:end, start:] = _product_of_bytes(part[:, :, start:end], part[:, :, start:])
+            found[:, end:, start:end] = found[:, start:end, end:].swapaxes(1, 2)
+    return result
+
+
+def _product_of_bytes(left: Array, right: Array) -> Array:
     graph = Graph()
-    x = graph.input("x", TensorType(DType.of(rows.dtype), rows.shape))
-    graph.output(graph.add(MatrixMulV2(is_left_trans=True), x, x, name="y"))
+    x, y = (graph.input(name, TensorType(DType.of(a.dtype), a.shape)) for name, a in (("x", left), ("y", right)))
+    graph.output(graph.add(MatrixMulV2(is_left_trans=True), x, y, name="z"))
     with Session(graph) as session:
-        return session.run({"x": rows})["y"]
+        return session.run({"x": left, "y": right})["z"]
 
 
 def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:

@@ -6,7 +6,9 @@ multiplier per layer. Biases are INT32 with scale s_x * s_w, so that they can be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -61,13 +63,14 @@ class IntegerWeights:
         params: their quantization parameters, relative to ``input_scale``.
         input_scale: scale of the activation operand. If it has per-channel scales, this is their maximum, and the
             ratios to it are folded into the weights.
-        exact: the weights divided by their scales, before rounding.
+        unrounded: computes the weights divided by their scales, before rounding. They are not stored, because those
+            of all operators would take twice the memory of the float weights.
     """
 
     stored: Array
     params: QuantParams
     input_scale: float
-    exact: Array
+    unrounded: Callable[[], Array]
 
     @property
     def units(self) -> tuple[float, ...]:
@@ -94,17 +97,21 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
     if not w.is_constant:
         return None
     if w.quant is not None and w.stored is not None:
-        return IntegerWeights(w.stored, w.quant, x.quant.scale[0], w.stored)
-    weights = w.array.astype(np.float64)
-    input_scale = x.quant.scale[0]
-    if x.quant.axis is not None:
-        scales = np.asarray(x.quant.scale)
-        input_scale = float(np.float32(scales.max()))
-        weights = weights * _along_inputs(node, weights, scales / input_scale)
+        stored = w.stored
+        return IntegerWeights(stored, w.quant, x.quant.scale[0], lambda: stored)
+    scales = np.asarray(x.quant.scale)
+    input_scale = float(np.float32(scales.max()))
+    factors = None if x.quant.axis is None else _along_inputs(node, w.array, scales / input_scale)
+
+    def scaled() -> Array:
+        weights = w.array.astype(np.float64)
+        return weights if factors is None else weights * factors
+
+    weights = scaled()
     axis = output_channel_axis(node) if per_channel else None
     params = weight_params(weights, axis, biases[0].array if biases else None, input_scale)
-    exact = weights / _along_outputs(weights, params)
-    return IntegerWeights(quantize_weights(weights, params), params, input_scale, exact)
+    units = _along_outputs(weights, params)
+    return IntegerWeights(quantize_weights(weights, params), params, input_scale, lambda: scaled() / units)
 
 
 def shift_weights(node: Node, result_scale: float) -> tuple[IntegerWeights, int] | None:
@@ -133,8 +140,13 @@ def shift_weights(node: Node, result_scale: float) -> tuple[IntegerWeights, int]
         stored = quantize_weights(weights, params)
         error = float(np.square(weights - stored.astype(np.float64) * scale).sum())
         if best is None or error < best[0]:
-            best = error, IntegerWeights(stored, params, input_scale, weights / scale), shift
+            best = error, IntegerWeights(stored, params, input_scale, partial(_divide, w, scale)), shift
     return None if best is None else best[1:]
+
+
+def _divide(weights: Value, scale: float) -> Array:
+    quotients: Array = weights.array.astype(np.float64) / scale
+    return quotients
 
 
 def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:

@@ -41,7 +41,10 @@ class Plans:
         self._settings = chip, isa, threads
         self._plans: OrderedDict[tuple[frozenset[tuple[str, int]], bool], NativePlan] = OrderedDict()
         self._lock = threading.Lock()
-        if not _open_extents(graph):
+
+    def prepare(self) -> None:
+        """Create the plan of a model without symbolic extents."""
+        if not _open_extents(self._graph):
             self.plan({})
 
     def plan(self, extents: Mapping[str, int], *, is_observed: bool = False) -> NativePlan:

@@ -234,7 +234,7 @@ def _expected_results(graph: Graph, values: Sequence[Value], samples: Sequence[F
         if value.name in wanted:
             arrays[value.name].append(np.array(array))
 
-    with Session(graph) as session:
+    with Session(graph, observed=True) as session:
         for feed in samples:
             session.run(feed, observe=keep)
     return {value.name: np.stack(arrays[value.name]) for value in values}
