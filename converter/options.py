@@ -130,6 +130,12 @@ def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name for name in ALGORITHMS if name in given)
 
 
+def _read_workers(count: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(f"workers is {count!r}, expected a number of at least 1", hint="1 is the calling process")
+    return count
+
+
 def _read_samples(count: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         hint = "--effort low refines nothing"
@@ -272,6 +278,22 @@ class Options:
         is_of_quantization=True,
         metavar="N",
         least=1,
+    )
+    workers: int = option(
+        1,
+        "Number of processes that calibration splits the samples over. Results do not depend on it.",
+        read=_read_workers,
+        is_of_quantization=True,
+        in_recipe=False,  # does not change the result
+        metavar="N",
+        least=1,
+    )
+    scheduler: str | None = option(
+        None,
+        "Address of a dask scheduler, such as ``tcp://host:8786``: calibration splits the samples over its workers.",
+        is_of_quantization=True,
+        in_recipe=False,  # does not change the result
+        metavar="ADDRESS",
     )
     input_shapes: Mapping[str, Shape] = option(
         {},

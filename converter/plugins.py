@@ -199,6 +199,12 @@ def installed_modules() -> dict[str, str]:
     }
 
 
+def loaded_files() -> tuple[str, ...]:
+    """Absolute paths of the plugin files that are loaded and still exist."""
+    files = [module.__file__ for name, module in list(sys.modules.items()) if name.startswith(_MODULE_PREFIX)]
+    return tuple(os.path.abspath(file) for file in files if file is not None and os.path.isfile(file))
+
+
 def operators_of_file(file: str | Path) -> list[type[Op]]:
     """Load a plugin file and return the operators that it registers, in registration order.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.types import Dim, TensorType
+from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.types import Array, Dim, QuantParams, TensorType
 
 
 def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
@@ -86,3 +88,67 @@ def copy_subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value
 
 def _number(extent: Dim, extents: Mapping[str, int]) -> Dim:
     return extents.get(extent, extent) if isinstance(extent, str) else extent
+
+
+_Result = tuple[str, TensorType, QuantParams | None]
+
+
+@dataclass(frozen=True)
+class FlatGraph:
+    """Content of a graph without references between nodes, which can be pickled whatever the depth of the graph.
+
+    Args:
+        name: name of the model.
+        file: base name of the source file.
+        rescale: see ``Graph``.
+        inputs: name, type, port and quantization.
+        constants: name, data, quantization and original integers.
+        nodes: operator, names of the operands, names, types and quantization of the results, and sources.
+        outputs: name and port.
+    """
+
+    name: str
+    file: str
+    rescale: str
+    inputs: tuple[tuple[str, TensorType, Port, QuantParams | None], ...]
+    constants: tuple[tuple[str, Array, QuantParams | None, Array | None], ...]
+    nodes: tuple[tuple[Op, tuple[str | None, ...], tuple[_Result, ...], tuple[Source, ...]], ...]
+    outputs: tuple[tuple[str, Port], ...]
+
+    @staticmethod
+    def of(graph: Graph) -> FlatGraph:
+        """Return the content of a graph, which shares the data of its constants."""
+        return FlatGraph(
+            graph.name,
+            graph.file,
+            graph.rescale,
+            tuple((v.name, v.type, port, v.quant) for v, port in zip(graph.inputs, graph.input_ports, strict=True)),
+            tuple((v.name, v.array, v.quant, v.stored) for v in graph.values if v.is_constant),
+            tuple(
+                (
+                    node.op,
+                    tuple(None if v is None else v.name for v in node.inputs),
+                    tuple((v.name, v.type, v.quant) for v in node.outputs),
+                    node.sources,
+                )
+                for node in graph.sorted_nodes()
+            ),
+            tuple((v.name, port) for v, port in zip(graph.outputs, graph.output_ports, strict=True)),
+        )
+
+    def build(self) -> Graph:
+        """Return a graph with this content, with nodes in topological order."""
+        graph = Graph(self.name, self.file)
+        graph.rescale = self.rescale
+        values = {name: graph.input(name, type_, port, quant) for name, type_, port, quant in self.inputs}
+        for name, data, quant, stored in self.constants:
+            values[name] = graph.constant(data, name, quant, stored)
+        for op, operands, results, sources in self.nodes:
+            given = [None if name is None else values[name] for name in operands]
+            made = graph.add_all(op, *given, names=[name for name, _, _ in results], sources=sources)
+            for value, (name, type_, quant) in zip(made, results, strict=True):
+                value.type, value.quant = type_, quant
+                values[name] = value
+        for name, port in self.outputs:
+            graph.output(values[name], port)
+        return graph

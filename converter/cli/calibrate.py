@@ -22,7 +22,7 @@ SUFFIX = ".json"
 
 
 @click.command("calibrate")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", "precision")
+@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", "precision", "workers", "scheduler")
 @calibration_option(required=True)
 @click.option("-o", "--output", type=OutputFile(), required=True, metavar="RANGES.json", help="The file to write.")
 @progress_option

@@ -37,6 +37,8 @@ NAMED = 3
 class SampleStatistics:
     """Running statistics of samples. Apart from a digest per sample, memory does not depend on their number.
 
+    Those of consecutive parts of the samples can be joined by ``extend``.
+
     Args:
         ports: the model's inputs.
         names: file names of the samples, in order; empty if the samples are not files.
@@ -46,8 +48,8 @@ class SampleStatistics:
     def __init__(self, ports: Sequence[Port], names: Sequence[str] = ()) -> None:
         self._ports = {port.name: port for port in ports}
         self._names = names
-        self._digests: dict[bytes, int] = {}
-        self._equal: list[tuple[int, int]] = []
+        self._digests: list[bytes] = []
+        self._varying: set[str] = set()  # inputs whose shape varies; their limits are those of the last shape
         self._constant: dict[str, list[int]] = {port.name: [] for port in ports}
         self._low: dict[str, Array] = {}
         self._high: dict[str, Array] = {}
@@ -70,9 +72,7 @@ class SampleStatistics:
 
     def _add_sample(self, sample: dict[str, Array]) -> None:
         digest = digest_of(b"".join(np.ascontiguousarray(array).tobytes() for array in sample.values()))
-        first = self._digests.setdefault(digest, self.count)
-        if first != self.count:
-            self._equal.append((first, self.count))
+        self._digests.append(digest)
         for name, array in sample.items():
             if array.size == 0:
                 continue
@@ -81,6 +81,8 @@ class SampleStatistics:
                 self._constant[name].append(self.count)
             known = self._low.get(name)
             if known is None or known.shape != array.shape:
+                if known is not None:
+                    self._varying.add(name)
                 self._low[name], self._high[name] = array.copy(), array.copy()
             else:
                 np.minimum(self._low[name], array, out=self._low[name])
@@ -91,6 +93,25 @@ class SampleStatistics:
                 self._at_limits[name] += ((array == limits.min).sum(), (array == limits.max).sum())
                 self._elements[name] += array.size
         self.count += 1
+
+    def extend(self, later: SampleStatistics) -> None:
+        """Add the statistics of the samples that follow, so that the findings are those of one run over all samples."""
+        self._digests += later._digests
+        for name in self._ports:
+            self._constant[name] += [self.count + index for index in later._constant[name]]
+            self._at_limits[name] += later._at_limits[name]
+            self._elements[name] += later._elements[name]
+            if name not in later._low:
+                continue
+            if name in self._low and name not in later._varying and self._low[name].shape == later._low[name].shape:
+                self._low[name] = np.minimum(self._low[name], later._low[name])
+                self._high[name] = np.maximum(self._high[name], later._high[name])
+            else:
+                if name in self._low:
+                    self._varying.add(name)
+                self._low[name], self._high[name] = later._low[name], later._high[name]
+        self._varying |= later._varying
+        self.count += later.count
 
     def findings(self) -> list[Finding]:
         """Return the warnings; call after all samples were added."""
@@ -109,10 +130,13 @@ class SampleStatistics:
         return ", ".join(self.name(index) for index in indices[:NAMED]) + more
 
     def _equal_samples(self) -> list[Finding]:
-        if self.count < 2 or len(self._equal) <= EQUAL_SHARE * self.count:
+        known: dict[bytes, int] = {}
+        first_of = [known.setdefault(digest, index) for index, digest in enumerate(self._digests)]
+        equal = [(first, index) for index, first in enumerate(first_of) if first != index]
+        if self.count < 2 or len(equal) <= EQUAL_SHARE * self.count:
             return []
-        first, second = self._equal[0]
-        seen = f"{len(self._equal)} of {several(self.count, 'sample')} equal an earlier one"
+        first, second = equal[0]
+        seen = f"{len(equal)} of {several(self.count, 'sample')} equal an earlier one"
         pair = f"{self.name(second)} equals {self.name(first)}"
         return [Finding("equal-samples", f"{seen} ({pair})", "different samples", "leave the copies out")]
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpuconvert.diagnosis.network import Expected, check_activations
-from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
@@ -21,7 +20,6 @@ from tpuconvert.optimizer.quantize import (
     Precision,
     Range,
     apply_rules,
-    calibrate,
     float_paths,
     legalize,
     prepare,
@@ -32,6 +30,7 @@ from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.precision import check_wide_results, describe_effects
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.schema.errors import UsageError, without_operator
@@ -40,6 +39,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import is_quantized_source
 from tpuconvert.text_format import several
+from tpuconvert.workers.choice import open_workers
 
 if TYPE_CHECKING:
     from tpuconvert.quantize.ranges_file import MeasuredRanges
@@ -174,7 +174,7 @@ def _find_ranges(
     assert feeds is not None, "a quantization without samples was refused"
     progress.stage("calibrate", len(feeds))
     ranges, warnings = calibrate_and_check(
-        graph, feeds, options.calibration_method, optimized.expected, progress, precision.methods, means
+        graph, feeds, options, optimized.expected, progress, precision.methods, means
     )
     ranges = precision.with_thresholds(ranges)
     return ranges, [*few_samples(feeds.samples), *warnings]
@@ -183,7 +183,7 @@ def _find_ranges(
 def calibrate_and_check(
     graph: Graph,
     feeds: FeedSource,
-    method: str,
+    options: Options,
     expected: Mapping[str, Expected],
     progress: Progress,
     methods: Mapping[str, str],
@@ -191,11 +191,13 @@ def calibrate_and_check(
 ) -> tuple[Mapping[str, Range], list[Note]]:
     """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects.
 
-    ``methods`` are the calibration methods of tensors that do not use ``method``, by name. ``means`` receives the means
-    on the first samples.
+    ``methods`` are the calibration methods of tensors that do not use that of the options, by name. ``means`` receives
+    the means on the first samples.
     """
-    statistics = SampleStatistics(graph.input_ports, feeds.images)
-    ranges = calibrate(graph, statistics.watch(feeds), method, progress.advance, methods, means)
+    with open_workers(options.workers, options.scheduler) as workers:
+        ranges, statistics = calibrate_on(
+            workers, graph, feeds, options.calibration_method, methods, progress.advance, means
+        )
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
     return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]
 

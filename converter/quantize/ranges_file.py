@@ -166,9 +166,7 @@ def measure_ranges(
     prepare(graph, options.disable_rules)
     methods = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors).methods
     progress.stage("calibrate", len(feeds))
-    ranges, warnings = calibrate_and_check(
-        graph, feeds, options.calibration_method, optimized.expected, progress, methods
-    )
+    ranges, warnings = calibrate_and_check(graph, feeds, options, optimized.expected, progress, methods)
     for note in warnings:
         progress.report(f"check the samples: {note.message}")
     files = digests(source, weights, *graph.files)

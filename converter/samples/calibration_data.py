@@ -9,6 +9,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -48,6 +49,9 @@ class FeedSource:
     _builder: _FeedBuilder
     _rest: tuple[Path, ...] = ()  # images of an incomplete last batch, which are not used
     left_out: int = 0
+    _origin: _Origin | None = None  # of the batches, if they are arrays in a file
+    _contents: tuple[bytes, ...] = ()  # digests of the batches, if they are known
+    _is_received: bool = False
 
     @property
     def images(self) -> list[str]:
@@ -84,14 +88,60 @@ class FeedSource:
         of an input may count time steps, which must not be mixed.
         """
         if not self.images:
-            return replace(self, _batches=sorted(self._batches, key=_content))
+            found = [_content(batch) for batch in self._batches]
+            order = sorted(range(len(found)), key=found.__getitem__)
+            return self._selected(order, tuple(found[index] for index in order))
         size = len(self._batches[0])
-        paths = sorted([*chain(*self._batches), *self._rest], key=lambda path: _content([path]))
+        known = {path: _content([path]) for path in chain(*self._batches, self._rest)}
+        paths = sorted([*chain(*self._batches), *self._rest], key=known.__getitem__)
         batches = _full_batches(paths, size)
-        return replace(self, _batches=batches, _rest=tuple(paths[len(batches) * size :]))
+        contents = tuple(b"".join(known[path] for path in batch) for batch in batches)
+        return replace(self, _batches=batches, _rest=tuple(paths[len(batches) * size :]), _contents=contents)
+
+    def part(self, start: int, end: int) -> FeedSource:
+        """Return a source of the batches ``start`` to ``end - 1``, in the same order."""
+        return self._selected(range(start, end), self._contents[start:end])
+
+    def _selected(self, indices: Sequence[int], contents: tuple[bytes, ...]) -> FeedSource:
+        batches = [self._batches[index] for index in indices]
+        samples = self.samples * len(batches) // max(1, len(self._batches))
+        origin = self._origin.selected(indices) if self._origin is not None else None
+        return replace(self, samples=samples, _batches=batches, _origin=origin, _contents=contents)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: names of images, a file of arrays and indices, or else the arrays."""
+        batches: list[Any] = [
+            [path.absolute() for path in batch] if isinstance(batch, list) else batch for batch in self._batches
+        ]
+        return {**vars(self), "_batches": batches if self._origin is None else None, "_is_received": True}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        origin = state["_origin"]
+        if origin is not None:
+            state = {**state, "_batches": origin.batches(state["_builder"])}
+        vars(self).update(state)
 
     def __iter__(self) -> Iterator[Feed]:
-        return (self._builder.build(batch) for batch in self._batches)
+        for index, batch in enumerate(self._batches):
+            if self._is_received and self._contents:
+                self._check_content(batch, self._contents[index])
+            yield self._builder.build(batch)
+
+    def _check_content(self, batch: Any, expected: bytes) -> None:
+        """Compare a batch with that of the sender, because the files of another machine may differ.
+
+        Raises:
+            UsageError: they differ, or a file is missing.
+        """
+        paths = batch if isinstance(batch, list) else []
+        try:
+            found = b"".join(_content([path]) for path in paths) if paths else _content(batch)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(f"cannot be read ({reason})", file=str(error.filename), hint=_SAME_FILES) from error
+        if found != expected:
+            file = ", ".join(map(str, paths)) or self._builder.file
+            raise UsageError("has other samples on this worker than on the client", file=file, hint=_SAME_FILES)
 
     def check_numbers(self) -> None:
         """Refuse arrays with NaN, from which no range can be found. Images have none.
@@ -130,6 +180,45 @@ class FeedSource:
 
     def __len__(self) -> int:
         return len(self._batches)
+
+
+_SAME_FILES = "every worker needs the files of the samples under the same paths"
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """File and indices of batches, from which another process can load them."""
+
+    file: Path
+    indices: tuple[int, ...]
+
+    def selected(self, indices: Sequence[int]) -> _Origin:
+        return _Origin(self.file, tuple(self.indices[index] for index in indices))
+
+    def batches(self, builder: _FeedBuilder) -> list[Any]:
+        """Load the batches.
+
+        Raises:
+            UsageError: the file is missing, or has fewer batches.
+        """
+        if not self.file.exists():
+            raise UsageError(f"{self.file}: no such file", hint=_SAME_FILES)
+        every = _batches_of_file(self.file, builder)
+        if max(self.indices, default=0) >= len(every):
+            raise UsageError(f"{self.file}: has fewer samples than on the client", hint=_SAME_FILES)
+        return [every[index] for index in self.indices]
+
+
+def _batches_of_file(file: Path, builder: _FeedBuilder) -> list[Any]:
+    status = file.stat()
+    arrays = _arrays_of_file(file, status.st_mtime_ns, status.st_size)
+    return _from_arrays(dict(arrays), file.name, builder)._batches
+
+
+@functools.lru_cache(maxsize=1)
+def _arrays_of_file(file: Path, mtime_ns: int, size: int) -> dict[str, Array]:
+    """Read a file of arrays, unless it was the last one that was read and has not changed."""
+    return load_arrays(file)
 
 
 def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = None) -> FeedSource:
@@ -312,7 +401,8 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
         raise UsageError(
             f"{path}: neither a folder, an image, .npz nor .npy", hint=f"images: {', '.join(IMAGE_SUFFIXES)}"
         )
-    return _from_arrays(load_arrays(path), path.name, builder)
+    found = _from_arrays(load_arrays(path), path.name, builder)
+    return replace(found, _origin=_Origin(path.absolute(), tuple(range(len(found)))))
 
 
 def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from tpuconvert.optimizer.precision_rules import AUTO, METHODS, split_method
-from tpuconvert.optimizer.quantize.calibrators import Collector, collector
+from tpuconvert.optimizer.quantize.calibrators import Collector, MergeableCollector, collector
 from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector, samples_in
@@ -83,10 +84,12 @@ def collect(
     progress: Callable[[int], None] | None = None,
     methods: Mapping[str, str] | None = None,
     means: FirstMeans | None = None,
+    threads: int | None = None,
 ) -> dict[str, Collector]:
     """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
 
     Several processes can collect a part of the samples each; ``merge_collectors`` then merges their collectors.
+    ``threads`` is the number of threads of the engine; None for all processors.
     """
     collectors: dict[str, Collector] = {}
     samples = 1
@@ -103,7 +106,7 @@ def collect(
                 found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
 
     done = 0
-    with Session(graph, observed=True) as session:
+    with Session(graph, threads=threads, observed=True) as session:
         for feeds in batches:
             if means is not None:
                 means.before(feeds, collectors)
@@ -127,13 +130,38 @@ def merge_collectors(parts: Iterable[Mapping[str, Collector]]) -> dict[str, Coll
     """
     merged: dict[str, Collector] = {}
     for part in parts:
-        for name, found in part.items():
-            if not isinstance(found, RangeCollector):
-                raise UsageError(
-                    f"collectors of {type(found).__name__} cannot be merged",
-                    hint=f"use a method of tpuconvert: {', '.join(METHODS)}",
-                )
-            whole = merged.setdefault(name, RangeCollector(found.method))
-            assert isinstance(whole, RangeCollector)
-            whole.merge(found)
+        merge_into(merged, part)
     return merged
+
+
+def merge_into(merged: dict[str, Collector], part: Mapping[str, Collector]) -> None:
+    """Add the collectors of a part of the samples, which are not changed.
+
+    Raises:
+        UsageError: as for ``merge_collectors``.
+    """
+    for name, found in part.items():
+        whole = merged.get(name)
+        if whole is None:
+            merged[name] = copy.deepcopy(found)
+        elif isinstance(whole, MergeableCollector):
+            whole.merge(found)
+        else:
+            raise UsageError(f"collectors of {type(whole).__name__} cannot be merged", hint=_USE_ONE_PROCESS)
+
+
+def check_mergeable(method: str, methods: Mapping[str, str]) -> None:
+    """Check that collectors of parts of the samples can be merged. The arguments are those of ``calibrate``.
+
+    Raises:
+        UsageError: a method is that of a plugin whose collectors cannot be merged.
+    """
+    for name in dict.fromkeys((method, *methods.values())):
+        if name != AUTO and not isinstance(collector(name), MergeableCollector):
+            raise UsageError(
+                f"calibration method '{name}': its collectors have no method 'merge', so that samples cannot be split",
+                hint=_USE_ONE_PROCESS,
+            )
+
+
+_USE_ONE_PROCESS = f"leave --workers and --scheduler out, or use a method of tpuconvert: {', '.join(METHODS)}"

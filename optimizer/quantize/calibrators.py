@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tpuconvert.optimizer.precision_rules import AUTO, METHODS, split_method
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector
@@ -19,6 +19,17 @@ class Collector(Protocol):
 
     def result(self) -> Range:
         """Range of all samples."""
+
+
+@runtime_checkable
+class MergeableCollector(Collector, Protocol):
+    """Collector that can be merged with another one, so that several processes can collect a part of the samples each.
+
+    It can be pickled. ``result`` must not depend on how the samples were split, nor on the order of the merges.
+    """
+
+    def merge(self, other: Any) -> None:
+        """Add the values of another collector of this class, which is not changed."""
 
 
 _CALIBRATORS: dict[str, type[Collector]] = {}

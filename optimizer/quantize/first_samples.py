@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -46,8 +47,14 @@ class FirstMeans:
 
     def __init__(self, most: int) -> None:
         self.by_name: dict[str, Array] = {}
+        self._most = most
         self._first = FirstSamples(most)
         self._is_complete = False
+
+    def count(self, feeds: Iterable[Mapping[str, Array]]) -> int:
+        """Number of feeds that are the first samples."""
+        first = FirstSamples(self._most)
+        return sum(1 for _ in itertools.takewhile(first.accepts, feeds))
 
     def before(self, feed: Mapping[str, Array], collectors: Mapping[str, Collector]) -> None:
         """Record the means before a feed that is not one of the first."""

@@ -76,12 +76,11 @@ def some_rule() -> str:
 def test_every_option_goes_into_the_recipe_and_back() -> None:
     given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
     options = Options.of(**given)  # type: ignore[arg-type]  # by name
-    assert set(given) == set(OPTIONS) - {"grouping", "allow_non_finite", "allow_root"}
+    others = {"grouping", "allow_non_finite", "allow_root", "workers", "scheduler"}
+    assert set(given) == set(OPTIONS) - others
     for item in dataclasses.fields(Options):
         changed = getattr(options, item.name) != getattr(Options(), item.name)
-        assert changed or item.name in ("grouping", "allow_non_finite", "allow_root"), (
-            f"{item.name} has to differ from its default"
-        )
+        assert changed or item.name in others, f"{item.name} has to differ from its default"
     written = json.loads(json.dumps(write_options(options)))
     model = model_of(scaled_and_shifted(), metadata={"recipe": {"options": written}})
     content = dataclasses.replace(model.content, chip=options.chip, preprocessing=options.preprocess.to_mapping())
@@ -90,6 +89,11 @@ def test_every_option_goes_into_the_recipe_and_back() -> None:
 
 def test_allow_non_finite_is_the_option_that_excludes_quantization() -> None:
     assert write_options(Options.of(allow_non_finite=True)) == {"allow_non_finite": True}
+
+
+def test_the_number_of_workers_is_not_stored() -> None:
+    assert write_options(Options.of(quantize="int8", workers=3)) == write_options(Options.of(quantize="int8"))
+    assert write_options(Options.of(quantize="int8", scheduler="tcp://host:8786")) == {"quantize": "int8"}
 
 
 def test_grouping_is_the_option_that_excludes_local_memory() -> None:

@@ -1,13 +1,15 @@
 """Copies of parts of a graph."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copy_subgraph
+from tpuconvert.schema.graph_copy import FlatGraph, copy_subgraph
 from tpuconvert.schema.ops.arithmetic import Add, Mul
-from tpuconvert.schema.types import DType, TensorType
+from tpuconvert.schema.types import DType, QuantParams, TensorType
 
 
 def two_branches() -> Graph:
@@ -45,3 +47,27 @@ def test_a_subgraph_without_one_of_its_inputs_is_refused() -> None:
     values = {value.name: value for value in graph.values}
     with pytest.raises(ValueError, match="'y' depends on 'x', which is not among the inputs"):
         copy_subgraph(graph, [values["double"]], [values["y"]])
+
+
+def test_a_flat_graph_is_pickled_and_built_again() -> None:
+    graph = two_branches()
+    graph.outputs[0].quant = QuantParams((0.5,), (3,), DType.INT8)
+    built = pickle.loads(pickle.dumps(FlatGraph.of(graph))).build()
+    assert [str(node) for node in built.nodes] == [str(node) for node in graph.nodes]
+    assert [(value.name, value.type, value.quant) for value in built.values if not value.is_constant] == [
+        (value.name, value.type, value.quant) for value in graph.values if not value.is_constant
+    ]
+    assert (built.input_ports, built.output_ports) == (graph.input_ports, graph.output_ports)
+    feeds = {"x": np.float32([3, 4])}
+    with Session(graph) as first, Session(built) as second:
+        assert first.run(feeds)["y"].tolist() == second.run(feeds)["y"].tolist()
+
+
+def test_a_deep_graph_is_pickled() -> None:
+    graph = Graph("deep")
+    x = graph.input("x", TensorType(DType.FLOAT32, (2,)))
+    value = x
+    for _ in range(5000):
+        value = graph.add(Add(), value, x)
+    graph.output(value)
+    assert len(pickle.loads(pickle.dumps(FlatGraph.of(graph))).build()) == 5000

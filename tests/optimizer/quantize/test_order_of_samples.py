@@ -85,4 +85,4 @@ def test_collectors_of_a_plugin_are_refused_by_name() -> None:
             return Range(0.0, 1.0, 1.0)
 
     with pytest.raises(UsageError, match="Largest cannot be merged"):
-        merge_collectors([{"x": Largest()}])
+        merge_collectors([{"x": Largest()}, {"x": Largest()}])

@@ -1,0 +1,28 @@
+"""Choose the workers that options request."""
+
+from __future__ import annotations
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.workers.cluster import Cluster
+from tpuconvert.workers.processes import Processes
+from tpuconvert.workers.workers import ThisProcess, Workers
+
+
+def open_workers(count: int, scheduler: str | None) -> Workers:
+    """Return workers, for a ``with`` block.
+
+    Args:
+        count: number of processes; 1 is the calling process.
+        scheduler: address of a dask scheduler, or None.
+
+    Raises:
+        MissingExtraError: dask.distributed is not installed.
+        UsageError: both are given, or the scheduler does not answer.
+    """
+    if scheduler is not None:
+        if count != 1:
+            raise UsageError(
+                f"--workers {count} with --scheduler", hint="leave one out: the scheduler has its own workers"
+            )
+        return Cluster(scheduler)
+    return ThisProcess() if count == 1 else Processes(count)

@@ -1,0 +1,135 @@
+"""Workers: run the shards of a task in this process, in other processes, or on a cluster.
+
+A task is a pure function of its shard, and the results of shards merge exactly in any order. Therefore the result does
+not depend on the number of workers or shards, on the order in which shards finish, or on shards that run twice.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+ATTEMPTS = 4
+"""Number of times that a shard runs if the workers that run it end, before this is an error."""
+
+S = TypeVar("S")
+R = TypeVar("R")
+S_contra = TypeVar("S_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Task(Protocol[S_contra, R_co]):
+    """Function of a shard that can be pickled. It is sent to every worker once and may keep what it prepares."""
+
+    def run(self, shard: S_contra, threads: int | None, progress: Callable[[int], None]) -> R_co:
+        """Return the result of a shard.
+
+        Args:
+            shard: content of the shard.
+            threads: number of threads of the engine; None for all processors.
+            progress: called with the number of steps done.
+        """
+
+
+@dataclass(frozen=True)
+class Shard(Generic[S]):
+    """A part of the work.
+
+    Args:
+        name: description for messages, such as ``samples 8 to 15``.
+        size: number of steps for the progress.
+        content: argument of the task; it can be pickled.
+    """
+
+    name: str
+    size: int
+    content: S
+
+
+class Workers(ABC):
+    """Workers that run shards. As a context manager it stops them at the end, also after an error or Ctrl-C."""
+
+    count = 1
+    """Number of shards that run at the same time."""
+
+    @abstractmethod
+    def results(
+        self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
+    ) -> Iterator[tuple[int, R]]:
+        """Yield the index and the result of every shard, in any order; the same one may be repeated.
+
+        Args:
+            task: the function.
+            shards: its arguments.
+            progress: called with the index of a shard and the number of its steps done, where they are known.
+
+        Raises:
+            TpuConvertError: a shard failed, or its workers ended ``ATTEMPTS`` times; the message names the shard.
+        """
+
+    def map(
+        self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, R]]:
+        """Yield the index and the result of every shard once, in the order in which they finish.
+
+        Args:
+            task: the function.
+            shards: its arguments.
+            progress: called with the number of steps done by all workers.
+
+        Raises:
+            TpuConvertError: as for ``results``.
+        """
+        delivered: set[int] = set()
+        done = [0] * len(shards)
+
+        def advance(index: int, steps: int) -> None:
+            if steps > done[index]:  # a shard that runs again begins with its first step
+                done[index] = steps
+                if progress is not None:
+                    progress(sum(done))
+
+        for index, result in self.results(task, shards, advance):
+            if index in delivered:
+                continue
+            delivered.add(index)
+            advance(index, shards[index].size)
+            yield index, result
+            if len(delivered) == len(shards):
+                return
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the workers."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ThisProcess(Workers):
+    """The calling process, which runs the shards one after the other."""
+
+    def results(
+        self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
+    ) -> Iterator[tuple[int, R]]:
+        """Yield the results in the order of the shards."""
+        for index, shard in enumerate(shards):
+            yield index, task.run(shard.content, None, functools.partial(progress, index))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def bounds(count: int, parts: int) -> list[tuple[int, int]]:
+    """Split ``range(count)`` into at most ``parts`` ranges [start, end) whose lengths differ by at most 1."""
+    parts = min(count, parts)
+    return [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]

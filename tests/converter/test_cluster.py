@@ -1,0 +1,124 @@
+"""Calibration on the workers of a dask scheduler gives the bytes of one process."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from converter.calibration_runs import PREPROCESS, Example, load_example
+from converter.small_models import examples
+
+import tpuconvert as tc
+from tpuconvert.schema.errors import MissingExtraError, UsageError
+from tpuconvert.workers import cluster, environment
+from tpuconvert.workers.cluster import Cluster
+from tpuconvert.workers.workers import ThisProcess
+
+distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[distributed.LocalCluster]:
+    """A scheduler on loopback with workers in processes of their own, which are started again if they end."""
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
+    ) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def example() -> Example:
+    return load_example()
+
+
+@pytest.fixture(scope="module")
+def expected(example: Example) -> str:
+    return example.digest(ThisProcess())
+
+
+def kill_during_calibration(example: Example, address: str, seed: int) -> str:
+    """Kill a worker after a random number of shards."""
+    chosen = random.Random(seed)
+    at, killed = chosen.randrange(0, 90), []
+    with Cluster(address) as workers, distributed.Client(address, set_as_default=False) as client:
+        pids = client.run(os.getpid)
+
+        def progress(done: int) -> None:
+            if done >= at and not killed:
+                killed.append(pids[chosen.choice(sorted(pids))])
+                os.kill(killed[0], signal.SIGKILL)
+
+        found = example.digest(workers, progress)
+        client.wait_for_workers(len(pids), timeout=60)
+    assert killed
+    return found
+
+
+def test_the_number_of_workers_changes_nothing(dask: distributed.LocalCluster, example: Example, expected: str) -> None:
+    for count in (1, 2, 4):
+        dask.scale(count)
+        with distributed.Client(dask, set_as_default=False) as client:
+            client.wait_for_workers(count, timeout=60)
+        with Cluster(dask.scheduler_address) as workers:
+            assert workers.count == count
+            assert example.digest(workers) == expected
+
+
+def test_a_killed_worker_changes_nothing(dask: distributed.LocalCluster, example: Example, expected: str) -> None:
+    assert kill_during_calibration(example, dask.scheduler_address, 0) == expected
+
+
+def test_the_written_file_is_that_of_one_process(dask: distributed.LocalCluster, tmp_path: Path) -> None:
+    options = {"quantize": "int8", "calibration": examples() / "calibration.npz", "preprocess": PREPROCESS}
+    for name, scheduler in (("alone", None), ("split", dask.scheduler_address)):
+        tc.convert(examples() / "digits.onnx", scheduler=scheduler, **options).save(tmp_path / f"{name}.tpum")
+    assert (tmp_path / "split.tpum").read_bytes() == (tmp_path / "alone.tpum").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_a_worker_killed_at_any_moment(
+    dask: distributed.LocalCluster, example: Example, expected: str, seed: int
+) -> None:
+    assert kill_during_calibration(example, dask.scheduler_address, seed) == expected
+
+
+def test_another_version_of_the_worker_is_refused(
+    dask: distributed.LocalCluster, example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "version", lambda: "9.8.7")
+    with (
+        Cluster(dask.scheduler_address) as workers,
+        pytest.raises(UsageError, match=r"has tpuconvert [\d.]+\w*, the client 9\.8\.7"),
+    ):
+        example.digest(workers)
+
+
+def test_a_missing_scheduler_is_an_error_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_SECONDS", 0.5)
+    with pytest.raises(UsageError, match="no dask scheduler answers") as found:
+        Cluster("tcp://127.0.0.1:9")
+    assert "dask scheduler" in found.value.hint
+    with pytest.raises(UsageError, match="no dask scheduler answers"):
+        Cluster("nonsense://x")
+
+
+def test_a_scheduler_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_SECONDS", 0.5)
+    with (
+        distributed.LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
+        pytest.raises(UsageError, match="has no workers"),
+    ):
+        Cluster(empty.scheduler_address)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError) as found:
+        Cluster("tcp://127.0.0.1:8786")
+    assert found.value.hint == "pip install 'tpuconvert[distributed]'"

@@ -1,0 +1,247 @@
+"""Calibration on several workers gives the bytes of one process, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from converter.calibration_runs import PREPROCESS, Disordered, Example, Exit, Refuse, load_example
+from converter.small_models import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import tpuconvert as tc
+from tpuconvert.diagnosis.samples import SampleStatistics
+from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.plugins import load_plugins
+from tpuconvert.quantize.calibration_shards import calibrate_on
+from tpuconvert.schema.errors import ResourceLimitError, UsageError
+from tpuconvert.schema.graph import Port
+from tpuconvert.workers import environment
+from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.processes import Processes
+from tpuconvert.workers.workers import ATTEMPTS, Shard, ThisProcess, bounds
+
+
+@pytest.fixture(scope="module")
+def example() -> Example:
+    return load_example()
+
+
+@pytest.fixture(scope="module")
+def expected(example: Example) -> str:
+    """Digest of the calibration in one process, without shards."""
+    return example.digest(ThisProcess())
+
+
+@pytest.mark.parametrize("count", [2, 7, 25])
+def test_any_split_order_and_repetition_gives_the_same_ranges(example: Example, expected: str, count: int) -> None:
+    assert example.digest(Disordered(count, seed=count)) == expected
+
+
+def test_processes_give_the_ranges_of_one_process(example: Example, expected: str) -> None:
+    steps: list[int] = []
+    with Processes(2) as workers:
+        assert example.digest(workers, steps.append) == expected
+        assert example.digest(workers) == expected  # the processes are used again
+    assert steps == sorted(steps)
+    assert steps[-1] == 100
+
+
+def test_written_files_are_equal(tmp_path: Path) -> None:
+    files = []
+    for count in (1, 2):
+        path = tmp_path / f"{count}.tpum"
+        samples = examples() / "calibration.npz"
+        options = {"quantize": "int8", "calibration": samples, "preprocess": PREPROCESS, "workers": count}
+        tc.convert(examples() / "digits.onnx", **options).save(path)  # type: ignore[arg-type]  # by name
+        files.append(path.read_bytes())
+    assert files[0] == files[1]
+
+
+def killing(workers: Processes, at: int, chosen: random.Random) -> Callable[[int], None]:
+    """Return a progress function that kills one of the processes after ``at`` steps."""
+    killed: list[int] = []
+
+    def progress(done: int) -> None:
+        if done >= at and not killed:
+            killed.append(chosen.choice(workers.pids))
+            os.kill(killed[0], signal.SIGKILL)
+
+    return progress
+
+
+def calibrate_with_a_killed_process(example: Example, seed: int) -> str:
+    chosen = random.Random(seed)
+    with Processes(2) as workers:
+        return example.digest(workers, killing(workers, chosen.randrange(1, 100), chosen))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_killed_process_changes_nothing(example: Example, expected: str, seed: int) -> None:
+    assert calibrate_with_a_killed_process(example, seed) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 22))
+def test_a_process_killed_at_any_moment_changes_nothing(example: Example, expected: str, seed: int) -> None:
+    assert calibrate_with_a_killed_process(example, seed) == expected
+
+
+def test_a_shard_that_ends_every_process_is_named() -> None:
+    with Processes(1) as workers, pytest.raises(ResourceLimitError, match="samples 8 to 15") as found:
+        list(workers.map(Exit(), [Shard("samples 8 to 15", 8, 7)]))
+    assert f"{ATTEMPTS} workers ended" in found.value.message
+    assert "exit code 7" in found.value.message
+
+
+def test_an_error_in_a_process_keeps_its_parts_and_ends_the_others() -> None:
+    with Processes(1) as workers:
+        with pytest.raises(UsageError) as found:
+            list(workers.map(Refuse(), [Shard("all", 1, "x")]))
+        assert (found.value.message, found.value.file, found.value.hint) == ("x: wrong", "a.npz", "correct it")
+        pids = workers.pids
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_an_interrupt_ends_the_processes(example: Example) -> None:
+    pids: list[int] = []
+
+    def interrupt(_: int) -> None:
+        pids.extend(workers.pids)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Processes(2) as workers:
+        example.digest(workers, interrupt)
+    assert len(pids) == 2
+    assert not any(is_running(pid) for pid in pids)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_another_version_of_the_worker_is_refused(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "version", lambda: "9.8.7")
+    with Processes(2) as workers, pytest.raises(UsageError, match=r"has tpuconvert [\d.]+\w*, the client 9\.8\.7"):
+        example.digest(workers)
+
+
+def test_a_plugin_method_without_merge_is_refused(example: Example, tmp_path: Path) -> None:
+    plugin = tmp_path / "plain.py"
+    plugin.write_text(PLUGIN.format(name="plain", merge="add_other"), encoding="utf-8")
+    load_plugins([plugin])
+    with pytest.raises(UsageError, match="'plain': its collectors have no method 'merge'"):
+        calibrate_on(Disordered(2, 0), example.graph, example.feeds, "plain", {}, lambda _: None)
+    ranges, _ = calibrate_on(ThisProcess(), example.graph, example.feeds, "plain", {}, lambda _: None)
+    assert all(isinstance(found, Range) for found in ranges.values())
+
+
+def test_a_plugin_method_with_merge_is_split(example: Example, tmp_path: Path) -> None:
+    plugin = tmp_path / "mergeable.py"
+    plugin.write_text(PLUGIN.format(name="mergeable", merge="merge"), encoding="utf-8")
+    load_plugins([plugin])
+    whole, _ = calibrate_on(ThisProcess(), example.graph, example.feeds, "mergeable", {}, lambda _: None)
+    with Processes(2) as workers:
+        split, _ = calibrate_on(workers, example.graph, example.feeds, "mergeable", {}, lambda _: None)
+    assert split == whole
+
+
+PLUGIN = """
+from tpuconvert import register_calibrator
+from tpuconvert.optimizer.quantize.ranges import Range
+
+
+@register_calibrator("{name}")
+class Limits:
+    def __init__(self):
+        self.low, self.high = 0.0, 0.0
+
+    def add(self, array):
+        self.low, self.high = min(self.low, float(array.min())), max(self.high, float(array.max()))
+
+    def {merge}(self, other):
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+    def result(self):
+        return Range(self.low, self.high, max(-self.low, self.high))
+"""
+
+
+def test_images_are_sent_by_name(tmp_path: Path) -> None:
+    for index, image in enumerate(np.load(examples() / "calibration.npz")["images"][:12]):
+        Image.fromarray(image).save(tmp_path / f"{index:03}.png")
+    example = load_example(tmp_path)
+    assert example.digest(Disordered(3, 0)) == example.digest(ThisProcess())
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "003.png")
+    with pytest.raises(UsageError, match=r"003\.png: has other samples on this worker than on the client"):
+        example.digest(Disordered(3, 0))
+    (tmp_path / "003.png").unlink()
+    with pytest.raises(UsageError, match=r"003\.png: cannot be read"):
+        example.digest(Disordered(3, 0))
+
+
+def test_arrays_in_a_file_are_sent_by_name(tmp_path: Path) -> None:
+    images, path = np.load(examples() / "calibration.npz")["images"][:12], tmp_path / "samples.npy"
+    np.save(path, images)
+    example = load_example(path)
+    assert example.digest(Disordered(3, 0)) == example.digest(ThisProcess())
+    np.save(path, images[:5])
+    with pytest.raises(UsageError, match=r"samples\.npy: has fewer samples than on the client"):
+        example.digest(Disordered(3, 0))
+    np.save(path, images[::-1])
+    with pytest.raises(UsageError, match=r"samples\.npy: has other samples on this worker"):
+        example.digest(Disordered(3, 0))
+    path.unlink()
+    with pytest.raises(UsageError, match=r"samples\.npy: no such file"):
+        example.digest(Disordered(3, 0))
+
+
+def test_workers_and_a_scheduler_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--workers 2 with --scheduler"):
+        open_workers(2, "tcp://127.0.0.1:8786")
+    for wrong in (0, True, "2"):
+        with pytest.raises(UsageError, match="expected a number of at least 1"):
+            tc.convert(examples() / "digits.onnx", quantize="int8", workers=wrong)  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 300), st.integers(1, 50))
+def test_bounds_are_a_partition(count: int, parts: int) -> None:
+    found = bounds(count, parts)
+    assert [index for start, end in found for index in range(start, end)] == list(range(count))
+    sizes = [end - start for start, end in found]
+    assert max(sizes) - min(sizes) <= 1 <= min(sizes)
+
+
+@settings(deadline=None)
+@given(kinds=st.lists(st.sampled_from(["noise", "zeros", "equal", "tall"]), min_size=1, max_size=12), data=st.data())
+def test_statistics_of_parts_have_the_findings_of_all(kinds: list[str], data: st.DataObject) -> None:
+    rng = np.random.default_rng(0)
+    equal = rng.random((1, 3, 8, 8), dtype=np.float32)
+    samples = {
+        "noise": lambda: rng.random((1, 3, 8, 8), dtype=np.float32),
+        "zeros": lambda: np.zeros((1, 3, 8, 8), np.float32),
+        "equal": lambda: equal,
+        "tall": lambda: rng.random((1, 3, 16, 8), dtype=np.float32) * 5000,
+    }
+    feeds = [{"x": samples[kind]()} for kind in kinds]
+    ports = [Port("x", "float32", (1, 3, "h", 8))]
+    whole, joined = SampleStatistics(ports), SampleStatistics(ports)
+    list(whole.watch(feeds))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(feeds)), max_size=3)))
+    for start, end in zip([0, *cuts], [*cuts, len(feeds)], strict=True):
+        part = SampleStatistics(ports)
+        list(part.watch(feeds[start:end]))
+        joined.extend(part)
+    assert joined.findings() == whole.findings()
+    assert joined.count == len(feeds)
