@@ -99,7 +99,7 @@ def test_first_commands_are_demo_and_test() -> None:
 
 
 # In separate processes: other tests register custom operators in this one.
-@pytest.mark.parametrize("tool", ["readme_tables.py", "api_page.py", "supported_operators.py"])
+@pytest.mark.parametrize("tool", ["readme_tables.py", "api_page.py", "supported_operators.py", "accuracy_ledger.py"])
 def test_what_is_made_by_tools_is_up_to_date(tool: str, repository: Path) -> None:
     command = [sys.executable, str(repository / "tools" / tool), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -2,8 +2,8 @@
 
     python tools/accuracy.py [--chip bm1686] [--method auto] [MODEL ...]
 
-Columns: float top-1, INT8 top-1, difference in points, share of samples whose predicted class changed, nodes that
-stayed float, seconds per INT8 sample.
+Columns: float top-1, INT8 top-1, difference in points, share of samples whose predicted class changed, mean cosine
+similarity of the outputs, nodes that stayed float, seconds per INT8 sample.
 """
 
 from __future__ import annotations
@@ -22,39 +22,63 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True)
 class Row:
-    """Measurements of one model."""
+    """Measurements of one model.
+
+    Args:
+        model: its id in the manifest.
+        images: number of labelled samples.
+        float_correct: samples that the float model classifies correctly.
+        int8_correct: the same for the INT8 model.
+        flips: samples whose predicted class changed.
+        cosine: mean cosine similarity of the outputs of both models.
+        float_nodes: nodes that stayed float.
+        seconds: time per INT8 sample.
+    """
 
     model: str
-    count: int
-    float_top1: float
-    int8_top1: float
-    changed: float
+    images: int
+    float_correct: int
+    int8_correct: int
+    flips: int
+    cosine: float
     float_nodes: int
     seconds: float
 
     def cells(self) -> tuple[str, ...]:
         """Cells of the table row."""
+        share = 100 / self.images
         return (
             self.model,
-            str(self.count),
-            f"{100 * self.float_top1:.2f}",
-            f"{100 * self.int8_top1:.2f}",
-            f"{100 * (self.int8_top1 - self.float_top1):+.2f}",
-            f"{100 * self.changed:.2f}",
+            str(self.images),
+            f"{share * self.float_correct:.2f}",
+            f"{share * self.int8_correct:.2f}",
+            f"{share * (self.int8_correct - self.float_correct):+.2f}",
+            f"{share * self.flips:.2f}",
+            f"{self.cosine:.5f}",
             str(self.float_nodes),
             f"{self.seconds:.4f}",
         )
 
 
-HEADING = ("model", "samples", "float", "INT8", "difference", "changed %", "float nodes", "s/sample")
+HEADING = ("model", "samples", "float", "INT8", "difference", "changed %", "cosine", "float nodes", "s/sample")
 
 
-def predictions(model: tc.Model, samples: list[Array]) -> tuple[Array, float]:
-    """Return the predicted classes, and the seconds per sample."""
+def classifiers() -> list[str]:
+    """Ids of the labelled models that can be quantized."""
+    return [
+        name
+        for name, entry in entries(data_root()).items()
+        if "labels" in entry and not any("quantization" in item for item in entry["inputs"]) and "lstm" not in name
+        and "qlinear" not in name
+    ]  # fmt: skip
+
+
+def scores(model: tc.Model, samples: list[Array]) -> tuple[Array, float]:
+    """Return the first output, one row per sample, and the seconds per sample."""
     with tc.Session(model) as session:
         (name,) = (item.name for item in session.inputs)
         start = time.perf_counter()
-        found = [int(np.argmax(next(iter(session.run({name: x}).values())))) for x in samples]
+        found = [next(iter(session.run({name: x}).values())).reshape(-1).astype(np.float64) for x in samples]
         return np.array(found), (time.perf_counter() - start) / len(samples)
 
 
@@ -73,15 +97,19 @@ def measure(entry: Entry, data: LabelledSet, chip: str, method: str) -> Row:
         calibration_method=method,
     )
     labels = np.array(data.labels) + entry["labels"]["output_offset"]
-    before, _ = predictions(reference, data.samples)
-    after, seconds = predictions(quantized, data.samples)
+    before, _ = scores(reference, data.samples)
+    after, seconds = scores(quantized, data.samples)
+    norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    cosines = (before * after).sum(axis=1) / np.maximum(norms, np.finfo(np.float64).tiny)
+    classes = before.argmax(axis=1), after.argmax(axis=1)
     floats = sum(note.kind == "float" for note in quantized.notes)
     return Row(
         entry["id"],
         len(labels),
-        float((before == labels).mean()),
-        float((after == labels).mean()),
-        float((before != after).mean()),
+        int((classes[0] == labels).sum()),
+        int((classes[1] == labels).sum()),
+        int((classes[0] != classes[1]).sum()),
+        float(cosines.mean()),
         floats,
         seconds,
     )
@@ -95,12 +123,7 @@ def main() -> int:
     parser.add_argument("--method", default="auto", choices=("auto", "minmax", "kl", "mse"))
     options = parser.parse_args()
     known = entries(data_root())
-    chosen = options.models or [
-        name
-        for name, entry in known.items()
-        if "labels" in entry and not any("quantization" in item for item in entry["inputs"]) and "lstm" not in name
-        and "qlinear" not in name
-    ]  # fmt: skip
+    chosen = options.models or classifiers()
     print(f"chip {options.chip}, calibration {options.method}")
     print("| " + " | ".join(HEADING) + " |")
     print("|" + " --- |" * len(HEADING))

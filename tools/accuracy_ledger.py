@@ -1,0 +1,183 @@
+"""Accuracy of INT8 by model, chip and calibration method: measure, compare with the reviewed file, write the page.
+
+    python tools/accuracy_ledger.py [MODEL ...]            # measure, and list the differences
+    python tools/accuracy_ledger.py --update [MODEL ...]   # write the measurements into the file, and the page
+    python tools/accuracy_ledger.py --page                 # write the page only
+    python tools/accuracy_ledger.py --check                # exit code 1 if the page is out of date
+
+The file is ``tests/models/accuracy.yaml``, the page ``docs/accuracy.md``. A change of the quantization that changes the
+accuracy needs an update of the file, so that it shows up in the review of the change. Improvements must be recorded
+too: otherwise a later loss of the same size would not be noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+from accuracy import classifiers, measure
+from datasets import data_root, entries, labelled_set
+from detections import DETECTORS
+from detections import measure as measure_detections
+
+ROOT = Path(__file__).resolve().parent.parent
+LEDGER = ROOT / "tests" / "models" / "accuracy.yaml"
+PAGE = ROOT / "docs" / "accuracy.md"
+CHIPS = ("bm1686", "bm1684")
+METHODS = ("auto", "minmax")
+SHARE = 0.005
+"""Number of images, as a share of all, by which a count may differ without being reported; at least one image."""
+
+COSINE = 0.1
+"""Relative tolerance of the distance between the cosine similarity and 1. Factorizations of other BLAS libraries change
+single roundings of weights."""
+
+Key = tuple[str, str, str]
+Numbers = Mapping[str, float]
+
+INTRODUCTION = """\
+# Accuracy of INT8
+
+Written by `python tools/accuracy_ledger.py --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
+row again, and fail if it became worse or better. Calibration and evaluation images are different ones. All options
+except the [calibration method](quantization.md#steps) have their defaults.
+"""
+CLASSIFIERS = """\
+## Classifiers
+
+Top-1 accuracy in percent. *Flips* are the images whose predicted class differs from that of the float model. *Cosine*
+is the mean cosine similarity of the outputs of both models.
+"""
+DETECTION = """\
+## Detectors
+
+A float detection is *kept* if the INT8 model detects the same class with an intersection over union of at least 0.9.
+"""
+
+
+def keys(names: Iterable[str] = ()) -> list[Key]:
+    """Model, chip and method of all measurements, or of those of some models."""
+    chosen = list(names) or [*classifiers(), *DETECTORS]
+    return list(itertools.product(chosen, CHIPS, METHODS))
+
+
+def measured(key: Key) -> dict[str, float]:
+    """Measure one row."""
+    name, chip, method = key
+    if name in DETECTORS:
+        found, kept = measure_detections(name, chip, calibration_method=method)
+        return {"detections": found, "kept": kept}
+    entry = entries(data_root())[name]
+    row = measure(entry, labelled_set(data_root(), entry), chip, method)
+    return {
+        "images": row.images,
+        "float_correct": row.float_correct,
+        "int8_correct": row.int8_correct,
+        "flips": row.flips,
+        "cosine": round(row.cosine, 6),
+    }
+
+
+def read_ledger() -> dict[Key, Numbers]:
+    """Return the recorded rows."""
+    content = yaml.safe_load(LEDGER.read_text(encoding="utf-8"))
+    return {
+        (name, chip, method): numbers
+        for name, chips in content.items()
+        for chip, methods in chips.items()
+        for method, numbers in methods.items()
+    }
+
+
+def differences(recorded: Numbers, found: Numbers) -> list[str]:
+    """Return a line per number that became worse or better than recorded."""
+    if not recorded:
+        return ["not recorded"]
+    lines = []
+    for name in sorted(recorded.keys() | found.keys()):
+        if name not in recorded or name not in found:
+            lines.append(f"{name}: {'not recorded' if name in found else 'not measured'}")
+            continue
+        old, new = recorded[name], found[name]
+        if name == "cosine":
+            is_equal = abs(new - old) <= COSINE * (1 - old) + 1e-6
+        else:
+            total = recorded.get("images", recorded.get("detections", 0))
+            is_equal = abs(new - old) <= max(1.0, SHARE * total) if name not in ("images", "detections") else new == old
+        if not is_equal:
+            lines.append(f"{name}: {new:g}, recorded is {old:g}")
+    return lines
+
+
+def ledger_text(ledger: Mapping[Key, Numbers]) -> str:
+    """The file, one line per row."""
+    lines = ["# Reviewed: written by tools/accuracy_ledger.py --update, compared by the nightly tests."]
+    for name, rows in itertools.groupby(sorted(ledger), key=lambda key: key[0]):
+        lines.append(f"{name}:")
+        for chip, methods in itertools.groupby(rows, key=lambda key: key[1]):
+            lines.append(f"  {chip}:")
+            for key in methods:
+                numbers = ", ".join(f"{field}: {number}" for field, number in ledger[key].items())
+                lines.append(f"    {key[2]}: {{{numbers}}}")
+    return "\n".join(lines) + "\n"
+
+
+def page(ledger: Mapping[Key, Numbers]) -> str:
+    """The page: a table of classifiers and one of detectors."""
+    images = [key for key in sorted(ledger) if "images" in ledger[key]]
+    boxes = [key for key in sorted(ledger) if "detections" in ledger[key]]
+    first: list[tuple[str, ...]] = [("model", "chip", "method", "images", "float", "INT8", "flips", "cosine")]
+    for key in images:
+        row = ledger[key]
+        share = 100 / row["images"]
+        percent = (f"{share * row[name]:.2f}" for name in ("float_correct", "int8_correct", "flips"))
+        first.append((f"`{key[0]}`", *key[1:], str(row["images"]), *percent, f"{row['cosine']:.5f}"))
+    second: list[tuple[str, ...]] = [("model", "chip", "method", "float detections", "kept")]
+    for key in boxes:
+        row = ledger[key]
+        kept = f"{100 * row['kept'] / row['detections']:.1f} %"
+        second.append((f"`{key[0]}`", *key[1:], str(row["detections"]), kept))
+    return f"{INTRODUCTION}\n{CLASSIFIERS}\n{_table(first)}\n{DETECTION}\n{_table(second)}"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Measure and compare, or write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--update", action="store_true", help="write the measurements into the file, and the page")
+    parser.add_argument("--page", action="store_true", help="write the page only")
+    parser.add_argument("--check", action="store_true", help="exit code 1 if the page is out of date")
+    options = parser.parse_args()
+    ledger = read_ledger() if LEDGER.exists() else {}
+    if options.check:
+        is_current = PAGE.read_text(encoding="utf-8") == page(ledger)
+        if not is_current:
+            print(f"{PAGE} is out of date: run python tools/accuracy_ledger.py --page", file=sys.stderr)
+        return 0 if is_current else 1
+    count = 0
+    for key in [] if options.page else keys(options.models):
+        found = measured(key)
+        changed = differences(ledger.get(key, {}), found)
+        count += bool(changed)
+        print(f"{' '.join(key)}: {'; '.join(changed) or 'as recorded'}", flush=True)
+        if options.update:
+            ledger[key] = found
+            LEDGER.write_text(ledger_text(ledger), encoding="utf-8")
+    if options.update or options.page:
+        PAGE.write_text(page(ledger), encoding="utf-8")
+        return 0
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
