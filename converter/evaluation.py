@@ -13,13 +13,15 @@ import numpy as np
 
 from tpuconvert.model import Model
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.runtime.session import Session
 from tpuconvert.samples.array_files import load_arrays
-from tpuconvert.samples.calibration_data import load_feeds
+from tpuconvert.samples.calibration_data import FeedSource, load_feeds, single_images
 from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit, several
+from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.model_runs import run_on
+from tpuconvert.workers.workers import ThisProcess
 
 METRICS = {"top1": 1, "top5": 5}
 """Metric name -> number k: a sample counts if the right class is among the k highest scores."""
@@ -138,6 +140,8 @@ def evaluate(
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
     progress: Progress = SILENT,
+    workers: int = 1,
+    scheduler: str | None = None,
 ) -> Accuracy:
     """Run a classifier on labelled samples and count those it gets right.
 
@@ -150,6 +154,8 @@ def evaluate(
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
         progress: receives the stages.
+        workers: number of processes that the samples are split over.
+        scheduler: address of a dask scheduler, over whose workers the samples are split.
 
     Raises:
         UsageError: the samples do not fit, or the output holds no scores of classes.
@@ -166,31 +172,32 @@ def evaluate(
     labelled = load_labelled(data, classes)
     rule = preprocess if preprocess is not None else model.preprocess
     right, total = dict.fromkeys(metrics, 0), 0
-    with Session(model, backend=backend, threads=threads) as session:
-        progress.stage("evaluate", len(labelled.labels))
-        for feed in _feeds(labelled, model, rule):
-            scores = session.run(feed)[name]
+    feeds = _feeds(labelled, model, rule, Path(data))
+    ran_on = ""
+    progress.stage("evaluate", len(feeds))
+    with open_workers(workers, scheduler) as team:
+        if not isinstance(team, ThisProcess):
+            feeds = feeds.with_contents()
+        for found in run_on(team, model, feeds, [name], backend=backend, threads=threads, progress=progress.advance):
+            ran_on, scores = found.backend, found.arrays[name]
             scores = scores.reshape(len(scores), -1).astype(np.float64)
             ranks = ranks_of(scores, labelled.labels[total : total + len(scores)])
             for metric in metrics:
                 right[metric] += int((ranks < METRICS[metric]).sum())
             total += len(scores)
-            progress.advance(total)
-        ran_on = session.backend
     if total != len(labelled.labels):
         raise UsageError(f"{len(labelled.labels)} labels for {several(total, 'sample')}", file=str(data))
     return Accuracy(total, name, ran_on, right)
 
 
-def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
-    """Return an iterable of the feeds. Each image is opened when its feed is requested."""
+def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None, data: Path) -> FeedSource:
+    """Return the feeds. Each image is opened when its feed is requested."""
     ports = model.graph.input_ports
-    if not isinstance(labelled.samples, list):
-        source = load_feeds(labelled.samples, ports, rule)
-        source.check_complete()
-        return source
-
-    return (feed for image in labelled.samples for feed in load_feeds(image, ports, rule))
+    if isinstance(labelled.samples, list):
+        return single_images(labelled.samples, ports, rule)
+    source = load_feeds(labelled.samples, ports, rule)
+    source.check_complete()
+    return source.from_file(data, [LABELS])
 
 
 def ranks_of(scores: Array, labels: Array) -> Array:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import multiprocessing
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -17,13 +14,14 @@ from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
 from tpuconvert.ci.manifest import LIMITS, Job, Limit
 from tpuconvert.ci.measures import convert_and_measure
 from tpuconvert.known_errors import known_error
-from tpuconvert.plugins import ENVIRONMENT, PluginWarning, wanted_plugins
 from tpuconvert.reproduction import file_sha256
 from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import refuse_input
 from tpuconvert.text_format import against_limit
+from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers
 
 Measures = dict[str, Any]
 P = ParamSpec("P")
@@ -115,7 +113,7 @@ def select_jobs(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
     return [job for job in jobs if not patterns or any(fnmatch.fnmatchcase(job.name, each) for each in patterns)]
 
 
-def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list[Outcome]:
+def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch, scheduler: str | None = None) -> list[Outcome]:
     """Bring all models up to date. An error of one model does not stop the others.
 
     Args:
@@ -123,6 +121,8 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
         cache: cache of converted models.
         processes: number of models that are converted at once.
         watch: called with each outcome as soon as it is known.
+        scheduler: address of a dask scheduler that converts the models instead of processes. Its workers need all
+            files of the manifest and the cache under the same paths.
 
     Returns:
         One outcome per job, in their order.
@@ -146,12 +146,14 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
             waiting.append((job, str(key)))
         else:
             record(_success(job, found, is_cached=True))
-    for job, key, made in _convert_all(waiting, cache, processes):
-        entry = made if isinstance(made, Trouble) else _attempt(_keep_entry, job, key, cache, *made)
-        if isinstance(entry, Trouble):
-            record(_failure(job, entry, notes.get(job.name, "")))
-        else:
-            record(_success(job, entry, is_cached=False, note=notes.get(job.name, "")))
+    count = 1 if scheduler is not None else max(1, min(processes, len(waiting)))
+    with open_workers(count, scheduler if waiting else None) as workers:
+        for job, key, made in _convert_all(waiting, cache, workers):
+            entry = made if isinstance(made, Trouble) else _attempt(_keep_entry, job, key, cache, *made)
+            if isinstance(entry, Trouble):
+                record(_failure(job, entry, notes.get(job.name, "")))
+            else:
+                record(_success(job, entry, is_cached=False, note=notes.get(job.name, "")))
     return [outcomes[job.name] for job in jobs]
 
 
@@ -201,31 +203,26 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
 
 
 def _convert_all(
-    waiting: Sequence[tuple[Job, str]], cache: Cache, processes: int
+    waiting: Sequence[tuple[Job, str]], cache: Cache, workers: Workers
 ) -> Iterator[tuple[Job, str, tuple[Path, Measures] | Trouble]]:
-    if len(waiting) <= 1 or processes == 1:
-        for job, key in waiting:
-            yield job, key, _make(job, cache, key)
-        return
-    context = multiprocessing.get_context("spawn")  # threads of the engine do not survive a fork
-    plugins = wanted_plugins()
-    names = None if plugins is None else ",".join(plugins) or "none"
-    with ProcessPoolExecutor(min(processes, len(waiting)), context, _begin_process, (names,)) as pool:
-        running = {pool.submit(_make, job, cache, key): (job, key) for job, key in waiting}
-        for future in as_completed(running):
-            job, key = running[future]
-            try:
-                yield job, key, future.result()
-            except Exception as error:  # the worker process ended for any reason
-                text = f"the process that made it ended: {type(error).__name__} {error}"
-                yield job, key, Trouble(TpuConvertError.id, TpuConvertError.exit_code, text)
+    shards = [Shard(f"model '{job.name}'", 1, (job, key)) for job, key in waiting]
+    if not isinstance(workers, ThisProcess):
+        cache = Cache(cache.folder.absolute())  # the working directory of workers may be another one
+    for index, made in workers.outcomes(_Conversion(cache), shards):
+        yield *waiting[index], Trouble.of(made.error) if isinstance(made, Failure) else made
 
 
-def _begin_process(plugins: str | None) -> None:
-    """Select the same plugins in a worker process, without warnings: the main process has printed them."""
-    warnings.simplefilter("ignore", PluginWarning)
-    if plugins is not None:
-        os.environ[ENVIRONMENT] = plugins
+@dataclass(frozen=True)
+class _Conversion:
+    """Task: convert a model of the manifest, with its key."""
+
+    cache: Cache
+
+    def run(
+        self, shard: tuple[Job, str], threads: int | None, progress: Callable[[int], None]
+    ) -> tuple[Path, Measures] | Trouble:
+        job, key = shard
+        return _make(job, self.cache, key)
 
 
 def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measures] | Trouble:

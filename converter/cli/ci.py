@@ -14,7 +14,7 @@ from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_document
 from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.shared_options import no_plugins_option
+from tpuconvert.cli.shared_options import no_plugins_option, scheduler_option
 from tpuconvert.cli.terminal import echo, write_commands
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input, refuse_input
@@ -26,6 +26,7 @@ DEFAULT = "tpuconvert.yaml"
 @click.argument("manifest", type=InputFile(), default=DEFAULT, metavar=f"[{DEFAULT}]")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Models by name, such as 'face*'. Several: repeat it.")
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Models made at once. Default: one per processor.")
+@scheduler_option(help="Address of a dask scheduler whose workers convert the models, such as tcp://host:8786.")
 @click.option(
     "--cache",
     "folder",
@@ -51,6 +52,7 @@ def command(
     manifest: str,
     only: tuple[str, ...],
     jobs: int | None,
+    scheduler: str | None,
     folder: str,
     junit: str | None,
     sarif: str | None,
@@ -61,6 +63,7 @@ def command(
 
     Exit code: that of the first error, else 5 if a limit is missed, else 0. An error does not stop the other models.
     """
+    ensure(jobs is None or scheduler is None, "--jobs with --scheduler", hint="the scheduler has its own workers")
     jobs_of_all = read_manifest(Path(manifest))
     for location in (location for job in jobs_of_all for location in job.inputs):
         note_input(location)
@@ -74,7 +77,7 @@ def command(
     def watch(outcome: Outcome) -> None:
         echo(reports.to_text(outcome), err=as_json)
 
-    outcomes = run(wanted, Cache(Path(folder)), jobs or os.cpu_count() or 1, watch)
+    outcomes = run(wanted, Cache(Path(folder)), jobs or os.cpu_count() or 1, watch, scheduler)
     if as_json:
         print_document(reports.to_json(outcomes))
     written = [(junit, reports.to_junit), (sarif, reports.to_sarif), (markdown, reports.to_markdown)]

@@ -9,7 +9,13 @@ import click
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import engine_options, plugin_option, preprocess_option, progress_option
+from tpuconvert.cli.shared_options import (
+    engine_options,
+    plugin_option,
+    preprocess_option,
+    progress_option,
+    workers_options,
+)
 from tpuconvert.cli.terminal import echo, echo_text
 from tpuconvert.diagnosis.doctor import diagnose
 from tpuconvert.evaluation import evaluate
@@ -43,6 +49,7 @@ from tpuconvert.text_format import several
 @click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
 @preprocess_option
 @engine_options
+@workers_options
 @click.option("--doctor", "with_doctor", is_flag=True, help="Also look for a preprocessing that classifies better.")
 @plugin_option
 @progress_option
@@ -57,6 +64,8 @@ def command(
     preprocess: str | None,
     backend: Any,
     threads: int | None,
+    workers: int,
+    scheduler: str | None,
     with_doctor: bool,
     plugins: tuple[str, ...],
     progress_mode: str,
@@ -85,6 +94,8 @@ def command(
             backend=backend,
             threads=threads,
             progress=progress,
+            workers=workers,
+            scheduler=scheduler,
         )
         if with_doctor:
             examined = diagnose(model, None, Options(preprocess=rule), data, None, scores, backend, threads, progress)

@@ -107,3 +107,24 @@ def preprocess_option(function: F) -> F:
         metavar="KEY=VALUE,...",
         help="Preprocessing to use in place of that of the model; see convert.",
     )(function)
+
+
+def scheduler_option(**arguments: Any) -> Callable[[F], F]:
+    """Return the decorator that adds --scheduler; ``arguments`` are passed to ``click.option``."""
+    return click.option("--scheduler", metavar="ADDRESS", **arguments)
+
+
+def workers_options(function: F) -> F:
+    """Add --workers and --scheduler, for commands that run a model on samples."""
+    workers = click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Number of processes that the samples are split over. Results do not depend on it.",
+    )
+    address = scheduler_option(
+        help="Address of a dask scheduler, such as tcp://host:8786: the samples are split over its workers."
+    )
+    return workers(address(function))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from tpuconvert.optimizer.quantize.calibration import calibrate, check_mergeable
 from tpuconvert.optimizer.quantize.calibrators import Collector
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import FlatGraph
@@ -23,7 +23,6 @@ SHARDS = 4
 """Number of shards per worker. More of them balance the load of workers of different speed."""
 
 
-@dataclass
 class Calibration:
     """Task: the collectors of all tensors on a shard of the samples, and the statistics of these samples.
 
@@ -33,24 +32,27 @@ class Calibration:
         methods: see ``calibrate``.
     """
 
-    graph: Graph
-    method: str
-    methods: Mapping[str, str]
+    def __init__(self, graph: Graph, method: str, methods: Mapping[str, str]) -> None:
+        self._graph = graph
+        self._methods = method, methods
+        self._session: Session | None = None
 
     def run(
         self, shard: FeedSource, threads: int | None, progress: Callable[[int], None]
     ) -> tuple[dict[str, Collector], SampleStatistics]:
-        """Run the graph on the samples."""
-        statistics = SampleStatistics(self.graph.input_ports, shard.images)
+        """Run the graph on the samples. The session is kept for the next shard."""
+        if self._session is None:
+            self._session = Session(self._graph, threads=threads, observed=True)
+        statistics = SampleStatistics(self._graph.input_ports, shard.images)
+        feeds, (method, methods) = statistics.watch(shard), self._methods
         with np.errstate(all="ignore"):
-            feeds = statistics.watch(shard)
-            return collect(self.graph, feeds, self.method, progress, self.methods, threads=threads), statistics
+            return collect(self._graph, feeds, method, progress, methods, session=self._session), statistics
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "graph": FlatGraph.of(self.graph)}
+        return {"_graph": FlatGraph.of(self._graph), "_methods": self._methods, "_session": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, graph=state["graph"].build())
+        vars(self).update(state, _graph=state["_graph"].build())
 
 
 def calibrate_on(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -113,7 +112,7 @@ class MeasuredRanges:
             "method": self.method,
             "samples": self.samples,
             **({"methods": dict(self.methods)} if self.methods else {}),
-            "ranges": {name: dataclasses.asdict(found) for name, found in self.ranges.items()},
+            "ranges": {name: _fields(found) for name, found in self.ranges.items()},
         }
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -126,6 +125,11 @@ class MeasuredRanges:
         """
         with replacing(path) as file:
             file.write(self.to_json().encode("utf-8"))
+
+
+def _fields(found: Range) -> dict[str, Any]:
+    """Return the fields. ``dataclasses.asdict`` would copy the tuples, which takes as long as writing them."""
+    return {**vars(found), "channels": None if found.channels is None else vars(found.channels)}
 
 
 def digests(*files: Source | None) -> tuple[str, ...]:

@@ -98,6 +98,14 @@ class FeedSource:
         contents = tuple(b"".join(known[path] for path in batch) for batch in batches)
         return replace(self, _batches=batches, _rest=tuple(paths[len(batches) * size :]), _contents=contents)
 
+    def from_file(self, file: Path, unused: Sequence[str]) -> FeedSource:
+        """Return this source of arrays, of which other processes read those in a file that are not ``unused``."""
+        return replace(self, _origin=_Origin(file.absolute(), tuple(range(len(self))), tuple(unused)))
+
+    def with_contents(self) -> FeedSource:
+        """Return this source with the digests of its batches, with which other processes compare their samples."""
+        return replace(self, _contents=tuple(map(_content, self._batches)))
+
     def part(self, start: int, end: int) -> FeedSource:
         """Return a source of the batches ``start`` to ``end - 1``, in the same order."""
         return self._selected(range(start, end), self._contents[start:end])
@@ -135,7 +143,7 @@ class FeedSource:
         """
         paths = batch if isinstance(batch, list) else []
         try:
-            found = b"".join(_content([path]) for path in paths) if paths else _content(batch)
+            found = _content(batch)
         except OSError as error:
             reason = error.strerror or str(error)
             raise UsageError(f"cannot be read ({reason})", file=str(error.filename), hint=_SAME_FILES) from error
@@ -191,9 +199,10 @@ class _Origin:
 
     file: Path
     indices: tuple[int, ...]
+    unused: tuple[str, ...] = ()  # names of arrays that are no samples
 
     def selected(self, indices: Sequence[int]) -> _Origin:
-        return _Origin(self.file, tuple(self.indices[index] for index in indices))
+        return replace(self, indices=tuple(self.indices[index] for index in indices))
 
     def batches(self, builder: _FeedBuilder) -> list[Any]:
         """Load the batches.
@@ -203,16 +212,13 @@ class _Origin:
         """
         if not self.file.exists():
             raise UsageError(f"{self.file}: no such file", hint=_SAME_FILES)
-        every = _batches_of_file(self.file, builder)
+        status = self.file.stat()
+        arrays = _arrays_of_file(self.file, status.st_mtime_ns, status.st_size)
+        samples = {name: array for name, array in arrays.items() if name not in self.unused}
+        every = _from_arrays(samples, self.file.name, builder)._batches
         if max(self.indices, default=0) >= len(every):
             raise UsageError(f"{self.file}: has fewer samples than on the client", hint=_SAME_FILES)
         return [every[index] for index in self.indices]
-
-
-def _batches_of_file(file: Path, builder: _FeedBuilder) -> list[Any]:
-    status = file.stat()
-    arrays = _arrays_of_file(file, status.st_mtime_ns, status.st_size)
-    return _from_arrays(dict(arrays), file.name, builder)._batches
 
 
 @functools.lru_cache(maxsize=1)
@@ -260,6 +266,18 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
     ]
     builder.build(batches[0])  # raises errors about unsuitable samples now, not during calibration
     return FeedSource(several(len(items), "sample"), len(items), batches, builder)
+
+
+def single_images(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess | None) -> FeedSource:
+    """Create feeds of image files, each of which is a batch.
+
+    Raises:
+        UsageError: the first image does not fit the model.
+    """
+    for path in paths:
+        note_input(path)
+    builder = _FeedBuilder(ports, preprocess, str(paths[0]))
+    return _check_first(FeedSource(several(len(paths), "image"), len(paths), [[path] for path in paths], builder))
 
 
 def image_feeds(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess | None) -> FeedSource:
@@ -484,7 +502,9 @@ def _full_batches(paths: list[Path], size: int) -> list[list[Path]]:
 
 
 def _content(batch: Any) -> bytes:
-    """Digest of one batch."""
+    """Digest of one batch of arrays, or digests of the images of a batch."""
+    if isinstance(batch, list) and len(batch) > 1:
+        return b"".join(_content([path]) for path in batch)
     digest = Digest()
     _add_content(digest, batch)
     return digest.digest()

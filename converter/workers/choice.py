@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.workers.cluster import Cluster
 from tpuconvert.workers.processes import Processes
@@ -25,4 +27,6 @@ def open_workers(count: int, scheduler: str | None) -> Workers:
                 f"--workers {count} with --scheduler", hint="leave one out: the scheduler has its own workers"
             )
         return Cluster(scheduler)
-    return ThisProcess() if count == 1 else Processes(count)
+    # A worker has no workers of its own: a model of a manifest, which requests them, may run in one.
+    is_worker = multiprocessing.current_process().daemon
+    return ThisProcess() if count == 1 or is_worker else Processes(count)

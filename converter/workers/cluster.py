@@ -7,12 +7,13 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.schema.errors import MissingExtraError, TpuConvertError, UsageError
+from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.workers.environment import Environment
 from tpuconvert.workers.processes import lost_shard, portable_error
-from tpuconvert.workers.workers import ATTEMPTS, R, S, Shard, Task, Workers
+from tpuconvert.workers.workers import ATTEMPTS, Failure, R, S, Shard, Task, Workers
 
 if TYPE_CHECKING:
     import distributed
@@ -61,7 +62,7 @@ class Cluster(Workers):
 
     def results(
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
-    ) -> Iterator[tuple[int, R]]:
+    ) -> Iterator[tuple[int, R | Failure]]:
         """Yield the results as they arrive; progress is that of whole shards.
 
         A shard of a worker that ends runs again on another one.
@@ -72,21 +73,18 @@ class Cluster(Workers):
         while waiting:
             lost = []
             for index, attempt, result in self._round(packed, environment, shards, waiting):
-                if isinstance(result, str):
-                    if attempt >= ATTEMPTS:
-                        raise lost_shard(shards[index], result)
+                if not isinstance(result, _Lost):
+                    yield index, result
+                elif attempt < ATTEMPTS:
                     lost.append((index, attempt + 1))
                 else:
-                    value, error = result
-                    if error is not None:
-                        raise error
-                    yield index, value
+                    yield index, Failure(lost_shard(shards[index], result.reason))
             waiting = deque(lost)
 
     def _round(
         self, packed: bytes, environment: Environment, shards: Sequence[Shard[Any]], waiting: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[int, int, Any]]:
-        """Submit shards. Yield index, attempt, and either result and error, or the reason for which it was lost."""
+        """Submit shards. Yield index, attempt, and the result or a ``_Lost``."""
         # 0 ms: imported by the constructor
         import distributed
 
@@ -101,9 +99,9 @@ class Cluster(Workers):
                 try:
                     yield index, attempt, future.result()
                 except distributed.KilledWorker as error:
-                    yield index, ATTEMPTS, f"the last one was {error.last_worker.address}"
+                    yield index, ATTEMPTS, _Lost(f"the last one was {error.last_worker.address}")
                 except distributed.CancelledError as error:
-                    yield index, attempt, f"the scheduler cancelled it ({error})"
+                    yield index, attempt, _Lost(f"the scheduler cancelled it ({error})")
                 except ImportError as error:
                     hint = f"install tpuconvert {environment.version} on every worker"
                     raise UsageError(f"{self._address}: a worker cannot import {error.name}", hint=hint) from error
@@ -115,15 +113,22 @@ class Cluster(Workers):
         self._client.close()
 
 
-def _run(packed: bytes, environment: Environment, content: bytes) -> tuple[Any, TpuConvertError | None]:
+@dataclass(frozen=True)
+class _Lost:
+    """Reason for which the workers of a shard have no result."""
+
+    reason: str
+
+
+def _run(packed: bytes, environment: Environment, content: bytes) -> Any:
     """Run a shard on a worker of the cluster."""
     try:
         with _loading:
             environment.check_and_load()
             task = _task(packed)
-        return task.run(pickle.loads(content), 1, _ignore), None
+        return task.run(pickle.loads(content), 1, _ignore)
     except Exception as error:
-        return None, portable_error(error)
+        return Failure(portable_error(error))
 
 
 def _ignore(_: int) -> None:

@@ -16,7 +16,7 @@ from tpuconvert.known_errors import known_error
 from tpuconvert.runtime.session import available_threads
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError
 from tpuconvert.workers.environment import Environment
-from tpuconvert.workers.workers import ATTEMPTS, R, S, Shard, Task, Workers
+from tpuconvert.workers.workers import ATTEMPTS, Failure, R, S, Shard, Task, Workers
 
 
 @dataclass
@@ -27,6 +27,13 @@ class _Worker:
     """The task that the process has."""
     shard: int | None = None
     """The shard that it runs."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The result of a shard, sent to the client. What is sent before it are numbers of steps done."""
+
+    result: Any
 
 
 class Processes(Workers):
@@ -49,7 +56,7 @@ class Processes(Workers):
 
     def results(
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
-    ) -> Iterator[tuple[int, R]]:
+    ) -> Iterator[tuple[int, R | Failure]]:
         """Yield the results as they arrive. A shard of a process that ends runs again in another one."""
         packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
         waiting = deque(range(len(shards)))
@@ -59,13 +66,15 @@ class Processes(Workers):
         for worker in self._workers:
             assert worker.shard is None, "the shards of another task are running"
         while waiting or any(worker.shard is not None for worker in self._workers):
+            lost: list[tuple[int, int]] = []
             for position, worker in enumerate(self._workers):
                 if worker.shard is None and waiting:
                     index = waiting.popleft()
                     attempts[index] += 1
                     if not _send(worker, packed, index, shards[index].content):
-                        self._replace(position, worker, index, shards[index], attempts[index], waiting)
-            ready = wait([worker.connection for worker in self._workers if worker.shard is not None])
+                        lost.append((position, index))
+            running = [worker.connection for worker in self._workers if worker.shard is not None]
+            ready = wait(running, timeout=0 if lost else None) if running else []
             for position, worker in enumerate(self._workers):
                 if worker.shard is None or worker.connection not in ready:
                     continue
@@ -73,16 +82,19 @@ class Processes(Workers):
                 try:
                     answer = worker.connection.recv()
                 except (EOFError, OSError):
-                    self._replace(position, worker, index, shards[index], attempts[index], waiting)
+                    lost.append((position, index))
                     continue
-                if isinstance(answer, int):
+                if isinstance(answer, _Answer):
+                    worker.shard = None
+                    yield index, answer.result
+                else:
                     progress(index, answer)
-                    continue
-                worker.shard = None
-                result, error = answer
-                if error is not None:
-                    raise error
-                yield index, result
+            for position, index in lost:
+                reason = self._replace(position)
+                if attempts[index] < ATTEMPTS:
+                    waiting.appendleft(index)
+                else:
+                    yield index, Failure(lost_shard(shards[index], reason))
 
     def close(self) -> None:
         """End the processes, even if they are running shards."""
@@ -101,16 +113,13 @@ class Processes(Workers):
         theirs.close()
         return _Worker(process, ours)
 
-    def _replace(
-        self, position: int, worker: _Worker, index: int, shard: Shard[Any], attempts: int, waiting: deque[int]
-    ) -> None:
-        """Start another process in place of one that ended, and put its shard into the queue again."""
+    def _replace(self, position: int) -> str:
+        """Start another process in place of one that ended, and return the reason."""
+        worker = self._workers[position]
         worker.process.join()
         worker.connection.close()
-        if attempts >= ATTEMPTS:
-            raise lost_shard(shard, f"the last process ended with exit code {worker.process.exitcode}")
-        waiting.appendleft(index)
         self._workers[position] = self._start()
+        return f"the last process ended with exit code {worker.process.exitcode}"
 
 
 def lost_shard(shard: Shard[Any], reason: str) -> ResourceLimitError:
@@ -122,7 +131,9 @@ def lost_shard(shard: Shard[Any], reason: str) -> ResourceLimitError:
 def _send(worker: _Worker, task: bytes, index: int, content: object) -> bool:
     """Send a shard, and the task unless the process has it. Return False if the process has ended."""
     try:
-        worker.connection.send((None if worker.task is task else task, content))
+        worker.connection.send((worker.task is task, content))
+        if worker.task is not task:
+            worker.connection.send_bytes(task)
     except OSError:
         return False
     worker.task, worker.shard = task, index
@@ -133,10 +144,11 @@ def _serve(connection: Connection, environment: Environment, threads: int) -> No
     """Run shards until the client closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the client ends them
     task: Task[Any, Any] | None = None
-    answer: tuple[Any, TpuConvertError | None]
+    answer: _Answer
     while True:
         try:
-            packed, content = connection.recv()
+            has_task, content = connection.recv()
+            packed = None if has_task else connection.recv_bytes()
         except EOFError:
             return
         try:
@@ -144,9 +156,9 @@ def _serve(connection: Connection, environment: Environment, threads: int) -> No
                 environment.check_and_load()
                 task = pickle.loads(packed)
             assert task is not None
-            answer = (task.run(content, threads, connection.send), None)
+            answer = _Answer(task.run(content, threads, connection.send))
         except Exception as error:
-            answer = (None, portable_error(error))
+            answer = _Answer(Failure(portable_error(error)))
         connection.send(answer)
 
 

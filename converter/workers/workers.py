@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from tpuconvert.schema.errors import TpuConvertError
+
 ATTEMPTS = 4
 """Number of times that a shard runs if the workers that run it end, before this is an error."""
 
@@ -50,6 +52,13 @@ class Shard(Generic[S]):
     content: S
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A shard without a result: its error, which names the shard if its workers ended ``ATTEMPTS`` times."""
+
+    error: TpuConvertError
+
+
 class Workers(ABC):
     """Workers that run shards. As a context manager it stops them at the end, also after an error or Ctrl-C."""
 
@@ -59,16 +68,13 @@ class Workers(ABC):
     @abstractmethod
     def results(
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
-    ) -> Iterator[tuple[int, R]]:
+    ) -> Iterator[tuple[int, R | Failure]]:
         """Yield the index and the result of every shard, in any order; the same one may be repeated.
 
         Args:
             task: the function.
             shards: its arguments.
             progress: called with the index of a shard and the number of its steps done, where they are known.
-
-        Raises:
-            TpuConvertError: a shard failed, or its workers ended ``ATTEMPTS`` times; the message names the shard.
         """
 
     def map(
@@ -82,8 +88,29 @@ class Workers(ABC):
             progress: called with the number of steps done by all workers.
 
         Raises:
-            TpuConvertError: as for ``results``.
+            TpuConvertError: a shard failed, or its workers ended ``ATTEMPTS`` times; the message names the shard.
         """
+        for index, result in self.outcomes(task, shards, progress):
+            if isinstance(result, Failure):
+                raise result.error
+            yield index, result
+
+    def map_in_order(
+        self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int], None] | None = None
+    ) -> Iterator[R]:
+        """Yield the results in the order of the shards. Arguments and errors are those of ``map``."""
+        early: dict[int, R] = {}
+        following = 0
+        for index, result in self.map(task, shards, progress):
+            early[index] = result
+            while following in early:
+                yield early.pop(following)
+                following += 1
+
+    def outcomes(
+        self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, R | Failure]]:
+        """Yield what ``map`` yields, but a shard that failed as a ``Failure``. It does not stop the others."""
         delivered: set[int] = set()
         done = [0] * len(shards)
 
@@ -120,7 +147,7 @@ class ThisProcess(Workers):
 
     def results(
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
-    ) -> Iterator[tuple[int, R]]:
+    ) -> Iterator[tuple[int, R | Failure]]:
         """Yield the results in the order of the shards."""
         for index, shard in enumerate(shards):
             yield index, task.run(shard.content, None, functools.partial(progress, index))

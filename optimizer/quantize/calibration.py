@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -84,12 +85,12 @@ def collect(
     progress: Callable[[int], None] | None = None,
     methods: Mapping[str, str] | None = None,
     means: FirstMeans | None = None,
-    threads: int | None = None,
+    session: Session | None = None,
 ) -> dict[str, Collector]:
     """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
 
     Several processes can collect a part of the samples each; ``merge_collectors`` then merges their collectors.
-    ``threads`` is the number of threads of the engine; None for all processors.
+    ``session`` is one of the graph, if there is one already: its plan takes as long as several samples.
     """
     collectors: dict[str, Collector] = {}
     samples = 1
@@ -106,12 +107,12 @@ def collect(
                 found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
 
     done = 0
-    with Session(graph, threads=threads, observed=True) as session:
+    with Session(graph, observed=True) if session is None else nullcontext(session) as running:
         for feeds in batches:
             if means is not None:
                 means.before(feeds, collectors)
             samples = samples_in(feeds)
-            session.run(feeds, observe=observe, borrow=True)
+            running.run(feeds, observe=observe, borrow=True)
             done += 1
             if progress is not None:
                 progress(done)

@@ -36,6 +36,7 @@ TEXTS = {
     "--metric",
     "--only",
     "--outputs",
+    "--scheduler",
     "--scores",
     "--set",
     "--signature",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -10,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from converter.calibration_runs import PREPROCESS, Example, load_example
 from converter.small_models import examples
 
 import tpuconvert as tc
+from tpuconvert.__main__ import main
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.workers import cluster, environment
 from tpuconvert.workers.cluster import Cluster
@@ -86,6 +89,27 @@ def test_a_worker_killed_at_any_moment(
     dask: distributed.LocalCluster, example: Example, expected: str, seed: int
 ) -> None:
     assert kill_during_calibration(example, dask.scheduler_address, seed) == expected
+
+
+def test_ci_converts_the_models_on_the_cluster(
+    dask: distributed.LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    models = {
+        "good": {"source": str(examples() / "digits.onnx"), "output": "good.tpum"},
+        "bad": {"source": str(examples() / "digits.onnx"), "inputs": ["nothing"]},
+        "other": {"source": str(examples() / "digits.tflite")},
+    }
+    Path("m.yaml").write_text(yaml.safe_dump({"models": models}), encoding="utf-8")
+    code = main(["ci", "m.yaml", "--scheduler", dask.scheduler_address, "--json"])
+    found = {model["name"]: model["status"] for model in json.loads(capsys.readouterr().out)["models"]}
+    assert found == {"good": "made", "bad": "error", "other": "made"}
+    assert code != 0
+    alone = tc.convert(examples() / "digits.onnx")
+    alone.save(tmp_path / "alone.tpum")
+    assert Path("good.tpum").read_bytes() == Path("alone.tpum").read_bytes()
+    assert main(["ci", "m.yaml", "--scheduler", "tcp://127.0.0.1:9", "--jobs", "2"]) == 2
+    assert "--jobs with --scheduler" in capsys.readouterr().err
 
 
 def test_another_version_of_the_worker_is_refused(

@@ -18,15 +18,19 @@ from PIL import Image
 
 import tpuconvert as tc
 from tpuconvert.diagnosis.samples import SampleStatistics
+from tpuconvert.evaluation import evaluate
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.plugins import load_plugins
+from tpuconvert.progress import Progress
 from tpuconvert.quantize.calibration_shards import calibrate_on
+from tpuconvert.samples.calibration_data import FeedSource, load_feeds
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.workers import environment
 from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.model_runs import run_on
 from tpuconvert.workers.processes import Processes
-from tpuconvert.workers.workers import ATTEMPTS, Shard, ThisProcess, bounds
+from tpuconvert.workers.workers import ATTEMPTS, Failure, Shard, ThisProcess, bounds
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +96,15 @@ def test_a_killed_process_changes_nothing(example: Example, expected: str, seed:
 @pytest.mark.parametrize("seed", range(2, 22))
 def test_a_process_killed_at_any_moment_changes_nothing(example: Example, expected: str, seed: int) -> None:
     assert calibrate_with_a_killed_process(example, seed) == expected
+
+
+def test_a_shard_that_fails_does_not_stop_the_others() -> None:
+    shards = [Shard("first", 1, "x"), Shard("second", 1, ""), Shard("third", 1, "y")]
+    with Processes(2) as workers:
+        found = dict(workers.outcomes(Refuse(), shards))
+    assert found[1] == "accepted"
+    errors = [found[index] for index in (0, 2)]
+    assert [error.error.message for error in errors if isinstance(error, Failure)] == ["x: wrong", "y: wrong"]
 
 
 def test_a_shard_that_ends_every_process_is_named() -> None:
@@ -189,6 +202,40 @@ def test_images_are_sent_by_name(tmp_path: Path) -> None:
     (tmp_path / "003.png").unlink()
     with pytest.raises(UsageError, match=r"003\.png: cannot be read"):
         example.digest(Disordered(3, 0))
+
+
+@pytest.mark.parametrize("kind", ["arrays", "images"])
+def test_evaluation_on_several_processes_counts_the_same(tmp_path: Path, kind: str) -> None:
+    model = tc.convert(examples() / "digits.onnx", preprocess=PREPROCESS)
+    with np.load(examples() / "digits.npz") as archive:
+        images, labels = archive["images"][:60], archive["labels"][:60].astype(np.int64)
+    labels[::7] = (labels[::7] + 1) % 10  # errors at known places
+    data = tmp_path / "data.npz"
+    if kind == "images":
+        data = tmp_path / "data"
+        for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+            (data / str(label)).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(data / str(label) / f"{index:03}.png")
+    else:
+        np.savez(data, labels=labels, images=images)
+    steps: list[int] = []
+    progress = Progress()
+    progress.advance = steps.append  # type: ignore[method-assign]
+    alone = evaluate(model, data)
+    assert evaluate(model, data, workers=2, progress=progress) == alone
+    assert alone.samples == 60 and 40 < alone.right["top1"] < 52
+    assert steps[-1] == 60
+    outputs = [found.arrays for found in run_on(ThisProcess(), model, feeds_of(model, images), model_outputs(model))]
+    split = [found.arrays for found in run_on(Disordered(3, 0), model, feeds_of(model, images), model_outputs(model))]
+    assert repr(outputs) == repr(split)
+
+
+def feeds_of(model: tc.Model, images: np.ndarray) -> FeedSource:
+    return load_feeds(images, model.graph.input_ports, model.preprocess)
+
+
+def model_outputs(model: tc.Model) -> list[str]:
+    return [port.name for port in model.graph.output_ports]
 
 
 def test_arrays_in_a_file_are_sent_by_name(tmp_path: Path) -> None:
