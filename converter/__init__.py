@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import QuantParams as QuantParams
     from tpuconvert.schema.types import TensorType as TensorType
     from tpuconvert.session import Session as Session
+    from tpuconvert.tuning.mixed_precision import Tuning as Tuning
+    from tpuconvert.tuning.mixed_precision import tune as tune
     from tpuconvert.verify.attribution import Attribution as Attribution
     from tpuconvert.verify.attribution import attribute as attribute
 
@@ -86,6 +88,7 @@ _MODULES = {
     "tpuconvert.schema.op": ("Op", "Operand"),
     "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
     "tpuconvert.session": ("Session",),
+    "tpuconvert.tuning.mixed_precision": ("Tuning", "tune"),
     "tpuconvert.verify.attribution": ("Attribution", "attribute"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

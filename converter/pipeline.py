@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from tpuconvert.pass_instrumentation import Watch
+    from tpuconvert.quantize.quantization import CalibrationCache
     from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.samples.preprocess import Preprocess
@@ -182,12 +183,14 @@ def convert_source(
     calibration: CalibrationSource | None = None,
     *,
     ranges: MeasuredRanges | None = None,
+    cache: CalibrationCache | None = None,
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a source, as :func:`convert` does, with checked options and loaded plugins.
 
     ``ranges`` are measured ranges for quantization. If they are given, calibration samples only refine the weights.
+    Several conversions with the same options for ranges can share the calibration in ``cache``.
     """
     if calibration is not None and options.quantize is None:
         raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
@@ -205,7 +208,7 @@ def convert_source(
         from tpuconvert.quantize.quantization import calibration_feeds
 
         feeds = calibration_feeds(graph, options, calibration)
-    model = convert_graph(graph, options, feeds, ranges=ranges, progress=progress, watch=watch)
+    model = convert_graph(graph, options, feeds, ranges=ranges, cache=cache, progress=progress, watch=watch)
     if options.exact_on != "none":
         # 30 ms: imports the exporter
         from tpuconvert.exporters.exactness import check_exact
@@ -230,6 +233,7 @@ def convert_graph(
     calibration: CalibrationSource | None = None,
     *,
     ranges: MeasuredRanges | None = None,
+    cache: CalibrationCache | None = None,
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
@@ -240,5 +244,5 @@ def convert_graph(
     # 185 ms: imports the quantizer
     from tpuconvert.quantize.quantization import quantize_graph
 
-    quantized = quantize_graph(optimized, options, calibration, ranges=ranges, progress=progress)
+    quantized = quantize_graph(optimized, options, calibration, ranges=ranges, cache=cache, progress=progress)
     return build_model(quantized, options)

@@ -30,6 +30,22 @@ CALLS: dict[str, list[list[str]]] = {
         ["attribute", "digits.onnx", "net.tpum", "--data", "calibration.npz", "--samples", "4"],
         ["attribute", "digits.onnx", "net.tpum", "--nodes", "2", "--samples", "2"],
     ],
+    "tune": [
+        ["tune", "digits.onnx", *INT8, "--data", "labelled.npz", "--max-drop", "0", "-o", "mixed.tpum"],
+        [
+            "tune",
+            "digits.onnx",
+            *INT8,
+            "--data",
+            "labelled.npz",
+            "--metric",
+            "sqnr",
+            "--max-drop",
+            "90",
+            "-o",
+            "b.tpum",
+        ],
+    ],
     "calibrate": [["calibrate", "digits.onnx", *INT8, "-o", "ranges.json"]],
     "quantize": [["quantize", "digits.onnx", *PIXELS, "--ranges", "ranges.json", "-o", "ranged.tpum"]],
     "evaluate": [

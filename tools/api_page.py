@@ -41,7 +41,8 @@ WANTED_TYPES = ("float32", "float16", "int64", "int32", "uint8", "quantized uint
 GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Convert": ("convert", "load", "Model", "Preprocess", "doctor", "Diagnosis", "attribute", "Attribution"),
+    "Convert": ("convert", "load", "Model", "Preprocess"),
+    "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning"),
     "Export": ("export",),
     "Run": ("Session", "TensorInfo"),
     "Extend": (

@@ -22,6 +22,7 @@ COMMANDS = {
     "attribute": "Rank the INT8 nodes by their error at the outputs.",
     "calibrate": "Measure the range of every tensor.",
     "quantize": "Convert a source model to INT8, with ranges or samples.",
+    "tune": "Find the nodes to keep in float for a wanted accuracy.",
     "evaluate": "Measure the accuracy of a classifier.",
     "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
     "device": "Compare a compiled program on a device with its model.",

@@ -6,7 +6,8 @@ source keeps its scales.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpuconvert.diagnosis.network import Expected, check_activations
@@ -36,7 +37,7 @@ from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, l
 from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.types import Chip
+from tpuconvert.schema.types import Array, Chip
 from tpuconvert.source_loading import is_quantized_source
 from tpuconvert.text_format import several
 from tpuconvert.workers.choice import open_workers
@@ -50,12 +51,29 @@ FEW_SAMPLES = 10
 _CALIBRATION_HINT = "--calibration with a folder of images, an .npz or .npy file; 50 to 200 samples are usual"
 
 
+@dataclass
+class CalibrationCache:
+    """Calibration of a source that several quantizations with the same options for ranges use.
+
+    Args:
+        ranges: ranges of all tensors, by name; None before the first quantization.
+        notes: warnings about samples that do not fit what the network expects.
+        means: means per channel of the float tensors on the samples for refinement.
+
+    """
+
+    ranges: Mapping[str, Range] | None = None
+    notes: Sequence[Note] = ()
+    means: Mapping[str, Array] = field(default_factory=dict)
+
+
 def quantize_graph(
     optimized: OptimizedGraph,
     options: Options,
     calibration: CalibrationSource | None = None,
     *,
     ranges: MeasuredRanges | None = None,
+    cache: CalibrationCache | None = None,
     progress: Progress = SILENT,
 ) -> QuantizedGraph:
     """Quantize a float graph if the options request it, and legalize quantized nodes for the chip.
@@ -65,6 +83,7 @@ def quantize_graph(
         options: options of the conversion.
         calibration: calibration samples. They determine the ranges if none are given, and refine the weights.
         ranges: measured ranges. If they are given, samples only refine the weights.
+        cache: calibration that several quantizations share; the first one fills it.
         progress: receives the stages.
 
     Raises:
@@ -80,7 +99,7 @@ def quantize_graph(
     found: Mapping[str, Range] = {}
     notes: list[Note] = []
     precision = NO_RULES
-    means = FirstMeans(options.refinement_samples)  # stays empty with ranges from a file
+    cache = cache or CalibrationCache()
     shifts_only, channel_scales = options.exact_on == "bm1684", options.has_algorithm("channel-scales")
 
     def attempt(kept: Mapping[str, str]) -> Legalized:
@@ -100,7 +119,7 @@ def quantize_graph(
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)
         precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
-        found, notes = _find_ranges(optimized, options, feeds, ranges, precision, means, progress)
+        found, notes = _find_ranges(optimized, options, feeds, ranges, precision, cache, progress)
         progress.stage("quantize")
         kept: Mapping[str, str] = {}
         if options.has_algorithm("decision-paths"):
@@ -124,7 +143,7 @@ def quantize_graph(
             feeds,
             options.chip,
             progress=progress.advance,
-            means=means.by_name,
+            means=cache.means,  # empty with ranges from a file
             most=options.refinement_samples,
             weight_rounding=weight_rounding,
             bias_correction=bias_correction,
@@ -163,7 +182,7 @@ def _find_ranges(
     feeds: FeedSource | None,
     measured: MeasuredRanges | None,
     precision: Precision,
-    means: FirstMeans,
+    cache: CalibrationCache,
     progress: Progress,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     graph = optimized.graph
@@ -172,12 +191,14 @@ def _find_ranges(
         ranges = precision.with_thresholds(measured.of(graph))
         return ranges, [*few_samples(measured.samples), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
-    progress.stage("calibrate", len(feeds))
-    ranges, warnings = calibrate_and_check(
-        graph, feeds, options, optimized.expected, progress, precision.methods, means
-    )
-    ranges = precision.with_thresholds(ranges)
-    return ranges, [*few_samples(feeds.samples), *warnings]
+    if cache.ranges is None:
+        means = FirstMeans(options.refinement_samples)
+        progress.stage("calibrate", len(feeds))
+        cache.ranges, cache.notes = calibrate_and_check(
+            graph, feeds, options, optimized.expected, progress, precision.methods, means
+        )
+        cache.means = means.by_name
+    return precision.with_thresholds(cache.ranges), [*few_samples(feeds.samples), *cache.notes]
 
 
 def calibrate_and_check(

@@ -14,6 +14,10 @@ from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
 from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
+from tpuconvert.report.tuning import HEADING as TUNING_HEADING
+from tpuconvert.report.tuning import curve_svg
+from tpuconvert.report.tuning import headline as tuning_headline
+from tpuconvert.report.tuning import row as tuning_row
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import DType, format_shape
 from tpuconvert.schema.visible_text import visible
@@ -43,6 +47,10 @@ td.b { min-width: 9rem; }
 tr.bad td { color: var(--warn); font-weight: 600; }
 .bar { display: inline-block; height: .7em; background: var(--mark); min-width: 1px; }
 tr.bad .bar { background: var(--warn); }
+svg.plot { max-width: 100%; height: auto; font-size: 11px; } svg.plot text { fill: var(--soft); }
+svg.plot .grid { stroke: var(--line); } svg.plot .float { stroke: var(--soft); stroke-dasharray: 5 4; }
+svg.plot .curve { fill: none; stroke: var(--mark); stroke-width: 1.5; }
+svg.plot .trial { fill: var(--mark); } svg.plot .best { fill: var(--warn); }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 """
 
@@ -101,7 +109,7 @@ def to_html(description: Description) -> str:
 
 
 def model_sections(description: Description) -> list[str]:
-    """Return the sections of one model: summary, cost, notes, comparison with the source, attribution, and nodes."""
+    """Return the sections of one model: summary, notes, comparison with the source, attribution, search, and nodes."""
     groups = group_notes(description.get("notes", []), operators_of(description))
     verification = description.get("verification")
     others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
@@ -109,6 +117,7 @@ def model_sections(description: Description) -> list[str]:
         _facts(description),
         _verification(verification, description["layers"]) if verification else "",
         _attribution(description["attribution"]) if description.get("attribution") else "",
+        _tuning(description["tuning"]) if description.get("tuning") else "",
         _notes("Little of this model is INT8", "", groups, SHARE),
         _float(description, groups),
         _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, "chip"),
@@ -233,6 +242,18 @@ def _attribution(attribution: Description) -> str:
         rows.append([*row, ("w", escape(node["rule"]))])
     table = html_table((*HEADING, "keep in float"), rows)
     return f'<h2>Error of each node at the outputs</h2>\n<p class="lead">{escape(headline(attribution))}.</p>\n{table}'
+
+
+def _tuning(tuning: Description) -> str:
+    """Return the result of a mixed-precision search: a sentence, the picture, and the table of the curve."""
+    rows: list[Sequence[Cell]] = []
+    for trial in tuning["curve"]:
+        mark, *numbers = tuning_row(trial, tuning)
+        names = ", ".join(trial["keep_float"]) or "-"
+        rows.append(["chosen" if mark else "", *(("n", escape(cell)) for cell in numbers), ("w", escape(names))])
+    shown = html_table((*TUNING_HEADING, "in float"), rows)
+    lead = f'<p class="lead">{escape(tuning_headline(tuning))}.</p>'
+    return f"<h2>Search for a mixed precision</h2>\n{lead}\n{curve_svg(tuning)}{shown}"
 
 
 def _comparison(entries: list[Description], is_quantized: bool, first: str | None) -> str:

@@ -1,0 +1,102 @@
+"""``tpuconvert tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.output_files import write_report
+from tpuconvert.cli.problems import ensure_model_name, ensure_report_name, ensure_writable
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import calibration_option, model_output_option, progress_option, report_option
+from tpuconvert.cli.terminal import echo
+from tpuconvert.model import load
+from tpuconvert.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS, Options
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.tuning import tuning_lines
+from tpuconvert.tuning.metrics import NAMES
+from tpuconvert.tuning.mixed_precision import Goal, Search, seconds_of
+
+
+@click.command("tune")
+@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", *QUANTIZATION_OPTIONS, "strict_set")
+@model_output_option
+@calibration_option(required=True)
+@click.option(
+    "--data",
+    type=InputFile(),
+    required=True,
+    metavar="DATA",
+    help="Other samples, on which the metric is measured; labelled as for evaluate for top1.",
+)
+@click.option(
+    "--metric",
+    default="agreement",
+    show_default=True,
+    metavar="METRIC",
+    help=f"{', '.join(NAMES)}, or module:function, which is called with a model and DATA and returns a number.",
+)
+@click.option(
+    "--max-drop",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Largest drop against the float model in points of a hundredth; for sqnr the smallest value in dB.",
+)
+@click.option(
+    "--max-cost", type=click.FloatRange(0, 1), help="Largest share of the multiply-accumulates in float, as 0.05."
+)
+@click.option(
+    "--budget", default="10m", show_default=True, metavar="TIME", help="No trial begins after it: 90s, 10m or 2h."
+)
+@report_option
+@progress_option
+@json_option
+def command(
+    model: str,
+    weights: str | None,
+    output: str | None,
+    calibration: str,
+    data: str,
+    metric: str,
+    max_drop: float,
+    max_cost: float | None,
+    budget: str,
+    plugins: tuple[str, ...],
+    report: str | None,
+    progress_mode: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Find the nodes of MODEL to keep in float so that its INT8 model is as accurate as wanted, at the smallest cost.
+
+    The best model so far is in OUT.tpum at any time, its precision rules in OUT.rules.yaml, and all trials in
+    OUT.tuning.json. The same command continues a search that was interrupted.
+
+    \b
+    tpuconvert tune net.onnx --calibration images/ --data validation/ --metric top1 --max-drop 0.5 -o net.tpum
+    """
+    target = Path(output) if output is not None else Path(model).with_suffix(".tpum")
+    ensure_model_name(str(target))
+    ensure_report_name(report)
+    load_plugins(plugins)
+    checked = Options.of(quantize="int8", **options)
+    goal = Goal(metric, max_drop, max_cost)
+    with show_progress(progress_mode) as progress:
+        search = Search(model, weights, checked, calibration, data, target, goal, seconds_of(budget), progress)
+        for file in (search.state_file, search.rules_file):
+            ensure_writable(str(file))
+        found = search.run().to_mapping()
+    if report is not None:
+        write_report(Path(report), {**describe_model(load(str(target))), "tuning": found})
+    if as_json:
+        print_json({"output": str(target), "rules": str(search.rules_file), **found})
+    else:
+        lines = [*tuning_lines(found), f"wrote {target} and {search.rules_file} (convert --precision @FILE)"]
+        echo("\n".join(lines))

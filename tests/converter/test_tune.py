@@ -1,0 +1,281 @@
+"""Mixed-precision search."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from converter.broken_networks import mixed_ranges, samples, weight_outlier
+
+import tpuconvert as tc
+from tpuconvert.__main__ import main
+from tpuconvert.options import Options
+from tpuconvert.quantize import quantization
+from tpuconvert.report.tuning import curve_svg, tuning_lines
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.tuning import mixed_precision
+from tpuconvert.tuning.mixed_precision import Goal, Search, Tuning, seconds_of
+from tpuconvert.tuning.search import POINTS, BudgetSpentError, best_of, pareto, search
+
+Captured = pytest.CaptureFixture[str]
+Write = Callable[[Path, int], Path]
+COSINE = {"metric": "cosine", "max_drop": 0.01}
+
+
+@dataclass(frozen=True)
+class Found:
+    metric: float
+    cost: float
+    nodes: int
+    is_enough: bool
+
+
+class Gains:
+    """Candidates that each add to the metric; records what is measured."""
+
+    def __init__(self, gains: list[float], goal: float, trials: int = 1000) -> None:
+        self.gains, self.goal, self.trials = gains, goal, trials
+        self.found: dict[frozenset[int], Found] = {}
+
+    def __call__(self, chosen: frozenset[int]) -> Found:
+        if chosen not in self.found:
+            if len(self.found) == self.trials:
+                raise BudgetSpentError
+            metric = sum(self.gains[index] for index in chosen)
+            self.found[chosen] = Found(metric, 0.01 * len(chosen), len(chosen), metric >= self.goal)
+        return self.found[chosen]
+
+    def best(self) -> set[int]:
+        best = best_of(self.found.values())
+        return next(set(chosen) for chosen, found in self.found.items() if found is best)
+
+
+def searched(gains: Gains, most: int | None = None) -> Gains:
+    costs = [0.01] * len(gains.gains)
+    search(costs, len(costs) if most is None else most, gains)
+    return gains
+
+
+def test_the_shortest_prefix_is_found() -> None:
+    gains = searched(Gains([1.0] * 40, 11.0))
+    assert gains.best() == set(range(11))
+
+
+def test_unnecessary_candidates_are_left_out() -> None:
+    gains = searched(Gains([5.0, 0.0, 3.0, 0.0, 4.0, 0.0], 12.0))
+    assert gains.best() == {0, 2, 4}
+
+
+def test_nothing_is_kept_if_the_goal_is_reached_without() -> None:
+    gains = searched(Gains([1.0] * 20, 0.0))
+    assert gains.best() == set()
+    assert len(pareto(gains.found.values())) == POINTS
+
+
+def test_the_best_metric_is_chosen_if_the_goal_is_not_reached() -> None:
+    gains = searched(Gains([1.0, -1.0, 1.0, -5.0], 100.0))
+    assert gains.best() == {0, 1, 2} or gains.best() == {0}
+
+
+def test_the_curve_has_enough_points_and_no_set_beats_another() -> None:
+    gains = searched(Gains([1.0 / (index + 1) for index in range(30)], 1.6))
+    curve = pareto(gains.found.values())
+    assert len(curve) >= POINTS
+    assert [point.metric for point in curve] == sorted(point.metric for point in curve)
+    assert [point.cost for point in curve] == sorted(point.cost for point in curve)
+
+
+def test_candidates_beyond_the_limit_only_serve_the_curve() -> None:
+    gains = searched(Gains([1.0] * 20, 10.0), most=4)
+    assert any(len(chosen) > 4 for chosen in gains.found)
+    assert all(len(chosen) in (0, 1, 2, 3, 4, 6, 8, 12) or len(chosen) > 4 for chosen in gains.found)
+
+
+def test_a_spent_budget_ends_the_search() -> None:
+    gains = Gains([1.0] * 20, 10.0, trials=3)
+    with pytest.raises(BudgetSpentError):
+        searched(gains)
+    assert len(gains.found) == 3
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> dict[str, Path]:
+    """Calibration and other samples of the broken networks."""
+    for name, seed in (("calibration", 100), ("data", 200)):
+        np.savez(tmp_path / f"{name}.npz", x=np.concatenate(samples(seed)))
+    return {name: tmp_path / f"{name}.npz" for name in ("calibration", "data")}
+
+
+@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
+@pytest.mark.parametrize(("write", "names"), [(weight_outlier, {"broken"}), (mixed_ranges, {"joined", "last"})])
+def test_a_broken_network_is_as_accurate_as_float(
+    tmp_path: Path, data: dict[str, Path], write: Write, names: set[str], chip: str
+) -> None:
+    source, output = write(tmp_path / "net.onnx", 0), tmp_path / "net.tpum"
+    found = tc.tune(source, **data, output=output, chip=chip, **COSINE)
+    assert found.best.is_enough and found.best.metric > 0.9999 > found.trials[0].metric
+    assert names <= set(found.best.keep_float) and len(found.best.keep_float) <= 2
+    rules = tmp_path / "net.rules.yaml"
+    again = tc.convert(source, chip=chip, quantize="int8", calibration=data["calibration"], precision=f"@{rules}")
+    again.save(tmp_path / "again.tpum")
+    assert (tmp_path / "again.tpum").read_bytes() == output.read_bytes()
+
+
+def test_calibration_runs_once(tmp_path: Path, data: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    whole = quantization.calibrate_and_check
+    monkeypatch.setattr(quantization, "calibrate_and_check", lambda *args: calls.append(1) or whole(*args))
+    found = tc.tune(weight_outlier(tmp_path / "net.onnx", 0), **data, output=tmp_path / "net.tpum", **COSINE)
+    assert len(found.trials) > 3
+    assert len(calls) == 1
+
+
+def a_search(
+    tmp_path: Path, files: dict[str, Path], clock: Callable[[], float] = lambda: 0.0, **changes: Any
+) -> Search:
+    source = tmp_path / "net.onnx"
+    if not source.exists():
+        weight_outlier(source, 0)
+    given = {**files, "goal": Goal("cosine", 0.01), **changes}
+    options = Options.of(quantize="int8", **given.pop("options", {}))
+    return Search(
+        source,
+        None,
+        options,
+        given["calibration"],
+        given["data"],
+        tmp_path / "net.tpum",
+        given["goal"],
+        10.0,
+        clock=clock,
+    )
+
+
+def test_an_interrupted_search_continues(tmp_path: Path, data: dict[str, Path]) -> None:
+    times = iter([0.0, 0.0, 1.0, 2.0, *[11.0] * 9])
+    first = a_search(tmp_path, data, lambda: next(times)).run()
+    assert not first.is_complete and len(first.trials) == 2
+    assert (tmp_path / "net.tpum").exists() and (tmp_path / "net.rules.yaml").exists()
+    before = json.loads((tmp_path / "net.tuning.json").read_text("utf-8"))
+    continued = a_search(tmp_path, data).run()
+    after = json.loads((tmp_path / "net.tuning.json").read_text("utf-8"))
+    assert after["trials"][:2] == before["trials"] and len(after["trials"]) > 2
+    for name in ("net.tpum", "net.tuning.json"):
+        (tmp_path / name).rename(tmp_path / f"continued.{name}")
+    whole = a_search(tmp_path, data).run()
+    assert continued == whole
+    assert (tmp_path / "continued.net.tpum").read_bytes() == (tmp_path / "net.tpum").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["net.tpum", "net.rules.yaml"])
+def test_a_removed_file_is_written_again(tmp_path: Path, data: dict[str, Path], name: str) -> None:
+    a_search(tmp_path, data).run()
+    before = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    a_search(tmp_path, data).run()
+    assert (tmp_path / name).read_bytes() == before
+
+
+def test_the_state_of_another_search_is_refused(tmp_path: Path, data: dict[str, Path]) -> None:
+    a_search(tmp_path, data).run()
+    with pytest.raises(UsageError, match="another value of --chip, --metric"):
+        a_search(tmp_path, data, goal=Goal("sqnr", 20.0), options={"chip": "bm1684"}).run()
+    (tmp_path / "net.tuning.json").write_text("{", "utf-8")
+    with pytest.raises(CorruptInputError, match="is not JSON"):
+        a_search(tmp_path, data).run()
+    (tmp_path / "net.tuning.json").write_text("[]", "utf-8")
+    with pytest.raises(CorruptInputError, match="holds no state of a search"):
+        a_search(tmp_path, data).run()
+
+
+def test_calibration_samples_are_refused(tmp_path: Path, data: dict[str, Path]) -> None:
+    with pytest.raises(UsageError, match="has the calibration samples"):
+        a_search(tmp_path, data, data=data["calibration"]).run()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "samples.npz").symlink_to(data["calibration"])
+    with pytest.raises(UsageError, match="has the calibration samples"):
+        a_search(tmp_path, data, data=tmp_path / "folder").run()
+
+
+def test_sqnr_has_a_smallest_value(tmp_path: Path, data: dict[str, Path]) -> None:
+    found = a_search(tmp_path, data, goal=Goal("sqnr", 40.0)).run()
+    assert found.best.metric >= 40.0 > found.trials[0].metric
+    assert any("dB" in line for line in tuning_lines(found.to_mapping()))
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.2])
+def test_the_cost_is_limited(tmp_path: Path, data: dict[str, Path], limit: float) -> None:
+    found = a_search(tmp_path, data, goal=Goal("cosine", 0.01, limit)).run()
+    assert found.best.cost <= limit and not found.best.is_enough
+
+
+def test_a_function_is_a_metric(tmp_path: Path, data: dict[str, Path]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np, tpuconvert as tc\n"
+        "def power(model, data):\n"
+        "    with tc.Session(model) as session:\n"
+        "        scores = session.run({'x': np.load(data)['x'][:1]})['scores']\n"
+        "    return -float(np.square(scores).sum())\n"
+        "def text(model, data):\n    return 'good'\n",
+        "utf-8",
+    )
+    name = f"{tmp_path / 'mine.py'}:power"
+    found = a_search(tmp_path, data, goal=Goal(name, 1000.0)).run()
+    assert found.metric == name and np.isfinite(found.of_float)
+    (tmp_path / "net.tuning.json").unlink()
+    with pytest.raises(UsageError, match="returned 'good', expected a number"):
+        a_search(tmp_path, data, goal=Goal(f"{tmp_path / 'mine.py'}:text", 1.0)).run()
+    for wrong, message in (
+        ("speed", "unknown metric 'speed'"),
+        ("no.such:f", "no.such: cannot be imported"),
+        (f"{tmp_path / 'mine.py'}:none", "has no function 'none'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            a_search(tmp_path, data, goal=Goal(wrong, 1.0)).run()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
+def test_budget(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "-3m", "0s", "infs", "nanh", "3d"])
+def test_wrong_budget(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration"):
+        seconds_of(text)
+
+
+def a_result() -> dict[str, Any]:
+    trials = tuple(
+        mixed_precision.Trial(tuple("abcdefgh"[:count]), 0.9 + 0.01 * count, 0.02 * count, count >= 5)
+        for count in range(9)
+    )
+    return Tuning("cosine", 1.0, 5.0, None, trials, trials, trials[5], True).to_mapping()
+
+
+def test_report() -> None:
+    lines = tuning_lines(a_result())
+    assert lines[0].startswith("goal reached: cosine 0.95000 with 5 nodes in float, 10.00% of the multiply-accumulates")
+    assert lines[1] == "in float: a, b, c, d, e"
+    [marked] = [line for line in lines if line.startswith("->")]
+    assert marked.split() == ["->", "5", "10.00%", "cosine", "0.95000", "5.00"]
+    picture = curve_svg(a_result())
+    assert picture.count("<circle") == 9 and picture.count('class="best"') == 1 and "float model" in picture
+
+
+def test_command(tmp_path: Path, data: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.chdir(tmp_path)
+    weight_outlier(Path("net.onnx"), 0)
+    call = ["tune", "net.onnx", "--calibration", str(data["calibration"]), "--data", str(data["data"])]
+    goal = ["--metric", "cosine", "--max-drop", "0.01", "-o", "tuned.tpum"]
+    assert main([*call, *goal, "--report", "net.html"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("goal reached: cosine") and "in float: scores, broken\n" in shown
+    assert Path("tuned.rules.yaml").read_text("utf-8") == '"scores": float32\n"broken": float32\n'
+    assert "Search for a mixed precision" in Path("net.html").read_text("utf-8")
+    recipe = tc.load("tuned.tpum").metadata["recipe"]
+    assert isinstance(recipe, dict) and recipe["options"]["precision"] == ["scores=float32", "broken=float32"]
+    assert main(["reproduce", "net.onnx", "tuned.tpum", "--calibration", str(data["calibration"])]) == 0
