@@ -281,7 +281,7 @@ class Options:
     )
     workers: int = option(
         1,
-        "Number of processes that calibration splits the samples over. Results do not depend on it.",
+        "Number of processes that calibration and refinement split the samples over. Results do not depend on it.",
         read=_read_workers,
         is_of_quantization=True,
         in_recipe=False,  # does not change the result
@@ -290,7 +290,7 @@ class Options:
     )
     scheduler: str | None = option(
         None,
-        "Address of a dask scheduler, such as ``tcp://host:8786``: calibration splits the samples over its workers.",
+        "Address of a dask scheduler, such as ``tcp://host:8786``: the samples are split over its workers.",
         is_of_quantization=True,
         in_recipe=False,  # does not change the result
         metavar="ADDRESS",

@@ -122,9 +122,9 @@ def convert(
         without: Algorithms of the quantization to skip: ``channel-scales``, ``weight-rounding``, ``bias-correction``,
             ``decision-paths``.
         refinement_samples: Largest number of samples that refine weights and biases.
-        workers: Number of processes that calibration splits the samples over. Results do not depend on it.
-        scheduler: Address of a dask scheduler, such as ``tcp://host:8786``: calibration splits the samples over its
-            workers.
+        workers: Number of processes that calibration and refinement split the samples over. Results do not depend on
+            it.
+        scheduler: Address of a dask scheduler, such as ``tcp://host:8786``: the samples are split over its workers.
         input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the
             dimension dynamic.
         inputs: Names of the tensors at which the model begins.

@@ -218,9 +218,7 @@ class _Conversion:
 
     cache: Cache
 
-    def run(
-        self, shard: tuple[Job, str], threads: int | None, progress: Callable[[int], None]
-    ) -> tuple[Path, Measures] | Trouble:
+    def run(self, shard: tuple[Job, str], progress: Callable[[int], None]) -> tuple[Path, Measures] | Trouble:
         job, key = shard
         return _make(job, self.cache, key)
 

@@ -37,12 +37,10 @@ class Calibration:
         self._methods = method, methods
         self._session: Session | None = None
 
-    def run(
-        self, shard: FeedSource, threads: int | None, progress: Callable[[int], None]
-    ) -> tuple[dict[str, Collector], SampleStatistics]:
+    def run(self, shard: FeedSource, progress: Callable[[int], None]) -> tuple[dict[str, Collector], SampleStatistics]:
         """Run the graph on the samples. The session is kept for the next shard."""
         if self._session is None:
-            self._session = Session(self._graph, threads=threads, observed=True)
+            self._session = Session(self._graph, observed=True)
         statistics = SampleStatistics(self._graph.input_ports, shard.images)
         feeds, (method, methods) = statistics.watch(shard), self._methods
         with np.errstate(all="ignore"):

@@ -33,6 +33,7 @@ from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.quantize.integer_share import share_notes
+from tpuconvert.quantize.refinement_shards import split_samples
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
@@ -41,6 +42,7 @@ from tpuconvert.schema.types import Array, Chip
 from tpuconvert.source_loading import is_quantized_source
 from tpuconvert.text_format import several
 from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.workers import Workers
 
 if TYPE_CHECKING:
     from tpuconvert.quantize.ranges_file import MeasuredRanges
@@ -90,6 +92,19 @@ def quantize_graph(
         UsageError: the source is already quantized, or there are neither samples nor ranges.
 
     """
+    with open_workers(options.workers, options.scheduler) as workers:
+        return _quantize_on(workers, optimized, options, calibration, ranges, cache or CalibrationCache(), progress)
+
+
+def _quantize_on(
+    workers: Workers,
+    optimized: OptimizedGraph,
+    options: Options,
+    calibration: CalibrationSource | None,
+    ranges: MeasuredRanges | None,
+    cache: CalibrationCache,
+    progress: Progress,
+) -> QuantizedGraph:
     graph = optimized.graph
     is_quantized = is_quantized_source(graph)
     if is_quantized and (calibration is not None or ranges is not None):
@@ -99,7 +114,6 @@ def quantize_graph(
     found: Mapping[str, Range] = {}
     notes: list[Note] = []
     precision = NO_RULES
-    cache = cache or CalibrationCache()
     shifts_only, channel_scales = options.exact_on == "bm1684", options.has_algorithm("channel-scales")
 
     def attempt(kept: Mapping[str, str]) -> Legalized:
@@ -119,7 +133,7 @@ def quantize_graph(
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)
         precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
-        found, notes = _find_ranges(optimized, options, feeds, ranges, precision, cache, progress)
+        found, notes = _find_ranges(workers, optimized, options, feeds, ranges, precision, cache, progress)
         progress.stage("quantize")
         kept: Mapping[str, str] = {}
         if options.has_algorithm("decision-paths"):
@@ -147,6 +161,7 @@ def quantize_graph(
             most=options.refinement_samples,
             weight_rounding=weight_rounding,
             bias_correction=bias_correction,
+            statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
         )
     notes += [Note("precision", "", text) for text in describe_effects(precision, graph, found, legalized)]
     in_float = [
@@ -177,6 +192,7 @@ def _rules_of_quantized_source(optimized: OptimizedGraph, options: Options) -> P
 
 
 def _find_ranges(
+    workers: Workers,
     optimized: OptimizedGraph,
     options: Options,
     feeds: FeedSource | None,
@@ -195,16 +211,17 @@ def _find_ranges(
         means = FirstMeans(options.refinement_samples)
         progress.stage("calibrate", len(feeds))
         cache.ranges, cache.notes = calibrate_and_check(
-            graph, feeds, options, optimized.expected, progress, precision.methods, means
+            workers, graph, feeds, options.calibration_method, optimized.expected, progress, precision.methods, means
         )
         cache.means = means.by_name
     return precision.with_thresholds(cache.ranges), [*few_samples(feeds.samples), *cache.notes]
 
 
 def calibrate_and_check(
+    workers: Workers,
     graph: Graph,
     feeds: FeedSource,
-    options: Options,
+    method: str,
     expected: Mapping[str, Expected],
     progress: Progress,
     methods: Mapping[str, str],
@@ -212,13 +229,10 @@ def calibrate_and_check(
 ) -> tuple[Mapping[str, Range], list[Note]]:
     """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects.
 
-    ``methods`` are the calibration methods of tensors that do not use that of the options, by name. ``means`` receives
+    ``methods`` are the calibration methods of tensors that do not use ``method``, by name. ``means`` receives
     the means on the first samples.
     """
-    with open_workers(options.workers, options.scheduler) as workers:
-        ranges, statistics = calibrate_on(
-            workers, graph, feeds, options.calibration_method, methods, progress.advance, means
-        )
+    ranges, statistics = calibrate_on(workers, graph, feeds, method, methods, progress.advance, means)
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
     return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]
 

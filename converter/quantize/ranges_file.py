@@ -23,6 +23,8 @@ from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.text_format import several
+from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.workers import Workers
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options
@@ -159,6 +161,18 @@ def measure_ranges(
         UsageError: the source is already quantized, or the samples do not fit.
 
     """
+    with open_workers(options.workers, options.scheduler) as workers:
+        return _measure_on(workers, source, weights, options, calibration, progress)
+
+
+def _measure_on(
+    workers: Workers,
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    calibration: CalibrationSource,
+    progress: Progress,
+) -> MeasuredRanges:
     progress.stage("load")
     graph = load_source(source, weights, options)
     options = with_preprocessing_of(graph, options)
@@ -170,7 +184,9 @@ def measure_ranges(
     prepare(graph, options.disable_rules)
     methods = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors).methods
     progress.stage("calibrate", len(feeds))
-    ranges, warnings = calibrate_and_check(graph, feeds, options, optimized.expected, progress, methods)
+    ranges, warnings = calibrate_and_check(
+        workers, graph, feeds, options.calibration_method, optimized.expected, progress, methods
+    )
     for note in warnings:
         progress.report(f"check the samples: {note.message}")
     files = digests(source, weights, *graph.files)

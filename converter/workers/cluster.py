@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.runtime.session import limited_threads
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.workers.environment import Environment
 from tpuconvert.workers.processes import lost_shard, portable_error
@@ -46,6 +47,7 @@ class Cluster(Workers):
         except ImportError as error:
             raise MissingExtraError("--scheduler needs dask.distributed", hint=INSTALL) from error
         self._address = address
+        self._sent: tuple[bytes, bytes, Any] | None = None
         try:
             self._client: distributed.Client = distributed.Client(address, timeout=_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
@@ -67,7 +69,7 @@ class Cluster(Workers):
 
         A shard of a worker that ends runs again on another one.
         """
-        packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
+        packed = self._pickled(task)
         environment = Environment.of_this_process()
         waiting = deque((index, 1) for index in range(len(shards)))
         while waiting:
@@ -88,11 +90,20 @@ class Cluster(Workers):
         # 0 ms: imported by the constructor
         import distributed
 
-        sent = self._client.scatter(packed, broadcast=True, hash=False)
+        if self._sent is None or self._sent[0] is not packed:
+            future = self._client.scatter(packed, broadcast=True, hash=False)
+            self._sent = packed, hashlib.sha256(packed).digest(), future
+        _, digest, sent = self._sent
+        addresses = sorted(self._client.nthreads())
         running = {}
         for index, attempt in waiting:
             content = pickle.dumps(shards[index].content, protocol=pickle.HIGHEST_PROTOCOL)
-            running[self._client.submit(_run, sent, environment, content, pure=False)] = index, attempt
+            place = shards[index].place
+            where: dict[str, Any] = {}
+            if place is not None and addresses:
+                where = {"workers": [addresses[place % len(addresses)]], "allow_other_workers": True}
+            future = self._client.submit(_run, sent, digest, environment, content, pure=False, **where)
+            running[future] = index, attempt
         try:
             for future in distributed.as_completed(running, loop=self._client.loop):
                 index, attempt = running.pop(future)
@@ -101,6 +112,7 @@ class Cluster(Workers):
                 except distributed.KilledWorker as error:
                     yield index, ATTEMPTS, _Lost(f"the last one was {error.last_worker.address}")
                 except distributed.CancelledError as error:
+                    self._sent = None  # perhaps the only worker that had the task ended
                     yield index, attempt, _Lost(f"the scheduler cancelled it ({error})")
                 except ImportError as error:
                     hint = f"install tpuconvert {environment.version} on every worker"
@@ -120,13 +132,14 @@ class _Lost:
     reason: str
 
 
-def _run(packed: bytes, environment: Environment, content: bytes) -> Any:
+def _run(packed: bytes, digest: bytes, environment: Environment, content: bytes) -> Any:
     """Run a shard on a worker of the cluster."""
     try:
         with _loading:
             environment.check_and_load()
-            task = _task(packed)
-        return task.run(pickle.loads(content), 1, _ignore)
+            task = _task(packed, digest)
+        with limited_threads(1):
+            return task.run(pickle.loads(content), _ignore)
     except Exception as error:
         return Failure(portable_error(error))
 
@@ -135,9 +148,8 @@ def _ignore(_: int) -> None:
     """Report no progress."""
 
 
-def _task(packed: bytes) -> Task[Any, Any]:
+def _task(packed: bytes, digest: bytes) -> Task[Any, Any]:
     """Unpickle a task, unless it is the one of the last call."""
-    digest = hashlib.sha256(packed).digest()
     if digest not in _last_task:
         _last_task.clear()
         _last_task[digest] = pickle.loads(packed)

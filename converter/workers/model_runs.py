@@ -52,11 +52,11 @@ class _ModelRun:
         self._settings = tuple(outputs), backend, threads
         self._session: Session | None = None
 
-    def run(self, shard: FeedSource, threads: int | None, progress: Callable[[int], None]) -> list[Outputs]:
+    def run(self, shard: FeedSource, progress: Callable[[int], None]) -> list[Outputs]:
         """Run the model; the session is kept for the next shard."""
-        names, backend, wanted = self._settings
+        names, backend, threads = self._settings
         if self._session is None:
-            self._session = Session(self, backend=backend, threads=wanted if wanted is not None else threads)
+            self._session = Session(self, backend=backend, threads=threads)
         results = []
         for done, feed in enumerate(shard, start=1):
             found = self._session.run(feed)

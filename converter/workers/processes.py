@@ -6,14 +6,14 @@ import multiprocessing
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Self
 
 from tpuconvert.known_errors import known_error
-from tpuconvert.runtime.session import available_threads
+from tpuconvert.runtime.session import available_threads, limited_threads
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError
 from tpuconvert.workers.environment import Environment
 from tpuconvert.workers.workers import ATTEMPTS, Failure, R, S, Shard, Task, Workers
@@ -37,7 +37,7 @@ class _Answer:
 
 
 class Processes(Workers):
-    """Processes of this machine, each with its part of the processors. They are started for the first shards.
+    """Processes of this machine, each with its part of the processors.
 
     Args:
         count: number of processes.
@@ -58,18 +58,18 @@ class Processes(Workers):
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
     ) -> Iterator[tuple[int, R | Failure]]:
         """Yield the results as they arrive. A shard of a process that ends runs again in another one."""
-        packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
+        packed = self._pickled(task)
         waiting = deque(range(len(shards)))
         attempts = [0] * len(shards)
-        while len(self._workers) < min(self.count, len(shards)):
-            self._workers.append(self._start())
+        self._start_all()
         for worker in self._workers:
             assert worker.shard is None, "the shards of another task are running"
         while waiting or any(worker.shard is not None for worker in self._workers):
             lost: list[tuple[int, int]] = []
             for position, worker in enumerate(self._workers):
-                if worker.shard is None and waiting:
-                    index = waiting.popleft()
+                index = self._choose(waiting, shards, position)
+                if index is not None:
+                    waiting.remove(index)
                     attempts[index] += 1
                     if not _send(worker, packed, index, shards[index].content):
                         lost.append((position, index))
@@ -96,6 +96,11 @@ class Processes(Workers):
                 else:
                     yield index, Failure(lost_shard(shards[index], reason))
 
+    def __enter__(self) -> Self:
+        """Start the processes, which import their modules while the caller prepares the first task."""
+        self._start_all()
+        return self
+
     def close(self) -> None:
         """End the processes, even if they are running shards."""
         for worker in self._workers:
@@ -104,6 +109,21 @@ class Processes(Workers):
             worker.process.join()
             worker.connection.close()
         self._workers = []
+
+    def _start_all(self) -> None:
+        while len(self._workers) < self.count:
+            self._workers.append(self._start())
+
+    def _choose(self, waiting: Iterable[int], shards: Sequence[Shard[Any]], position: int) -> int | None:
+        """Return the shard that a worker runs next. It leaves a shard to the idle worker of its place."""
+        if self._workers[position].shard is not None:
+            return None
+        for index in waiting:
+            place = shards[index].place
+            own = position if place is None else place % len(self._workers)
+            if own == position or self._workers[own].shard is not None:
+                return index
+        return None
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
@@ -152,11 +172,12 @@ def _serve(connection: Connection, environment: Environment, threads: int) -> No
         except EOFError:
             return
         try:
-            if packed is not None:
-                environment.check_and_load()
-                task = pickle.loads(packed)
-            assert task is not None
-            answer = _Answer(task.run(content, threads, connection.send))
+            with limited_threads(threads):
+                if packed is not None:
+                    environment.check_and_load()
+                    task = pickle.loads(packed)
+                assert task is not None
+                answer = _Answer(task.run(content, connection.send))
         except Exception as error:
             answer = _Answer(Failure(portable_error(error)))
         connection.send(answer)

@@ -7,6 +7,7 @@ not depend on the number of workers or shards, on the order in which shards fini
 from __future__ import annotations
 
 import functools
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,12 +28,11 @@ R_co = TypeVar("R_co", covariant=True)
 class Task(Protocol[S_contra, R_co]):
     """Function of a shard that can be pickled. It is sent to every worker once and may keep what it prepares."""
 
-    def run(self, shard: S_contra, threads: int | None, progress: Callable[[int], None]) -> R_co:
+    def run(self, shard: S_contra, progress: Callable[[int], None]) -> R_co:
         """Return the result of a shard.
 
         Args:
             shard: content of the shard.
-            threads: number of threads of the engine; None for all processors.
             progress: called with the number of steps done.
         """
 
@@ -45,11 +45,13 @@ class Shard(Generic[S]):
         name: description for messages, such as ``samples 8 to 15``.
         size: number of steps for the progress.
         content: argument of the task; it can be pickled.
+        place: number of the worker that runs the shard if it can, so that it finds what it kept of an earlier one.
     """
 
     name: str
     size: int
     content: S
+    place: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,14 @@ class Workers(ABC):
 
     count = 1
     """Number of shards that run at the same time."""
+
+    _last: tuple[object, bytes] | None = None
+
+    def _pickled(self, task: object) -> bytes:
+        """Pickle a task, once if it is used again. Equal tasks are the same bytes object."""
+        if self._last is None or self._last[0] is not task:
+            self._last = task, pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
+        return self._last[1]
 
     @abstractmethod
     def results(
@@ -150,7 +160,7 @@ class ThisProcess(Workers):
     ) -> Iterator[tuple[int, R | Failure]]:
         """Yield the results in the order of the shards."""
         for index, shard in enumerate(shards):
-            yield index, task.run(shard.content, None, functools.partial(progress, index))
+            yield index, task.run(shard.content, functools.partial(progress, index))
 
     def close(self) -> None:
         """Do nothing."""

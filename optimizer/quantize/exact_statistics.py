@@ -79,6 +79,11 @@ class ExactSums:
         self._words: npt.NDArray[np.int64] = np.zeros((_WORDS, size), dtype=np.int64)
         self._waiting: list[npt.NDArray[np.float64]] = []
 
+    @property
+    def size(self) -> int:
+        """Length of the vectors."""
+        return int(self._words.shape[1])
+
     def add(self, rows: npt.NDArray[np.float64]) -> None:
         """Add every row of a matrix. All numbers are finite."""
         self._waiting.append(rows)

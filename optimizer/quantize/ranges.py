@@ -91,6 +91,15 @@ class ChannelMeans:
             self._sums.add(means)
             self._samples += len(means)
 
+    def merge(self, other: ChannelMeans) -> None:
+        """Add the data of another object, which is not changed."""
+        self._is_finite = self._is_finite and other._is_finite
+        if other._sums is not None:
+            if self._sums is None:
+                self._sums = ExactSums(other._sums.size)
+            self._sums.merge(other._sums)
+            self._samples += other._samples
+
     def result(self) -> Array | None:
         """Return the means; None if there are no values, or some are not finite."""
         return self._sums.divided_by(self._samples) if self._sums is not None and self._is_finite else None

@@ -14,24 +14,17 @@ section 4.2, the empirical form.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.first_samples import FirstSamples
 from tpuconvert.optimizer.quantize.legalize import Legalized
-from tpuconvert.optimizer.quantize.lower_shared import geometry
-from tpuconvert.optimizer.quantize.lowering import params_of
-from tpuconvert.optimizer.quantize.operand_sums import accumulator_means
+from tpuconvert.optimizer.quantize.lowering import Product, params_of
+from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples, OperandStatistics
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
-from tpuconvert.optimizer.quantize.sample_run import SampleRun
-from tpuconvert.optimizer.quantize.weight_rounding import (
-    MOST_INPUTS,
-    covariance_of,
-    patches,
-    round_with_compensation,
-)
+from tpuconvert.optimizer.quantize.weight_rounding import MOST_INPUTS, round_with_compensation
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.fixed_point import saturate
@@ -44,7 +37,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I16, I32, Array, Chip
 
-_Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
+StatisticsOf = Callable[[Graph, Sequence[Node]], OperandStatistics]
 
 SAMPLES = 64
 """Default of the maximum number of samples for refinement: means converge with fewer samples than thresholds."""
@@ -65,6 +58,7 @@ def refine(
     most: int = SAMPLES,
     weight_rounding: bool = True,
     bias_correction: bool = True,
+    statistics_of: StatisticsOf | None = None,
 ) -> int:
     """Change weights and biases of a legalized graph in place.
 
@@ -78,34 +72,35 @@ def refine(
         most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
         weight_rounding: choose the rounding of the weights.
         bias_correction: correct the biases.
+        statistics_of: from the integer graph and its linear operators, returns their statistics on the first ``most``
+            samples. By default the samples run in this process.
 
     Returns:
         The number of refined linear operators.
     """
-    first = FirstSamples(most)
-    feeds = list(itertools.takewhile(first.accepts, samples))
-    counts = [samples_in(feed) for feed in feeds]
     integer = legalized.graph
     made = {value.producer: product for value, product in legalized.products.items()}
-    products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
+    nodes = integer.sorted_nodes()
+    products = {node: made[node] for node in nodes if node in made and _is_product(node)}
     names = {product.name for product in products.values()}
+    feeds: list[Mapping[str, Array]] = []
+    if statistics_of is None or (bias_correction and not names <= (means or {}).keys()):
+        feeds = list(itertools.takewhile(FirstSamples(most).accepts, samples))
     wanted = _float_means(reference, feeds, names, means or {}) if bias_correction else {}
-    refined = done = 0
+    order = list(products)
+    position = {node: number for number, node in enumerate(nodes, start=1)}
+    statistics: OperandStatistics = (
+        OperandSamples(integer, chip, feeds, order) if statistics_of is None else statistics_of(integer, order)
+    )
     with np.errstate(all="ignore"):
-        run = SampleRun(integer, chip, feeds, products)
-        for part in run:
-            node = part.nodes[0]
-            if node in products:
-                x = run.arrays(operand(node))
-                if weight_rounding:
-                    _round_weights(node, x, products[node].unrounded())
-                if products[node].name in wanted:
-                    _correct_bias(node, x, counts, wanted[products[node].name])
-                refined += 1
-            done += len(part.nodes)
+        for index, (node, product) in enumerate(products.items()):
+            if weight_rounding:
+                _round_weights(node, product, statistics, index)
+            if product.name in wanted:
+                _correct_bias(node, statistics.accumulators(index), wanted[product.name])
             if progress is not None:
-                progress(done)
-    return refined
+                progress(position[node])
+    return len(products)
 
 
 def _is_product(node: Node) -> bool:
@@ -138,29 +133,26 @@ def _float_means(
     return {name: mean for name, mean in results.items() if mean is not None}
 
 
-def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
+def _round_weights(node: Node, product: Product, statistics: OperandStatistics, index: int) -> None:
     """Choose the rounding of the weights for the node's operands. Transposed convolutions keep the nearest integers."""
     op, weight = node.op, operand(node, 1)
     matrix = isinstance(op, (MatrixMul, MatrixMulV2))
     if isinstance(op, DeconvV2):
         return
+    exact = product.unrounded()
     grouped = exact.T[np.newaxis] if matrix else exact.reshape(op.attributes()["groups"], -1, exact[0].size)
     inputs = grouped.shape[2]
     if inputs > MOST_INPUTS:
         return
+    most = 0
     if isinstance(op, SpatialConvolution):
-        # The copy accepts any batch size.
-        images = [array[index : index + 1] for array in x for index in range(len(array))]
-        most = max(_OBSERVATIONS, 4 * inputs) // len(images) + 1
-        rows = np.concatenate([patches(image, op, exact.shape[2:], most) for image in images], axis=1)
-    else:
-        rows = np.concatenate(x)[np.newaxis]
-    rounded = round_with_compensation(grouped, covariance_of(rows))
+        most = max(_OBSERVATIONS, 4 * inputs) // statistics.images(index) + 1
+    rounded = round_with_compensation(grouped, statistics.inputs(index, most).covariance())
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
     weight.data = np.ascontiguousarray(stored.astype(np.int8))
 
 
-def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) -> None:
+def _correct_bias(node: Node, means: ChannelMeans, wanted: Array) -> None:
     """Change the bias so that the mean of the dequantized accumulator equals ``wanted``."""
     source, weight, bias = operands(node)
     result = node.outputs[0].quant
@@ -168,36 +160,7 @@ def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) 
         unit = np.asarray(result.scale)
     else:
         unit = params_of(source).scale[0] * np.asarray(params_of(weight).scale)
-    accumulate = _with_accumulator(node)
-    means = ChannelMeans()
-    for array, count in zip(x, counts, strict=True):
-        _add_accumulators(means, accumulate, array, weight.array, bias.array, count)
     found = means.result()
     assert found is not None
     shifted = bias.array.astype(np.float64).reshape(-1) + (wanted / unit - found)
     bias.data = saturate(np.rint(shifted), bias.dtype).reshape(bias.array.shape)
-
-
-def _add_accumulators(means: ChannelMeans, op: _Linear, x: Array, w: Array, bias: Array, samples: int) -> None:
-    """Add the accumulators of one feed."""
-    is_matrix = isinstance(op, MatrixMulV2)
-    now = bias.reshape(-1) if is_matrix else bias
-    if isinstance(op, DeconvV2) or (is_matrix and x.ndim > 2):
-        found = None
-    else:
-        found = accumulator_means(op, x, w, now, samples if len(x) % samples == 0 else 1)
-    if found is None:
-        means.add(op.evaluate(x, w, now)[0], samples)
-    else:
-        means.add_means(found)
-
-
-def _with_accumulator(node: Node) -> _Linear:
-    """Return the operator with the accumulator as result. The fused operators of BM1684 do not return it."""
-    op = node.op
-    if isinstance(op, Conv):
-        return ConvV2(**geometry(op), has_bias=True)
-    if isinstance(op, MatrixMul):
-        return MatrixMulV2(has_bias=True)
-    assert isinstance(op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2))
-    return op

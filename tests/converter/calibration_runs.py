@@ -76,7 +76,7 @@ class Disordered(Workers):
         self._random.shuffle(order)
         for index in order:
             received = pickle.loads(pickle.dumps((task, shards[index].content)))
-            result = received[0].run(received[1], 1, lambda _: None)
+            result = received[0].run(received[1], lambda _: None)
             yield index, pickle.loads(pickle.dumps(result))
 
     def close(self) -> None:
@@ -86,14 +86,14 @@ class Disordered(Workers):
 class Exit:
     """Task that ends its process; the shard is the exit code."""
 
-    def run(self, shard: int, threads: int | None, progress: Callable[[int], None]) -> None:
+    def run(self, shard: int, progress: Callable[[int], None]) -> None:
         os._exit(shard)
 
 
 class Refuse:
     """Task that fails, unless the shard is empty."""
 
-    def run(self, shard: str, threads: int | None, progress: Callable[[int], None]) -> str:
+    def run(self, shard: str, progress: Callable[[int], None]) -> str:
         if shard:
             raise UsageError(f"{shard}: wrong", file="a.npz", hint="correct it")
         return "accepted"

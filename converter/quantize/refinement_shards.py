@@ -1,0 +1,172 @@
+"""Refinement split by sample over workers.
+
+Every worker keeps a part of the samples at the operand of the same linear operator. A request moves them to an
+operator, with the weights and biases chosen since the last request, and returns sums over these samples. The chosen
+constants determine the state of a worker: one that does not have it, because another worker ended, gets all of them and
+runs its samples from the inputs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tpuconvert.optimizer.node_properties import operand, operands
+from tpuconvert.optimizer.quantize.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples
+from tpuconvert.optimizer.quantize.ranges import ChannelMeans
+from tpuconvert.optimizer.quantize.refinement import StatisticsOf
+from tpuconvert.optimizer.quantize.weight_rounding import InputSums
+from tpuconvert.samples.calibration_data import FeedSource
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph_copy import FlatGraph
+from tpuconvert.schema.types import Array, Chip
+from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
+
+Statistic = Literal["images", "inputs", "accumulators"]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A statistic of a part of the samples.
+
+    Args:
+        start: first feed of the part.
+        end: one more than the last feed.
+        statistic: name of a method of ``OperandStatistics``.
+        arguments: its arguments; the first one is the index of the operator.
+        first: index of the first operator in ``constants``.
+        constants: weights and biases of consecutive operators. Those of earlier ones were in earlier requests.
+    """
+
+    start: int
+    end: int
+    statistic: Statistic
+    arguments: tuple[int, ...]
+    first: int
+    constants: tuple[tuple[Array, Array], ...]
+
+
+class _State:
+    """A part of the samples on a worker, with a graph of its own.
+
+    Attributes:
+        known: number of operators whose final constants the graph has.
+    """
+
+    def __init__(self, graph: Graph, chip: Chip, names: Sequence[str], feeds: FeedSource) -> None:
+        by_name = {node.name: node for node in graph.nodes}
+        self._products = [by_name[name] for name in names]
+        self.samples = OperandSamples(graph, chip, list(feeds), self._products)
+        self.known = 0
+
+    def answer(self, request: _Request) -> Any:
+        for index, constants in enumerate(request.constants, start=request.first):
+            _, weight, bias = operands(self._products[index])
+            weight.data, bias.data = constants
+        self.known = request.arguments[0]
+        with np.errstate(all="ignore"):
+            return getattr(self.samples, request.statistic)(*request.arguments)
+
+
+class _Refinement:
+    """Task: statistics of a part of the samples; None if this worker does not have the state before the request."""
+
+    def __init__(self, graph: FlatGraph, chip: Chip, names: Sequence[str], feeds: FeedSource) -> None:
+        self._settings = graph, chip, tuple(names), feeds
+        self._states: dict[tuple[int, int], _State] = {}
+
+    def run(self, shard: _Request, progress: Callable[[int], None]) -> Any:
+        """Move the samples to the operator and return the statistic."""
+        key, index = (shard.start, shard.end), shard.arguments[0]
+        state = self._states.get(key)
+        if state is None or state.known < shard.first or state.samples.index > index:
+            if shard.first > 0:
+                return None
+            graph, chip, names, feeds = self._settings
+            state = self._states[key] = _State(graph.build(), chip, names, feeds.part(*key))
+        return state.answer(shard)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_states": {}}
+
+
+class SplitSamples:
+    """``OperandStatistics`` of samples that are split over workers.
+
+    Args:
+        workers: run the graph.
+        graph: integer graph.
+        chip: the target.
+        feeds: the samples.
+        products: linear operators of the graph, in topological order.
+    """
+
+    def __init__(self, workers: Workers, graph: Graph, chip: Chip, feeds: FeedSource, products: Sequence[Node]) -> None:
+        self._workers = workers
+        self._products = products
+        self._feeds = len(feeds)
+        self._task = _Refinement(FlatGraph.of(graph), chip, [node.name for node in products], feeds)
+        self._bounds = bounds(len(feeds), workers.count)
+        self._known = 0
+
+    def images(self, index: int) -> int:
+        """Extent of axis 0 of the operand, added over all feeds."""
+        extent = operand(self._products[index]).shape[0]
+        return extent * self._feeds if isinstance(extent, int) else sum(self._collect("images", index))
+
+    def inputs(self, index: int, most: int) -> InputSums:
+        """Sums of the inputs of the operator, at up to ``most`` positions of each image of a convolution."""
+        found: list[InputSums] = self._collect("inputs", index, most)
+        for part in found[1:]:
+            found[0].merge(part)
+        return found[0]
+
+    def accumulators(self, index: int) -> ChannelMeans:
+        """Means of the accumulator per output channel."""
+        means = ChannelMeans()
+        for part in self._collect("accumulators", index):
+            means.merge(part)
+        return means
+
+    def _collect(self, statistic: Statistic, *arguments: int) -> list[Any]:
+        """Return a statistic of all parts of the samples."""
+        end = arguments[0] + (statistic == "accumulators")
+        found = self._request(range(len(self._bounds)), statistic, arguments, self._known, end)
+        missing = [part for part, result in found.items() if result is None]
+        if missing:
+            found |= self._request(missing, statistic, arguments, 0, end)
+        self._known = arguments[0]
+        return [found[part] for part in sorted(found)]
+
+    def _request(
+        self, parts: Sequence[int], statistic: Statistic, arguments: tuple[int, ...], first: int, end: int
+    ) -> dict[int, Any]:
+        constants = []
+        for node in self._products[first:end]:
+            _, weight, bias = operands(node)
+            constants.append((weight.array, bias.array))
+        shards = []
+        for part in parts:
+            low, high = self._bounds[part]
+            request = _Request(low, high, statistic, arguments, first, tuple(constants))
+            shards.append(Shard(f"refinement on samples {low} to {high - 1}", 1, request, part))
+        return {parts[index]: result for index, result in self._workers.map(self._task, shards)}
+
+
+def split_samples(workers: Workers, chip: Chip, feeds: FeedSource, most: int) -> StatisticsOf | None:
+    """Return the statistics for ``refine`` of samples that are split over workers; None to run them in this process.
+
+    Args:
+        workers: run the integer graph.
+        chip: the target.
+        feeds: calibration samples.
+        most: maximum number of samples, as for ``refine``.
+    """
+    if isinstance(workers, ThisProcess):
+        return None
+    first = feeds.part(0, FirstMeans(most).count(feeds))
+    return lambda graph, products: SplitSamples(workers, graph, chip, first, products)
