@@ -392,6 +392,7 @@ class Search:
             if self._trials and spent > self._budget:
                 raise BudgetSpentError
             assert self._metric is not None
+            self._progress.stage(f"trial {len(self._trials) + 1}")
             model = self._convert(names)
             value = self._metric.measure(model)
             share = integer_share(model.graph.nodes)
