@@ -24,6 +24,9 @@ INSTALL = "pip install 'tpuconvert[distributed]'"
 _SECONDS = 10
 """Time to wait for the scheduler, and for its first worker."""
 
+_RESTART_SECONDS = 30
+"""Time to wait for a worker if all of them ended."""
+
 _loading = threading.Lock()
 _last_task: dict[bytes, Task[Any, Any]] = {}
 """On a worker: the last task by the digest of its pickle."""
@@ -91,7 +94,13 @@ class Cluster(Workers):
         import distributed
 
         if self._sent is None or self._sent[0] is not packed:
-            future = self._client.scatter(packed, broadcast=True, hash=False)
+            try:
+                # The only worker may have ended and be starting again.
+                self._client.wait_for_workers(1, timeout=_RESTART_SECONDS)
+                future = self._client.scatter(packed, broadcast=True, hash=False)
+            except TimeoutError:
+                yield from ((index, attempt, _Lost("the scheduler has no workers")) for index, attempt in waiting)
+                return
             self._sent = packed, hashlib.sha256(packed).digest(), future
         _, digest, sent = self._sent
         addresses = sorted(self._client.nthreads())

@@ -100,6 +100,8 @@ def refine(
                 _correct_bias(node, statistics.accumulators(index), wanted[product.name])
             if progress is not None:
                 progress(position[node])
+    if progress is not None:
+        progress(len(nodes))
     return len(products)
 
 

@@ -45,11 +45,14 @@ def expected(example: Example) -> str:
     return example.digest(ThisProcess())
 
 
-def kill_during_calibration(example: Example, address: str, seed: int) -> str:
-    """Kill a worker after a random number of shards."""
+def kill_during_calibration(example: Example, dask: distributed.LocalCluster, seed: int) -> str:
+    """Kill one of two workers after a random number of samples."""
+    address = dask.scheduler_address
+    dask.scale(2)
     chosen = random.Random(seed)
     at, killed = chosen.randrange(0, 90), []
     with Cluster(address) as workers, distributed.Client(address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
         pids = client.run(os.getpid)
 
         def progress(done: int) -> None:
@@ -58,7 +61,6 @@ def kill_during_calibration(example: Example, address: str, seed: int) -> str:
                 os.kill(killed[0], signal.SIGKILL)
 
         found = example.digest(workers, progress)
-        client.wait_for_workers(len(pids), timeout=60)
     assert killed
     return found
 
@@ -74,7 +76,7 @@ def test_the_number_of_workers_changes_nothing(dask: distributed.LocalCluster, e
 
 
 def test_a_killed_worker_changes_nothing(dask: distributed.LocalCluster, example: Example, expected: str) -> None:
-    assert kill_during_calibration(example, dask.scheduler_address, 0) == expected
+    assert kill_during_calibration(example, dask, 0) == expected
 
 
 def test_the_written_file_is_that_of_one_process(dask: distributed.LocalCluster, tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_the_written_file_is_that_of_one_process(dask: distributed.LocalCluster,
 def test_a_worker_killed_at_any_moment(
     dask: distributed.LocalCluster, example: Example, expected: str, seed: int
 ) -> None:
-    assert kill_during_calibration(example, dask.scheduler_address, seed) == expected
+    assert kill_during_calibration(example, dask, seed) == expected
 
 
 def test_ci_converts_the_models_on_the_cluster(
