@@ -1,0 +1,226 @@
+"""Class indices of samples: from folders, ``.npz`` files, and files of labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.preprocess import IMAGE_SUFFIXES
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.types import Array
+from tpuconvert.text_format import several
+
+LABELS = "labels"
+
+LABEL_FILES = "a .npy or .npz file, or text with one class per line, in the order of the samples or as 'file name,class'"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Samples (arrays by input name, or images) with their class indices."""
+
+    samples: Any
+    labels: Array
+
+
+def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
+    """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
+
+    Each folder is a class: its name is the class index if all names are numbers, otherwise names are sorted.
+
+    Args:
+        path: the file or folder.
+        classes: number of classes of the model; checked against the labels, and against folders whose names are not
+            numbers.
+
+    Raises:
+        UsageError: there are no labels, or they do not match the classes or samples.
+        CorruptInputError: a file does not have the format that its suffix indicates.
+
+    """
+    place = Path(path)
+    if place.is_dir():
+        return _from_folders(place, classes)
+    if place.suffix.lower() != ".npz":
+        raise UsageError(f"{place}: neither a folder per class nor an .npz file with '{LABELS}'")
+    arrays = load_arrays(place)
+    labels = arrays.pop(LABELS, None)
+    if labels is None or not arrays:
+        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(place))
+    labels = labels.reshape(-1)
+    if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
+        raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(place))
+    return Labelled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
+
+
+def _from_folders(place: Path, classes: int) -> Labelled:
+    folders = sorted(entry for entry in place.iterdir() if entry.is_dir())
+    if not folders:
+        raise UsageError(f"{place}: has no folder per class", hint="put the images of each class into its own folder")
+    if all(folder.name.isdecimal() for folder in folders):
+        numbers = [int(folder.name) for folder in folders]
+    elif len(folders) == classes:
+        numbers = list(range(classes))
+    else:
+        raise UsageError(
+            f"{place}: {len(folders)} folders, the model knows {classes} classes",
+            hint="name each folder with the number of its class",
+        )
+    if len(set(numbers)) < len(numbers) or max(numbers) >= classes:
+        raise UsageError(f"{place}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once")
+    images, labels = [], []
+    for number, folder in zip(numbers, folders, strict=True):
+        found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+        images += found
+        labels += [number] * len(found)
+    if not images:
+        raise UsageError(f"{place}: no images in its folders", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
+    return Labelled(images, np.array(labels))
+
+
+def read_labels(labels: Any) -> Array | dict[str, int]:
+    """Read class indices from a file, or convert them to an array.
+
+    Args:
+        labels: an array, or a ``.npy``, ``.npz`` or text file: one class per line, or ``file name,class``.
+
+    Returns:
+        int64 classes in the order of the samples, or a mapping from file name to class.
+
+    Raises:
+        UsageError: the file has another form, or the labels are not integers.
+
+    """
+    if isinstance(labels, str | os.PathLike):
+        path = Path(labels)
+        if path.suffix.lower() in (".npy", ".npz"):
+            arrays = load_arrays(path)
+            labels = arrays.get(LABELS, next(iter(arrays.values())))
+        else:
+            labels = _read_text(path)
+    if isinstance(labels, Mapping):
+        return {str(name): int(index) for name, index in labels.items()}
+    array = np.asarray(labels).reshape(-1)
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"labels are {array.dtype}, expected integers")
+    return array.astype(np.int64)
+
+
+def _read_text(path: Path) -> list[int] | dict[str, int]:
+    """Read one class per line, or a file name and a class, separated by a comma or white space."""
+    note_input(path)
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [line.rsplit("," if "," in line else None, 1) for line in lines if line]
+        if rows and len(rows[0]) == 2 and not rows[0][1].strip().isdecimal() and path.suffix.lower() == ".csv":
+            del rows[0]  # the names of the columns
+        if all(len(row) == 2 for row in rows) and not all(row[0].strip().isdecimal() for row in rows):
+            found = {name.strip(): int(index) for name, index in rows}
+            if len(found) < len(rows):
+                raise ValueError("a file name occurs twice")
+            return found
+        return [int(number) for row in rows for number in row]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: holds no labels ({error})", hint=LABEL_FILES) from None
+
+
+def in_order(labels: Array | dict[str, int], names: list[str]) -> Array:
+    """Return the class of each sample.
+
+    Args:
+        labels: result of ``read_labels``.
+        names: file names of the images, in the order of the samples; empty if the samples are arrays.
+
+    Raises:
+        UsageError: an image has no label, or names are given for samples that have none.
+
+    """
+    if not isinstance(labels, dict):
+        return labels
+    if not names:
+        raise UsageError("labels by file name for samples that are no image files", hint="give one class per sample")
+    missing = [name for name in names if name not in labels]
+    if missing:
+        raise UsageError(f"no label for {several(len(missing), 'image')}, the first is '{missing[0]}'")
+    return np.array([labels[name] for name in names], dtype=np.int64)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images of a folder, sorted by name.
+
+    Raises:
+        UsageError: there are none.
+
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder")
+    found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+    if not found:
+        raise UsageError(f"{folder}: no images", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
+    return found
+
+
+def load_classes(samples: Any, labels: Any, classes: int) -> Labelled:
+    """Load samples with their class indices.
+
+    Args:
+        samples: without labels, as ``load_labelled`` takes them; else a folder of images, a list of image files, or
+            arrays as ``convert`` takes them for calibration.
+        labels: as ``read_labels`` takes them, or None.
+        classes: number of classes of the model.
+
+    Raises:
+        UsageError: there are no labels, or they do not fit the classes or the samples.
+
+    """
+    if labels is None:
+        if not isinstance(samples, str | os.PathLike):
+            raise UsageError("samples without labels", hint="give labels: one class index per sample")
+        return load_labelled(samples, classes)
+    if isinstance(samples, str | os.PathLike) and Path(samples).is_dir():
+        samples = image_files(Path(samples))
+    names = [item.name for item in samples] if _are_files(samples) else []
+    found = in_order(read_labels(labels), names)
+    if names and len(found) != len(names):
+        raise UsageError(f"{several(len(found), 'label')} for {several(len(names), 'image')}", hint="give one per image")
+    if found.size == 0 or found.min() < 0 or found.max() >= classes:
+        limits = f"from {found.min()} to {found.max()}" if found.size else "empty"
+        raise UsageError(f"labels are {limits}, expected 0 to {classes - 1}")
+    return Labelled(samples, found)
+
+
+def _are_files(samples: Any) -> bool:
+    return isinstance(samples, list) and bool(samples) and all(isinstance(item, Path) for item in samples)
+
+
+def load_any(samples: Any, labels: Any) -> Labelled:
+    """Load samples with labels of any kind, one per sample, or None for each.
+
+    Args:
+        samples: a folder of images, an ``.npz`` file that may have an array ``labels``, or as ``convert`` takes them.
+        labels: as ``read_labels`` takes them, an array or list with one entry per sample, or None.
+
+    Raises:
+        UsageError: a file cannot be read.
+
+    """
+    path = Path(samples) if isinstance(samples, str | os.PathLike) else None
+    if path is not None and path.is_dir():
+        samples = image_files(path)
+    elif path is not None and path.suffix.lower() == ".npz" and labels is None:
+        arrays = load_arrays(path)
+        labels = arrays.pop(LABELS, None)
+        samples = next(iter(arrays.values())) if len(arrays) == 1 else arrays
+    if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() in (".npy", ".npz"):
+        arrays = load_arrays(Path(labels))
+        labels = arrays.get(LABELS, next(iter(arrays.values())))
+    elif isinstance(labels, str | os.PathLike | Mapping):
+        labels = in_order(read_labels(labels), [item.name for item in samples] if _are_files(samples) else [])
+    return Labelled(samples, labels)

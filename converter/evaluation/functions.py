@@ -1,0 +1,64 @@
+"""Python functions named on the command line as ``module:function`` or ``FILE.py:function``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.input_files import note_input
+
+
+def is_function_name(text: str) -> bool:
+    """Return True if a text has the form ``module:function``."""
+    module, _, function = text.rpartition(":")
+    return bool(module) and function.isidentifier()
+
+
+def load_function(text: str) -> Callable[..., Any]:
+    """Import a function by name. Modules are also searched in the current folder. The code runs with the user's rights.
+
+    Args:
+        text: ``module:function`` or ``FILE.py:function``.
+
+    Raises:
+        UsageError: the text has another form, the import fails, or there is no such function.
+
+    """
+    if not is_function_name(text):
+        raise UsageError(f"'{text}' names no function", hint="module:function, or FILE.py:function")
+    module, _, name = text.rpartition(":")
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
+            loaded = _load_file(module) if module.endswith(".py") else _load_module(module)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{module}: cannot be imported ({reason})", hint="module:function, or FILE.py:function") from error
+    function = getattr(loaded, name, None)
+    if not callable(function):
+        raise UsageError(f"{module} has no function '{name}'")
+    result: Callable[..., Any] = function
+    return result
+
+
+def _load_module(name: str) -> Any:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+def _load_file(path: str) -> Any:
+    note_input(path)
+    spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(path))[0], path)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

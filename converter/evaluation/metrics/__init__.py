@@ -1,0 +1,1 @@
+"""Metrics of ``tpuconvert evaluate``, one per file."""

@@ -1,0 +1,92 @@
+"""Mean average precision of a detector, with the rules of the COCO evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.evaluation.average_precision import average_precisions
+from tpuconvert.evaluation.boxes import Detections, Objects, count_kept, suppress
+from tpuconvert.evaluation.classes import Labelled
+from tpuconvert.evaluation.decoders import check_detections, decoder_names, find_decoder, user_decoder
+from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
+from tpuconvert.evaluation.objects import load_objects
+from tpuconvert.schema.errors import UsageError
+
+KEPT_IOU = 0.9
+KEPT_SCORE = 0.25
+"""Detections of the other model with at least this score are compared. Those below are mostly noise."""
+
+
+@evaluation_metric("map")
+class MeanAveragePrecision(Metric):
+    """Mean over classes and IoU limits 0.50, 0.55 ... 0.95 of the average precision (``map``); ``map50`` at 0.5."""
+
+    def __init__(self, setup: Setup, name: str) -> None:
+        super().__init__(setup, name)
+        if setup.decode is None:
+            known = f"{', '.join(decoder_names())}, or a function as module:function"
+            raise UsageError("metric 'map' without a decoder of the outputs", hint=f"--decode {known}")
+        self.decode = setup.decode
+        self.user = user_decoder(self.decode)
+        self.built_in = find_decoder(str(self.decode)) if self.user is None else None
+        self.rule = setup.image_rule()
+        self.found: list[Detections] = []
+        self.labelled: list[Objects] = []
+        self.kept = 0
+        self.compared = 0
+
+    def load(self, samples: Any, labels: Any) -> Labelled:
+        """Load images with labelled boxes."""
+        return load_objects(samples, labels)
+
+    def predict(self, sample: Sample) -> Detections:
+        """Return the detections in pixels of the image file."""
+        height, width = sample.size()
+        if self.user is not None:
+            name = self.decode if isinstance(self.decode, str) else self.decode.__name__
+            return check_detections(self.user(dict(sample.outputs), (height, width)), name)
+        assert self.built_in is not None
+        assert self.rule.size is not None
+        found = self.built_in(sample.outputs, self.rule.size, self.setup.min_score)
+        found = found.take(np.isfinite(found.boxes).all(axis=1) & np.isfinite(found.scores))
+        found = suppress(found, self.setup.nms_iou)
+        left, top, right, bottom = self.rule.region(width, height)
+        rows, columns = self.rule.size
+        scale = np.array([right - left, bottom - top] * 2) / np.array([columns, rows] * 2)
+        return Detections(found.boxes * scale + (left, top, left, top), found.scores, found.classes)
+
+    def add(self, prediction: Detections, label: Objects) -> None:
+        """Keep the detections and the labels of one image."""
+        self.found.append(prediction)
+        self.labelled.append(label)
+
+    def values(self) -> dict[str, float]:
+        """Return ``map`` and ``map50``, from 0 to 1."""
+        found = self._precisions()
+        return {
+            self.name: float(np.mean([row.mean() for row in found.values()])),
+            "map50": float(np.mean([row[0] for row in found.values()])),
+        }
+
+    def per_class(self) -> dict[int, float]:
+        """Return the average precision of each class that has labels, mean over the IoU limits."""
+        return {index: float(row.mean()) for index, row in self._precisions().items()}
+
+    def _precisions(self) -> dict[int, Any]:
+        found = average_precisions(self.found, self.labelled)
+        if not found:
+            raise UsageError("the labels have no boxes", hint="give images with labelled objects")
+        return found
+
+    def compare(self, prediction: Detections, reference: Detections) -> None:
+        """Count the reference detections that this model also has: same class, IoU of at least 0.9."""
+        reference = reference.take(reference.scores >= KEPT_SCORE)
+        self.kept += count_kept(prediction.take(prediction.scores >= KEPT_SCORE), reference, KEPT_IOU)
+        self.compared += len(reference.scores)
+
+    def agreement(self) -> dict[str, float]:
+        """Return the number of compared detections, and the share of them that is kept."""
+        kept = {"kept": self.kept / self.compared} if self.compared else {}
+        return {**kept, "detections": self.compared}
