@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
     from tpuconvert.diagnosis.doctor import doctor as doctor
+    from tpuconvert.evaluation.evaluation import evaluate as evaluate
+    from tpuconvert.evaluation.result import Evaluation as Evaluation
     from tpuconvert.exporters.export import export as export
     from tpuconvert.frontends.registry import register_converter as register_converter
     from tpuconvert.model import Model as Model
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
+    "tpuconvert.evaluation.evaluation": ("evaluate",),
+    "tpuconvert.evaluation.result": ("Evaluation",),
     "tpuconvert.exporters.export": ("export",),
     "tpuconvert.frontends.registry": ("register_converter",),
     "tpuconvert.model": ("Model", "load"),

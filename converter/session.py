@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.runtime import batches, session
-from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.spelling import did_you_mean

@@ -51,6 +51,7 @@ CALLS: dict[str, list[list[str]]] = {
     "evaluate": [
         ["evaluate", "net.tpum", "--data", "labelled.npz"],
         ["evaluate", "net.tpum", "--data", "labelled.npz", "--metric", "top1", "--min-top1", "1", "--doctor"],
+        ["evaluate", "net.tpum", "--data", "labelled.npz", "--reference", "net.tpum", "--max", "flips=0"],
     ],
     "doctor": [
         ["doctor", "digits.onnx", "--data", "labelled.npz", *PIXELS],

@@ -22,7 +22,7 @@ SIZES = {"docstrings": 60, "comments": 60, "documentation": 40}
 LEFT_OUT = ("docs/operators/", "docs/python-api.md", "tests/spec/")
 """Generated files, and the vendor's specification."""
 NO_PROSE = re.compile(r"#!|# (noqa|type:|ruff:|mypy:|fmt:|pragma)|// (namespace|clang-format|NOLINT)|#? ?-{3}")
-LIST_ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
+LIST_ITEM = re.compile(r"\A *(?:[-*]|\d+\.) ")
 WORDS = 3
 """Smallest number of words of a sentence that is sampled."""
 

@@ -31,7 +31,7 @@ from tpuconvert.options import Options
 from tpuconvert.plugins import installed_modules
 from tpuconvert.recipe import file_digest, write_options
 from tpuconvert.reproduction import file_sha256
-from tpuconvert.samples.preprocess import IMAGE_SUFFIXES
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.input_files import note_input

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.ci.manifest import Job
-from tpuconvert.evaluation import evaluate
+from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.model import Model, load
 from tpuconvert.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.pipeline import convert_source
@@ -95,8 +95,13 @@ def _fidelity(job: Job, model: Model, options: Options) -> Measures:
 
 def _accuracy(job: Job, model: Model) -> Measures:
     """Top-1 accuracy of the model and of its float version on labelled samples."""
-    mine, real = (evaluate(each, job.files["evaluation"]).share("top1") for each in (model, _float_version(job)))
-    return {"top1": mine, "top1_float": real, "top1_drop": real - mine}
+    found = evaluate(model, job.files["evaluation"], metrics="top1", reference=_float_version(job))
+    assert found.reference is not None
+    return {
+        "top1": found.values["top1"],
+        "top1_float": found.reference["top1"],
+        "top1_drop": found.measures()["top1_drop"],
+    }
 
 
 def _float_version(job: Job) -> Model:

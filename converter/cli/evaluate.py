@@ -18,12 +18,28 @@ from tpuconvert.cli.shared_options import (
 )
 from tpuconvert.cli.terminal import echo, echo_text
 from tpuconvert.diagnosis.doctor import diagnose
-from tpuconvert.evaluation import evaluate
+from tpuconvert.evaluation.decoders import decoder_names
+from tpuconvert.evaluation.evaluation import DEFAULT_METRICS, evaluate
+from tpuconvert.evaluation.metric import METRIC_NAMES, Setup
+from tpuconvert.evaluation.result import Evaluation, check_names, measure_names
 from tpuconvert.model import load
 from tpuconvert.options import Options
 from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.text_format import several
+
+
+class _Limit(click.ParamType[tuple[str, float]]):
+    """``NAME=VALUE``."""
+
+    name = "limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        name, _, number = str(value).rpartition("=")
+        try:
+            return name, float(number)
+        except ValueError:
+            self.fail(f"'{value}' is not NAME=NUMBER, such as top1=0.75", param, ctx)
 
 
 @click.command("evaluate")
@@ -32,21 +48,55 @@ from tpuconvert.text_format import several
     "--data",
     type=InputFile(),
     required=True,
-    metavar="LABELLED",
-    help="An .npz file with an array 'labels', or a folder with a folder of images per class.",
+    metavar="SAMPLES",
+    help="A folder of images, or an .npz file. Without --labels: a folder of images per class, an .npz file with an "
+    "array 'labels', or for map a folder with instances.json or text files.",
+)
+@click.option(
+    "--labels",
+    type=InputFile(),
+    help="topK: .npy, .npz or text. map: a COCO file, or a folder of text files. miou: a folder of label images.",
 )
 @click.option(
     "--metric",
     "metrics",
-    type=click.Choice(["top1", "top5"]),
     multiple=True,
-    default=("top1", "top5"),
+    default=DEFAULT_METRICS,
     show_default=True,
-    help="What to count. Several: repeat it.",
+    help=f"What to measure: {METRIC_NAMES}. Several: repeat it.",
 )
-@click.option("--min-top1", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below, as 0.95.")
-@click.option("--min-top5", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below.")
+@click.option(
+    "--decode",
+    metavar="HEAD",
+    help=f"For map, how outputs become boxes: {', '.join(decoder_names())}, or module:function.",
+)
+@click.option(
+    "--reference",
+    type=InputFile(),
+    metavar="MODEL",
+    help="Also measure this .tpum model, usually the float one, and compare the predictions.",
+)
+@click.option("--unlabelled", is_flag=True, help="The samples have no labels: only compare with --reference.")
+@click.option("--min", "least", type=_Limit(), multiple=True, metavar="NAME=X", help="Fail (exit code 5) below.")
+@click.option("--max", "most", type=_Limit(), multiple=True, metavar="NAME=X", help="Fail (exit code 5) above.")
+@click.option("--min-top1", type=click.FloatRange(0, 1), metavar="SHARE", help="The same as --min top1=SHARE.")
+@click.option("--min-top5", type=click.FloatRange(0, 1), metavar="SHARE", help="The same as --min top5=SHARE.")
 @click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
+@click.option(
+    "--min-score",
+    type=click.FloatRange(0, 1),
+    default=Setup.min_score,
+    show_default=True,
+    help="Smallest score of a detection of a built-in decoder.",
+)
+@click.option(
+    "--nms-iou",
+    type=click.FloatRange(0, 1),
+    default=Setup.nms_iou,
+    show_default=True,
+    help="Built-in decoders suppress boxes that overlap a better one by more.",
+)
+@click.option("--per-class", is_flag=True, help="Also print the measures of each class.")
 @preprocess_option
 @engine_options
 @workers_options
@@ -57,10 +107,19 @@ from tpuconvert.text_format import several
 def command(
     file: str,
     data: str,
+    labels: str | None,
     metrics: tuple[str, ...],
+    decode: str | None,
+    reference: str | None,
+    unlabelled: bool,
+    least: tuple[tuple[str, float], ...],
+    most: tuple[tuple[str, float], ...],
     min_top1: float | None,
     min_top5: float | None,
     scores: str | None,
+    min_score: float,
+    nms_iou: float,
+    per_class: bool,
     preprocess: str | None,
     backend: Any,
     threads: int | None,
@@ -71,16 +130,18 @@ def command(
     progress_mode: str,
     as_json: bool,
 ) -> None:
-    """Run the .tpum FILE on labelled samples and count those it gets right.
-
-    Each folder is a class: its name is the class index if all names are numbers, otherwise names are sorted.
+    """Run the .tpum FILE on labelled samples and measure how good its results are.
 
     \b
     tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor
+    tpuconvert evaluate net.tpum --data images/ --labels val.txt --reference float.tpum --max flips=0.03
+    tpuconvert evaluate detector.tpum --data coco/ --metric map --decode yolov8 --max map_drop=0.01
     """
     load_plugins(plugins)
-    least = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}
-    asked = tuple(dict.fromkeys((*metrics, *least)))
+    short = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}
+    asked = tuple(dict.fromkeys((*metrics, *short)))
+    low, high = {**dict(least), **short}, dict(most)
+    check_names([*low, *high], measure_names(asked, reference is not None, unlabelled))
     rule = Preprocess.parse(preprocess) if preprocess is not None else None
     model = load(file)
     examined = None
@@ -88,9 +149,15 @@ def command(
         found = evaluate(
             model,
             data,
+            labels,
             metrics=asked,
+            reference=load(reference) if reference is not None else None,
+            unlabelled=unlabelled,
+            decode=decode,
             output=scores,
             preprocess=rule,
+            min_score=min_score,
+            nms_iou=nms_iou,
             backend=backend,
             threads=threads,
             progress=progress,
@@ -98,23 +165,35 @@ def command(
             scheduler=scheduler,
         )
         if with_doctor:
-            examined = diagnose(model, None, Options(preprocess=rule), data, None, scores, backend, threads, progress)
+            classes = labels if found.right else None
+            settings = Options(preprocess=rule)
+            examined = diagnose(model, None, settings, data, classes, scores, backend, threads, progress)
     if as_json:
-        print_json(
-            {
-                "file": file,
-                "output": found.output,
-                "backend": found.backend,
-                "samples": found.samples,
-                "accuracy": {name: found.share(name) for name in asked},
-                "right": found.right,
-                "doctor": None if examined is None else examined.to_mapping(),
-            }
-        )
+        doctor = None if examined is None else examined.to_mapping()
+        print_json({"file": file, "reference_file": reference, **found.to_mapping(), "doctor": doctor})
     else:
-        echo(f"{file} on {several(found.samples, 'sample')}, scores '{found.output}', {found.backend} backend")
-        for name in asked:
-            echo(f"  {name}  {found.share(name):.2%}  ({found.right[name]} right)")
+        _show(found, file, reference, per_class)
         if examined is not None:
             echo_text("\n".join(examined.lines()))
-    found.check(least)
+    found.check(low, high)
+
+
+def _show(found: Evaluation, file: str, reference: str | None, per_class: bool) -> None:
+    scores = f", scores '{found.output}'" if found.output is not None else ""
+    echo(f"{file} on {several(found.samples, 'sample')}{scores}, {found.backend} backend")
+    for name, value in found.values.items():
+        right = f"  ({found.right[name]} right)" if name in found.right else ""
+        other = f"  ({_text(name, found.reference[name])} with {reference})" if found.reference is not None else ""
+        echo(f"  {name}  {_text(name, value)}{right}{other}")
+    for name, value in found.agreement.items():
+        echo(f"  {name}  {_text(name, value)}")
+    if per_class:
+        for name, values in found.per_class.items():
+            for index, value in values.items():
+                echo(f"  {name} of class {index}  {_text(name, value)}")
+
+
+def _text(name: str, value: float) -> str:
+    """Return a measure as text: shares in percent, counts and results of functions as they are."""
+    is_share = isinstance(value, float) and ":" not in name
+    return f"{value:.2%}" if is_share else f"{value:.8g}"

@@ -16,7 +16,7 @@ from tpuconvert.diagnosis.network import Expected, check_activations, expectatio
 from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.diagnosis.trial import Predict, Trial, compare_variants
 from tpuconvert.diagnosis.variants import TrialSamples, short
-from tpuconvert.evaluation import LABELS, Labelled, load_labelled
+from tpuconvert.evaluation.classes import LABELS, Labelled, in_order, load_labelled, read_labels
 from tpuconvert.model import Model, load
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_graph
@@ -247,15 +247,15 @@ def _load_samples(
 ) -> tuple[FeedSource, Array | None]:
     """Load the samples, and the class index of each sample or None without labels."""
     given: Array | None = None
-    if labels is not None:
-        if output is None:
-            raise UsageError("labels for a model without an output of scores", hint="scores names another output")
-        given = _read_labels(labels)
-    elif output is not None and isinstance(data, str | os.PathLike) and _has_labels(Path(data)):
+    if labels is not None and output is None:
+        raise UsageError("labels for a model without an output of scores", hint="scores names another output")
+    if labels is None and output is not None and isinstance(data, str | os.PathLike) and _has_labels(Path(data)):
         found: Labelled = load_labelled(data, _classes(output))
         data, given = found.samples, found.labels.astype(np.int64)
     is_images = isinstance(data, list) and data and all(isinstance(item, Path) for item in data)
     feeds = image_feeds(data, ports, rule) if is_images else load_feeds(data, ports, rule)
+    if labels is not None:
+        given = in_order(read_labels(labels), feeds.images)
     if given is None:
         return feeds, None
     assert output is not None
@@ -270,24 +270,6 @@ def _has_labels(path: Path) -> bool:
     if path.is_dir():
         return any(entry.is_dir() for entry in path.iterdir())
     return path.suffix.lower() == ".npz" and path.is_file() and LABELS in load_arrays(path)
-
-
-def _read_labels(labels: Any) -> Array:
-    if isinstance(labels, str | os.PathLike):
-        path = Path(labels)
-        if path.suffix.lower() in (".npy", ".npz"):
-            arrays = load_arrays(path)
-            labels = arrays.get(LABELS, next(iter(arrays.values())))
-        else:
-            try:
-                labels = [int(line) for line in path.read_text(encoding="utf-8").split()]
-            except (OSError, ValueError) as error:
-                hint = "a .npy or .npz file, or text with one number per line, in the order of the samples"
-                raise UsageError(f"{path}: holds no labels ({error})", hint=hint) from None
-    array = np.asarray(labels).reshape(-1)
-    if array.dtype.kind not in "iu":
-        raise UsageError(f"labels are {array.dtype}, expected integers")
-    return array.astype(np.int64)
 
 
 def predictor(session: Session, port: Port, output: Port) -> Predict:

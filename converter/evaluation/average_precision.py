@@ -1,7 +1,8 @@
 """Average precision of detections with the rules of the COCO evaluation (https://cocodataset.org/#detection-eval).
 
-Detections of one class are matched in order of their scores, each to the free object of the image with the largest overlap.
-Precision is interpolated at 101 recall values. Objects of all sizes count; at most 100 detections per image and class do.
+Detections of one class are matched in order of their scores, each to the free object of the image with the largest
+overlap. Precision is interpolated at 101 recall values. Objects of all sizes count, and at most 100 detections per
+image and class.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def suppress(found: Detections, limit: float) -> Detections:
 
 
 def count_kept(found: Detections, reference: Detections, limit: float) -> int:
-    """Return how many reference detections have one of the same class that overlaps by at least ``limit``, one to one."""
+    """Return how many reference detections have a counterpart: the same class, an overlap of at least ``limit``."""
     pairs = overlaps(reference.boxes, found.boxes) * (reference.classes[:, None] == found.classes[None, :])
     kept = 0
     for index in np.argsort(-reference.scores, kind="stable"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.samples.array_files import load_arrays
-from tpuconvert.samples.preprocess import IMAGE_SUFFIXES
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
@@ -19,15 +19,25 @@ from tpuconvert.text_format import several
 
 LABELS = "labels"
 
-LABEL_FILES = "a .npy or .npz file, or text with one class per line, in the order of the samples or as 'file name,class'"
+LABEL_FILES = "a .npy or .npz file, or text: one class per line in the order of the samples, or 'file name,class'"
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Samples (arrays by input name, or images) with their class indices."""
+    """Samples with their labels.
+
+    Args:
+        samples: arrays, arrays by input name, a file of them, or a list of image files.
+        labels: one per sample in the same order: class indices, or what another metric takes. None without labels.
+
+    """
 
     samples: Any
-    labels: Array
+    labels: Any
+
+    def are_images(self) -> bool:
+        """Return True if the samples are image files."""
+        return _are_files(self.samples)
 
 
 def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
@@ -189,7 +199,9 @@ def load_classes(samples: Any, labels: Any, classes: int) -> Labelled:
     names = [item.name for item in samples] if _are_files(samples) else []
     found = in_order(read_labels(labels), names)
     if names and len(found) != len(names):
-        raise UsageError(f"{several(len(found), 'label')} for {several(len(names), 'image')}", hint="give one per image")
+        raise UsageError(
+            f"{several(len(found), 'label')} for {several(len(names), 'image')}", hint="give one per image"
+        )
     if found.size == 0 or found.min() < 0 or found.max() >= classes:
         limits = f"from {found.min()} to {found.max()}" if found.size else "empty"
         raise UsageError(f"labels are {limits}, expected 0 to {classes - 1}")

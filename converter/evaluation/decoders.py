@@ -1,7 +1,7 @@
 """Decoders: from the outputs of a detector to boxes, scores and classes.
 
-A decoder takes the arrays of one image by output name, with their batch axis, and the size (height, width) of the model's
-input in pixels. It returns boxes in pixels of that input, before suppression. Its candidates have at least ``min_score``.
+A decoder takes the arrays of one image by output name, with their batch axis, and the size (height, width) of the
+model's input in pixels. It returns boxes in pixels of that input, before suppression, that have at least ``min_score``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.evaluation.boxes import Detections
-from tpuconvert.evaluation.functions import is_function_name, load_function
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.user_functions import is_function_name, load_function
 
 Outputs = Mapping[str, Array]
 Decoder = Callable[[Outputs, tuple[int, int], float], Detections]
@@ -95,9 +95,10 @@ def yolov8(outputs: Outputs, size: tuple[int, int], min_score: float) -> Detecti
 @decoder("ssd")
 def ssd(outputs: Outputs, size: tuple[int, int], min_score: float) -> Detections:
     """Boxes [1, N, 4] (left, top, right, bottom, from 0 to 1) and scores [1, N, 1 + C]; class 0 is the background."""
-    named = {name: array.reshape(array.shape[-2:]) for name, array in outputs.items() if array.ndim >= 2}
+    named = {name: array[0] for name, array in outputs.items() if array.ndim == 3 and len(array) == 1}
     places = [name for name, array in named.items() if array.shape[1] == 4]
-    places = [name for name in places if "box" in name.lower()] or places if len(places) > 1 else places
+    if len(places) > 1:  # scores of three classes also have four columns
+        places = [name for name in places if "box" in name.lower() or "loc" in name.lower()]
     scores = [array for name, array in named.items() if name not in places and array.shape[1] > 1]
     if len(places) != 1 or len(scores) != 1 or len(named[places[0]]) != len(scores[0]):
         raise _unsuitable("boxes [1, N, 4] and scores [1, N, 1 + classes]", outputs)
@@ -134,13 +135,17 @@ def yunet(outputs: Outputs, size: tuple[int, int], min_score: float) -> Detectio
 
 @decoder("fastestdet")
 def fastestdet(outputs: Outputs, size: tuple[int, int], min_score: float) -> Detections:
-    """One output [1, 5 + C, rows, columns] of FastestDet: objectness, box relative to the cell, scores of the classes."""
+    """One output [1, 5 + C, rows, columns]: objectness, box relative to the cell, scores of the classes.
+
+    A cell detects the class with the highest score only.
+    """
     grid = _rows(outputs, lambda shape: len(shape) == 3 and shape[0] > 5, "[1, 5 + classes, rows, columns]")
     height, width = grid.shape[1:]
     cells = grid.reshape(len(grid), -1).T
     center = (np.tanh(cells[:, 1:3]) + _cells(height, width)) / (width, height)
     boxes = np.concatenate([center, 1 / (1 + np.exp(-cells[:, 3:5]))], axis=1)
-    scores = np.clip(cells[:, :1], 0, None) ** 0.6 * np.clip(cells[:, 5:], 0, None) ** 0.4
+    best = cells[:, 5:] == cells[:, 5:].max(axis=1, keepdims=True)
+    scores = np.clip(cells[:, :1], 0, None) ** 0.6 * np.clip(cells[:, 5:], 0, None) ** 0.4 * best
     return _candidates(_from_centers(boxes) * _scale_of(size), scores, min_score)
 
 
@@ -149,7 +154,8 @@ def _rows(outputs: Outputs, fits: Callable[[tuple[int, ...]], bool], expected: s
     if len(outputs) == 1:
         (array,) = outputs.values()
         if array.ndim > 1 and array.shape[0] == 1 and fits(array.shape[1:]):
-            return array[0].astype(np.float64)
+            found: Array = array[0].astype(np.float64)
+            return found
     raise _unsuitable(f"one output {expected}", outputs)
 
 

@@ -1,156 +1,77 @@
-"""Accuracy of a classifier on labelled samples."""
+"""Measures of a model on labelled samples, also in comparison with another model on the same inputs."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from tpuconvert.evaluation.classes import LABELS, Labelled, load_any
+from tpuconvert.evaluation.metric import Decode, Metric, Sample, Setup, find_metric
+from tpuconvert.evaluation.metrics.user_function import UserFunction
+from tpuconvert.evaluation.result import Evaluation
 from tpuconvert.model import Model
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.calibration_data import FeedSource, load_feeds, single_images
-from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
-from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import against_limit, several
+from tpuconvert.text_format import several
 from tpuconvert.workers.choice import open_workers
-from tpuconvert.workers.model_runs import run_on
-from tpuconvert.workers.workers import ThisProcess
+from tpuconvert.workers.model_runs import ModelFeeds, Outputs, run_on
+from tpuconvert.workers.workers import ThisProcess, Workers
 
-METRICS = {"top1": 1, "top5": 5}
-"""Metric name -> number k: a sample counts if the right class is among the k highest scores."""
+MetricName = str | Callable[..., Any]
 
-LABELS = "labels"
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """Accuracy of a model.
-
-    Args:
-        samples: number of samples.
-        output: name of the output with the scores.
-        backend: backend that ran the model.
-        right: metric name -> number of samples with the right class among the k highest scores.
-
-    """
-
-    samples: int
-    output: str
-    backend: str
-    right: dict[str, int]
-
-    def share(self, metric: str) -> float:
-        """Accuracy by metric name, from 0 to 1."""
-        return self.right[metric] / self.samples
-
-    def check(self, least: dict[str, float]) -> None:
-        """Compare the accuracy with lower limits from 0 to 1, given by metric name.
-
-        Raises:
-            ThresholdError: a measure is below its limit.
-
-        """
-        low = [
-            f"{name} {against_limit(self.share(name), limit, is_least=True)}"
-            for name, limit in least.items()
-            if not self.share(name) >= limit
-        ]
-        if low:
-            raise ThresholdError(f"{'; '.join(low)} on {several(self.samples, 'sample')}")
+DEFAULT_METRICS = ("top1", "top5")
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Samples (arrays by input name, or images) with their class indices."""
-
-    samples: Any
-    labels: Array
-
-
-def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
-    """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
-
-    Each folder is a class: its name is the class index if all names are numbers, otherwise names are sorted.
-
-    Args:
-        path: the file or folder.
-        classes: number of classes of the model; checked against the labels, and against folders whose names are not
-            numbers.
-
-    Raises:
-        UsageError: there are no labels, or they do not match the classes or samples.
-        CorruptInputError: a file does not have the format that its suffix indicates.
-
-    """
-    place = Path(path)
-    if place.is_dir():
-        return _from_folders(place, classes)
-    if place.suffix.lower() != ".npz":
-        raise UsageError(f"{place}: neither a folder per class nor an .npz file with '{LABELS}'")
-    arrays = load_arrays(place)
-    labels = arrays.pop(LABELS, None)
-    if labels is None or not arrays:
-        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(place))
-    labels = labels.reshape(-1)
-    if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
-        raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(place))
-    return Labelled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
-
-
-def _from_folders(place: Path, classes: int) -> Labelled:
-    folders = sorted(entry for entry in place.iterdir() if entry.is_dir())
-    if not folders:
-        raise UsageError(f"{place}: has no folder per class", hint="put the images of each class into its own folder")
-    if all(folder.name.isdecimal() for folder in folders):
-        numbers = [int(folder.name) for folder in folders]
-    elif len(folders) == classes:
-        numbers = list(range(classes))
-    else:
-        raise UsageError(
-            f"{place}: {len(folders)} folders, the model knows {classes} classes",
-            hint="name each folder with the number of its class",
-        )
-    if len(set(numbers)) < len(numbers) or max(numbers) >= classes:
-        raise UsageError(f"{place}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once")
-    images, labels = [], []
-    for number, folder in zip(numbers, folders, strict=True):
-        found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
-        images += found
-        labels += [number] * len(found)
-    if not images:
-        raise UsageError(f"{place}: no images in its folders", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
-    return Labelled(images, np.array(labels))
-
-
-@np.errstate(all="ignore")
 def evaluate(
     model: Model,
-    data: str | os.PathLike[str],
+    data: Any,
+    labels: Any = None,
     *,
-    metrics: Sequence[str] = tuple(METRICS),
+    metrics: Sequence[MetricName] | MetricName = DEFAULT_METRICS,
+    reference: Model | None = None,
+    unlabelled: bool = False,
+    decode: Decode | None = None,
     output: str | None = None,
     preprocess: Preprocess | None = None,
+    min_score: float = Setup.min_score,
+    nms_iou: float = Setup.nms_iou,
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
     progress: Progress = SILENT,
     workers: int = 1,
     scheduler: str | None = None,
-) -> Accuracy:
-    """Run a classifier on labelled samples and count those it gets right.
+) -> Evaluation:
+    """Run a model on labelled samples and measure how good its results are.
 
     Args:
         model: the model.
-        data: an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
-        metrics: names of the metrics, keys of METRICS.
-        output: the output with the scores, one per class; the first one when None.
+        data: samples. For ``topK``: an ``.npz`` file with an array ``labels``, a folder with a folder of images per
+            class, or with ``labels`` also a folder of images, a list of image files, or arrays. For ``map`` and
+            ``miou``: a folder of images or a list of image files. For a function: any of these.
+        labels: for ``topK``, one class index per sample: an array, a ``.npy``, ``.npz`` or text file, or a mapping
+            from file name to class. For ``map``: a COCO file, a folder with a text file per image, or one mapping
+            ``{"boxes": [N, 4], "classes": [N]}`` per image. For ``miou``: a folder with a PNG per image, or arrays
+            [height, width].
+        metrics: ``top1``, ``top5`` or another k; ``map`` (COCO average precision); ``miou``; or a function of the
+            outputs by name, with all samples along axis 0, and the list of labels, also as ``module:function``.
+        reference: another model, usually the float one. It is measured on the same samples, and the predictions for
+            each sample are compared with its predictions.
+        unlabelled: the samples have no labels. The predictions are only compared with those of ``reference``.
+        decode: for ``map``, how the outputs become boxes: a name from ``decoder_names()``, or a function of the outputs
+            by name and of the size (height, width) of the image, also as ``module:function``. The function returns
+            boxes [N, 4] (left, top, right, bottom in pixels of the image), scores [N] and class indices [N].
+        output: for ``topK`` and ``miou``, the output with the scores; the first one when None.
         preprocess: preprocessing that replaces the model's.
+        min_score: smallest score of a detection of a built-in decoder.
+        nms_iou: overlap above which built-in decoders suppress the box with the lower score.
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
         progress: receives the stages.
@@ -158,52 +79,180 @@ def evaluate(
         scheduler: address of a dask scheduler, over whose workers the samples are split.
 
     Raises:
-        UsageError: the samples do not fit, or the output holds no scores of classes.
+        UsageError: samples, labels or outputs do not fit the metric; the message names them.
+        CorruptInputError: a file of samples or labels is damaged.
 
     """
-    ports = {port.name: port for port in model.graph.output_ports}
-    name = next(iter(ports)) if output is None else output
-    if name not in ports:
-        raise UsageError(f"there is no output '{name}'", hint=f"the model has {', '.join(ports)}")
-    extents = [extent for extent in ports[name].shape[1:] if isinstance(extent, int)]
-    classes = math.prod(extents)
-    if len(extents) < len(ports[name].shape[1:]) or classes < 2:
-        raise UsageError(f"output '{name}' holds no scores of classes", hint="--scores NAME chooses another output")
-    labelled = load_labelled(data, classes)
-    rule = preprocess if preprocess is not None else model.preprocess
-    right, total = dict.fromkeys(metrics, 0), 0
-    feeds = _feeds(labelled, model, rule, Path(data))
-    ran_on = ""
-    progress.stage("evaluate", len(feeds))
+    names = [metrics] if isinstance(metrics, str) or callable(metrics) else list(dict.fromkeys(metrics))
+    if not names:
+        raise UsageError("no metrics", hint="give at least one, such as top1")
+    if unlabelled and (reference is None or labels is not None):
+        found = "with labels" if labels is not None else "without another model"
+        raise UsageError(f"unlabelled samples {found}", hint="they are for the comparison with a reference model only")
+    setup = Setup(model, output, preprocess or model.preprocess, decode, min_score, nms_iou)
+    measured = [_Measured(setup, [_new_metric(name, setup) for name in names])]
+    if reference is not None:
+        rule = preprocess or reference.preprocess or model.preprocess
+        other = replace(setup, model=reference, preprocess=rule)
+        measured.append(_Measured(other, [_new_metric(name, other) for name in names]))
+    labelled, file = _load(measured[0].metrics, data, labels, unlabelled)
+    sources = [item.feeds(labelled, file) for item in measured]
+    place = next((str(item) for item in (labels, data) if isinstance(item, str | os.PathLike)), "")
+    per_feed = _samples_per_feed(labelled, len(sources[0]), measured[0].batch_size(), place)
+    samples, backends = 0, [""]
+    progress.stage("evaluate", len(sources[0]))
     with open_workers(workers, scheduler) as team:
-        if not isinstance(team, ThisProcess):
-            feeds = feeds.with_contents()
-        for found in run_on(team, model, feeds, [name], backend=backend, threads=threads, progress=progress.advance):
-            ran_on, scores = found.backend, found.arrays[name]
-            scores = scores.reshape(len(scores), -1).astype(np.float64)
-            ranks = ranks_of(scores, labelled.labels[total : total + len(scores)])
-            for metric in metrics:
-                right[metric] += int((ranks < METRICS[metric]).sum())
-            total += len(scores)
-    if total != len(labelled.labels):
-        raise UsageError(f"{len(labelled.labels)} labels for {several(total, 'sample')}", file=str(data))
-    return Accuracy(total, name, ran_on, right)
+        for results in _run(team, measured, sources, backend, threads, progress):
+            backends = [outputs.backend for outputs in results]
+            for group in zip(*(_split(outputs, per_feed) for outputs in results), strict=True):
+                _count(measured, labelled, samples, group, unlabelled)
+                samples += 1
+    return _result(measured, samples, backends[0], unlabelled)
 
 
-def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None, data: Path) -> FeedSource:
-    """Return the feeds. Each image is opened when its feed is requested."""
-    ports = model.graph.input_ports
-    if isinstance(labelled.samples, list):
-        return single_images(labelled.samples, ports, rule)
-    source = load_feeds(labelled.samples, ports, rule)
-    source.check_complete()
-    return source.from_file(data, [LABELS])
+@dataclass(frozen=True)
+class _Measured:
+    """A model with its metrics."""
+
+    setup: Setup
+    metrics: list[Metric]
+
+    def feeds(self, labelled: Labelled, file: Path | None) -> FeedSource:
+        """Return the feeds. Each image is opened when its feed is requested."""
+        ports, rule = self.setup.model.graph.input_ports, self.setup.preprocess
+        if labelled.are_images():
+            return single_images(labelled.samples, ports, rule)
+        source = load_feeds(labelled.samples, ports, rule)
+        source.check_complete()
+        return source if file is None else source.from_file(file, [LABELS])
+
+    def batch_size(self) -> int:
+        """Return the extent of the first input's first axis, or 1 if it is symbolic."""
+        extents = self.setup.model.graph.input_ports[0].shape
+        return extents[0] if extents and isinstance(extents[0], int) else 1
+
+    def outputs(self) -> list[str]:
+        """Return the names of the outputs that the metrics read."""
+        read = {metric.output for metric in self.metrics}
+        return [port.name for port in self.setup.model.graph.output_ports if None in read or port.name in read]
 
 
-def ranks_of(scores: Array, labels: Array) -> Array:
-    """Return the number of classes ranked before the right one, [N]. Ties are ranked by class index; NaN is last."""
-    own = np.take_along_axis(scores, labels[:, np.newaxis].astype(np.int64), axis=1)
-    index = np.arange(scores.shape[1])
-    before = ~(scores < own) & ~((scores == own) & (index >= labels[:, np.newaxis]))
-    ranks: Array = before.sum(axis=1)
-    return ranks
+def _new_metric(name: MetricName, setup: Setup) -> Metric:
+    if isinstance(name, str):
+        return find_metric(name)(setup, name)
+    return UserFunction(setup, getattr(name, "__name__", type(name).__name__), name)
+
+
+def _load(metrics: Sequence[Metric], data: Any, labels: Any, unlabelled: bool) -> tuple[Labelled, Path | None]:
+    """Load the samples and labels, and return the file of arrays that has both.
+
+    Raises:
+        UsageError: the metrics need different labels.
+
+    """
+    owners = {type(metric): metric for metric in metrics if metric.has_own_labels}
+    if len(owners) > 1:
+        raise UsageError(
+            f"{' and '.join(metric.name for metric in owners.values())} need different labels",
+            hint="evaluate one of them at a time",
+        )
+    if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
+        data = [Path(item) for item in data]
+    if unlabelled:
+        return Labelled(load_any(data, None).samples, None), None
+    labelled = next(iter(owners.values()), metrics[0]).load(data, labels)
+    is_file = labels is None and isinstance(data, str | os.PathLike) and Path(data).is_file()
+    return labelled, Path(data) if is_file and labelled.labels is not None else None
+
+
+def _samples_per_feed(labelled: Labelled, feeds: int, batch: int, place: str) -> int:
+    """Return the number of samples per feed; labels decide whether the first axis of the inputs counts samples.
+
+    Raises:
+        UsageError: there are too many labels, or too few.
+
+    """
+    if labelled.labels is None:
+        return batch
+    count = len(labelled.labels)
+    if count not in (feeds, feeds * batch):
+        found = f"{several(count, 'label')} for {several(feeds * batch, 'sample')}"
+        raise UsageError(found, file=place, hint="give one label per sample")
+    return count // feeds
+
+
+def _run(
+    team: Workers,
+    measured: Sequence[_Measured],
+    sources: Sequence[FeedSource],
+    backend: Literal["auto", "native", "reference"],
+    threads: int | None,
+    progress: Progress,
+) -> Iterator[tuple[Outputs, ...]]:
+    if not isinstance(team, ThisProcess):
+        sources = [source.with_contents() for source in sources]
+    models = [
+        ModelFeeds(item.setup.model, source, item.outputs()) for item, source in zip(measured, sources, strict=True)
+    ]
+    return run_on(team, models, backend=backend, threads=threads, progress=progress.advance)
+
+
+def _split(outputs: Outputs, count: int) -> list[Mapping[str, Array]]:
+    """Return the outputs of each sample of a feed, with a batch axis of extent 1.
+
+    Raises:
+        UsageError: an output has another number of samples.
+
+    """
+    if count == 1:
+        return [outputs.arrays]
+    for name, array in outputs.arrays.items():
+        if array.shape[:1] != (count,):
+            raise UsageError(
+                f"output '{name}' {list(array.shape)} is not one row for each of the {count} samples of a batch",
+                hint="convert the model with batch size 1: --input NAME:SHAPE",
+            )
+    return [{name: array[i : i + 1] for name, array in outputs.arrays.items()} for i in range(count)]
+
+
+@np.errstate(all="ignore")
+def _count(
+    measured: Sequence[_Measured],
+    labelled: Labelled,
+    index: int,
+    outputs: tuple[Mapping[str, Array], ...],
+    unlabelled: bool,
+) -> None:
+    """Add one sample to all metrics, unless it has no label, and compare the predictions of both models."""
+    label = None if labelled.labels is None else labelled.labels[index]
+    image = labelled.samples[index] if labelled.are_images() else None
+    predictions = []
+    for item, arrays in zip(measured, outputs, strict=True):
+        sample = Sample(arrays, image)
+        predictions.append([metric.predict(sample) for metric in item.metrics])
+        if not unlabelled:
+            for metric, prediction in zip(item.metrics, predictions[-1], strict=True):
+                metric.add(prediction, label)
+    for other in predictions[1:]:
+        for metric, mine, theirs in zip(measured[0].metrics, predictions[0], other, strict=True):
+            metric.compare(mine, theirs)
+
+
+@np.errstate(all="ignore")
+def _result(measured: Sequence[_Measured], samples: int, backend: str, unlabelled: bool) -> Evaluation:
+    metrics = measured[0].metrics
+    outputs = [metric.output for metric in metrics if metric.output is not None]
+    found = Evaluation(samples, outputs[0] if outputs else None, backend, {})
+    if not unlabelled:
+        values = [{k: v for metric in item.metrics for k, v in metric.values().items()} for item in measured]
+        found = replace(
+            found,
+            values=values[0],
+            right={name: count for metric in metrics for name, count in metric.right_samples().items()},
+            per_class={metric.name: shares for metric in metrics if (shares := metric.per_class())},
+            reference=values[1] if len(values) > 1 else None,
+        )
+    if len(measured) > 1:
+        compared = {name: value for metric in metrics for name, value in metric.agreement().items()}
+        found = replace(found, agreement=compared)
+    return found

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from tpuconvert.evaluation.classes import Labelled
-from tpuconvert.evaluation.functions import is_function_name
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.model import Model
 from tpuconvert.samples.preprocess import Preprocess
@@ -101,13 +100,23 @@ class Metric(ABC):
     has_own_labels: ClassVar[bool] = True
     """False for a metric that takes the labels of any other."""
 
+    agreement_names: ClassVar[tuple[str, ...]] = ()
+    """Keys of ``agreement()``."""
+
     def __init__(self, setup: Setup, name: str) -> None:
         self.setup = setup
         self.name = name
+        self.output: str | None = None
+        """Name of the output that ``predict`` reads; None if it reads all."""
+
+    @classmethod
+    def value_names(cls, name: str) -> tuple[str, ...]:
+        """Return the keys of ``values()`` of a metric requested as ``name``."""
+        return (name,)
 
     @abstractmethod
     def load(self, samples: Any, labels: Any) -> Labelled:
-        """Load the samples with the labels that this metric needs. Metrics of one class load the same."""
+        """Load the samples with the labels that this metric needs. Metrics of one class load the same samples."""
 
     @abstractmethod
     def predict(self, sample: Sample) -> Any:
@@ -120,6 +129,10 @@ class Metric(ABC):
     @abstractmethod
     def values(self) -> dict[str, float]:
         """Return the measures by name; the first is named as the metric."""
+
+    def right_samples(self) -> dict[str, int]:
+        """Return the number of right samples by name of the measure; empty if samples are not right or wrong."""
+        return {}
 
     def per_class(self) -> dict[int, float]:
         """Return the first measure by class index; empty if it is not measured per class."""
@@ -137,6 +150,8 @@ M = TypeVar("M", bound=type[Metric])
 
 _METRICS: dict[str, type[Metric]] = {}
 
+METRIC_NAMES = "top1, top5 or another k, map, miou, or module:function"
+
 
 def evaluation_metric(pattern: str) -> Callable[[M], M]:
     """Register a metric for the names that a regular expression matches as a whole."""
@@ -147,12 +162,6 @@ def evaluation_metric(pattern: str) -> Callable[[M], M]:
         return metric
 
     return register
-
-
-def is_metric_name(name: str) -> bool:
-    """Return True if there is a built-in metric of this name, or if the name is that of a function."""
-    import_modules("tpuconvert.evaluation.metrics")
-    return is_function_name(name) or any(re.fullmatch(pattern, name) for pattern in _METRICS)
 
 
 def find_metric(name: str) -> type[Metric]:
@@ -166,7 +175,4 @@ def find_metric(name: str) -> type[Metric]:
     for pattern, metric in _METRICS.items():
         if re.fullmatch(pattern, name):
             return metric
-    raise UsageError(f"there is no metric '{name}'", hint=f"{METRIC_NAMES}")
-
-
-METRIC_NAMES = "top1, top5 or another k, map, miou, or module:function"
+    raise UsageError(f"there is no metric '{name}'", hint=METRIC_NAMES)

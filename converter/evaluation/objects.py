@@ -108,7 +108,9 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
         raise UsageError(f"{file}: no such file") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise CorruptInputError(f"no COCO annotations ({reason})", file=str(file), hint=f"expected {FORMATS}") from error
+        raise CorruptInputError(
+            f"no COCO annotations ({reason})", file=str(file), hint=f"expected {FORMATS}"
+        ) from error
     missing = [path for path in images.values() if not path.is_file()]
     if missing:
         raise UsageError(f"{file}: {several(len(missing), 'image')} not in {folder}, the first is '{missing[0].name}'")

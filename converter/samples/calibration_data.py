@@ -21,7 +21,8 @@ import numpy as np
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
 from tpuconvert.samples.array_files import load_arrays
-from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port

@@ -15,19 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
+from tpuconvert.samples.image_files import INSTALL_PILLOW, open_image
+from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 FITS = ("stretch", "crop")
 LAYOUTS = ("NCHW", "NHWC")
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 CROP_SHARE = (7, 8)
 """``fit=crop`` takes the centre square whose side is this share of the shorter side."""
-
-INSTALL_PILLOW = "pip install 'tpuconvert[images]'"
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -184,6 +182,14 @@ class Preprocess:
                 hint=f"layout={other}, or another color, may be meant",
             )
 
+    def region(self, width: int, height: int) -> tuple[int, int, int, int]:
+        """Return the part of an image that the model sees: left, top, right, bottom in pixels of the image."""
+        if self.fit == "stretch":
+            return 0, 0, width, height
+        side = max(1, min(width, height) * CROP_SHARE[0] // CROP_SHARE[1])
+        left, top = (width - side) // 2, (height - side) // 2
+        return left, top, left + side, top + side
+
     def load(self, path: Path) -> Array:
         """Decode an image file and convert it to one sample of the model's input, with a batch axis.
 
@@ -193,21 +199,8 @@ class Preprocess:
             ResourceLimitError: the image exceeds Pillow's limit against decompression bombs.
 
         """
-        try:
-            from PIL import Image
-        except ImportError as error:
-            raise MissingExtraError("reading images needs Pillow", file=str(path), hint=INSTALL_PILLOW) from error
-        try:
-            with Image.open(path) as opened:
-                image = opened.convert("RGB")
-        except FileNotFoundError:
-            raise UsageError(f"{path}: no such file") from None
-        except Image.DecompressionBombError as error:
-            raise ResourceLimitError(str(error), file=str(path), hint="make the image smaller first") from error
-        except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are raised by Pillow's decoders
-            raise CorruptInputError(
-                f"not an image, or a damaged one: {error}", file=str(path), hint="leave it out, or copy it again"
-            ) from error
+        with open_image(path) as opened:
+            image = opened.convert("RGB")
         return self._finish(image)[np.newaxis]
 
     def load_any(self, image: Any) -> Array:
@@ -282,10 +275,7 @@ class Preprocess:
         if self.color == "GRAY":
             image = image.convert("L")
         if self.fit == "crop":
-            width, height = image.size
-            side = max(1, min(width, height) * CROP_SHARE[0] // CROP_SHARE[1])
-            left, top = (width - side) // 2, (height - side) // 2
-            image = image.crop((left, top, left + side, top + side))
+            image = image.crop(self.region(*image.size))
         if self.size is not None:
             image = image.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR)
         pixels = np.asarray(image, dtype=np.uint8)

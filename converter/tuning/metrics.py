@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation import evaluate
+from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.model import Model
 from tpuconvert.progress import Progress
 from tpuconvert.runtime.session import Session
@@ -72,7 +72,7 @@ class Metric:
                 raise UsageError(f"{self.name} returned {found!r}, expected a number")
             return float(found)
         if self.name == "top1":
-            return evaluate(model, self._data, metrics=("top1",), progress=self._progress).share("top1")
+            return evaluate(model, self._data, metrics="top1", progress=self._progress).values["top1"]
         noise = self._noise(model).result()
         if self.name == "agreement":
             if noise.flips is None:

@@ -36,7 +36,7 @@ class Outputs:
 
 
 class _ModelRun:
-    """Task: outputs of a model for every feed of a shard.
+    """Outputs of a model for the feeds of a shard.
 
     Args:
         graph: graph of the model.
@@ -52,17 +52,14 @@ class _ModelRun:
         self._settings = tuple(outputs), backend, threads
         self._session: Session | None = None
 
-    def run(self, shard: FeedSource, progress: Callable[[int], None]) -> list[Outputs]:
-        """Run the model; the session is kept for the next shard."""
+    def outputs(self, shard: FeedSource) -> Iterator[Outputs]:
+        """Yield the outputs for each feed; the session is kept for the next shard."""
         names, backend, threads = self._settings
         if self._session is None:
             self._session = Session(self, backend=backend, threads=threads)
-        results = []
-        for done, feed in enumerate(shard, start=1):
+        for feed in shard:
             found = self._session.run(feed)
-            results.append(Outputs({name: found[name] for name in names}, self._session.backend))
-            progress(done)
-        return results
+            yield Outputs({name: found[name] for name in names}, self._session.backend)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "graph": FlatGraph.of(self.graph), "_session": None}
@@ -71,34 +68,56 @@ class _ModelRun:
         vars(self).update(state, graph=state["graph"].build())
 
 
+class _ModelRuns:
+    """Task: outputs of several models, for each feed of a shard those of all models."""
+
+    def __init__(self, runs: Sequence[_ModelRun]) -> None:
+        self._runs = runs
+
+    def run(self, shard: Sequence[FeedSource], progress: Callable[[int], None]) -> list[tuple[Outputs, ...]]:
+        """Run the models in turn."""
+        results = []
+        parts = [run.outputs(part) for run, part in zip(self._runs, shard, strict=True)]
+        for done, found in enumerate(zip(*parts, strict=True), start=1):
+            results.append(found)
+            progress(done)
+        return results
+
+
+@dataclass(frozen=True)
+class ModelFeeds:
+    """A model, its feeds, and the names of the outputs that are wanted."""
+
+    model: Model
+    feeds: FeedSource
+    outputs: Sequence[str]
+
+
 @np.errstate(all="ignore")
 def run_on(
     workers: Workers,
-    model: Model,
-    feeds: FeedSource,
-    outputs: Sequence[str],
+    models: Sequence[ModelFeeds],
     *,
     backend: Backend = "auto",
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Outputs]:
-    """Run a model on workers and yield the outputs for every feed, in the order of the feeds.
+) -> Iterator[tuple[Outputs, ...]]:
+    """Run models on workers and yield the outputs of all models for every feed, in the order of the feeds.
 
     Args:
-        workers: run the model.
-        model: the model.
-        feeds: its inputs.
-        outputs: names of the outputs to yield.
+        workers: run the models.
+        models: the models with their feeds, the same number for each.
         backend: as for ``Session``.
         threads: number of engine threads of each worker; None for its share of the processors.
         progress: called with the number of feeds done.
     """
     # In this process each feed is a shard, so that only its outputs are in memory.
-    parts = len(feeds) if isinstance(workers, ThisProcess) else _SHARDS * workers.count
-    shards = [
-        Shard(f"samples {start} to {end - 1}", end - start, feeds.part(start, end))
-        for start, end in bounds(len(feeds), parts)
+    count = len(models[0].feeds)
+    parts = count if isinstance(workers, ThisProcess) else _SHARDS * workers.count
+    shards: list[Shard[Sequence[FeedSource]]] = [
+        Shard(f"samples {start} to {end - 1}", end - start, [item.feeds.part(start, end) for item in models])
+        for start, end in bounds(count, parts)
     ]
-    task = _ModelRun(model.graph, model.chip, outputs, backend, threads)
-    for results in workers.map_in_order(task, shards, progress):
+    runs = [_ModelRun(item.model.graph, item.model.chip, item.outputs, backend, threads) for item in models]
+    for results in workers.map_in_order(_ModelRuns(runs), shards, progress):
         yield from results

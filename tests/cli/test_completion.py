@@ -30,7 +30,7 @@ def test_script(shell: str, capsys: Captured) -> None:
         (["tpuconvert", "ver"], {"verify"}),
         (["tpuconvert", "convert", "--quantize", "i"], {"int8"}),
         (["tpuconvert", "completion", ""], {"bash", "zsh", "fish"}),
-        (["tpuconvert", "evaluate", "--min"], {"--min-top1", "--min-top5"}),
+        (["tpuconvert", "evaluate", "--min-t"], {"--min-top1", "--min-top5"}),
     ],
 )
 def test_bash_completes(words: list[str], answers: set[str]) -> None:

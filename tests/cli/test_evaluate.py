@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.evaluation import ranks_of
+from tpuconvert.evaluation.metrics.top_k import ranks_of
 
 Captured = pytest.CaptureFixture[str]
 
@@ -81,7 +81,7 @@ def test_wrong_calls(capsys: Captured) -> None:
         ("unlabelled.npz", "holds no array 'labels'"),
         ("far.npz", "'labels' are not whole numbers from 0 to 9"),
         ("more.npz", "3 labels for 2 samples"),
-        ("less.npz", "1 labels for 2 samples"),
+        ("less.npz", "1 label for 2 samples"),
         ("net.tpum", "neither a folder per class"),
         ("empty", "has no folder per class"),
     ):

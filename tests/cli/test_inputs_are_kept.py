@@ -26,6 +26,7 @@ TEXTS = {
     "--allow-root",  # a folder: its files are registered when they are read
     "--calibration-method",
     "--chip",
+    "--decode",  # the same as --metric
     "--disable-rule",
     "--keep-float",
     "--precision",  # registers the rule file that @FILE names when it is read

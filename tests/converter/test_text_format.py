@@ -6,7 +6,7 @@ import pytest
 
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss
-from tpuconvert.evaluation import Accuracy
+from tpuconvert.evaluation.result import Evaluation
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.text_format import against_limit
 
@@ -35,6 +35,6 @@ def test_a_unit_follows_both_numbers() -> None:
 def test_evaluate_and_ci_write_enough_digits() -> None:
     """With four or six digits both numbers would look equal, or even be in the wrong order."""
     with pytest.raises(ThresholdError, match=r"top1 0.99996 is below 0.99999 on 50000 samples"):
-        Accuracy(50000, "y", "native", {"top1": 49998}).check({"top1": 0.99999})
+        Evaluation(50000, "y", "native", {"top1": 0.99996}).check({"top1": 0.99999})
     limit = next(limit for limit in LIMITS if limit.key == "cosine")
     assert str(Miss(limit, wanted=0.9999, found=0.99989999)) == "cosine 0.99989999 is below 0.9999"

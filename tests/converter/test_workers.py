@@ -21,7 +21,7 @@ from PIL import Image
 
 import tpuconvert as tc
 from tpuconvert.diagnosis.samples import SampleStatistics
-from tpuconvert.evaluation import evaluate
+from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import Progress
@@ -32,7 +32,7 @@ from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.workers import environment, processes
 from tpuconvert.workers.choice import open_workers
-from tpuconvert.workers.model_runs import run_on
+from tpuconvert.workers.model_runs import ModelFeeds, run_on
 from tpuconvert.workers.processes import Processes
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers, bounds
 
@@ -291,8 +291,10 @@ def test_evaluation_on_several_processes_counts_the_same(tmp_path: Path, kind: s
     assert evaluate(model, data, workers=2, progress=progress) == alone
     assert alone.samples == 60 and 40 < alone.right["top1"] < 52
     assert steps[-1] == 60
-    outputs = [found.arrays for found in run_on(ThisProcess(), model, feeds_of(model, images), model_outputs(model))]
-    split = [found.arrays for found in run_on(Disordered(3, 0), model, feeds_of(model, images), model_outputs(model))]
+    runs = [ModelFeeds(model, feeds_of(model, images), model_outputs(model))] * 2
+    outputs = [[found.arrays for found in pair] for pair in run_on(ThisProcess(), runs)]
+    split = [[found.arrays for found in pair] for pair in run_on(Disordered(3, 0), runs)]
+    assert repr([first for first, _ in outputs]) == repr([second for _, second in outputs])
     assert repr(outputs) == repr(split)
 
 

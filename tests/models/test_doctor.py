@@ -5,7 +5,8 @@ from data_models import names
 from datasets import entries, input_shapes, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
-from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.samples.preprocess import Preprocess
 
 QUICK = ("mnist_conv_tflite", "cifar10_resnet8_onnx", "sine_float_tflite", "mtcnn_rnet_caffe")
 IMAGES = 24

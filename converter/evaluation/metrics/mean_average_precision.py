@@ -23,6 +23,8 @@ KEPT_SCORE = 0.25
 class MeanAveragePrecision(Metric):
     """Mean over classes and IoU limits 0.50, 0.55 ... 0.95 of the average precision (``map``); ``map50`` at 0.5."""
 
+    agreement_names = ("kept", "detections")
+
     def __init__(self, setup: Setup, name: str) -> None:
         super().__init__(setup, name)
         if setup.decode is None:
@@ -36,6 +38,11 @@ class MeanAveragePrecision(Metric):
         self.labelled: list[Objects] = []
         self.kept = 0
         self.compared = 0
+
+    @classmethod
+    def value_names(cls, name: str) -> tuple[str, ...]:
+        """Return the keys of ``values()``."""
+        return name, "map50"
 
     def load(self, samples: Any, labels: Any) -> Labelled:
         """Load images with labelled boxes."""

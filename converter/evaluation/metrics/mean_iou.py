@@ -22,13 +22,20 @@ IGNORED = 255
 class MeanIou(Metric):
     """Mean over classes of the intersection over union, from one confusion matrix of all images."""
 
+    agreement_names = ("changed_pixels",)
+
     def __init__(self, setup: Setup, name: str) -> None:
         super().__init__(setup, name)
-        self.output = setup.output_port().name
+        self.output: str = setup.output_port().name
         self.rule = setup.image_rule()
         self.confusion = np.zeros((0, 0), dtype=np.int64)
         self.changed = 0
         self.compared = 0
+
+    @classmethod
+    def value_names(cls, name: str) -> tuple[str, ...]:
+        """Return the keys of ``values()``."""
+        return name, "pixel_accuracy"
 
     def load(self, samples: Any, labels: Any) -> Labelled:
         """Load images with label images."""
@@ -63,7 +70,8 @@ class MeanIou(Metric):
                 hint="expected [1, classes, rows, columns], [1, rows, columns, classes] or [1, rows, columns]; "
                 "--scores NAME chooses another output",
             )
-        return classes.astype(np.int64)
+        found: Array = classes.astype(np.int64)
+        return found
 
     def add(self, prediction: Array, label: Array | Path) -> None:
         """Add the pixels of one image to the confusion matrix."""

@@ -17,6 +17,8 @@ from tpuconvert.schema.types import Array
 class TopK(Metric):
     """Share of samples whose class is among the k highest scores."""
 
+    agreement_names = ("flips",)
+
     def __init__(self, setup: Setup, name: str) -> None:
         super().__init__(setup, name)
         self.k = int(name.removeprefix("top"))
@@ -26,10 +28,11 @@ class TopK(Metric):
         if len(extents) < len(port.shape[1:]) or self.classes < 2:
             hint = "--scores NAME chooses another output"
             raise UsageError(f"output '{port.name}' holds no scores of classes", hint=hint)
-        self.output = port.name
+        self.output: str = port.name
         self.right = 0
         self.samples = 0
         self.flips = 0
+        self.compared = 0
 
     def load(self, samples: Any, labels: Any) -> Labelled:
         """Load samples with one class index each."""
@@ -48,14 +51,19 @@ class TopK(Metric):
         """Return the accuracy from 0 to 1."""
         return {self.name: self.right / self.samples}
 
+    def right_samples(self) -> dict[str, int]:
+        """Return the number of samples that count."""
+        return {self.name: self.right}
+
     def compare(self, prediction: Array, reference: Array) -> None:
         """Count samples for which the class with the highest score differs. NaN is no highest score."""
         mine, other = (np.where(np.isnan(scores), -np.inf, scores).argmax() for scores in (prediction, reference))
         self.flips += int(mine != other)
+        self.compared += 1
 
     def agreement(self) -> dict[str, float]:
         """Return the share of samples whose predicted class differs."""
-        return {"flips": self.flips / self.samples}
+        return {"flips": self.flips / self.compared}
 
 
 def ranks_of(scores: Array, labels: Array) -> Array:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.evaluation.classes import Labelled, load_any
-from tpuconvert.evaluation.functions import load_function
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.user_functions import load_function
 
 
 @evaluation_metric(r".+:[^\W\d]\w*")

@@ -1,0 +1,109 @@
+"""Result of an evaluation, and limits for its measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tpuconvert.evaluation.metric import find_metric
+from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.text_format import against_limit, several
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Measures of a model on labelled samples.
+
+    Args:
+        samples: number of samples.
+        output: name of the output with the scores; None if the metrics read all outputs.
+        backend: backend that ran the model.
+        values: measures by name, such as ``top1``, ``map`` and ``map50``; built-in ones are from 0 to 1.
+        right: for each top-k accuracy, the number of samples that count.
+        per_class: by metric, the measure for each class index. Accuracies are not measured per class.
+        reference: ``values`` of the other model; None without one.
+        agreement: comparison of the predictions for each sample with those of the other model: ``flips``,
+            ``kept`` and ``detections``, or ``changed_pixels``. Empty without another model.
+
+    """
+
+    samples: int
+    output: str | None
+    backend: str
+    values: dict[str, float]
+    right: dict[str, int] = field(default_factory=dict)
+    per_class: dict[str, dict[int, float]] = field(default_factory=dict)
+    reference: dict[str, float] | None = None
+    agreement: dict[str, float] = field(default_factory=dict)
+
+    def measures(self) -> dict[str, float]:
+        """Return what can have limits: values, agreement, and the loss of each value, such as ``top1_drop``."""
+        drops = {drop_of(name): value - self.values[name] for name, value in (self.reference or {}).items()}
+        return {**self.values, **self.agreement, **drops}
+
+    def check(self, least: Mapping[str, float] | None = None, most: Mapping[str, float] | None = None) -> None:
+        """Compare measures with limits.
+
+        Args:
+            least: lower limits by name of a measure.
+            most: upper limits by name of a measure.
+
+        Raises:
+            ThresholdError: a measure is beyond its limit, or NaN.
+            UsageError: there is no such measure.
+
+        """
+        known = self.measures()
+        low, high = dict(least or {}), dict(most or {})
+        check_names([*low, *high], list(known))
+        failed = [
+            f"{name} {against_limit(known[name], limit, is_least=True)}"
+            for name, limit in low.items()
+            if not known[name] >= limit
+        ] + [
+            f"{name} {against_limit(known[name], limit, is_least=False)}"
+            for name, limit in high.items()
+            if not known[name] <= limit
+        ]
+        if failed:
+            raise ThresholdError(f"{'; '.join(failed)} on {several(self.samples, 'sample')}")
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as a mapping with JSON types."""
+        per_class = {
+            metric: {str(index): value for index, value in found.items()} for metric, found in self.per_class.items()
+        }
+        return {**asdict(self), "per_class": per_class}
+
+
+def drop_of(name: str) -> str:
+    """Return the name of the measure of how much ``name`` lost against the other model."""
+    return f"{name}_drop"
+
+
+def check_names(names: Sequence[str], known: Sequence[str]) -> None:
+    """Check names of measures.
+
+    Raises:
+        UsageError: a name is not among ``known``.
+
+    """
+    for name in names:
+        if name not in known:
+            raise UsageError(f"a limit for '{name}', which is not measured", hint=f"measured: {', '.join(known)}")
+
+
+def measure_names(metrics: Sequence[str], has_reference: bool, unlabelled: bool) -> list[str]:
+    """Return the names of what ``Evaluation.measures`` contains with these metrics.
+
+    Raises:
+        UsageError: there is no such metric.
+
+    """
+    kinds = {name: find_metric(name) for name in metrics}
+    values = [] if unlabelled else [value for name, kind in kinds.items() for value in kind.value_names(name)]
+    if not has_reference:
+        return values
+    agreements = [name for kind in kinds.values() for name in kind.agreement_names]
+    return list(dict.fromkeys([*values, *agreements, *map(drop_of, values)]))

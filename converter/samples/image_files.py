@@ -1,0 +1,41 @@
+"""Image files, opened with Pillow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+
+INSTALL_PILLOW = "pip install 'tpuconvert[images]'"
+
+
+@contextmanager
+def open_image(path: Path) -> Iterator[Any]:
+    """Open an image file as a PIL image. Errors while it is decoded in the ``with`` block are converted, too.
+
+    Raises:
+        MissingExtraError: Pillow is not installed.
+        CorruptInputError: the file is not an image, or is damaged.
+        ResourceLimitError: the image exceeds Pillow's limit against decompression bombs.
+
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError("reading images needs Pillow", file=str(path), hint=INSTALL_PILLOW) from error
+    try:
+        with Image.open(path) as image:
+            yield image
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except Image.DecompressionBombError as error:
+        raise ResourceLimitError(str(error), file=str(path), hint="make the image smaller first") from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are raised by Pillow's decoders
+        raise CorruptInputError(
+            f"not an image, or a damaged one: {error}", file=str(path), hint="leave it out, or copy it again"
+        ) from error
