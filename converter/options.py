@@ -177,9 +177,7 @@ def _read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 def _read_preprocess(preprocess: Preprocess | str | Mapping[str, Any] | None) -> Preprocess | None:
-    if isinstance(preprocess, str):
-        return Preprocess.parse(preprocess)
-    return Preprocess.from_mapping(preprocess) if isinstance(preprocess, Mapping) else preprocess
+    return None if preprocess is None else Preprocess.of(preprocess)
 
 
 def _read_rules(names: Iterable[str]) -> tuple[str, ...]:

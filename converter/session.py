@@ -97,10 +97,8 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
         return {port.name: _as_declared(np.concatenate(arrays), port)}
 
     def _rule(self, given: Preprocess | str | Mapping[str, Any] | None) -> Preprocess:
-        if isinstance(given, Preprocess):
-            return given
         if given is not None:
-            return Preprocess.parse(given) if isinstance(given, str) else Preprocess.from_mapping(given)
+            return Preprocess.of(given)
         if not self._preprocessing:
             raise UsageError(
                 "the model stores no preprocessing, images cannot become its input",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tpuconvert.evaluation.classes import LABELS, Labelled, load_any
-from tpuconvert.evaluation.metric import Decode, Metric, Sample, Setup, find_metric
+from tpuconvert.evaluation.metric import Metric, Sample, Setup, find_metric
 from tpuconvert.evaluation.metrics.user_function import UserFunction
 from tpuconvert.evaluation.result import Evaluation
 from tpuconvert.model import Model
@@ -25,8 +25,6 @@ from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.model_runs import ModelFeeds, Outputs, run_on
 from tpuconvert.workers.workers import ThisProcess, Workers
 
-MetricName = str | Callable[..., Any]
-
 DEFAULT_METRICS = ("top1", "top5")
 
 
@@ -35,17 +33,17 @@ def evaluate(
     data: Any,
     labels: Any = None,
     *,
-    metrics: Sequence[MetricName] | MetricName = DEFAULT_METRICS,
+    metrics: Sequence[str | Callable[..., Any]] | str | Callable[..., Any] = DEFAULT_METRICS,
     reference: Model | None = None,
     unlabelled: bool = False,
-    decode: Decode | None = None,
+    decode: str | Callable[..., Any] | None = None,
     output: str | None = None,
-    preprocess: Preprocess | None = None,
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
     min_score: float = Setup.min_score,
     nms_iou: float = Setup.nms_iou,
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     workers: int = 1,
     scheduler: str | None = None,
 ) -> Evaluation:
@@ -65,16 +63,17 @@ def evaluate(
         reference: another model, usually the float one. It is measured on the same samples, and the predictions for
             each sample are compared with its predictions.
         unlabelled: the samples have no labels. The predictions are only compared with those of ``reference``.
-        decode: for ``map``, how the outputs become boxes: a name from ``decoder_names()``, or a function of the outputs
-            by name and of the size (height, width) of the image, also as ``module:function``. The function returns
-            boxes [N, 4] (left, top, right, bottom in pixels of the image), scores [N] and class indices [N].
+        decode: for ``map``, how the outputs become boxes: the name of a decoder listed in ``docs/evaluation.md``, or a
+            function of the outputs by name and of the size (height, width) of the image, also as
+            ``module:function``. The function returns boxes [N, 4] (left, top, right, bottom in pixels of the image),
+            scores [N] and class indices [N].
         output: for ``topK`` and ``miou``, the output with the scores; the first one when None.
-        preprocess: preprocessing that replaces the model's.
+        preprocess: preprocessing that replaces the model's, also as text ``key=value,...`` or as a mapping.
         min_score: smallest score of a detection of a built-in decoder.
         nms_iou: overlap above which built-in decoders suppress the box with the lower score.
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
-        progress: receives the stages.
+        progress: receives the stages, as an object with the methods of ``tpuconvert.progress.Progress``.
         workers: number of processes that the samples are split over.
         scheduler: address of a dask scheduler, over whose workers the samples are split.
 
@@ -89,11 +88,12 @@ def evaluate(
     if unlabelled and (reference is None or labels is not None):
         found = "with labels" if labels is not None else "without another model"
         raise UsageError(f"unlabelled samples {found}", hint="they are for the comparison with a reference model only")
-    setup = Setup(model, output, preprocess or model.preprocess, decode, min_score, nms_iou)
+    progress = SILENT if progress is None else progress
+    rule = Preprocess.of(preprocess) if preprocess is not None else None
+    setup = Setup(model, output, rule or model.preprocess, decode, min_score, nms_iou)
     measured = [_Measured(setup, [_new_metric(name, setup) for name in names])]
     if reference is not None:
-        rule = preprocess or reference.preprocess or model.preprocess
-        other = replace(setup, model=reference, preprocess=rule)
+        other = replace(setup, model=reference, preprocess=rule or reference.preprocess or model.preprocess)
         measured.append(_Measured(other, [_new_metric(name, other) for name in names]))
     labelled, file = _load(measured[0].metrics, data, labels, unlabelled)
     sources = [item.feeds(labelled, file) for item in measured]
@@ -137,7 +137,7 @@ class _Measured:
         return [port.name for port in self.setup.model.graph.output_ports if None in read or port.name in read]
 
 
-def _new_metric(name: MetricName, setup: Setup) -> Metric:
+def _new_metric(name: str | Callable[..., Any], setup: Setup) -> Metric:
     if isinstance(name, str):
         return find_metric(name)(setup, name)
     return UserFunction(setup, getattr(name, "__name__", type(name).__name__), name)

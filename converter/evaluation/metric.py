@@ -18,8 +18,6 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
 
-Decode = str | Callable[..., Any]
-
 
 @dataclass(frozen=True)
 class Setup:
@@ -38,7 +36,7 @@ class Setup:
     model: Model
     output: str | None = None
     preprocess: Preprocess | None = None
-    decode: Decode | None = None
+    decode: str | Callable[..., Any] | None = None
     min_score: float = 0.001
     nms_iou: float = 0.65
 

@@ -76,6 +76,18 @@ class Preprocess:
         return COLORS[self.color]
 
     @staticmethod
+    def of(value: Preprocess | str | Mapping[str, Any]) -> Preprocess:
+        """Return preprocessing given as an object, as text for ``parse``, or as a mapping.
+
+        Raises:
+            UsageError: a key is unknown, or a value is not valid.
+
+        """
+        if isinstance(value, str):
+            return Preprocess.parse(value)
+        return value if isinstance(value, Preprocess) else Preprocess.from_mapping(value)
+
+    @staticmethod
     def parse(text: str) -> Preprocess:
         """Read ``key=value,...`` or the name of a YAML file with the same keys.
 
