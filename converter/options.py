@@ -23,10 +23,10 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE, LocalMemory
 from tpuconvert.schema.types import Chip, Dim, Shape
 
-REFINEMENTS = ("weight-rounding", "bias-correction")
+REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")
 """Algorithms of the quantization that change integers on samples."""
 
-ALGORITHMS = ("channel-scales", *REFINEMENTS, "decision-paths")
+ALGORITHMS = ("channel-scales", "two-term-weights", *REFINEMENTS, "decision-paths")
 """Algorithms of the quantization that ``without`` accepts."""
 
 Shapes = Mapping[str, Sequence[Dim]]
@@ -262,7 +262,8 @@ class Options:
     )
     without: tuple[str, ...] = option(
         (),
-        "Algorithms of the quantization to skip: ``channel-scales``, ``weight-rounding``, ``bias-correction``, "
+        "Algorithms of the quantization to skip: ``channel-scales``, ``two-term-weights``, ``reconstruction``, "
+        "``weight-rounding``, ``bias-correction``, "
         "``decision-paths``.",
         read=_read_without,
         is_of_quantization=True,

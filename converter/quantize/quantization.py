@@ -27,8 +27,10 @@ from tpuconvert.optimizer.quantize import (
     quantize,
     refine,
 )
+from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.precision import check_wide_results, describe_effects
+from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.calibration_shards import calibrate_on
@@ -118,7 +120,19 @@ def _quantize_on(
 
     def attempt(kept: Mapping[str, str]) -> Legalized:
         reasons = quantize(graph, found, options.chip, kept, shifts_only=shifts_only, channel_scales=channel_scales)
-        return legalize(graph, options.chip, reasons, shifts_only=shifts_only, per_tensor=precision.per_tensor)
+        two_terms: set[str] = set()
+        if options.chip is Chip.BM1684 and not shifts_only and options.has_algorithm("two-term-weights"):
+            two_terms = choose_two_term_nodes(graph, found, reasons)
+        if options.chip is Chip.BM1684 and not shifts_only and channel_scales:
+            scale_channels(graph, found, set(reasons), OneMultiplier(two_terms))
+        return legalize(
+            graph,
+            options.chip,
+            reasons,
+            shifts_only=shifts_only,
+            per_tensor=precision.per_tensor,
+            two_terms=two_terms,
+        )
 
     if options.quantize is None or is_quantized:
         precision = _rules_of_quantized_source(optimized, options)
@@ -161,6 +175,7 @@ def _quantize_on(
             most=options.refinement_samples,
             weight_rounding=weight_rounding,
             bias_correction=bias_correction,
+            reconstruction=options.has_algorithm("reconstruction"),
             statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
         )
     notes += [Note("precision", "", text) for text in describe_effects(precision, graph, found, legalized)]

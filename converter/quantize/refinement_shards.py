@@ -16,8 +16,9 @@ import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples
+from tpuconvert.optimizer.quantize.operand_statistics import FloatReference, OperandSamples
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans
+from tpuconvert.optimizer.quantize.reconstruction import DriftSums
 from tpuconvert.optimizer.quantize.refinement import StatisticsOf
 from tpuconvert.optimizer.quantize.weight_rounding import InputSums
 from tpuconvert.samples.calibration_data import FeedSource
@@ -26,7 +27,7 @@ from tpuconvert.schema.graph_copy import FlatGraph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
 
-Statistic = Literal["images", "inputs", "accumulators"]
+Statistic = Literal["images", "inputs", "accumulators", "drift"]
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,18 @@ class _State:
         known: number of operators whose final constants the graph has.
     """
 
-    def __init__(self, graph: Graph, chip: Chip, names: Sequence[str], feeds: FeedSource) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Chip,
+        names: Sequence[str],
+        feeds: FeedSource,
+        reference: FloatReference | None,
+        start: int,
+    ) -> None:
         by_name = {node.name: node for node in graph.nodes}
         self._products = [by_name[name] for name in names]
-        self.samples = OperandSamples(graph, chip, list(feeds), self._products)
+        self.samples = OperandSamples(graph, chip, list(feeds), self._products, reference, start)
         self.known = 0
 
     def answer(self, request: _Request) -> Any:
@@ -75,8 +84,15 @@ class _State:
 class _Refinement:
     """Task: statistics of a part of the samples; None if this worker does not have the state before the request."""
 
-    def __init__(self, graph: FlatGraph, chip: Chip, names: Sequence[str], feeds: FeedSource) -> None:
-        self._settings = graph, chip, tuple(names), feeds
+    def __init__(
+        self,
+        graph: FlatGraph,
+        chip: Chip,
+        names: Sequence[str],
+        feeds: FeedSource,
+        reference: tuple[FlatGraph, tuple[str, ...], int] | None,
+    ) -> None:
+        self._settings = graph, chip, tuple(names), feeds, reference
         self._states: dict[tuple[int, int], _State] = {}
 
     def run(self, shard: _Request, progress: Callable[[int], None]) -> Any:
@@ -86,8 +102,9 @@ class _Refinement:
         if state is None or state.known < shard.first or state.samples.index > index:
             if shard.first > 0:
                 return None
-            graph, chip, names, feeds = self._settings
-            state = self._states[key] = _State(graph.build(), chip, names, feeds.part(*key))
+            graph, chip, names, feeds, packed = self._settings
+            reference = None if packed is None else FloatReference(packed[0].build(), *packed[1:])
+            state = self._states[key] = _State(graph.build(), chip, names, feeds.part(*key), reference, shard.start)
         return state.answer(shard)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,13 +120,25 @@ class SplitSamples:
         chip: the target.
         feeds: the samples.
         products: linear operators of the graph, in topological order.
+        reference: float graph for ``drift``.
     """
 
-    def __init__(self, workers: Workers, graph: Graph, chip: Chip, feeds: FeedSource, products: Sequence[Node]) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        graph: Graph,
+        chip: Chip,
+        feeds: FeedSource,
+        products: Sequence[Node],
+        reference: FloatReference | None,
+    ) -> None:
         self._workers = workers
         self._products = products
         self._feeds = len(feeds)
-        self._task = _Refinement(FlatGraph.of(graph), chip, [node.name for node in products], feeds)
+        packed = None
+        if reference is not None:
+            packed = FlatGraph.of(reference.graph), tuple(reference.names), min(reference.feeds, len(feeds))
+        self._task = _Refinement(FlatGraph.of(graph), chip, [node.name for node in products], feeds, packed)
         self._bounds = bounds(len(feeds), workers.count)
         self._known = 0
 
@@ -131,6 +160,14 @@ class SplitSamples:
         for part in self._collect("accumulators", index):
             means.merge(part)
         return means
+
+    def drift(self, index: int, most: int) -> dict[int, DriftSums]:
+        """Sums of the inputs and of their drift, over feeds with even (0) and with odd (1) numbers."""
+        halves: dict[int, DriftSums] = {}
+        for part in self._collect("drift", index, most):
+            for half, sums in part.items():
+                halves[half] = halves[half].merged(sums) if half in halves else sums
+        return halves
 
     def _collect(self, statistic: Statistic, *arguments: int) -> list[Any]:
         """Return a statistic of all parts of the samples."""
@@ -169,4 +206,4 @@ def split_samples(workers: Workers, chip: Chip, feeds: FeedSource, most: int) ->
     if isinstance(workers, ThisProcess):
         return None
     first = feeds.part(0, FirstMeans(most).count(feeds))
-    return lambda graph, products: SplitSamples(workers, graph, chip, first, products)
+    return lambda graph, products, reference: SplitSamples(workers, graph, chip, first, products, reference)

@@ -5,12 +5,19 @@ separate scale. The users of the result must compensate for it: a linear operato
 (they multiply input channels), an add into the rescale of its operands, and a dequantization is per-channel. Pooling,
 clamps and upsampling process every channel separately, so that their results have the scales of the operand. A
 concatenation of channels concatenates the scales, so that its operands need no common scale.
+
+On BM1684 a linear operator has one multiplier. The scales of its output channels are then folded into its weights,
+which share one step: the smaller the scale of a channel, the more steps its weights have. Only linear operators can
+use such a result, because adds and dequantizations have one multiplier too. This is the cross-layer equalization of
+Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019), section 4.1, within the
+ranges of the activations.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +46,12 @@ its full range. More range for activations leaves less for the weights that abso
 for every tensor by the expected error of both at its users. Exponents above one half overfit the calibration samples:
 on SqueezeNet they tripled the divergence of the results, measured on the images of the accuracy test."""
 
+WEIGHT_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Candidate exponents if the weights have one step."""
+
+WEIGHT_POWERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""Exponents of the factor of the scales of candidates that follow from the weights."""
+
 _MOST_HEADROOM = 8.0
 """Largest headroom. The calibrated range of a channel is widened by the ratio of its two largest samples, since a new
 sample may exceed them by as much again, but at most by this factor."""
@@ -47,18 +60,32 @@ _SMALLEST = 2.0**-6
 """Smallest ratio of a channel's scale to the tensor's: the channel may be inactive in all calibration samples."""
 
 
-def scale_channels(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) -> None:
+@dataclass(frozen=True)
+class OneMultiplier:
+    """Linear operators with one multiplier for all output channels.
+
+    Args:
+        two_terms: names of operators whose weights are sums of two terms, so that rounding them adds almost no noise.
+    """
+
+    two_terms: Collection[str] = ()
+
+
+def scale_channels(
+    graph: Graph, ranges: Mapping[str, Range], floats: set[str], layers: OneMultiplier | None = None
+) -> None:
     """Replace per-tensor by per-channel scales, in place, if the producer and all users support it.
 
     Args:
         graph: annotated graph with zero points of 0.
         ranges: calibrated ranges of its values, by name.
         floats: names of the nodes that stay float.
+        layers: the linear operators have one multiplier for all output channels.
     """
-    chosen = _candidates(graph, ranges, floats)
+    chosen = _candidates(graph, ranges, floats, layers)
     order = [node for node in graph.sorted_nodes() if node.outputs[0] in chosen]
     made = [node.outputs[0] for node in order if not _passes_on(node) and not _joins_channels(node)]
-    for value, scales in choose_scales(made, chosen, ranges).items():
+    for value, scales in choose_scales(made, chosen, ranges, layers).items():
         value.quant = _per_channel(scales.tolist(), params_of(value).dtype)
     for node in order:
         x, y = operand(node), node.outputs[0]
@@ -77,23 +104,46 @@ def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
     return QuantParams.per_tensor(quant.scale[0], 0, quant.dtype)
 
 
-def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Range]) -> dict[Value, Vector]:
+def choose_scales(
+    made: list[Value], chosen: set[Value], ranges: Mapping[str, Range], layers: OneMultiplier | None = None
+) -> dict[Value, Vector]:
     """Choose per-channel scales for the results of linear operators and adds.
 
-    Try every exponent for one value at a time with the others fixed, in two rounds; keep the one with the smallest
-    expected error at the users of the value.
+    Try every candidate for one value at a time with the others fixed, in two rounds; keep the one with the smallest
+    expected error at the operators that the scales affect: the users of the value, and its producer if the weights have
+    one step.
     """
-    options = {value: [_channel_scales(value, ranges, share) for share in SHARES] for value in made}
+    shares = SHARES if layers is None else WEIGHT_SHARES
+    options = {value: [_channel_scales(value, ranges, share) for share in shares] for value in made}
     scales = {value: options[value][0] for value in made}
-    users = {value: _scale_users(value, chosen) for value in made}
+    affected = {value: _scale_users(value, chosen) for value in made}
+    if layers is not None:
+        for value in made:
+            options[value] += _scales_for_weights(value, options[value], chosen)
+            affected[value] += [node for node in [value.producer] if node is not None]
     for _ in range(2):
         for value in made:
             costs = []
             for option in options[value]:
                 scales[value] = option
-                costs.append(sum(_expected_error(node, scales, chosen, ranges) for node in users[value]))
+                costs.append(sum(_expected_error(node, scales, chosen, ranges, layers) for node in affected[value]))
             scales[value] = options[value][int(np.argmin(costs))]
     return scales
+
+
+def _scales_for_weights(value: Value, options: list[Vector], chosen: set[Value]) -> list[Vector]:
+    """Scales in proportion to the largest weight of each output channel, within the range that the channel needs.
+
+    Candidates limit the ratio to the largest weights to several powers of two.
+    """
+    node = value.producer
+    assert node is not None
+    _, largest, _ = _by_channel(node, operands(node)[1].array.astype(np.float64))
+    rows = largest.max(axis=1)
+    ratio = rows / (rows.max() or 1.0)
+    least = options[-1] / options[0].max()
+    found = [np.clip(ratio * 2.0**power, least, 1.0) * options[0].max() for power in WEIGHT_POWERS]
+    return [scales.astype(np.float32).astype(np.float64) for scales in found]
 
 
 def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
@@ -128,13 +178,18 @@ def _scale_users(value: Value, chosen: set[Value]) -> list[Node]:
 
 
 def _expected_error(
-    node: Node, scales: Mapping[Value, Vector], chosen: set[Value], ranges: Mapping[str, Range]
+    node: Node,
+    scales: Mapping[Value, Vector],
+    chosen: set[Value],
+    ranges: Mapping[str, Range],
+    layers: OneMultiplier | None = None,
 ) -> float:
     """Squared error of a linear operator's result due to rounding operand and weights, relative to its variance.
 
     An operand with scale s has a mean squared error of s^2 / 12. The weights ``w * s`` of an output channel have the
-    same error for their scale, which is 1/127 of the largest. The mean of the weight error is not included, because
-    bias correction removes it.
+    same error for their scale, which is 1/127 of the largest. With one multiplier, all weights ``w * s / t``, where t
+    are the scales of the output channels, have one scale, and the error is multiplied by t^2. The mean of the weight
+    error is not included, because bias correction removes it.
     """
     x, w = operands(node)[:2]
     if Trait.LINEAR not in node.op.traits:
@@ -147,9 +202,13 @@ def _expected_error(
     if squares.shape[1] == 1 and step.size > 1:  # depthwise: one input channel per output channel
         step = np.repeat(step, squares.shape[0] // step.size)[:, None]
         variance = np.repeat(variance, squares.shape[0] // variance.size)[:, None]
-    operand = np.sum(squares * step**2, axis=1) / 12
-    weights = (np.max(largest * step, axis=1) / 127) ** 2 / 12 * taps * np.sum(variance / step**2, axis=-1)
-    return float(np.sum(operand + weights)) / _power(node, ranges)
+    rounding = np.sum(squares * step**2, axis=1) / 12
+    rows = np.max(largest * step, axis=1)
+    if layers is not None:
+        after = _scales_of(node.output, scales, chosen)
+        rows = after * np.max(rows / after) if node.name not in layers.two_terms else np.zeros(1)
+    weights = (rows / 127) ** 2 / 12 * taps * np.sum(variance / step**2, axis=-1)
+    return float(np.sum(rounding + weights)) / _power(node, ranges)
 
 
 def _power(node: Node, ranges: Mapping[str, Range]) -> float:
@@ -185,16 +244,24 @@ def _scales_of(value: Value, scales: Mapping[Value, Vector], chosen: set[Value])
     return np.full(extent, value.quant.scale[0])
 
 
-def _candidates(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) -> set[Value]:
+def _candidates(
+    graph: Graph, ranges: Mapping[str, Range], floats: set[str], layers: OneMultiplier | None
+) -> set[Value]:
     chosen = {
         node.outputs[0]
         for node in graph.nodes
         if node.name not in floats and _can_make(node) and _has_channels(node.outputs[0], ranges)
     }
+    if layers is not None:
+        used_by_float = {value for node in graph.nodes if node.name in floats for value in node.inputs}
+        adds = {node.outputs[0] for node in graph.nodes if node.op.name in ("add", "sub")}
+        chosen -= {*graph.outputs, *used_by_float, *adds}
     changed = True
     while changed:
         dropped = {
-            value for value in chosen if not _can_users_absorb(value, chosen, floats) or not _is_fed(value, chosen)
+            value
+            for value in chosen
+            if not _can_users_absorb(value, chosen, floats, layers) or not _is_fed(value, chosen)
         }
         chosen -= dropped
         changed = bool(dropped)
@@ -242,11 +309,11 @@ def _is_fed(value: Value, chosen: set[Value]) -> bool:
     return not _passes_on(node) or node.inputs[0] in chosen
 
 
-def _can_users_absorb(value: Value, chosen: set[Value], floats: set[str]) -> bool:
+def _can_users_absorb(value: Value, chosen: set[Value], floats: set[str], layers: OneMultiplier | None) -> bool:
     return all(
         user.name in floats
         or _can_linear_absorb(user, index, value)
-        or _can_sum_absorb(user)
+        or (layers is None and _can_sum_absorb(user))
         or ((_passes_on(user) or _joins_channels(user)) and user.outputs[0] in chosen)
         for user, index in value.uses
     )

@@ -58,6 +58,7 @@ def legalize(
     *,
     shifts_only: bool = False,
     per_tensor: Collection[str] = (),
+    two_terms: Collection[str] = (),
 ) -> Legalized:
     """Lower every annotated node for which the chip has an integer form.
 
@@ -67,6 +68,7 @@ def legalize(
         reasons: nodes that must stay float: the reason by the name of the first result.
         shifts_only: see ``quantize``.
         per_tensor: names of linear operators with one scale for all weights.
+        two_terms: names of linear operators whose weights are sums of two terms (``two_term_weights``).
 
     Returns:
         A new graph whose values keep their names.
@@ -81,7 +83,7 @@ def legalize(
         carry_scales(graph)
     if chip is not Chip.BM1686:
         forget_inner_scales(graph)
-    lowering = Lowering(graph, chip, shifts_only, per_tensor)
+    lowering = Lowering(graph, chip, shifts_only, per_tensor, two_terms)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         _input(lowering, value, port)

@@ -20,7 +20,8 @@ from tpuconvert.optimizer.quantize.lower_shared import (
 )
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers, params_of
 from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
-from tpuconvert.optimizer.quantize.weights import integer_weights
+from tpuconvert.optimizer.quantize.two_term_weights import FINE_STEPS, second_term
+from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -28,7 +29,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.conv import Conv, QCalMode
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.shift_arithmetic import AddShift, MulsShift, SubShift
-from tpuconvert.schema.types import I8, I16, U8, U16, Chip, DType, Scalar
+from tpuconvert.schema.types import I8, I16, U8, U16, Array, Chip, DType, Scalar
 
 CHIP = (Chip.BM1684,)
 _MOST_FRACTION_BITS = 6
@@ -41,13 +42,15 @@ def product(node: Node, lowering: Lowering) -> Lowered:
     own, params = params_of(x), result_params(node)
     if own.dtype.bits != 8:
         return Declined("its operand is not quantized to 8 bits")
-    weights = integer_weights(node, per_channel=False)
+    weights = integer_weights(node, per_channel=False, one_multiplier=True)
     if weights is None:
         return Declined("its weights are computed while the model runs")
-    if len(weights.units) > 1:
+    if len(weights.units) > 1 and params.axis is None:
         return Declined("BM1684 has one multiplier per layer, the source has one per output channel")
     if any((*own.zero_point, *weights.params.zero_point, *params.zero_point)):
         return Declined("zero points are not 0, which the symmetric mode needs")
+    if node.name in lowering.two_terms:
+        return _two_terms(node, lowering, weights)
     scale = float(np.float32(weights.units[0] / params.scale[0]))
     inputs = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     inputs += [lowering.g.constant(weights.integer_bias(bias), bias.name) for bias in biases]
@@ -55,6 +58,29 @@ def product(node: Node, lowering: Lowering) -> Lowered:
     op = dataclasses.replace(op, scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=params.dtype)
     y = lowering.g.add(op, *inputs, name=node.name)
     lowering.products[y] = Product(node.name, weights.unrounded)
+    return (y,)
+
+
+def _two_terms(node: Node, lowering: Lowering, weights: IntegerWeights) -> Lowered:
+    """Lower a convolution to two with 16-bit results, and their sum. Their weights are two terms of its weights."""
+    x, w, *biases = operands(node)
+    params, g = result_params(node), lowering.g
+    bits = _MOST_FRACTION_BITS if params.dtype.bits == 8 else 0
+    second = second_term(weights.unrounded(), weights.stored)
+
+    def term(part: str, stored: Array, steps: int, bias: list[Value]) -> Value:
+        scale = float(np.float32(weights.units[0] / steps * 2**bits / params.scale[0]))
+        op = Conv(**geometry(node.op), scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=I16)
+        own = dataclasses.replace(weights.params, scale=tuple(scale / steps for scale in weights.params.scale))
+        inputs = [lowering.quantized_value(x), g.constant(stored, f"{w.name}{part}", own), *bias]
+        return g.add(op, *inputs, name=f"{node.name}:int16{part}")
+
+    # The refinement needs the accumulator of the second term before it corrects the bias of the first one.
+    zeros = g.constant(np.zeros((1, len(second), 1, 1), np.int32), f"{node.name}:zeros")
+    fine = term(":fine", second, FINE_STEPS, [zeros])
+    coarse = term("", weights.stored, 1, [g.constant(weights.integer_bias(bias), bias.name) for bias in biases])
+    y = g.add(AddShift(shift=bits, out_dtype=params.dtype), coarse, fine, name=node.name)
+    lowering.products[coarse] = Product(node.name, weights.unrounded, fine, FINE_STEPS)
     return (y,)
 
 

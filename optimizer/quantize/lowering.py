@@ -49,10 +49,14 @@ class Product:
     Args:
         name: name of the float value that its accumulator approximates.
         unrounded: computes the weights of the operator divided by their scales, before rounding.
+        fine: result of the operator with the second term of the weights, which precedes this one; or None.
+        fine_steps: step of the weights divided by that of their second term.
     """
 
     name: str
     unrounded: Callable[[], Array]
+    fine: Value | None = None
+    fine_steps: int = 1
 
 
 Lowered = tuple[Value, ...] | Declined
@@ -103,14 +107,22 @@ class Lowering:
 
     ``products`` maps the result of every integer linear operator to its float counterpart. The names of both may
     differ: if a clamp needed no operator, the integer result has the name of the clamp. ``per_tensor`` has the names of
-    linear operators with one scale for all weights.
+    linear operators with one scale for all weights, ``two_terms`` those whose weights are sums of two terms.
     """
 
-    def __init__(self, old: Graph, chip: Chip, shifts_only: bool = False, per_tensor: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        old: Graph,
+        chip: Chip,
+        shifts_only: bool = False,
+        per_tensor: Collection[str] = (),
+        two_terms: Collection[str] = (),
+    ) -> None:
         self.old = old
         self.chip = chip
         self.shifts_only = shifts_only
         self.per_tensor = per_tensor
+        self.two_terms = two_terms
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)
         self.rescale = old.rescale

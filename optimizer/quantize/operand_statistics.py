@@ -7,14 +7,16 @@ same bits for every split.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
+from tpuconvert.optimizer.quantize.float_operands import FloatOperands
 from tpuconvert.optimizer.quantize.lower_shared import geometry
 from tpuconvert.optimizer.quantize.operand_sums import accumulator_means
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
+from tpuconvert.optimizer.quantize.reconstruction import DriftSums, drift_of
 from tpuconvert.optimizer.quantize.sample_run import SampleRun
 from tpuconvert.optimizer.quantize.weight_rounding import InputSums, patches
 from tpuconvert.schema.convolution_params import SpatialConvolution
@@ -45,6 +47,26 @@ class OperandStatistics(Protocol):
     def accumulators(self, index: int) -> ChannelMeans:
         """Means of the accumulator per output channel."""
 
+    def drift(self, index: int, most: int) -> dict[int, DriftSums]:
+        """Sums of the inputs and of their drift, over feeds with even (0) and with odd (1) numbers.
+
+        They are empty if the float operand is unknown. ``most`` is the maximum number of positions over all samples.
+        """
+
+
+class FloatReference(NamedTuple):
+    """The float graph that an integer graph approximates.
+
+    Args:
+        graph: float graph, whose inputs have the names of those of the integer graph.
+        names: names of its nodes, one per linear operator of the integer graph.
+        feeds: number of feeds, the first ones, on which both graphs are compared.
+    """
+
+    graph: Graph
+    names: Sequence[str]
+    feeds: int
+
 
 class OperandSamples:
     """``OperandStatistics`` of samples that run in this process.
@@ -54,15 +76,30 @@ class OperandSamples:
         chip: the target, whose arithmetic is used.
         feeds: the samples.
         products: linear operators of the graph, in topological order.
+        reference: float graph for ``drift``.
+        start: number of the first feed, if other workers have those before.
     """
 
     def __init__(
-        self, graph: Graph, chip: Chip, feeds: Sequence[Mapping[str, Array]], products: Sequence[Node]
+        self,
+        graph: Graph,
+        chip: Chip,
+        feeds: Sequence[Mapping[str, Array]],
+        products: Sequence[Node],
+        reference: FloatReference | None = None,
+        start: int = 0,
     ) -> None:
         self._counts = [samples_in(feed) for feed in feeds]
         self._products = products
         self._run = SampleRun(graph, chip, feeds, products)
         self._parts = iter(self._run)
+        self._start = start
+        self._floats: FloatOperands | None = None
+        self._compared = 0
+        if reference is not None and reference.feeds > start:
+            compared = feeds[: reference.feeds - start]
+            self._floats = FloatOperands(reference.graph, chip, compared, reference.names)
+            self._compared = reference.feeds
         self.index = -1
         """Index of the operator whose operand was computed last."""
 
@@ -91,6 +128,33 @@ class OperandSamples:
             _add_accumulators(means, op, array, weight.array, bias.array, count)
         return means
 
+    def drift(self, index: int, most: int) -> dict[int, DriftSums]:
+        """Sums of the inputs and of their drift, over feeds with even (0) and with odd (1) numbers."""
+        node, integers = self._products[index], self._operand(index)
+        found = None if self._floats is None else self._floats.operand(index)
+        quant = operand(node).quant
+        if found is None or quant is None or any(quant.zero_point) or quant.dtype.bits != 8:
+            return {}
+        floats, count = found[1], len(found[1])
+        if any(a.shape != b.shape for a, b in zip(floats, integers, strict=False)):
+            return {}
+        halves: dict[int, DriftSums] = {}
+        for half in range(2):
+            chosen = range((half - self._start) % 2, count, 2)
+            if chosen:
+                exact, stored = (self._rows(node, [each[feed] for feed in chosen], most) for each in (floats, integers))
+                halves[half] = DriftSums.of(stored, drift_of(exact / _row_scales(node, quant.scale, exact), stored))
+        return halves
+
+    def _rows(self, node: Node, arrays: Sequence[Array], most: int) -> Array:
+        """Inputs of a linear operator at evenly spread positions, [groups, positions, inputs]."""
+        if not isinstance(node.op, SpatialConvolution):
+            return np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])[np.newaxis]
+        kernel = tuple(map(int, operand(node, 1).shape[2:]))
+        share = most // (self._compared * len(arrays[0])) + 1
+        images = [image[np.newaxis] for x in arrays for image in x]
+        return np.concatenate([patches(image, node.op, kernel, share) for image in images], axis=1)
+
     def _operand(self, index: int) -> list[Array]:
         """Run the graph up to an operator and return its operand, one array per feed."""
         while self.index < index:
@@ -98,6 +162,15 @@ class OperandSamples:
             if part.nodes[0] is self._products[self.index + 1]:
                 self.index += 1
         return self._run.arrays(operand(self._products[index]))
+
+
+def _row_scales(node: Node, scales: Sequence[float], rows: Array) -> Array:
+    """Scales of the inputs of a linear operator, in a shape that broadcasts with ``rows`` of its operand."""
+    if len(scales) == 1:
+        return np.asarray(scales[0])
+    groups, _, inputs = rows.shape
+    by_group = np.reshape(scales, (groups, -1))
+    return np.repeat(by_group, inputs // by_group.shape[1], axis=1)[:, np.newaxis]
 
 
 def _add_accumulators(means: ChannelMeans, op: _Linear, x: Array, w: Array, bias: Array, samples: int) -> None:

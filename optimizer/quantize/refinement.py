@@ -20,10 +20,14 @@ import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.first_samples import FirstSamples
+from tpuconvert.optimizer.quantize.float_operands import affordable_samples
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lowering import Product, params_of
-from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples, OperandStatistics
+from tpuconvert.optimizer.quantize.operand_statistics import FloatReference, OperandSamples, OperandStatistics
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
+from tpuconvert.optimizer.quantize.reconstruction import MOST_INPUTS as MOST_CORRECTED
+from tpuconvert.optimizer.quantize.reconstruction import correct_weights
+from tpuconvert.optimizer.quantize.two_term_weights import second_term
 from tpuconvert.optimizer.quantize.weight_rounding import MOST_INPUTS, round_with_compensation
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution_params import SpatialConvolution
@@ -37,7 +41,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I16, I32, Array, Chip
 
-StatisticsOf = Callable[[Graph, Sequence[Node]], OperandStatistics]
+StatisticsOf = Callable[[Graph, Sequence[Node], FloatReference | None], OperandStatistics]
 
 SAMPLES = 64
 """Default of the maximum number of samples for refinement: means converge with fewer samples than thresholds."""
@@ -58,6 +62,7 @@ def refine(
     most: int = SAMPLES,
     weight_rounding: bool = True,
     bias_correction: bool = True,
+    reconstruction: bool = True,
     statistics_of: StatisticsOf | None = None,
 ) -> int:
     """Change weights and biases of a legalized graph in place.
@@ -72,8 +77,9 @@ def refine(
         most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
         weight_rounding: choose the rounding of the weights.
         bias_correction: correct the biases.
-        statistics_of: from the integer graph and its linear operators, returns their statistics on the first ``most``
-            samples. By default the samples run in this process.
+        reconstruction: correct weights for the errors of their operand before they are rounded.
+        statistics_of: from the integer graph, its linear operators and the float graph, returns the statistics on the
+            first ``most`` samples. By default the samples run in this process.
 
     Returns:
         The number of refined linear operators.
@@ -87,17 +93,28 @@ def refine(
     if statistics_of is None or (bias_correction and not names <= (means or {}).keys()):
         feeds = list(itertools.takewhile(FirstSamples(most).accepts, samples))
     wanted = _float_means(reference, feeds, names, means or {}) if bias_correction else {}
-    order = list(products)
+    fine = {products[node].fine: node for node in products}
+    order = [node for node in nodes if node in products or node.outputs[0] in fine]
+    index = {node: number for number, node in enumerate(order)}
     position = {node: number for number, node in enumerate(nodes, start=1)}
-    statistics: OperandStatistics = (
-        OperandSamples(integer, chip, feeds, order) if statistics_of is None else statistics_of(integer, order)
-    )
+    compared = None
+    if reconstruction and weight_rounding:
+        approximated = [products[fine.get(node.outputs[0], node)].name for node in order]
+        compared = FloatReference(reference, approximated, affordable_samples(reference))
+    if statistics_of is None:
+        if compared is not None:
+            compared = compared._replace(feeds=min(compared.feeds, len(feeds)))
+        statistics: OperandStatistics = OperandSamples(integer, chip, feeds, order, compared)
+    else:
+        statistics = statistics_of(integer, order, compared)
     with np.errstate(all="ignore"):
-        for index, (node, product) in enumerate(products.items()):
+        for node, product in products.items():
+            second = product.fine.producer if product.fine is not None else None
             if weight_rounding:
-                _round_weights(node, product, statistics, index)
+                _choose_weights(node, product, second, statistics, index[second or node])
             if product.name in wanted:
-                _correct_bias(node, statistics.accumulators(index), wanted[product.name])
+                shift = 0.0 if second is None else _mean_result(statistics, index[second]) / product.fine_steps
+                _correct_bias(node, statistics.accumulators(index[node]), wanted[product.name], shift)
             if progress is not None:
                 progress(position[node])
     if progress is not None:
@@ -135,8 +152,18 @@ def _float_means(
     return {name: mean for name, mean in results.items() if mean is not None}
 
 
-def _round_weights(node: Node, product: Product, statistics: OperandStatistics, index: int) -> None:
-    """Choose the rounding of the weights for the node's operands. Transposed convolutions keep the nearest integers."""
+def _choose_weights(
+    node: Node, product: Product, second: Node | None, statistics: OperandStatistics, index: int
+) -> None:
+    """Choose the integer weights for the operand. Transposed convolutions keep the nearest integers.
+
+    Args:
+        node: the linear operator.
+        product: its float counterpart.
+        second: the operator with the second term of the weights.
+        statistics: sums of the operand.
+        index: number of the operator in the statistics.
+    """
     op, weight = node.op, operand(node, 1)
     matrix = isinstance(op, (MatrixMul, MatrixMulV2))
     if isinstance(op, DeconvV2):
@@ -144,25 +171,38 @@ def _round_weights(node: Node, product: Product, statistics: OperandStatistics, 
     exact = product.unrounded()
     grouped = exact.T[np.newaxis] if matrix else exact.reshape(op.attributes()["groups"], -1, exact[0].size)
     inputs = grouped.shape[2]
-    if inputs > MOST_INPUTS:
+    observations = max(_OBSERVATIONS, 4 * inputs)
+    if inputs <= MOST_CORRECTED:
+        grouped = correct_weights(grouped, statistics.drift(index, observations))
+    if second is not None:
+        rounded = np.clip(np.rint(grouped), -127, 127)
+        fine = second_term(grouped, rounded)
+        operand(second, 1).data = np.ascontiguousarray(fine.reshape(exact.shape))
+    elif inputs <= MOST_INPUTS:
+        most = observations // statistics.images(index) + 1 if isinstance(op, SpatialConvolution) else 0
+        rounded = round_with_compensation(grouped, statistics.inputs(index, most).covariance())
+    else:
         return
-    most = 0
-    if isinstance(op, SpatialConvolution):
-        most = max(_OBSERVATIONS, 4 * inputs) // statistics.images(index) + 1
-    rounded = round_with_compensation(grouped, statistics.inputs(index, most).covariance())
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
     weight.data = np.ascontiguousarray(stored.astype(np.int8))
 
 
-def _correct_bias(node: Node, means: ChannelMeans, wanted: Array) -> None:
-    """Change the bias so that the mean of the dequantized accumulator equals ``wanted``."""
+def _mean_result(statistics: OperandStatistics, index: int) -> Array:
+    """Mean accumulator of an operator with the second term of weights."""
+    means = statistics.accumulators(index).result()
+    assert means is not None
+    return means
+
+
+def _correct_bias(node: Node, means: ChannelMeans, wanted: Array, shift: Array | float) -> None:
+    """Change the bias so that the mean of the dequantized accumulator plus ``shift`` equals ``wanted``."""
     source, weight, bias = operands(node)
     result = node.outputs[0].quant
     if result is not None and result.dtype is I32:
         unit = np.asarray(result.scale)
     else:
-        unit = params_of(source).scale[0] * np.asarray(params_of(weight).scale)
+        unit = max(params_of(source).scale) * np.asarray(params_of(weight).scale)
     found = means.result()
     assert found is not None
-    shifted = bias.array.astype(np.float64).reshape(-1) + (wanted / unit - found)
+    shifted = bias.array.astype(np.float64).reshape(-1) + (wanted / unit - found - shift)
     bias.data = saturate(np.rint(shifted), bias.dtype).reshape(bias.array.shape)

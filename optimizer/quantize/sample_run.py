@@ -2,7 +2,8 @@
 
 All samples run through one part before the next one starts. A part of integer nodes is a graph of its own, which the
 native engine runs with its fused kernels; its results are those of the reference implementation, byte for byte. Nodes
-with floating-point tensors run their reference implementation, so that the results do not depend on the engine.
+with floating-point tensors run their reference implementation, so that the results do not depend on the engine, unless
+the caller requests the engine for them.
 """
 
 from __future__ import annotations
@@ -45,12 +46,21 @@ class SampleRun:
         chip: the target, whose arithmetic is used.
         feeds: feeds for ``Session.run``.
         first: nodes with which a part begins.
+        runs_floats: whether the engine also runs nodes with floating-point tensors.
     """
 
-    def __init__(self, graph: Graph, chip: Chip, feeds: Sequence[Mapping[str, Array]], first: Collection[Node]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Chip,
+        feeds: Sequence[Mapping[str, Array]],
+        first: Collection[Node],
+        runs_floats: bool = False,
+    ) -> None:
         self._chip = chip
+        self._runs_floats = runs_floats
         self._count = len(feeds)
-        self._parts = _parts(graph, first)
+        self._parts = _parts(graph, first, runs_floats)
         self._values: dict[Value, list[Array]] = {
             value: [to_value(feed[port.name], port, value, {}) for feed in feeds]
             for value, port in zip(graph.inputs, graph.input_ports, strict=True)
@@ -69,7 +79,7 @@ class SampleRun:
         return self._values[value]
 
     def _run(self, part: Part) -> None:
-        if not all(_is_integer(node) for node in part.nodes):
+        if not self._runs_floats and not all(_is_integer(node) for node in part.nodes):
             for node in part.nodes:
                 self._evaluate(node)
             return
@@ -97,12 +107,12 @@ def _is_integer(node: Node) -> bool:
     return not any(value.dtype.is_float for value in (*node.inputs, *node.outputs) if value is not None)
 
 
-def _parts(graph: Graph, first: Collection[Node]) -> list[Part]:
-    """Split the nodes of a graph. A node with floating-point tensors is a part of its own."""
+def _parts(graph: Graph, first: Collection[Node], joins_floats: bool) -> list[Part]:
+    """Split the nodes of a graph. A node with floating-point tensors is a part of its own, unless they are joined."""
     groups: list[list[Node]] = []
     joins = False
     for node in graph.sorted_nodes():
-        is_integer = _is_integer(node)
+        is_integer = joins_floats or _is_integer(node)
         if joins and is_integer and node not in first:
             groups[-1].append(node)
         else:

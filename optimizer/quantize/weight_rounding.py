@@ -133,9 +133,9 @@ class InputSums:
         """Add observations, [groups, observations, inputs]."""
         count = rows.shape[1]
         if rows.dtype.kind in "iu" and rows.dtype.itemsize == 1:
-            products: Array = _products_of_bytes(rows[:, :_MOST_ROWS])
+            products: Array = _squares_of_bytes(rows[:, :_MOST_ROWS])
             for start in range(_MOST_ROWS, count, _MOST_ROWS):
-                products = np.add(products, _products_of_bytes(rows[:, start : start + _MOST_ROWS]), dtype=np.float64)
+                products = np.add(products, _squares_of_bytes(rows[:, start : start + _MOST_ROWS]), dtype=np.float64)
             totals = np.einsum("gpi->gi", rows, dtype=np.int64)  # half the time of sum()
         else:
             values = rows.astype(np.float64)
@@ -166,7 +166,16 @@ def covariance_of(rows: Array) -> Float64:
     return InputSums.of(rows).covariance()
 
 
-def _products_of_bytes(rows: Array) -> Array:
+def products_of_bytes(left: Array, right: Array) -> Array:
+    """Multiply transposed by other observations, [groups, observations, inputs] each; [groups, inputs, inputs]."""
+    found: Array = _product_of_bytes(left[:, :_MOST_ROWS], right[:, :_MOST_ROWS])
+    for start in range(_MOST_ROWS, left.shape[1], _MOST_ROWS):
+        rows = slice(start, start + _MOST_ROWS)
+        found = np.add(found, _product_of_bytes(left[:, rows], right[:, rows]), dtype=np.float64)
+    return found
+
+
+def _squares_of_bytes(rows: Array) -> Array:
     """Multiply the transposed observations by the observations; INT32 [groups, inputs, inputs].
 
     The result is symmetric. Only the rows of blocks from the diagonal on are computed.

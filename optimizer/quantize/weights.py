@@ -82,12 +82,16 @@ class IntegerWeights:
         return bias.stored if bias.stored is not None else quantize_bias(bias.array, self.units, dtype)
 
 
-def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
+def integer_weights(node: Node, per_channel: bool, one_multiplier: bool = False) -> IntegerWeights | None:
     """Return integer weights: those of the source file, or floats quantized for the scale of the activation.
+
+    If the result has per-channel scales, but only one multiplier applies to the accumulator, the weights of an output
+    channel are divided by the ratio of its scale to the largest one. Their per-channel scales are multiples of it.
 
     Args:
         node: conv, deconv or matrix_mul of an annotated graph.
         per_channel: use per-channel instead of per-tensor scales.
+        one_multiplier: whether all output channels are requantized by one multiplier.
 
     Returns:
         The weights; None if they are not constant.
@@ -102,14 +106,26 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
     scales = np.asarray(x.quant.scale)
     input_scale = float(np.float32(scales.max()))
     factors = None if x.quant.axis is None else _along_inputs(node, w.array, scales / input_scale)
+    result = node.outputs[0].quant
+    ratios: Array | None = None
+    bias = biases[0].array if biases else None
+    if one_multiplier and result is not None and result.axis is not None:
+        ratios = np.asarray(result.scale) / max(result.scale)
+        bias = None if bias is None else bias.reshape(-1) / ratios
+    axis = output_channel_axis(node)
 
     def scaled() -> Array:
         weights = w.array.astype(np.float64)
         return weights if factors is None else weights * factors
 
     weights = scaled()
-    axis = output_channel_axis(node) if per_channel else None
-    params = weight_params(weights, axis, biases[0].array if biases else None, input_scale)
+    if ratios is not None:
+        shape = [-1 if index == axis else 1 for index in range(weights.ndim)]
+        params = weight_params(weights / ratios.reshape(shape), None, bias, input_scale)
+        each = tuple(float(params.scale[0] * ratio) for ratio in ratios)
+        params = QuantParams(each, (0,) * len(each), I8, axis)
+    else:
+        params = weight_params(weights, axis if per_channel else None, bias, input_scale)
     units = _along_outputs(weights, params)
     return IntegerWeights(quantize_weights(weights, params), params, input_scale, lambda: scaled() / units)
 
