@@ -238,8 +238,8 @@ class Options:
     precision: tuple[str, ...] = option(
         (),
         "Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME`` or "
-        "``between A and B``; the settings are ``float32``, ``int8``, ``int16``, ``per-tensor``, ``per-channel``, a "
-        "calibration method or ``threshold:NUMBER``. Later rules win.",
+        "``between A and B``; the settings are ``float32``, ``float16``, ``int8``, ``int16``, ``per-tensor``, "
+        "``per-channel``, a calibration method or ``threshold:NUMBER``. Later rules win.",
         read=_read_precision,
         is_of_quantization=True,
         metavar="SELECTOR=SETTINGS",

@@ -29,7 +29,7 @@ from tpuconvert.optimizer.quantize import (
 )
 from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.precision import check_wide_results, describe_effects
+from tpuconvert.optimizer.quantize.precision import check_float16_ranges, check_wide_results, describe_effects
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
@@ -132,6 +132,7 @@ def _quantize_on(
             shifts_only=shifts_only,
             per_tensor=precision.per_tensor,
             two_terms=two_terms,
+            float16=precision.float16,
         )
 
     if options.quantize is None or is_quantized:
@@ -148,6 +149,7 @@ def _quantize_on(
         check_finite(graph, known=constants)
         precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
         found, notes = _find_ranges(workers, optimized, options, feeds, ranges, precision, cache, progress)
+        check_float16_ranges(precision, graph, found)
         progress.stage("quantize")
         kept: Mapping[str, str] = {}
         if options.has_algorithm("decision-paths"):

@@ -11,6 +11,7 @@ import tpuconvert.optimizer.quantize.lower_bm1684_shifts
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
 from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
+from tpuconvert.optimizer.quantize.float16 import float16_form
 from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
 from tpuconvert.optimizer.quantize.lowering import (
     ONNX,
@@ -24,7 +25,7 @@ from tpuconvert.optimizer.quantize.lowering import (
 from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
 from tpuconvert.optimizer.quantize.traits import has_integer_form
 from tpuconvert.schema.graph import Graph, Node, Port, Value
-from tpuconvert.schema.types import Chip, ScaleError
+from tpuconvert.schema.types import F32, Chip, ScaleError
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def legalize(
     shifts_only: bool = False,
     per_tensor: Collection[str] = (),
     two_terms: Collection[str] = (),
+    float16: Collection[str] = (),
 ) -> Legalized:
     """Lower every annotated node for which the chip has an integer form.
 
@@ -69,11 +71,12 @@ def legalize(
         shifts_only: see ``quantize``.
         per_tensor: names of linear operators with one scale for all weights.
         two_terms: names of linear operators whose weights are sums of two terms (``two_term_weights``).
+        float16: names of float nodes that compute in FLOAT16.
 
     Returns:
         A new graph whose values keep their names.
     """
-    if not any(value.quant is not None for value in graph.values):
+    if not float16 and not any(value.quant is not None for value in graph.values):
         known = reasons or {}
         alone = [FloatNode(node.name, node.op.name, known[node.name]) for node in graph.nodes if node.name in known]
         return Legalized(graph, tuple(alone))
@@ -83,7 +86,7 @@ def legalize(
         carry_scales(graph)
     if chip is not Chip.BM1686:
         forget_inner_scales(graph)
-    lowering = Lowering(graph, chip, shifts_only, per_tensor, two_terms)
+    lowering = Lowering(graph, chip, shifts_only, per_tensor, two_terms, float16)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         _input(lowering, value, port)
@@ -162,13 +165,31 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
 
 
 def _keep(node: Node, lowering: Lowering) -> None:
-    """Copy the node unchanged, on float operands."""
+    """Copy the node, on float operands."""
+    if node.name in lowering.float16:
+        _keep_in_float16(node, lowering)
+        return
     inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
     results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
     for old, new in zip(node.outputs, results, strict=True):
         lowering.set_float_value(old, new)
         if lowering.rescale and old.quant is not None:
             lowering.saturate_float_value(old)
+
+
+def _keep_in_float16(node: Node, lowering: Lowering) -> None:
+    """Add the FLOAT16 form of a node. Operands that are not FLOAT32 do not change."""
+    inputs: list[Value | None] = []
+    for value in node.inputs:
+        is_float32 = value is not None and value.dtype is F32
+        form = lowering.half_value if is_float32 else lowering.float_value
+        inputs.append(None if value is None else form(value))
+    *first, last = float16_form(node.op)
+    for op in first:
+        inputs = [lowering.g.add(op, *inputs, name=f"{node.name}:{op.name}")]
+    results = lowering.g.add_all(last, *inputs, names=[value.name for value in node.outputs])
+    for old, new in zip(node.outputs, results, strict=True):
+        lowering.set_half_value(old, new)
 
 
 def _state(node: Node, lowering: Lowering, results: tuple[Value, ...]) -> None:

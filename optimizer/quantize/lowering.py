@@ -1,8 +1,8 @@
 """Framework for lowering an annotated float graph to the integer operators of one chip.
 
-A new graph is built. Every value of the old graph has up to two forms in it: float (FLOAT32) and quantized (integers
-with the parameters of its annotation). The lowering of a node computes one form; a conversion node computes the other
-at its first use.
+A new graph is built. Every value of the old graph has up to three forms in it: FLOAT32, FLOAT16, and quantized
+(integers with the parameters of its annotation). The lowering of a node computes one form; conversion nodes compute the
+others at their first use.
 
 Lowerings register per operator and chip. A lowering that does not support a node returns ``Declined`` with the reason;
 the node then stays float.
@@ -29,7 +29,7 @@ from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
 _NO_FRACTION = 3 << 22
 """1.5 * 2^23. All binary32 numbers near it are integers, so that adding it rounds to an integer."""
@@ -107,7 +107,8 @@ class Lowering:
 
     ``products`` maps the result of every integer linear operator to its float counterpart. The names of both may
     differ: if a clamp needed no operator, the integer result has the name of the clamp. ``per_tensor`` has the names of
-    linear operators with one scale for all weights, ``two_terms`` those whose weights are sums of two terms.
+    linear operators with one scale for all weights, ``two_terms`` those whose weights are sums of two terms, and
+    ``float16`` those of float nodes that compute in FLOAT16.
     """
 
     def __init__(
@@ -117,17 +118,20 @@ class Lowering:
         shifts_only: bool = False,
         per_tensor: Collection[str] = (),
         two_terms: Collection[str] = (),
+        float16: Collection[str] = (),
     ) -> None:
         self.old = old
         self.chip = chip
         self.shifts_only = shifts_only
         self.per_tensor = per_tensor
         self.two_terms = two_terms
+        self.float16 = float16
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)
         self.rescale = old.rescale
         self.products: dict[Value, Product] = {}
         self._floats: dict[Value, Value] = {}
+        self._halves: dict[Value, Value] = {}
         self._quantized: dict[Value, Value] = {}
 
     # Forms of a value
@@ -135,6 +139,10 @@ class Lowering:
     def set_float_value(self, old: Value, new: Value) -> None:
         """Set the FLOAT32 form of a value."""
         self._floats[old] = new
+
+    def set_half_value(self, old: Value, new: Value) -> None:
+        """Set the FLOAT16 form of a value."""
+        self._halves[old] = new
 
     def set_quantized(self, old: Value, new: Value) -> None:
         """Set the integer form of a value."""
@@ -147,9 +155,21 @@ class Lowering:
         if old not in self._floats:
             if old.is_constant:
                 self._floats[old] = self.g.constant(old.array, old.name)
+            elif old in self._halves:
+                self._floats[old] = self.g.add(Cast(out_dtype=F32), self._halves[old], name=f"{old.name}:float32")
             else:
                 self._floats[old] = self._dequantize(self._quantized[old], f"{old.name}:float32")
         return self._floats[old]
+
+    def half_value(self, old: Value) -> Value:
+        """Return the FLOAT16 form of a float value. It is rounded at the first use."""
+        if old not in self._halves:
+            if old.is_constant:
+                self._halves[old] = self.g.constant(old.array.astype(np.float16), old.name)
+            else:
+                wide = self.float_value(old)
+                self._halves[old] = self.g.add(Cast(out_dtype=F16), wide, name=f"{old.name}:float16")
+        return self._halves[old]
 
     def quantized_value(self, old: Value, params: QuantParams | None = None) -> Value:
         """Integer form of a value.
@@ -162,7 +182,7 @@ class Lowering:
             return self._quantized_constant(old, params)
         if old not in self._quantized:
             own = params_of(old)
-            self.set_quantized(old, self._quantize(self._floats[old], own, f"{old.name}:{own.dtype.value.lower()}"))
+            self.set_quantized(old, self._quantize(self.float_value(old), own, f"{old.name}:{own.dtype.value.lower()}"))
         new = self._quantized[old]
         return new if params is None else self.change_params(new, params, f"{old.name}:rescaled")
 

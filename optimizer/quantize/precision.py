@@ -15,8 +15,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tpuconvert.optimizer.precision_rules import FLOAT16, FLOAT32, INT8, INT16, PER_CHANNEL, PER_TENSOR, PrecisionRule
 from tpuconvert.optimizer.quantize.annotate import activation_params
+from tpuconvert.optimizer.quantize.float16 import LARGEST, why_no_float16, with_exact_users
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import has_constant_weight
@@ -24,7 +27,7 @@ from tpuconvert.optimizer.quantize.weights import output_channel_axis
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Node, Source, Value
 from tpuconvert.schema.spelling import did_you_mean
-from tpuconvert.schema.types import I16, Chip
+from tpuconvert.schema.types import F32, I16, Chip
 
 _OPERATOR = "op:"
 _BETWEEN = re.compile(r"between (.+) and (.+)")
@@ -56,6 +59,8 @@ class Precision:
     Args:
         floats: reasons for nodes that stay float, by name.
         integers: names of nodes that no decision keeps in float.
+        float16: names of nodes that compute in FLOAT16, including those that do so because of their operands.
+        half_rules: rules that request FLOAT16, by name of the node.
         wide: rules that require 16-bit results, by name of the node.
         per_tensor: names of linear operators with one scale for all weights.
         methods: calibration methods by name of the tensor.
@@ -65,6 +70,8 @@ class Precision:
 
     floats: Mapping[str, str] = field(default_factory=dict)
     integers: frozenset[str] = frozenset()
+    float16: frozenset[str] = frozenset()
+    half_rules: Mapping[str, PrecisionRule] = field(default_factory=dict)
     wide: Mapping[str, PrecisionRule] = field(default_factory=dict)
     per_tensor: frozenset[str] = frozenset()
     methods: Mapping[str, str] = field(default_factory=dict)
@@ -124,8 +131,16 @@ def apply_rules(graph: Graph, rules: Sequence[PrecisionRule], chip: Chip, tensor
             ranges.update(dict.fromkeys(results, rule))
         scaled = [value.name for value in results if rule.is_about_range and _clamped(value) is None]
         selections.append(Selection(rule, tuple(node.name for node in nodes), len(inputs), tuple(scaled)))
+    halves = {node: rule for node, rule in dtypes.items() if rule.dtype == FLOAT16}
+    _check_float16_forms(halves, chip, graph)
     return Precision(
-        floats={node.name: f"a precision rule: {rule.text}" for node, rule in dtypes.items() if rule.dtype == FLOAT32},
+        floats={
+            node.name: f"a precision rule: {rule.text}"
+            for node, rule in dtypes.items()
+            if rule.dtype in (FLOAT32, FLOAT16)
+        },
+        float16=frozenset(node.name for node in with_exact_users(graph, halves, dtypes, chip)),
+        half_rules={node.name: rule for node, rule in halves.items()},
         integers=frozenset(node.name for node, rule in dtypes.items() if rule.dtype in (INT8, INT16)),
         wide={node.name: rule for node, rule in dtypes.items() if rule.dtype == INT16},
         per_tensor=frozenset(node.name for node, rule in weights.items() if rule.weights == PER_TENSOR),
@@ -150,9 +165,6 @@ def _check_selection(
         raise fail("no selected node has float results", "such nodes keep the integers of the source")
     if (rule.dtype or rule.weights) and not nodes:
         raise fail("selects only inputs of the model", "a calibration method or a threshold applies to an input")
-    if rule.dtype == FLOAT16:
-        hint = "float32 keeps the node in floating point"
-        raise fail(f"there is no float16 form of {nodes[0].op.name}", hint, nodes[0].name)
     if rule.weights and not linear:
         operators = ", ".join(sorted({node.op.name for node in nodes}))
         raise fail(f"no selected node has constant weights ({operators})", "select linear operators, as op:conv")
@@ -165,6 +177,59 @@ def _check_selection(
             else:
                 continue
             raise fail(reason, "leave per-channel out for this node", node.name)
+
+
+def _check_float16_forms(halves: Mapping[Node, PrecisionRule], chip: Chip, graph: Graph) -> None:
+    """Check that the chip has a FLOAT16 form of every node that is to have one.
+
+    Raises:
+        UsageError: it has not; the message names the operators, and the first node.
+    """
+    reasons = {node: reason for node in halves if (reason := why_no_float16(node, chip))}
+    if not reasons:
+        return
+    first = next(iter(reasons))
+    operators = sorted({node.op.name for node in reasons})
+    nodes = f" ({_several(len(reasons), 'node')})" if len(reasons) > 1 else ""
+    raise UsageError(
+        f"precision rule '{halves[first].text}': no float16 form of {', '.join(operators)}{nodes}: {reasons[first]}",
+        file=graph.file,
+        node=first.name,
+        hint=f"add a rule for other settings after it: 'op:{operators[0]}=float32'",
+    )
+
+
+def check_float16_ranges(precision: Precision, graph: Graph, ranges: Mapping[str, Range]) -> None:
+    """Check that FLOAT16 represents all operands and results of the nodes that compute in it.
+
+    Args:
+        precision: the settings.
+        graph: the float graph.
+        ranges: calibrated ranges of its values.
+
+    Raises:
+        UsageError: the samples or a constant have larger values.
+    """
+    for node in graph.sorted_nodes():
+        rule = precision.half_rules.get(node.name)
+        if rule is None:
+            continue
+        for value in (*node.inputs, *node.outputs):
+            if value is None or value.dtype is not F32:
+                continue
+            if value.is_constant:
+                largest = float(np.abs(value.array).max(initial=0.0))
+            else:
+                found = ranges.get(value.name)
+                largest = 0.0 if found is None else max(-found.low, found.high)
+            if largest > LARGEST:
+                raise UsageError(
+                    f"precision rule '{rule.text}': '{value.name}' has values up to {largest:.6g}, "
+                    f"the largest float16 number is {LARGEST:g}",
+                    file=graph.file,
+                    node=node.name,
+                    hint=f"float32 has them: --keep-float '{node.name}'",
+                )
 
 
 def _with_clamps(values: Iterable[Value]) -> list[Value]:
@@ -335,7 +400,10 @@ def _describe(
     rule, nodes = selection.rule, selection.nodes
     parts = []
     if rule.dtype == FLOAT32:
-        parts.append(f"{sum(name in precision.floats for name in nodes)} in float")
+        float32 = precision.floats.keys() - precision.float16
+        parts.append(f"{sum(name in float32 for name in nodes)} in float")
+    elif rule.dtype == FLOAT16:
+        parts.append(f"{sum(name in precision.half_rules for name in nodes)} in float16")
     elif rule.dtype:
         parts.append(f"{sum(name not in floats for name in nodes)} in integers")
     if rule.weights:

@@ -130,7 +130,7 @@ def test_sixteen_bits_where_they_exist(digits: Path, capsys: Captured) -> None:
     for rule, complaint in {
         "conv1=int16": "node 'conv1/bn': precision rule 'conv1=int16': 'conv1/relu' takes 8-bit operands",
         "probability=int16": "node 'probability': precision rule 'probability=int16': stays in float: 8-bit prob",
-        "conv1=float16": "node 'conv1/bn': precision rule 'conv1=float16': there is no float16 form of conv",
+        "probability=float16": "node 'probability': precision rule 'probability=float16': no float16 form of softmax",
     }.items():
         capsys.readouterr()
         assert main([*int8(digits, "onnx", "other.tpum"), "--precision", rule]) == 2
