@@ -239,7 +239,8 @@ class Options:
         (),
         "Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME`` or "
         "``between A and B``; the settings are ``float32``, ``float16``, ``int8``, ``int16``, ``per-tensor``, "
-        "``per-channel``, a calibration method or ``threshold:NUMBER``. Later rules win.",
+        "``per-channel``, ``symmetric``, ``asymmetric``, a calibration method or ``threshold:NUMBER``. Later rules "
+        "win.",
         read=_read_precision,
         is_of_quantization=True,
         metavar="SELECTOR=SETTINGS",

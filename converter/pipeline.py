@@ -116,7 +116,8 @@ def convert(
             of networks that predict at every position, such as detectors, and ``mse`` for all other tensors.
         precision: Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME``
             or ``between A and B``; the settings are ``float32``, ``float16``, ``int8``, ``int16``, ``per-tensor``,
-            ``per-channel``, a calibration method or ``threshold:NUMBER``. Later rules win.
+            ``per-channel``, ``symmetric``, ``asymmetric``, a calibration method or ``threshold:NUMBER``. Later rules
+            win.
         keep_float: Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.
         effort: Effort of the quantization: ``low`` finds ranges only, ``default`` also refines weights and biases.
         without: Algorithms of the quantization to skip: ``channel-scales``, ``two-term-weights``, ``reconstruction``,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from tpuconvert.schema.errors import UsageError
@@ -28,6 +28,7 @@ DEFAULT_PERCENTILE = 99.99
 
 FLOAT32, FLOAT16, INT16, INT8 = DTYPES = ("float32", "float16", "int16", "int8")
 PER_TENSOR, PER_CHANNEL = WEIGHT_SCALES = ("per-tensor", "per-channel")
+SYMMETRIC, ASYMMETRIC = SYMMETRIES = ("symmetric", "asymmetric")
 _THRESHOLD = "threshold"
 
 _EXAMPLE = "--precision 'conv1=float32', 'op:conv=per-tensor', 'between a and b=percentile:99.9', 'x=threshold:6'"
@@ -42,6 +43,7 @@ class PrecisionRule:
         selector: text before the last ``=``.
         dtype: ``float32``, ``float16``, ``int16`` or ``int8``.
         weights: ``per-tensor`` or ``per-channel`` scales of weights.
+        symmetry: ``symmetric`` or ``asymmetric`` integers for the results.
         method: calibration method of the results.
         threshold: largest magnitude of the results that is represented, in units of the float tensor.
     """
@@ -50,6 +52,7 @@ class PrecisionRule:
     selector: str
     dtype: str = ""
     weights: str = ""
+    symmetry: str = ""
     method: str = ""
     threshold: float | None = None
 
@@ -76,7 +79,7 @@ def parse_rule(text: str, is_method: Callable[[str], bool] = lambda name: name i
     for setting in (part.strip() for part in settings.split(",")):
         field = _field(setting, is_method)
         if not field:
-            known = (*DTYPES, *WEIGHT_SCALES, *METHODS, _THRESHOLD)
+            known = (*DTYPES, *WEIGHT_SCALES, *SYMMETRIES, *METHODS, _THRESHOLD)
             hint = did_you_mean(setting, known) or f"one of {', '.join(known)}"
             raise UsageError(f"precision rule '{text}': unknown setting '{setting}'", hint=hint)
         if field in found:
@@ -86,14 +89,20 @@ def parse_rule(text: str, is_method: Callable[[str], bool] = lambda name: name i
         other = next(setting for field, setting in found.items() if field != "dtype")
         hint = f"the settings of integers do not apply to {found['dtype']}"
         raise UsageError(f"precision rule '{text}': '{found['dtype']}' and '{other}' exclude each other", hint=hint)
+    if found.get("dtype") == INT16 and found.get("symmetry") == ASYMMETRIC:
+        hint = "integers of 16 bits are symmetric"
+        raise UsageError(f"precision rule '{text}': '{INT16}' and '{ASYMMETRIC}' exclude each other", hint=hint)
     range_ = found.get("range", "")
+    rule = PrecisionRule(
+        text, selector, found.get("dtype", ""), found.get("weights", ""), symmetry=found.get("symmetry", "")
+    )
     if not range_.startswith(f"{_THRESHOLD}:"):
         split_method(range_)
-        return PrecisionRule(text, selector, found.get("dtype", ""), found.get("weights", ""), range_)
+        return replace(rule, method=range_)
     threshold = _number(range_)
     if not 0 < threshold < math.inf:
         raise UsageError(f"precision rule '{text}': '{range_}' is not a positive number", hint="x=threshold:6")
-    return PrecisionRule(text, selector, found.get("dtype", ""), found.get("weights", ""), threshold=threshold)
+    return replace(rule, threshold=threshold)
 
 
 def tensor_sources(graph: Graph) -> dict[str, tuple[Source, ...]]:
@@ -137,6 +146,8 @@ def _field(setting: str, is_method: Callable[[str], bool]) -> str:
         return "dtype"
     if setting in WEIGHT_SCALES:
         return "weights"
+    if setting in SYMMETRIES:
+        return "symmetry"
     return "range" if name == _THRESHOLD or is_method(name) else ""
 
 

@@ -29,7 +29,12 @@ from tpuconvert.optimizer.quantize import (
 )
 from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.precision import check_float16_ranges, check_wide_results, describe_effects
+from tpuconvert.optimizer.quantize.precision_checks import (
+    check_asymmetric_tensors,
+    check_float16_ranges,
+    check_wide_results,
+)
+from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
@@ -119,7 +124,15 @@ def _quantize_on(
     shifts_only, channel_scales = options.exact_on == "bm1684", options.has_algorithm("channel-scales")
 
     def attempt(kept: Mapping[str, str]) -> Legalized:
-        reasons = quantize(graph, found, options.chip, kept, shifts_only=shifts_only, channel_scales=channel_scales)
+        reasons = quantize(
+            graph,
+            found,
+            options.chip,
+            kept,
+            shifts_only=shifts_only,
+            channel_scales=channel_scales,
+            asymmetric=precision.asymmetric,
+        )
         two_terms: set[str] = set()
         if options.chip is Chip.BM1684 and not shifts_only and options.has_algorithm("two-term-weights"):
             two_terms = choose_two_term_nodes(graph, found, reasons)
@@ -164,6 +177,7 @@ def _quantize_on(
 
             legalized = quantize_exactly(graph, options, attempt, kept)
     check_wide_results(precision, graph, legalized)
+    check_asymmetric_tensors(precision, graph, found, legalized)
     weight_rounding, bias_correction = map(options.has_algorithm, ("weight-rounding", "bias-correction"))
     if feeds is not None and (weight_rounding or bias_correction):
         progress.stage("refine", len(legalized.graph))
@@ -199,7 +213,7 @@ def _rules_of_quantized_source(optimized: OptimizedGraph, options: Options) -> P
 
     """
     for rule in options.precision_rules:
-        if rule.dtype not in (FLOAT32, INT8) or rule.weights or rule.is_about_range:
+        if rule.dtype not in (FLOAT32, INT8) or rule.weights or rule.symmetry or rule.is_about_range:
             raise UsageError(
                 f"precision rule '{rule.text}': the source is quantized already and keeps its own scales",
                 file=optimized.graph.file,

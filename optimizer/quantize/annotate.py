@@ -11,7 +11,7 @@ Steps, in this order:
    result stays float. This includes the residual stream of a transformer, whose users are normalizations and adds, and
    the data movement between a graph input and the stream.
 3. Scales: activations that are never negative are UINT8 with threshold / 255, the others symmetric INT8 with
-   threshold / 127; data movement keeps its operand's scale.
+   threshold / 127, or UINT8 with a zero point if a precision rule says so; data movement keeps its operand's scale.
 4. A value whose sole user is a clamp or a concatenation gets the scale of the result of its user, so that nothing is
    rounded twice. If the sole user multiplies by a constant, the value gets the scale of the result divided by the
    constant. The multiplication then changes no integer.
@@ -21,7 +21,7 @@ Steps, in this order:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -54,6 +54,7 @@ def quantize(
     *,
     shifts_only: bool = False,
     channel_scales: bool = True,
+    asymmetric: Collection[str] = (),
 ) -> dict[str, str]:
     """Annotate a float graph for one chip.
 
@@ -65,6 +66,7 @@ def quantize(
         shifts_only: for BM1684: requantize linear operators by one right shift per layer, and use 8-bit results only,
             because the vendor's compiler has no other forms for this chip.
         channel_scales: for BM1686: choose per-channel scales for activations.
+        asymmetric: for BM1686: names of tensors whose 8-bit integers have a zero point.
 
     Returns:
         Reasons for which nodes stay float, by the name of their first result.
@@ -73,7 +75,8 @@ def quantize(
     floats = set(reasons)
     wide = _results_read_by_float_only(graph, floats, reasons)
     _keep_moved_inputs(graph, floats, wide, reasons)
-    _annotate_activations(graph, ranges, floats, wide, None if shifts_only else _WIDE_HEADROOM[chip])
+    params = {name: activation_params(found, name in asymmetric) for name, found in ranges.items()}
+    _annotate_activations(graph, ranges, params, floats, wide, None if shifts_only else _WIDE_HEADROOM[chip])
     share_scales(graph, stated=False)
     if chip is Chip.BM1686 and channel_scales:
         scale_channels(graph, ranges, floats)
@@ -189,11 +192,16 @@ def _passes_wide(graph: Graph, node: Node) -> bool:
 
 
 def _annotate_activations(
-    graph: Graph, ranges: Mapping[str, Range], floats: set[str], wide: set[Value], headroom: float | None
+    graph: Graph,
+    ranges: Mapping[str, Range],
+    params: Mapping[str, QuantParams],
+    floats: set[str],
+    wide: set[Value],
+    headroom: float | None,
 ) -> None:
     for value in graph.inputs:
         if any(user.name not in floats for user in value.users):
-            value.quant = activation_params(ranges[value.name])
+            value.quant = params[value.name]
     for node in graph.sorted_nodes():
         if node.name in floats:
             for operand in node.inputs:
@@ -206,11 +214,11 @@ def _annotate_activations(
             elif value in wide:
                 value.quant = wide_params(ranges[value.name], headroom)
             else:
-                value.quant = activation_params(ranges[value.name])
+                value.quant = params[value.name]
     for node in graph.nodes:
         if is_product(node.op) and node.name not in floats:
             for value in computed_operands(node):
-                value.quant = value.quant or activation_params(ranges[value.name])
+                value.quant = value.quant or params[value.name]
 
 
 def _forget_unread(value: Value | None, floats: set[str]) -> None:
@@ -219,8 +227,15 @@ def _forget_unread(value: Value | None, floats: set[str]) -> None:
         value.quant = None
 
 
-def activation_params(found: Range) -> QuantParams:
-    """UINT8 parameters for values that are never negative, else symmetric INT8; the scale is a binary32 number."""
+def activation_params(found: Range, asymmetric: bool = False) -> QuantParams:
+    """UINT8 parameters for values that are never negative, else symmetric INT8; the scale is a binary32 number.
+
+    With ``asymmetric`` all values are UINT8, and the zero point is the integer for the real number 0.
+    """
+    if asymmetric and found.low < 0 and found.threshold > 0:
+        low, high = max(found.low, -found.threshold), max(min(found.high, found.threshold), 0.0)
+        scale = _scale((high - low) / 255)
+        return QuantParams.per_tensor(scale, min(round(-low / scale), 255), U8)
     threshold = found.threshold if found.threshold > 0 else 1.0
     dtype, levels = (U8, 255) if found.is_never_negative else (I8, 127)
     return QuantParams.per_tensor(_scale(threshold / levels), 0, dtype)

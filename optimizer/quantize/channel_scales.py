@@ -300,12 +300,16 @@ def _joins_channels(node: Node) -> bool:
 
 
 def _is_fed(value: Value, chosen: set[Value]) -> bool:
-    """Return True if the operands of a concat have one quantized type, or those of another node per-channel scales."""
+    """Return True if the operands of a node can have per-channel scales.
+
+    Those of a concat have one symmetric integer type, those of another node have such scales.
+    """
     node = value.producer
     assert node is not None
     if _joins_channels(node):
         types = {None if item.quant is None else item.quant.dtype for item in operands(node)}
-        return len(types) == 1 and None not in types
+        is_symmetric = not any(item.quant is not None and any(item.quant.zero_point) for item in operands(node))
+        return len(types) == 1 and None not in types and is_symmetric
     return not _passes_on(node) or node.inputs[0] in chosen
 
 

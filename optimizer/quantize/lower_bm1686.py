@@ -15,6 +15,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     geometry,
     lower_maximum,
     result_params,
+    sum_windows,
 )
 from tpuconvert.optimizer.quantize.lowering import (
     ONNX,
@@ -144,13 +145,21 @@ def _lower_linear(
 
 @lowers("pool", chips=CHIP)
 def pool(node: Node, lowering: Lowering) -> Lowered:
-    """Lower max pooling at the same scale. For averages of whole windows, the divisor includes the change of scale."""
+    """Lower max pooling at the same scale. For averages of whole windows, the divisor includes the change of scale.
+
+    If there are zero points, the exact sums of the windows are requantized instead: two roundings, the first at the
+    scale of the operand, would lose what an average gains.
+    """
     if not is_average_pool(node.op):
         return lower_maximum(node, lowering)
     own, params, window = params_of(node.inputs[0]), result_params(node), whole_window(node)
     assert isinstance(node.op, Pool)
     symmetric = not any((*own.zero_point, *params.zero_point))
     same = params == own
+    if window is not None and not same and not symmetric and not lowering.rescale:
+        total = sum_windows(node, lowering, ConvV2(izp_val=own.zero_point[0]), window, f"{node.name}:int32")
+        factors = ratios(own.scale, [params.scale[0] * math.prod(window)])
+        return (lowering.requantize(total, factors, params, node.name),)
     if window is None or (not same and not (symmetric and params.dtype == own.dtype)):
         return average_then_rescale(node, lowering)
     kernel_h, kernel_w = window

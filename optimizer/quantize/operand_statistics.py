@@ -14,7 +14,7 @@ import numpy as np
 from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.float_operands import FloatOperands
 from tpuconvert.optimizer.quantize.lower_shared import geometry
-from tpuconvert.optimizer.quantize.operand_sums import accumulator_means
+from tpuconvert.optimizer.quantize.operand_sums import accumulator_means, without_zero
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
 from tpuconvert.optimizer.quantize.reconstruction import DriftSums, drift_of
 from tpuconvert.optimizer.quantize.sample_run import SampleRun
@@ -113,6 +113,8 @@ class OperandSamples:
         if not isinstance(node.op, SpatialConvolution):
             return InputSums.of(np.concatenate(x)[np.newaxis])
         kernel = operand(node, 1).shape[2:]
+        if isinstance(node.op, (ConvV2, Conv3dV2)):  # padding is 0 after the zero point is subtracted
+            x = [without_zero(array, node.op, "izp", (-1, *(1,) * len(kernel))) for array in x]
         # The copy accepts any batch size.
         images = [array[position : position + 1] for array in x for position in range(len(array))]
         rows = [patches(image, node.op, tuple(map(int, kernel)), most) for image in images]

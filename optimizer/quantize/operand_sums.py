@@ -44,13 +44,13 @@ def accumulator_means(
     """
     if isinstance(op, MatrixMulV2):
         positions, inputs = 1, w.shape[0]
-        sums = _without_zero(x, op, "lzp", (-1, 1)).astype(np.float64)
-        kernels = _without_zero(w, op, "rzp", (1, -1)).T[np.newaxis]
+        sums = without_zero(x, op, "lzp", (-1, 1)).astype(np.float64)
+        kernels = without_zero(w, op, "rzp", (1, -1)).T[np.newaxis]
     else:
         ones = (1,) * (x.ndim - 2)
         positions, inputs = math.prod(_positions(x, op.geometry, w.shape[2:])), math.prod(w.shape[1:])
-        sums = window_sums(_without_zero(x, op, "izp", (-1, *ones)), op.geometry, w.shape[2:])
-        kernels = _without_zero(w, op, "kzp", (-1, 1, *ones)).reshape(op.geometry.groups, -1, inputs)
+        sums = window_sums(without_zero(x, op, "izp", (-1, *ones)), op.geometry, w.shape[2:])
+        kernels = without_zero(w, op, "kzp", (-1, 1, *ones)).reshape(op.geometry.groups, -1, inputs)
     images = len(x) // samples
     largest = inputs * _LARGEST_PRODUCT + int(np.abs(bias.astype(np.int64)).max(initial=0))
     if largest > I32.max or largest * positions * images > _EXACT:
@@ -94,7 +94,7 @@ def _positions(x: Array, geometry: ConvolutionGeometry, kernel: tuple[int, ...])
     ]
 
 
-def _without_zero(x: Array, op: Op, prefix: str, shape: tuple[int, ...]) -> Array:
+def without_zero(x: Array, op: Op, prefix: str, shape: tuple[int, ...]) -> Array:
     """Subtract the zero points of an operand, if there are any. ``shape`` is that in which they broadcast."""
     zero = zero_point(op, prefix)
     return x - zero.reshape(shape if zero.ndim else ()) if zero.any() else x

@@ -5,11 +5,11 @@ With the integers X = x / u of x, and the scale t of the result:
 
     max(round(X * u / t), round(X * s * u / t)):
 
-two requant_int32 and a maximum. Rounding and saturation are monotone, so this equals the rounded exact result. If x is
-requantized from an accumulator (of a linear operator or an add), X is this accumulator. Then x is not rounded, and
-needs no operator unless it has other users. If some slopes are larger than 1, a minimum follows the maximum. In
-channels that need only one of the two, the other one gets a neutral operand: the smallest or the largest integer,
-computed with a multiplier of 0 and an offset.
+two requant_int32, whose offset is the zero point of the result, and a maximum. Rounding and saturation are monotone, so
+this equals the rounded exact result. If x is requantized from an accumulator (of a linear operator or an add), X is
+this accumulator. Then x is not rounded, and needs no operator unless it has other users. If some slopes are larger than
+1, a minimum follows the maximum. In channels that need only one of the two, the other one gets a neutral operand: the
+smallest or the largest integer, computed with a multiplier of 0 and an offset.
 
 This takes 3 or 5 operators. As an add it would take 8 besides the rescale of x: two tables, a multiply and its rescale,
 two operands, their sum and its rescale.
@@ -42,8 +42,9 @@ def lower_prelu(node: Node, lowering: Lowering) -> Lowered | None:
     integers, units = _finest(lowering.quantized_value(x), lowering, f"{name}:wide")
     rising = np.broadcast_to(ratios(units, params.scale), slopes.shape)
     falling, is_steep = rising * slopes, slopes > 1
-    flat, steep = _unless(is_steep, falling, params.dtype.min), _unless(~is_steep, falling, params.dtype.max)
-    a = _rescale(lowering, integers, (rising, np.zeros(slopes.shape)), params, f"{name}:rising")
+    zero, limits = params.zero_point[0], params.dtype
+    flat, steep = _unless(is_steep, falling, limits.min, zero), _unless(~is_steep, falling, limits.max, zero)
+    a = _rescale(lowering, integers, (rising, np.full(slopes.shape, zero)), params, f"{name}:rising")
     b = _rescale(lowering, integers, flat, params, f"{name}:falling")
     if not is_steep.any():
         return lowering.moves(Max(), a, b, names=(name,))
@@ -98,9 +99,9 @@ _Part = tuple[Array, Array]
 """Per-channel factors and offsets."""
 
 
-def _unless(excluded: Array, factors: Array, instead: int) -> _Part:
-    """Return the factors without offset. Excluded channels get a factor of 0 and the offset ``instead``."""
-    return np.where(excluded, 0.0, factors), np.where(excluded, instead, 0)
+def _unless(excluded: Array, factors: Array, instead: int, zero: int) -> _Part:
+    """Return the factors with the offset ``zero``. Excluded channels get a factor of 0 and the offset ``instead``."""
+    return np.where(excluded, 0.0, factors), np.where(excluded, instead, zero)
 
 
 def _rescale(lowering: Lowering, x: Value, part: _Part, params: QuantParams, name: str) -> Value:
