@@ -27,6 +27,7 @@ from tpuconvert.optimizer.quantize import (
     quantize,
     refine,
 )
+from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.precision_checks import (
@@ -36,6 +37,7 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 )
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
+from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.calibration_shards import calibrate_on
@@ -132,12 +134,18 @@ def _quantize_on(
             shifts_only=shifts_only,
             channel_scales=channel_scales,
             asymmetric=precision.asymmetric,
+            wide=precision.wide,
         )
         two_terms: set[str] = set()
         if options.chip is Chip.BM1684 and not shifts_only and options.has_algorithm("two-term-weights"):
             two_terms = choose_two_term_nodes(graph, found, reasons)
         if options.chip is Chip.BM1684 and not shifts_only and channel_scales:
             scale_channels(graph, found, set(reasons), OneMultiplier(two_terms))
+        plan = plan_wide_values(graph, precision.wide, reasons, options.chip)
+        narrow = {
+            value.name: activation_params(found[value.name], value.name in precision.asymmetric)
+            for value in plan.values
+        }
         return legalize(
             graph,
             options.chip,
@@ -146,6 +154,8 @@ def _quantize_on(
             per_tensor=precision.per_tensor,
             two_terms=two_terms,
             float16=precision.float16,
+            plan=plan,
+            narrow=narrow,
         )
 
     if options.quantize is None or is_quantized:

@@ -41,6 +41,7 @@ from tpuconvert.optimizer.quantize.traits import (
     positive_factor,
     why_no_runtime_product,
 )
+from tpuconvert.optimizer.quantize.wide_plan import WidePlan, plan_wide_values
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
@@ -55,6 +56,7 @@ def quantize(
     shifts_only: bool = False,
     channel_scales: bool = True,
     asymmetric: Collection[str] = (),
+    wide: Collection[str] = (),
 ) -> dict[str, str]:
     """Annotate a float graph for one chip.
 
@@ -67,17 +69,20 @@ def quantize(
             because the vendor's compiler has no other forms for this chip.
         channel_scales: for BM1686: choose per-channel scales for activations.
         asymmetric: for BM1686: names of tensors whose 8-bit integers have a zero point.
+        wide: for BM1686: names of nodes with operands and results of 16 bits.
 
     Returns:
         Reasons for which nodes stay float, by the name of their first result.
     """
     reasons = _nodes_that_stay_float(graph, chip, kept or {})
     floats = set(reasons)
-    wide = _results_read_by_float_only(graph, floats, reasons)
-    _keep_moved_inputs(graph, floats, wide, reasons)
+    results = _results_read_by_float_only(graph, floats, reasons, wide if chip is Chip.BM1686 else ())
+    _keep_moved_inputs(graph, floats, results, reasons)
+    plan = plan_wide_values(graph, wide, floats, chip)
     params = {name: activation_params(found, name in asymmetric) for name, found in ranges.items()}
-    _annotate_activations(graph, ranges, params, floats, wide, None if shifts_only else _WIDE_HEADROOM[chip])
-    share_scales(graph, stated=False)
+    headroom = None if shifts_only else _WIDE_HEADROOM[chip]
+    _annotate_activations(graph, ranges, params, floats, results | plan.values, headroom, plan)
+    share_scales(graph, stated=False, fixed=plan.values)
     if chip is Chip.BM1686 and channel_scales:
         scale_channels(graph, ranges, floats)
     return reasons
@@ -115,8 +120,13 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
     return f"its operand '{unquantized[0]}' is float" if unquantized else ""
 
 
-def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[str, str]) -> set[Value]:
-    """Find values without 8-bit users. Add activations, averages and adds that produce them to the float nodes."""
+def _results_read_by_float_only(
+    graph: Graph, floats: set[str], reasons: dict[str, str], integers: Collection[str]
+) -> set[Value]:
+    """Find values without 8-bit users. Add activations, averages and adds that produce them to the float nodes.
+
+    The nodes named in ``integers`` do not become float nodes.
+    """
     wide: set[Value] = set()
     for node in reversed(graph.sorted_nodes()):
         if node.name in floats:
@@ -125,6 +135,8 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
             continue
         if is_product(node.op) or _passes_wide(graph, node):
             wide.update(node.outputs)
+        elif node.name in integers:
+            continue
         elif is_average_pool(node.op) or is_table(node.op) or is_arithmetic(node.op) or has_integer_form(node.op):
             floats.add(node.name)
             reasons[node.name] = "nothing after it is quantized"
@@ -198,10 +210,14 @@ def _annotate_activations(
     floats: set[str],
     wide: set[Value],
     headroom: float | None,
+    plan: WidePlan,
 ) -> None:
+    def params_for(value: Value) -> QuantParams:
+        return wide_params(ranges[value.name], headroom) if value in wide else params[value.name]
+
     for value in graph.inputs:
         if any(user.name not in floats for user in value.users):
-            value.quant = params[value.name]
+            value.quant = params_for(value)
     for node in graph.sorted_nodes():
         if node.name in floats:
             for operand in node.inputs:
@@ -210,15 +226,14 @@ def _annotate_activations(
         source = node.inputs[0]
         for value in node.outputs:
             if keeps_scale(node.op) and len(node.inputs) == 1 and source is not None and source.quant is not None:
-                value.quant = source.quant
-            elif value in wide:
-                value.quant = wide_params(ranges[value.name], headroom)
+                is_narrowed = source in plan.values and node.name not in plan.readers and value not in wide
+                value.quant = params[source.name] if is_narrowed else source.quant
             else:
-                value.quant = params[value.name]
+                value.quant = params_for(value)
     for node in graph.nodes:
         if is_product(node.op) and node.name not in floats:
             for value in computed_operands(node):
-                value.quant = value.quant or params[value.name]
+                value.quant = value.quant or params_for(value)
 
 
 def _forget_unread(value: Value | None, floats: set[str]) -> None:
@@ -263,7 +278,7 @@ def wide_params(found: Range, headroom: float | None) -> QuantParams:
     return QuantParams.per_tensor(_scale(headroom * largest / 32767), 0, I16)
 
 
-def share_scales(graph: Graph, stated: bool) -> None:
+def share_scales(graph: Graph, stated: bool, fixed: Collection[Value] = ()) -> None:
     """Give a value whose sole user is a clamp, a concatenation or data movement the scale of the result.
 
     Saturation then replaces the clamp, and data movement does not round again.
@@ -272,6 +287,8 @@ def share_scales(graph: Graph, stated: bool) -> None:
         graph: annotated graph; values are changed in place.
         stated: the annotations come from the source and do not change. Only values without an annotation, such as the
             operand of a fused activation, get a scale.
+        fixed: values with 16 bits due to precision rules. These have no scale of 8 bits, and if there are any, no other
+            value gets one of 16 bits.
     """
     for node in reversed(graph.sorted_nodes()):
         result = node.outputs[0].quant
@@ -285,6 +302,8 @@ def share_scales(graph: Graph, stated: bool) -> None:
         for value in computed_operands(node):
             is_free = _is_free(graph, value)
             is_float = factor is not None and value.quant is None
+            if fixed and value.quant is not None and value.quant.dtype.bits != result.dtype.bits:
+                continue
             if is_free and not is_float and not (stated and value.quant is not None):
                 value.quant = result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -24,8 +25,9 @@ from tpuconvert.optimizer.quantize.lowering import (
 )
 from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
 from tpuconvert.optimizer.quantize.traits import has_integer_form
+from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
 from tpuconvert.schema.graph import Graph, Node, Port, Value
-from tpuconvert.schema.types import F32, Chip, ScaleError
+from tpuconvert.schema.types import F32, Chip, QuantParams, ScaleError
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ def legalize(
     per_tensor: Collection[str] = (),
     two_terms: Collection[str] = (),
     float16: Collection[str] = (),
+    plan: WidePlan = NO_PLAN,
+    narrow: Mapping[str, QuantParams] | None = None,
 ) -> Legalized:
     """Lower every annotated node for which the chip has an integer form.
 
@@ -72,6 +76,8 @@ def legalize(
         per_tensor: names of linear operators with one scale for all weights.
         two_terms: names of linear operators whose weights are sums of two terms (``two_term_weights``).
         float16: names of float nodes that compute in FLOAT16.
+        plan: the values that have 16 bits because of precision rules.
+        narrow: parameters of the 8-bit forms of these values, by name.
 
     Returns:
         A new graph whose values keep their names.
@@ -86,7 +92,7 @@ def legalize(
         carry_scales(graph)
     if chip is not Chip.BM1686:
         forget_inner_scales(graph)
-    lowering = Lowering(graph, chip, shifts_only, per_tensor, two_terms, float16)
+    lowering = Lowering(graph, chip, shifts_only, per_tensor, two_terms, float16, plan, narrow)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         _input(lowering, value, port)
@@ -94,7 +100,8 @@ def legalize(
         with lowering.g.source(*node.sources):
             reason = (reasons or {}).get(node.name)
             try:
-                lowered = _lower(node, lowering) if reason is None else Declined(reason)
+                with lowering.narrowed_operands(node) if reason is None else contextlib.nullcontext():
+                    lowered = _lower(node, lowering) if reason is None else Declined(reason)
             except ScaleError as error:  # Scales of weights or activations that are huge or almost 0.
                 lowered = Declined(f"its scales are out of range: {error}")
             if isinstance(lowered, Declined):

@@ -16,6 +16,14 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     lower_maximum,
     result_params,
     sum_windows,
+    unary,
+)
+from tpuconvert.optimizer.quantize.lower_wide import (
+    lower_wide_function,
+    lower_wide_linear,
+    lower_wide_maximum,
+    lower_wide_product,
+    lower_wide_sum,
 )
 from tpuconvert.optimizer.quantize.lowering import (
     ONNX,
@@ -40,6 +48,7 @@ from tpuconvert.optimizer.quantize.weights import integer_weights
 from tpuconvert.schema.convolution_params import ConvolutionGeometry
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
@@ -124,6 +133,8 @@ def _lower_linear(
     """Lower to ``op`` with zero points and bias, then requant_int32."""
     x, w, *biases = operands(node)
     own = params_of(x)
+    if node.name in lowering.plan.readers:
+        return lower_wide_linear(node, lowering, op, x_zero)
     if own.dtype.bits != 8:
         return Declined("its operand is not quantized to 8 bits")
     weights = integer_weights(node, per_channel=node.name not in lowering.per_tensor)
@@ -143,20 +154,31 @@ def _lower_linear(
     return (lowering.requantize_product(accumulator, weights.units, params, name, twice=twice),)
 
 
+@lowers(Trait.LUT, chips=CHIP)
+def function(node: Node, lowering: Lowering) -> Lowered:
+    """Lower to a clamp of integers or a lookup table; for 16 bits, a table of 65,536 entries."""
+    lowered = unary(node, lowering)
+    if isinstance(lowered, Declined) and node.name in lowering.plan.readers:
+        return lower_wide_function(node, lowering)
+    return lowered
+
+
 @lowers("pool", chips=CHIP)
 def pool(node: Node, lowering: Lowering) -> Lowered:
     """Lower max pooling at the same scale. For averages of whole windows, the divisor includes the change of scale.
 
-    If there are zero points, the exact sums of the windows are requantized instead: two roundings, the first at the
-    scale of the operand, would lose what an average gains.
+    If there are zero points or the result has more bits, the exact sums of the windows are requantized instead: two
+    roundings, the first at the scale of the operand, would lose what an average gains.
     """
     if not is_average_pool(node.op):
-        return lower_maximum(node, lowering)
+        is_wide = not lowering.rescale and result_params(node).dtype is I16
+        return (lower_wide_maximum if is_wide else lower_maximum)(node, lowering)
     own, params, window = params_of(node.inputs[0]), result_params(node), whole_window(node)
     assert isinstance(node.op, Pool)
     symmetric = not any((*own.zero_point, *params.zero_point))
     same = params == own
-    if window is not None and not same and not symmetric and not lowering.rescale:
+    grows = own.dtype.bits == 8 and params.dtype is I16
+    if window is not None and not same and (grows or not symmetric) and not lowering.rescale:
         total = sum_windows(node, lowering, ConvV2(izp_val=own.zero_point[0]), window, f"{node.name}:int32")
         factors = ratios(own.scale, [params.scale[0] * math.prod(window)])
         return (lowering.requantize(total, factors, params, node.name),)
@@ -192,7 +214,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     lowered by ``prelu``.
     """
     if not lowering.rescale:
-        return lower_prelu(node, lowering) or exact_sum(node, lowering)
+        return lower_prelu(node, lowering) or (lower_wide_sum if _has_16_bits(node) else exact_sum)(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized_value(value) for value in operands(node)]
     shift = _SUM_SHIFT[max(value.dtype.bits for value in values)]
@@ -210,6 +232,8 @@ def add(node: Node, lowering: Lowering) -> Lowered:
 @lowers("mul", chips=CHIP)
 def mul(node: Node, lowering: Lowering) -> Lowered:
     """Multiply the integers exactly, in 16 bits without zero points or in 32 bits with them, then rescale."""
+    if not lowering.rescale and _has_16_bits(node):
+        return lower_wide_product(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
     a, b = (lowering.quantized_value(value) for value in operands(node))
     factor = params_of(a).scale[0] * params_of(b).scale[0] / params.scale[0]
@@ -220,6 +244,11 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
         wide = [lowering.widen(value, 0, f"{name}:operand{index}") for index, value in enumerate((a, b))]
         product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}:int32")
     return (lowering.requantize(product, [factor], params, name),)
+
+
+def _has_16_bits(node: Node) -> bool:
+    """Return True if an operand has 16 bits."""
+    return any(value.quant is not None and value.quant.dtype.bits == 16 for value in operands(node))
 
 
 @lowers("softmax", chips=CHIP)

@@ -114,7 +114,7 @@ def pad(node: Node, lowering: Lowering) -> Lowered:
     return lowering.moves(op, lowering.quantized_value(operand(node), params), names=names_of(node))
 
 
-@lowers(Trait.LUT, chips=INTEGER_CHIPS)
+@lowers(Trait.LUT, chips=(Chip.BM1684,))
 def unary(node: Node, lowering: Lowering) -> Lowered:
     """Lower to a clamp of integers if the scale does not change; every other unary operator is a lookup table."""
     x, params, bounds = operand(node), result_params(node), node.op.clamp_range()

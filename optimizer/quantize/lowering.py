@@ -10,14 +10,16 @@ the node then stays float.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tpuconvert.optimizer.quantize.binary32_rescale import find_rescale
+from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift, rescale_two_roundings, saturate
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
@@ -109,6 +111,8 @@ class Lowering:
     differ: if a clamp needed no operator, the integer result has the name of the clamp. ``per_tensor`` has the names of
     linear operators with one scale for all weights, ``two_terms`` those whose weights are sums of two terms, and
     ``float16`` those of float nodes that compute in FLOAT16.
+    ``plan`` has the values with 16 bits due to precision rules, and ``narrow`` the parameters of their 8-bit forms by
+    name.
     """
 
     def __init__(
@@ -119,6 +123,8 @@ class Lowering:
         per_tensor: Collection[str] = (),
         two_terms: Collection[str] = (),
         float16: Collection[str] = (),
+        plan: WidePlan = NO_PLAN,
+        narrow: Mapping[str, QuantParams] | None = None,
     ) -> None:
         self.old = old
         self.chip = chip
@@ -126,6 +132,9 @@ class Lowering:
         self.per_tensor = per_tensor
         self.two_terms = two_terms
         self.float16 = float16
+        self.plan = plan
+        self._narrow = narrow or {}
+        self._narrowed: dict[Value, Value] = {}
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)
         self.rescale = old.rescale
@@ -185,6 +194,34 @@ class Lowering:
             self.set_quantized(old, self._quantize(self.float_value(old), own, f"{old.name}:{own.dtype.value.lower()}"))
         new = self._quantized[old]
         return new if params is None else self.change_params(new, params, f"{old.name}:rescaled")
+
+    @contextlib.contextmanager
+    def narrowed_operands(self, node: Node) -> Iterator[None]:
+        """Replace 16-bit operands of a node that takes 8 bits by their 8-bit forms while it is lowered."""
+        wide: dict[Value, tuple[QuantParams, Value | None]] = {}
+        for old in [] if self.plan.reads(node) else node.inputs:
+            if old is None or old not in self.plan.values or old in wide:
+                continue
+            if old.quant is None or old.quant.dtype is not I16:
+                continue
+            params = self._narrow[old.name]
+            if old not in self._narrowed:
+                name = f"{old.name}:{params.dtype.value.lower()}"
+                if old in self._quantized:
+                    self._narrowed[old] = self.change_params(self._quantized[old], params, name)
+                else:
+                    self._narrowed[old] = self._quantize(self.float_value(old), params, name)
+            wide[old] = params_of(old), self._quantized.get(old)
+            old.quant, self._quantized[old] = params, self._narrowed[old]
+        try:
+            yield
+        finally:
+            for old, (params, value) in wide.items():
+                old.quant = params
+                if value is None:
+                    del self._quantized[old]
+                else:
+                    self._quantized[old] = value
 
     def integers(self, values: Array, params: QuantParams) -> Array:
         """Quantize floats with the rounding of the source format. ONNX divides in binary32, with ties to even."""
@@ -324,6 +361,9 @@ class Lowering:
         has_one_scale_each = own.axis is None and params.axis is None
         if x.dtype.bits == 8 and params.dtype.bits == 8 and has_one_scale_each:
             return self._look_up(x, params, self._rescaled_entries(own, params), name)
+        if not self.rescale and self.chip is Chip.BM1686 and x.dtype.bits != params.dtype.bits:
+            integers = x if x.dtype is I16 else self.widen(x, 0, f"{name}:centred")
+            return self.requantize(integers, ratios(own.scale, params.scale), params, name)
         if self.rescale == TFLITE and self.chip is Chip.BM1686 and has_one_scale_each:
             centred = self.widen(x, 0, f"{name}:centred") if own.zero_point[0] else x
             return self.requantize(centred, [own.scale[0] / params.scale[0]], params, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuconvert.optimizer.precision_rules import ASYMMETRIC, FLOAT16, FLOAT32, PER_TENSOR, PrecisionRule
+from tpuconvert.optimizer.precision_rules import ASYMMETRIC, FLOAT16, FLOAT32, INT16, PER_TENSOR, PrecisionRule
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.precision import Precision, Selection
@@ -39,6 +39,8 @@ def _describe(
         parts.append(f"{sum(name in float32 for name in nodes)} in float")
     elif rule.dtype == FLOAT16:
         parts.append(f"{sum(name in precision.half_rules for name in nodes)} in float16")
+    elif rule.dtype == INT16:
+        parts.append(f"{sum(precision.wide.get(name) is not None for name in nodes)} in int16")
     elif rule.dtype:
         parts.append(f"{sum(name not in floats for name in nodes)} in integers")
     if rule.weights:

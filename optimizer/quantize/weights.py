@@ -105,7 +105,7 @@ def integer_weights(node: Node, per_channel: bool, one_multiplier: bool = False)
         return IntegerWeights(stored, w.quant, x.quant.scale[0], lambda: stored)
     scales = np.asarray(x.quant.scale)
     input_scale = float(np.float32(scales.max()))
-    factors = None if x.quant.axis is None else _along_inputs(node, w.array, scales / input_scale)
+    factors = None if x.quant.axis is None else along_inputs(node, w.array, scales / input_scale)
     result = node.outputs[0].quant
     ratios: Array | None = None
     bias = biases[0].array if biases else None
@@ -165,7 +165,7 @@ def _divide(weights: Value, scale: float) -> Array:
     return quotients
 
 
-def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
+def along_inputs(node: Node, weights: Array, factors: Array) -> Array:
     """Return the factors of the input channels, in a shape that broadcasts with the weights."""
     if isinstance(node.op, (Conv, Conv3d)):
         # Depthwise weights are [C * m, 1, kh, kw]: the m output channels of an input channel are adjacent.

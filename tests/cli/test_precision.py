@@ -126,9 +126,13 @@ def test_calibration_method_of_some_nodes(digits: Path) -> None:
 
 
 def test_sixteen_bits_where_they_exist(digits: Path, capsys: Captured) -> None:
-    convert(digits, "onnx", "--precision", "fc=int16")
+    convert(digits, "onnx", "--precision", "fc=int16", "--precision", "conv1=int16")
+    assert "'conv1=int16' selects 1 node: 1 in int16" in capsys.readouterr().out
+    call = [*int8(digits, "onnx", "other.tpum"), "--chip", "bm1684", "--precision", "conv1=int16"]
+    assert main(call) == 2
+    complaint = "node 'conv1/bn': precision rule 'conv1=int16': 'conv1/relu' takes 8-bit operands"
+    assert complaint in capsys.readouterr().err
     for rule, complaint in {
-        "conv1=int16": "node 'conv1/bn': precision rule 'conv1=int16': 'conv1/relu' takes 8-bit operands",
         "probability=int16": "node 'probability': precision rule 'probability=int16': stays in float: 8-bit prob",
         "probability=float16": "node 'probability': precision rule 'probability=float16': no float16 form of softmax",
     }.items():
@@ -150,6 +154,9 @@ WRONG = {
     "conv1=flot32": ("unknown setting 'flot32'", "did you mean 'float32'?"),
     "conv1=float32,int8": ("'float32' and 'int8' exclude each other", ""),
     "conv1=float32,minmax": ("'float32' and 'minmax' exclude each other", "settings of integers"),
+    "conv1=float16,asymmetric": ("'float16' and 'asymmetric' exclude each other", "settings of integers"),
+    "conv1=int16,asymmetric": ("'int16' and 'asymmetric' exclude each other", "16 bits are symmetric"),
+    "conv1=asymetric": ("unknown setting 'asymetric'", "did you mean 'asymmetric'?"),
     "conv1=mse,threshold:3": ("'mse' and 'threshold:3' exclude each other", ""),
     "conv1=threshold:-1": ("'threshold:-1' is not a positive number", "threshold:6"),
     "conv1=percentile:101": ("expected a percentage", "percentile:99.99"),
@@ -215,6 +222,24 @@ def with_settings(_: Path) -> list[str]:
 def test_rules_in_files(digits: Path, given: Callable[[Path], list[str]]) -> None:
     typed = bytes_with(digits, "--precision", "op:conv=per-tensor", "--precision", "fc=float32")
     assert bytes_with(digits, *given(Path("rules.yaml"))) == typed
+
+
+def test_data_types_and_symmetry_in_a_file_and_in_python(digits: Path) -> None:
+    rules = {"*": ["asymmetric", "minmax"], "conv2": "int16", "fc": "float16", "image": {"threshold": 0.9}}
+    Path("rules.yaml").write_text(yaml.safe_dump(rules, sort_keys=False))
+    typed = ["*=asymmetric,minmax", "conv2=int16", "fc=float16", "image=threshold:0.9"]
+    options = [part for rule in typed for part in ("--precision", rule)]
+    wanted = bytes_with(digits, *options)
+    assert bytes_with(digits, "--precision", "@rules.yaml") == wanted
+    made = tc.convert(
+        digits / "digits.onnx",
+        quantize="int8",
+        calibration=few_samples(digits),
+        preprocess=PIXELS,
+        precision=rules,
+    )
+    assert b"".join(value.array.tobytes() for value in made.graph.values if value.is_constant) == wanted
+    assert {node.output.dtype.value for node in made.graph.nodes} >= {"FLOAT16", "INT16", "UINT8"}
 
 
 def test_a_manifest_takes_rules_and_their_files(digits: Path) -> None:
