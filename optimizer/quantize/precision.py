@@ -190,16 +190,29 @@ def _check_float16_forms(halves: Mapping[Node, PrecisionRule], chip: Chip, graph
         UsageError: it has not; the message names the operators, and the first node.
     """
     reasons = {node: reason for node in halves if (reason := why_no_float16(node, chip))}
-    if not reasons:
-        return
-    first = next(iter(reasons))
+    if reasons:
+        raise no_form(FLOAT16, reasons, halves[next(iter(reasons))], graph)
+
+
+def no_form(dtype: str, reasons: Mapping[Node, str], rule: PrecisionRule, graph: Graph) -> UsageError:
+    """Return the error for nodes that have no form of a data type.
+
+    Args:
+        dtype: ``float16`` or ``int16``.
+        reasons: the nodes with reasons.
+        rule: the rule that selects the first node.
+        graph: the graph.
+    """
+    first, reason = next(iter(reasons.items()))
     operators = sorted({node.op.name for node in reasons})
     nodes = f" ({len(reasons)} nodes)" if len(reasons) > 1 else ""
-    raise UsageError(
-        f"precision rule '{halves[first].text}': no float16 form of {', '.join(operators)}{nodes}: {reasons[first]}",
+    default = FLOAT32 if dtype == FLOAT16 else INT8
+    rules = ", ".join(f"'op:{name}={default}'" for name in operators)
+    return UsageError(
+        f"precision rule '{rule.text}': no {dtype} form of {', '.join(operators)}{nodes}: {reason}",
         file=graph.file,
         node=first.name,
-        hint=f"add a rule for other settings after it: 'op:{operators[0]}=float32'",
+        hint=f"exclude nodes by rules after it: {rules}",
     )
 
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tpuconvert.optimizer.precision_rules import INT16
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.float16 import LARGEST
 from tpuconvert.optimizer.quantize.legalize import Legalized
-from tpuconvert.optimizer.quantize.precision import Precision
+from tpuconvert.optimizer.quantize.precision import Precision, no_form
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.types import F32, I16
 
 
@@ -58,27 +59,22 @@ def check_wide_results(precision: Precision, graph: Graph, legalized: Legalized)
         legalized: its legalization.
 
     Raises:
-        UsageError: a node has no 16-bit result; the message contains the reason.
+        UsageError: nodes have no 16-bit result; the message names the operators, and the first node with the reason.
     """
     floats = {item.node: item.reason for item in legalized.float_nodes}
-    for name, rule in precision.wide.items():
+    reasons: dict[Node, str] = {}
+    for name in precision.wide:
         value = graph.find(name)
-        assert value is not None, f"a rule selected '{name}'"
+        assert value is not None and value.producer is not None, f"a rule selected '{name}'"
         if name in floats:
-            reason = f"stays in float: {floats[name]}"
+            reasons[value.producer] = f"stays in float: {floats[name]}"
         elif value.quant is None:
             continue  # no node has an exact form for ``exact_on``, which is an error of its own
         elif value.quant.dtype is not I16:
             users = [user.name for user in value.users if user.name not in floats]
-            reason = f"'{users[0]}' takes 8-bit operands" if users else "its result has 8 bits"
-        else:
-            continue
-        raise UsageError(
-            f"precision rule '{rule.text}': {reason}",
-            file=graph.file,
-            node=name,
-            hint="docs/quantization.md, Nodes in int16, lists the nodes and chips that have 16 bits",
-        )
+            reasons[value.producer] = f"'{users[0]}' takes 8-bit operands" if users else "its result has 8 bits"
+    if reasons:
+        raise no_form(INT16, reasons, precision.wide[next(iter(reasons)).name], graph)
 
 
 def check_asymmetric_tensors(

@@ -130,10 +130,12 @@ def test_sixteen_bits_where_they_exist(digits: Path, capsys: Captured) -> None:
     assert "'conv1=int16' selects 1 node: 1 in int16" in capsys.readouterr().out
     call = [*int8(digits, "onnx", "other.tpum"), "--chip", "bm1684", "--precision", "conv1=int16"]
     assert main(call) == 2
-    complaint = "node 'conv1/bn': precision rule 'conv1=int16': 'conv1/relu' takes 8-bit operands"
+    complaint = (
+        "node 'conv1/bn': precision rule 'conv1=int16': no int16 form of conv: 'conv1/relu' takes 8-bit operands"
+    )
     assert complaint in capsys.readouterr().err
     for rule, complaint in {
-        "probability=int16": "node 'probability': precision rule 'probability=int16': stays in float: 8-bit prob",
+        "probability=int16": "node 'probability': precision rule 'probability=int16': no int16 form of softmax: stays",
         "probability=float16": "node 'probability': precision rule 'probability=float16': no float16 form of softmax",
     }.items():
         capsys.readouterr()

@@ -158,3 +158,16 @@ def test_nodes_without_an_exact_form_for_the_vendors_compiler_are_reported() -> 
     net, _, output = mixed()
     with pytest.raises(tc.TpuConvertError, match="no exact form"):
         convert(net, output, precision=["*=int16"], exact_on="bm1684x")
+
+
+def test_all_operators_without_a_16_bit_form_are_named() -> None:
+    net = OnnxNet(0)
+    small, factors = net.conv(net.input("x", 1, 3, 8, 8), 4), net.constant(np.float32([1, 1, 2, 2]))
+    nearest = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    large = net.add("Resize", small, "", factors, **nearest)
+    output = net.add("Softmax", net.conv(large, 4), axis=1)
+    with pytest.raises(tc.UsageError, match=r"no int16 form of softmax, upsample \(2 nodes\)") as refused:
+        convert(net, output, precision=["*=int16"])
+    assert "'op:softmax=int8', 'op:upsample=int8'" in str(refused.value.hint)
+    model = convert(net, output, precision=["*=int16", "op:softmax=int8", "op:upsample=int8"])
+    assert "2 in int16" in model.summary()
