@@ -59,9 +59,9 @@ def plan_wide_values(graph: Graph, selected: Collection[str], floats: Collection
         floats: names of the nodes that stay float.
         chip: the target. Only BM1686 has operators for it.
     """
-    nodes = [node for node in graph.sorted_nodes() if node.name in selected and node.name not in floats]
-    if chip is not Chip.BM1686 or not nodes:
+    if chip is not Chip.BM1686 or not selected:
         return NO_PLAN
+    nodes = [node for node in graph.sorted_nodes() if node.name in selected and node.name not in floats]
     plan = _Plan(set(floats))
     for node in nodes:
         for value in node.outputs:
