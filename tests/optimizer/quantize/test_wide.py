@@ -99,7 +99,8 @@ def test_other_nodes_read_an_8_bit_form_of_the_tensor() -> None:
     assert dtype_of(model, f"{names['total']}:int8") is I8
     products = [node for node in model.graph.nodes if node.op.name in ("conv_v2", "matrix_mul_v2")]
     assert len(products) == 6  # as without the rule
-    plain = convert(net, output, without=["channel-scales"])  # the 8-bit forms have one scale
+    # Only two tensors have 16 bits, so that the noise of the others remains. Refinement on 16 samples varies by 1 dB.
+    model, plain = (convert(net, output, effort="low", precision=rules) for rules in ([f"{names['total']}=int16"], []))
     assert noise(net, output, model) > noise(net, output, plain) - 0.5
 
 
