@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,19 +20,28 @@ from converter.small_models import examples
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.schema.errors import MissingExtraError, UsageError
+from tpuconvert.schema.errors import MissingExtraError, ResourceLimitError, UsageError
 from tpuconvert.workers import cluster, environment
 from tpuconvert.workers.cluster import Cluster
 from tpuconvert.workers.workers import ThisProcess
 
 distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
+config = pytest.importorskip("dask.config")
 
 
-def start_cluster() -> distributed.LocalCluster:
-    """A scheduler on loopback with workers in processes of their own, which are started again if they end."""
-    return distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
-    )
+@contextmanager
+def start_cluster(**settings: Any) -> Iterator[distributed.LocalCluster]:
+    """A scheduler on loopback with workers in processes of their own, which are started again if they end.
+
+    By default a ``LocalCluster`` removes a worker for good if it is absent 15 seconds after it was killed, for example
+    because it was killed again at that moment.
+    """
+    given = {"n_workers": 1, "threads_per_worker": 1, "host": "127.0.0.1", "silence_logs": 50, **settings}
+    with (
+        config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        distributed.LocalCluster(dashboard_address="127.0.0.1:0", **given) as found,
+    ):
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +60,28 @@ def expected(example: Example) -> str:
     return example.digest(ThisProcess())
 
 
-def kill_during_calibration(example: Example, dask: distributed.LocalCluster, seed: int) -> str:
-    """Kill one of two workers after a random number of samples."""
-    address = dask.scheduler_address
-    dask.scale(2)
+def wait_for_workers(dask: distributed.LocalCluster, count: int) -> list[int]:
+    """Start or end workers until there are ``count``, and return their process ids."""
+    dask.scale(count)
+    with distributed.Client(dask.scheduler_address, set_as_default=False) as client:
+        pids: list[int] = []
+        while len(pids) != count:  # a worker that was killed is in the list until the scheduler notices
+            client.wait_for_workers(count, timeout=60)
+            with suppress(OSError):
+                pids = sorted(client.run(os.getpid).values())
+        return pids
+
+
+def kill_during_calibration(example: Example, dask: distributed.LocalCluster, seed: int, count: int) -> str:
+    """Kill one of the workers after a random number of samples."""
     chosen = random.Random(seed)
     at, killed = chosen.randrange(0, 90), []
-    with Cluster(address) as workers, distributed.Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
-        pids = client.run(os.getpid)
+    pids = wait_for_workers(dask, count)
+    with Cluster(dask.scheduler_address) as workers:
 
         def progress(done: int) -> None:
             if done >= at and not killed:
-                killed.append(pids[chosen.choice(sorted(pids))])
+                killed.append(chosen.choice(pids))
                 os.kill(killed[0], signal.SIGKILL)
 
         found = example.digest(workers, progress)
@@ -71,16 +91,46 @@ def kill_during_calibration(example: Example, dask: distributed.LocalCluster, se
 
 def test_the_number_of_workers_changes_nothing(dask: distributed.LocalCluster, example: Example, expected: str) -> None:
     for count in (1, 2, 4):
-        dask.scale(count)
-        with distributed.Client(dask, set_as_default=False) as client:
-            client.wait_for_workers(count, timeout=60)
+        wait_for_workers(dask, count)
         with Cluster(dask.scheduler_address) as workers:
             assert workers.count == count
             assert example.digest(workers) == expected
 
 
-def test_a_killed_worker_changes_nothing(dask: distributed.LocalCluster, example: Example, expected: str) -> None:
-    assert kill_during_calibration(example, dask, 0) == expected
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_killed_worker_changes_nothing(
+    dask: distributed.LocalCluster, example: Example, expected: str, count: int
+) -> None:
+    assert kill_during_calibration(example, dask, 0, count) == expected
+
+
+def test_a_worker_killed_before_the_task_is_sent_changes_nothing(
+    dask: distributed.LocalCluster, example: Example, expected: str
+) -> None:
+    """The scheduler still lists the worker when it gets the task."""
+    [pid] = wait_for_workers(dask, 1)
+    with Cluster(dask.scheduler_address) as workers:
+        os.kill(pid, signal.SIGKILL)
+        assert example.digest(workers) == expected
+
+
+def test_workers_that_end_for_good_are_an_error(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_RESTART_SECONDS", 0.5)
+    monkeypatch.setattr(cluster, "_POLL_SECONDS", 0.1)
+    with start_cluster() as dask, Cluster(dask.scheduler_address) as workers:
+        with pytest.raises(ResourceLimitError, match="all workers ended, and none has started for") as found:
+            example.digest(workers, lambda _: dask.scale(0))
+        assert f"dask worker {dask.scheduler_address}" in found.value.hint
+
+
+def test_a_scheduler_that_ends_is_an_error(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_SECONDS", 1)  # the time for which the client tries to connect again
+    with (
+        start_cluster() as dask,
+        Cluster(dask.scheduler_address) as workers,
+        pytest.raises(UsageError, match="connection to the scheduler was lost"),
+    ):
+        example.digest(workers, lambda _: dask.close())
 
 
 def test_the_written_file_is_that_of_one_process(dask: distributed.LocalCluster, tmp_path: Path) -> None:
@@ -92,10 +142,12 @@ def test_the_written_file_is_that_of_one_process(dask: distributed.LocalCluster,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 21))
+@pytest.mark.parametrize("count", [1, 2])
 def test_a_worker_killed_at_any_moment(
-    dask: distributed.LocalCluster, example: Example, expected: str, seed: int
+    dask: distributed.LocalCluster, example: Example, expected: str, seed: int, count: int
 ) -> None:
-    assert kill_during_calibration(example, dask, seed) == expected
+    """With one worker, nothing runs until it was started again."""
+    assert kill_during_calibration(example, dask, seed, count) == expected
 
 
 def test_ci_converts_the_models_on_the_cluster(
@@ -146,7 +198,7 @@ def test_a_missing_scheduler_is_an_error_with_the_next_step(monkeypatch: pytest.
 def test_a_scheduler_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_SECONDS", 0.5)
     with (
-        distributed.LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
+        start_cluster(n_workers=0) as empty,
         pytest.raises(UsageError, match="has no workers"),
     ):
         Cluster(empty.scheduler_address)
