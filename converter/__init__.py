@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tpuconvert.cli.progress_bar import show_progress as show_progress
     from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
     from tpuconvert.diagnosis.doctor import doctor as doctor
     from tpuconvert.evaluation.evaluation import evaluate as evaluate
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _MODULES = {
+    "tpuconvert.cli.progress_bar": ("show_progress",),
     "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
     "tpuconvert.evaluation.evaluation": ("evaluate",),
     "tpuconvert.evaluation.result": ("Evaluation",),

@@ -16,6 +16,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
@@ -38,8 +39,6 @@ from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import Source, load_source, with_preprocessing_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from onnx import ModelProto
 
     from tpuconvert.pass_instrumentation import Watch
@@ -99,6 +98,8 @@ def convert(
     golden: int = 0,
     allow_root: str | os.PathLike[str] | None = None,
     allow_non_finite: bool = False,
+    resume: str | os.PathLike[str] | None = None,
+    progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a model file, or an ONNX model that is in memory.
@@ -155,6 +156,9 @@ def convert(
             ``tpuconvert device`` compares other machines with them.
         allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
         allow_non_finite: Accept constants that are NaN, or infinite where infinity has no meaning. Float only.
+        resume: File for the statistics of an interrupted calibration. If it exists, the calibration continues from it;
+            other samples or options are an error. It is removed when the model is complete.
+        progress: Receives the stages, such as ``tpuconvert.show_progress()`` in a ``with`` statement.
         watch: Traces, dumps and validation of the optimizer's passes (``tpuconvert.pass_instrumentation``).
 
     Returns:
@@ -169,8 +173,12 @@ def convert(
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS}
     load_plugins(plugins)
-    model = convert_source(source, weights, Options.of(**given), calibration, watch=watch)
+    model = convert_source(
+        source, weights, Options.of(**given), calibration, resume=resume, progress=progress, watch=watch
+    )
     own_constants(model.graph)
+    if resume is not None:
+        Path(resume).unlink(missing_ok=True)
     return model
 
 
@@ -185,14 +193,21 @@ def convert_source(
     *,
     ranges: MeasuredRanges | None = None,
     cache: CalibrationCache | None = None,
+    resume: str | os.PathLike[str] | None = None,
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a source, as :func:`convert` does, with checked options and loaded plugins.
 
     ``ranges`` are measured ranges for quantization. If they are given, calibration samples only refine the weights.
-    Several conversions with the same options for ranges can share the calibration in ``cache``.
+    Several conversions with the same options for ranges can share the calibration in ``cache``. The caller removes the
+    file ``resume``.
     """
+    if resume is not None and (options.quantize is None or calibration is None or ranges is not None):
+        raise UsageError(
+            "resume without a calibration",
+            hint="it continues an interrupted calibration: add --quantize int8 and --calibration, or leave it out",
+        )
     if calibration is not None and options.quantize is None:
         raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
     if watch is not None:
@@ -209,6 +224,12 @@ def convert_source(
         from tpuconvert.quantize.quantization import calibration_feeds
 
         feeds = calibration_feeds(graph, options, calibration)
+    if resume is not None:
+        # 0 ms: imported with the quantizer
+        from tpuconvert.quantize.partial_file import PartialFile, run_key
+        from tpuconvert.quantize.quantization import CalibrationCache
+
+        cache = CalibrationCache(partial=PartialFile(resume, run_key(source, weights, files, options), progress.report))
     model = convert_graph(graph, options, feeds, ranges=ranges, cache=cache, progress=progress, watch=watch)
     if options.exact_on != "none":
         # 30 ms: imports the exporter

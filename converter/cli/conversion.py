@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.output_files import write_report
 from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
+from tpuconvert.cli.shared_options import PARTIAL_SUFFIX
 from tpuconvert.cli.terminal import echo_text
 from tpuconvert.model import Model
 from tpuconvert.options import Options
@@ -49,6 +50,11 @@ class Files(NamedTuple):
         """Path of the model file to write."""
         return self.output if self.output is not None else f"{_stem(os.path.basename(self.model))}.tpum"
 
+    @property
+    def partial(self) -> Path:
+        """Path of the file with the statistics of an interrupted calibration."""
+        return Path(f"{self.target}{PARTIAL_SUFFIX}")
+
     def check(self) -> None:
         """Check the names of the files to write.
 
@@ -73,6 +79,7 @@ def convert_files(
     progress: Progress,
     *,
     watch: Watch | None = None,
+    resume: bool = False,
     with_verification: bool,
     source_args: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -83,6 +90,7 @@ def convert_files(
         options: options of the conversion.
         progress: receives the stages.
         watch: instrumentation of the optimizer's passes.
+        resume: whether an interrupted calibration is continued.
         with_verification: whether the model is compared with its source.
         source_args: arguments that ``tpuconvert verify`` needs to read the source in the same way.
 
@@ -94,11 +102,20 @@ def convert_files(
 
         measured = read_ranges(files.ranges)
     model = convert_source(
-        files.model, files.weights, options, files.calibration, ranges=measured, progress=progress, watch=watch
+        files.model,
+        files.weights,
+        options,
+        files.calibration,
+        ranges=measured,
+        resume=files.partial if resume else None,
+        progress=progress,
+        watch=watch,
     )
     verification = _verify(model, files, options, progress) if with_verification else None
     progress.stage("write")
     model.save(files.target)
+    if resume:
+        files.partial.unlink(missing_ok=True)
     if files.report is not None:
         write_report(Path(files.report), describe_model(model, verification))
     next_command = _next_command(files, source_args, is_verified=verification is not None)

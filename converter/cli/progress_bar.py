@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar per stage on a terminal, a line every few seconds in a log."""
+"""Progress on stderr: a bar per stage on a terminal, a line every few seconds in a log, with the remaining time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,50 @@ SECONDS = 5.0
 """Time between two progress lines in a log. A shorter conversion prints none."""
 
 MODES = ("auto", "bar", "lines", "none")
+
+
+class Estimate:
+    """Estimate of the remaining time of a stage, from the time per step since its first step was done.
+
+    The time until then is not typical: it contains the preparation, and steps of an interrupted run.
+
+    Args:
+        total: number of steps of the stage; 0 if it is not known.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self._first: tuple[float, int] | None = None
+        self._last = 0.0
+
+    def advance(self, done: int, now: float) -> None:
+        """Record the number of finished steps at a time in seconds."""
+        if self._first is None and done > 0:
+            self._first = now, done
+        self.done, self._last = done, now
+
+    def remaining(self, now: float) -> float | None:
+        """Return the remaining seconds; None if they are not known yet."""
+        if self._first is None or self.done >= self.total:
+            return None
+        began, before = self._first
+        steps = self.done - before
+        if steps <= 0:
+            return None
+        return max(0.0, (self._last - began) / steps * (self.total - self.done) - (now - self._last))
+
+    def text(self, now: float) -> str:
+        """Return the remaining time for the user, such as ``about 40 s left``; empty if it is not known yet."""
+        seconds = self.remaining(now)
+        return "" if seconds is None else f"about {duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    """Format a time with its largest unit: ``40 s``, ``3 min`` or ``2.5 h``."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
@@ -37,8 +81,21 @@ def show_progress(mode: str = "auto") -> Iterator[Progress]:
 @contextmanager
 def _bars() -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class TimeLeft(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.fields["estimate"].text(time.monotonic()), style="progress.remaining")
 
     columns = (
         SpinnerColumn(),
@@ -46,6 +103,7 @@ def _bars() -> Iterator[Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TimeLeft(),
     )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:  # rich reads NO_COLOR
         yield _Drawn(bars)
@@ -67,20 +125,20 @@ class Lines(_Messages):
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._began = time.monotonic()
-        self._stage, self._total, self._done = "", 0, 0
+        self._stage, self._estimate = "", Estimate(0)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin a stage; the clock starts with the first one."""
-        self._stage, self._total, self._done = name, total or 0, 0
+        self._stage, self._estimate = name, Estimate(total or 0)
         if self._thread is None:
             self._thread = threading.Thread(target=self._tick, daemon=True)
             self._thread.start()
 
     def advance(self, done: int) -> None:
         """Report the number of finished steps of the stage."""
-        self._done = done
+        self._estimate.advance(done, time.monotonic())
 
     def stop(self) -> None:
         """Stop printing lines."""
@@ -90,8 +148,10 @@ class Lines(_Messages):
 
     def _tick(self) -> None:
         while not self._stopped.wait(self._seconds):
-            steps = f" {self._done} of {self._total}" if self._total else ""
-            self.report(f"{self._stage}{steps} ({time.monotonic() - self._began:.0f} s)")
+            stage, estimate, now = self._stage, self._estimate, time.monotonic()
+            steps = f" {estimate.done} of {estimate.total}" if estimate.total else ""
+            times = [f"{now - self._began:.0f} s", *filter(None, [estimate.text(now)])]
+            self.report(f"{stage}{steps} ({', '.join(times)})")
 
 
 class _Drawn(Progress):
@@ -100,14 +160,17 @@ class _Drawn(Progress):
 
         assert isinstance(bars, Bars)
         self._bars = bars
-        self._task = bars.add_task("start", total=None)
+        self._estimate = Estimate(0)
+        self._task = bars.add_task("start", total=None, estimate=self._estimate)
 
     def report(self, text: str) -> None:
         self._bars.console.print(for_log(text), markup=False, highlight=False)
 
     def stage(self, name: str, total: int | None = None) -> None:
         self._bars.remove_task(self._task)  # resetting the task would keep the old total if the new stage has none
-        self._task = self._bars.add_task(name, total=total)
+        self._estimate = Estimate(total or 0)
+        self._task = self._bars.add_task(name, total=total, estimate=self._estimate)
 
     def advance(self, done: int) -> None:
+        self._estimate.advance(done, time.monotonic())
         self._bars.update(self._task, completed=done)

@@ -17,6 +17,7 @@ from tpuconvert.cli.shared_options import (
     model_output_option,
     progress_option,
     report_option,
+    resume_option,
     verify_option,
 )
 from tpuconvert.frontends.sniffing import identify_file
@@ -33,6 +34,7 @@ from tpuconvert.plugins import load_plugins
 @calibration_option(
     help="Calibration samples: a folder of images, an .npz or .npy file. With --ranges they only refine the weights."
 )
+@resume_option
 @verify_option
 @report_option
 @progress_option
@@ -44,6 +46,7 @@ def command(
     ranges: str | None,
     calibration: str | None,
     plugins: tuple[str, ...],
+    resume: bool,
     with_verification: bool,
     report: str | None,
     progress_mode: str,
@@ -81,6 +84,11 @@ def command(
     checked = Options.of(quantize="int8", **options)
     with show_progress(progress_mode) as progress:
         summary = convert_files(
-            files, checked, progress, with_verification=with_verification, source_args=source_option_args()
+            files,
+            checked,
+            progress,
+            resume=resume,
+            with_verification=with_verification,
+            source_args=source_option_args(),
         )
     print_summary(summary, as_json=as_json)

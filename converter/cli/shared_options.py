@@ -14,6 +14,10 @@ from tpuconvert.plugins import without_installed_plugins
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+PARTIAL_SUFFIX = ".partial"
+"""Suffix, after the name of the output, of the file with the statistics of an interrupted calibration."""
+
+
 def progress_option(function: F) -> F:
     """Add --progress."""
     return click.option(
@@ -84,6 +88,15 @@ def calibration_option(**arguments: Any) -> Callable[[F], F]:
     """Return the decorator that adds --calibration; ``arguments`` are passed to ``click.option``."""
     settings = {"help": "Calibration samples: a folder of images, an .npz or .npy file.", **arguments}
     return click.option("--calibration", type=InputFile(), metavar="DATA", **settings)
+
+
+def resume_option(function: F) -> F:
+    """Add --resume."""
+    return click.option(
+        "--resume",
+        is_flag=True,
+        help="Continue an interrupted calibration: Ctrl-C keeps the statistics of the samples in OUTPUT.partial.",
+    )(function)
 
 
 def engine_options(function: F) -> F:

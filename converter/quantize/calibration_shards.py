@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.diagnosis.samples import SampleStatistics
-from tpuconvert.optimizer.quantize.calibration import calibrate, check_mergeable, collect, merge_into
+from tpuconvert.optimizer.quantize.calibration import calibrate, check_mergeable, choose_methods, collect
 from tpuconvert.optimizer.quantize.calibrators import Collector
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.quantize.counted_samples import Counted, Part
+from tpuconvert.quantize.partial_file import PartialFile, check_storable
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.graph import Graph
@@ -21,6 +23,9 @@ from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
 
 SHARDS = 4
 """Number of shards per worker. More of them balance the load of workers of different speed."""
+
+_KEPT = 4
+"""Largest number of batches per shard, if an interrupt is to keep the statistics: it loses those that are running."""
 
 
 class Calibration:
@@ -61,6 +66,7 @@ def calibrate_on(
     methods: Mapping[str, str],
     progress: Callable[[int], None],
     means: FirstMeans | None = None,
+    partial: PartialFile | None = None,
 ) -> tuple[dict[str, Range], SampleStatistics]:
     """Return the ranges of all tensors, and the statistics of the samples. Neither depends on the workers.
 
@@ -72,36 +78,47 @@ def calibrate_on(
         methods: see ``calibrate``.
         progress: called with the number of batches done.
         means: receives the means on the first samples.
+        partial: file of an interrupted calibration, from which this one continues and to which it writes.
 
     Raises:
-        UsageError: the samples must not be split, because the collectors of a plugin cannot be merged.
+        UsageError: the collectors of a plugin cannot be merged or stored, or the file is that of another calibration.
+        CorruptInputError: the file is damaged.
     """
     statistics = SampleStatistics(graph.input_ports, feeds.images)
-    if isinstance(workers, ThisProcess):
+    if isinstance(workers, ThisProcess) and partial is None:
         return calibrate(graph, statistics.watch(feeds), method, progress, methods, means), statistics
     check_mergeable(method, methods)
     # A shard has either first samples or others, so that the means can be recorded before all are merged.
-    count = means.count(feeds) if means is not None else 0
-    of_first = sample_shards(feeds, 0, count, workers)
-    shards = [*of_first, *sample_shards(feeds, count, len(feeds), workers)]
-    first: dict[str, Collector] = {}
-    others: dict[str, Collector] = {}
-    parts: dict[int, SampleStatistics] = {}
-    for index, (found, part) in workers.map(Calibration(graph, method, methods), shards, progress):
-        merge_into(first if index < len(of_first) else others, found)
-        parts[index] = part
+    first = means.count(feeds) if means is not None else 0
+    counted = Counted()
+    if partial is not None:
+        check_storable(method, methods)
+        counted = partial.read(feeds, graph.input_ports, first, choose_methods(graph, method, methods))
+    known = counted.count
+    progress(known)
+    ranges = [*counted.missing(0, first), *counted.missing(first, len(feeds))]
+    pieces = [piece for low, high in ranges for piece in _split(low, high, len(feeds), workers, partial is not None)]
+    shards = [Shard(f"samples {low} to {high - 1}", high - low, feeds.part(low, high)) for low, high in pieces]
+    try:
+        task = Calibration(graph, method, methods)
+        for index, (found, part) in workers.map(task, shards, lambda done: progress(known + done)):
+            counted = counted.with_part(Part(*pieces[index], part), found, graph.input_ports, first)
+            if partial is not None:
+                partial.save_at_times(counted)
+    except BaseException:
+        if partial is not None:
+            partial.save_after_interrupt(counted)
+        raise
+    if partial is not None:
+        partial.save(counted)  # an interrupt of the refinement does not lose them either
     if means is not None:
-        means.record(first)
-    merge_into(others, first)
-    for index in sorted(parts):
-        statistics.extend(parts[index])
-    return {name: item.result() for name, item in others.items()}, statistics
+        means.record(counted.first)
+    for found in counted.parts:
+        statistics.extend(found.statistics)
+    return {name: item.result() for name, item in counted.collectors().items()}, statistics
 
 
-def sample_shards(feeds: FeedSource, start: int, end: int, workers: Workers) -> list[Shard[FeedSource]]:
-    """Split the batches ``start`` to ``end - 1``. All batches together give about ``SHARDS`` shards per worker."""
-    parts = math.ceil(SHARDS * workers.count * (end - start) / len(feeds))
-    return [
-        Shard(f"samples {start + low} to {start + high - 1}", high - low, feeds.part(start + low, start + high))
-        for low, high in bounds(end - start, parts)
-    ]
+def _split(start: int, end: int, count: int, workers: Workers, is_kept: bool) -> list[tuple[int, int]]:
+    """Split the batches ``start`` to ``end - 1`` of ``count`` into shards."""
+    parts = math.ceil((end - start) / _KEPT if is_kept else SHARDS * workers.count * (end - start) / count)
+    return [(start + low, start + high) for low, high in bounds(end - start, parts)]

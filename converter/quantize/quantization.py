@@ -42,6 +42,7 @@ from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.quantize.integer_share import share_notes
+from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.refinement_shards import split_samples
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.schema.errors import UsageError, without_operator
@@ -70,12 +71,14 @@ class CalibrationCache:
         ranges: ranges of all tensors, by name; None before the first quantization.
         notes: warnings about samples that do not fit what the network expects.
         means: means per channel of the float tensors on the samples for refinement.
+        partial: file of an interrupted calibration.
 
     """
 
     ranges: Mapping[str, Range] | None = None
     notes: Sequence[Note] = ()
     means: Mapping[str, Array] = field(default_factory=dict)
+    partial: PartialFile | None = None
 
 
 def quantize_graph(
@@ -251,8 +254,9 @@ def _find_ranges(
     if cache.ranges is None:
         means = FirstMeans(options.refinement_samples)
         progress.stage("calibrate", len(feeds))
+        method, methods = options.calibration_method, precision.methods
         cache.ranges, cache.notes = calibrate_and_check(
-            workers, graph, feeds, options.calibration_method, optimized.expected, progress, precision.methods, means
+            workers, graph, feeds, method, optimized.expected, progress, methods, means, cache.partial
         )
         cache.means = means.by_name
     return precision.with_thresholds(cache.ranges), [*few_samples(feeds.samples), *cache.notes]
@@ -267,13 +271,14 @@ def calibrate_and_check(
     progress: Progress,
     methods: Mapping[str, str],
     means: FirstMeans | None = None,
+    partial: PartialFile | None = None,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects.
 
     ``methods`` are the calibration methods of tensors that do not use ``method``, by name. ``means`` receives
-    the means on the first samples.
+    the means on the first samples. ``partial`` is the file of an interrupted calibration.
     """
-    ranges, statistics = calibrate_on(workers, graph, feeds, method, methods, progress.advance, means)
+    ranges, statistics = calibrate_on(workers, graph, feeds, method, methods, progress.advance, means, partial)
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
     return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]
 

@@ -15,6 +15,7 @@ import numpy as np
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
+from tpuconvert.quantize.partial_file import PartialFile, run_key
 from tpuconvert.quantize.quantization import calibrate_and_check, calibration_feeds
 from tpuconvert.recipe import source_digest
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
@@ -147,6 +148,7 @@ def measure_ranges(
     calibration: CalibrationSource,
     *,
     progress: Progress,
+    resume: str | os.PathLike[str] | None = None,
 ) -> MeasuredRanges:
     """Run a source on samples and collect the range of every tensor.
 
@@ -156,13 +158,14 @@ def measure_ranges(
         options: options of the quantization that will use the ranges.
         calibration: samples, as ``convert`` takes them.
         progress: receives the stages.
+        resume: as for ``convert``. The caller removes the file.
 
     Raises:
         UsageError: the source is already quantized, or the samples do not fit.
 
     """
     with open_workers(options.workers, options.scheduler) as workers:
-        return _measure_on(workers, source, weights, options, calibration, progress)
+        return _measure_on(workers, source, weights, options, calibration, progress, resume)
 
 
 def _measure_on(
@@ -172,6 +175,7 @@ def _measure_on(
     options: Options,
     calibration: CalibrationSource,
     progress: Progress,
+    resume: str | os.PathLike[str] | None,
 ) -> MeasuredRanges:
     progress.stage("load")
     graph = load_source(source, weights, options)
@@ -183,9 +187,12 @@ def _measure_on(
     progress.report(f"calibration: {feeds.description}")
     prepare(graph, options.disable_rules)
     methods = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors).methods
+    partial = None
+    if resume is not None:
+        partial = PartialFile(resume, run_key(source, weights, graph.files, options), progress.report)
     progress.stage("calibrate", len(feeds))
     ranges, warnings = calibrate_and_check(
-        workers, graph, feeds, options.calibration_method, optimized.expected, progress, methods
+        workers, graph, feeds, options.calibration_method, optimized.expected, progress, methods, partial=partial
     )
     for note in warnings:
         progress.report(f"check the samples: {note.message}")

@@ -107,6 +107,11 @@ class FeedSource:
         """Return this source with the digests of its batches, with which other processes compare their samples."""
         return replace(self, _contents=tuple(map(_content, self._batches)))
 
+    @property
+    def contents(self) -> Sequence[bytes]:
+        """Digests of the batches."""
+        return self._contents or tuple(map(_content, self._batches))
+
     def part(self, start: int, end: int) -> FeedSource:
         """Return a source of the batches ``start`` to ``end - 1``, in the same order."""
         return self._selected(range(start, end), self._contents[start:end])

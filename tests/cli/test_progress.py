@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.progress_bar import Lines
+from tpuconvert.cli.progress_bar import Estimate, Lines, duration
 
 Captured = pytest.CaptureFixture[str]
 
@@ -30,9 +30,50 @@ def test_lines_come_every_so_often(capsys: Captured) -> None:
         told += capsys.readouterr().err
     lines.stop()
     capsys.readouterr()
-    assert re.fullmatch(r"((calibrate( \d+ of 100)?|write) \(\d+ s\)\n)+", told)
+    assert re.fullmatch(r"((calibrate( \d+ of 100)?|write) \(\d+ s(, about \d+ s left)?\)\n)+", told)
     time.sleep(0.03)
     assert capsys.readouterr().err == ""
+
+
+def test_the_remaining_time_is_that_of_the_remaining_steps() -> None:
+    estimate = Estimate(100)
+    assert estimate.remaining(0.0) is None
+    estimate.advance(20, 60.0)  # a preparation of a minute, and 20 steps of an interrupted run
+    assert estimate.remaining(61.0) is None
+    estimate.advance(30, 65.0)
+    assert estimate.remaining(65.0) == 70 * 0.5
+    assert estimate.remaining(75.0) == 25.0  # the time of a step that takes longer counts down
+    assert estimate.text(65.0) == "about 35 s left"
+    assert estimate.remaining(1000.0) == 0.0
+    estimate.advance(100, 100.0)
+    assert estimate.remaining(100.0) is None and estimate.text(100.0) == ""
+
+
+def test_a_stage_of_unknown_length_has_no_remaining_time() -> None:
+    estimate = Estimate(0)
+    estimate.advance(3, 1.0)
+    estimate.advance(4, 2.0)
+    assert estimate.remaining(2.0) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5900, "98 min"), (9000, "2.5 h")]
+)
+def test_durations_have_one_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_lines_have_the_remaining_time(capsys: Captured) -> None:
+    lines = Lines(0.01)
+    lines.stage("calibrate", 1000)
+    lines.advance(1)
+    time.sleep(0.02)
+    lines.advance(2)
+    told = ""
+    while not re.search(r"calibrate 2 of 1000 \(\d+ s, about \d+ (s|min) left\)", told):
+        time.sleep(0.01)
+        told += capsys.readouterr().err
+    lines.stop()
 
 
 @pytest.mark.parametrize(("mode", "draws"), [("bar", True), ("lines", False), ("none", False)])

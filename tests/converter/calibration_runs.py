@@ -18,6 +18,7 @@ from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.options import Options
 from tpuconvert.quantize.calibration_shards import calibrate_on
+from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import UsageError
@@ -35,10 +36,15 @@ class Example:
     graph: Graph
     feeds: FeedSource
 
-    def digest(self, workers: Workers, progress: Callable[[int], None] = lambda _: None) -> str:
+    def digest(
+        self,
+        workers: Workers,
+        progress: Callable[[int], None] = lambda _: None,
+        partial: PartialFile | None = None,
+    ) -> str:
         """SHA-256 of the ranges, of the means on the first samples, and of the findings about the samples."""
         means = FirstMeans(min(64, len(self.feeds) // 2))
-        ranges, statistics = calibrate_on(workers, self.graph, self.feeds, "auto", {}, progress, means)
+        ranges, statistics = calibrate_on(workers, self.graph, self.feeds, "auto", {}, progress, means, partial)
         assert means.by_name
         content = [
             {name: asdict(found) for name, found in ranges.items()},
