@@ -44,7 +44,7 @@ def evaluate(
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
-    workers: int = 1,
+    workers: int | Workers = 1,
     scheduler: str | None = None,
 ) -> Evaluation:
     """Run a model on labelled samples and measure how good its results are.
@@ -74,7 +74,7 @@ def evaluate(
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
         progress: receives the stages, as an object with the methods of ``tpuconvert.progress.Progress``.
-        workers: number of processes that the samples are split over.
+        workers: number of processes that the samples are split over. ``tune`` passes open workers.
         scheduler: address of a dask scheduler, over whose workers the samples are split.
 
     Raises:

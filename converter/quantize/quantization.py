@@ -72,6 +72,7 @@ class CalibrationCache:
         notes: warnings about samples that do not fit what the network expects.
         means: means per channel of the float tensors on the samples for refinement.
         partial: file of an interrupted calibration.
+        workers: open workers to use, in place of those that the options request.
 
     """
 
@@ -79,6 +80,7 @@ class CalibrationCache:
     notes: Sequence[Note] = ()
     means: Mapping[str, Array] = field(default_factory=dict)
     partial: PartialFile | None = None
+    workers: Workers | None = None
 
 
 def quantize_graph(
@@ -104,8 +106,9 @@ def quantize_graph(
         UsageError: the source is already quantized, or there are neither samples nor ranges.
 
     """
-    with open_workers(options.workers, options.scheduler) as workers:
-        return _quantize_on(workers, optimized, options, calibration, ranges, cache or CalibrationCache(), progress)
+    cache = cache or CalibrationCache()
+    with open_workers(cache.workers or options.workers, options.scheduler) as workers:
+        return _quantize_on(workers, optimized, options, calibration, ranges, cache, progress)
 
 
 def _quantize_on(

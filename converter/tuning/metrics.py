@@ -12,12 +12,13 @@ import numpy as np
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.model import Model
 from tpuconvert.progress import Progress
-from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.user_functions import is_function_name, load_function
 from tpuconvert.verify.output_noise import NoiseSum
+from tpuconvert.workers.model_runs import ModelFeeds, run_on
+from tpuconvert.workers.workers import ThisProcess, Workers
 
 NAMES = ("top1", "agreement", "cosine", "sqnr")
 
@@ -34,6 +35,8 @@ class Metric:
             or ``module:function``, which is called with a model and the path of the samples and returns a number.
         data: samples, in the format of ``evaluate`` for ``top1``, otherwise of calibration samples.
         reference: the float model.
+        progress: receives the stages.
+        workers: run the models on the samples.
 
     Attributes:
         of_float: value for the float model; infinite for ``sqnr``.
@@ -43,9 +46,9 @@ class Metric:
 
     """
 
-    def __init__(self, name: str, data: str, reference: Model, progress: Progress) -> None:
-        self._data, self._reference, self._progress = data, reference, progress
-        self._known: list[dict[str, Array]] | None = []
+    def __init__(self, name: str, data: str, reference: Model, progress: Progress, workers: Workers) -> None:
+        self._data, self._reference, self._progress, self._workers = data, reference, progress, workers
+        self._known: list[dict[str, Array]] = []  # outputs of the float model; empty if they are not stored
         self._function: Callable[..., Any] | None = None
         if is_function_name(name):
             self._function = load_function(name)
@@ -72,7 +75,8 @@ class Metric:
                 raise UsageError(f"{self.name} returned {found!r}, expected a number")
             return float(found)
         if self.name == "top1":
-            return evaluate(model, self._data, metrics="top1", progress=self._progress).values["top1"]
+            found = evaluate(model, self._data, metrics="top1", progress=self._progress, workers=self._workers)
+            return found.values["top1"]
         noise = self._noise(model).result()
         if self.name == "agreement":
             if noise.flips is None:
@@ -83,19 +87,18 @@ class Metric:
     @np.errstate(all="ignore")
     def _noise(self, model: Model) -> NoiseSum:
         feeds = load_feeds(Path(self._data), model.graph.input_ports, self._reference.preprocess)
-        total = NoiseSum(self._reference.graph)
+        if not isinstance(self._workers, ThisProcess):
+            feeds = feeds.with_contents()
+        stored, kept = self._known, []
+        models = [model] if stored else [model, self._reference]
+        runs = [ModelFeeds(item, feeds, [port.name for port in item.graph.output_ports]) for item in models]
+        total, size = NoiseSum(self._reference.graph), 0
         self._progress.stage("evaluate", len(feeds))
-        size = 0
-        is_first = self._known == []
-        with Session(self._reference) as floats, Session(model) as session:
-            for done, feed in enumerate(feeds, start=1):
-                stored = None if self._known is None or is_first else self._known[done - 1]
-                wanted = floats.run(feed) if stored is None else stored
-                if is_first and self._known is not None:
-                    self._known.append(wanted)
-                    size += sum(array.nbytes for array in wanted.values())
-                    if size > MEMORY:
-                        self._known = None
-                total.add(list(wanted.values()), list(session.run(feed).values()))
-                self._progress.advance(done)
+        for index, found in enumerate(run_on(self._workers, runs, progress=self._progress.advance)):
+            wanted = stored[index] if stored else found[1].arrays
+            size += sum(array.nbytes for array in wanted.values())
+            if size <= MEMORY:
+                kept.append(wanted)
+            total.add(list(wanted.values()), list(found[0].arrays.values()))
+        self._known = kept if size <= MEMORY else []
         return total

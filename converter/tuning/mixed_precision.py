@@ -29,6 +29,8 @@ from tpuconvert.text_format import several
 from tpuconvert.tuning.metrics import Metric
 from tpuconvert.tuning.search import BudgetSpentError, Chosen, best_of, pareto, search
 from tpuconvert.verify.attribution import attribute_source
+from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.workers import Workers
 
 if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
@@ -260,9 +262,14 @@ class Search:
         """
         self._check_data()
         state = self._read_state()
+        with open_workers(self._options.workers, self._options.scheduler) as workers:
+            return self._run_on(workers, state)
+
+    def _run_on(self, workers: Workers, state: dict[str, Any] | None) -> Tuning:
+        self._cache.workers = workers
         self._progress.report("float model")
         floats = convert_source(self._source, self._weights, _float_options(self._options), progress=self._progress)
-        self._metric = Metric(self._goal.metric, self._data, floats, self._progress)
+        self._metric = Metric(self._goal.metric, self._data, floats, self._progress, workers)
         self._progress.report(f"float model: {self.describe(self._metric.of_float)}")
         if state is not None:
             self._candidates = [_Candidate(tuple(names), cost) for names, cost in state["candidates"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from contextlib import AbstractContextManager, nullcontext
 
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.workers.cluster import Cluster
@@ -10,17 +11,19 @@ from tpuconvert.workers.processes import Processes
 from tpuconvert.workers.workers import ThisProcess, Workers
 
 
-def open_workers(count: int, scheduler: str | None) -> Workers:
+def open_workers(count: int | Workers, scheduler: str | None) -> AbstractContextManager[Workers]:
     """Return workers, for a ``with`` block.
 
     Args:
-        count: number of processes; 1 is the calling process.
+        count: number of processes; 1 is the calling process. Or open workers, which the block does not close.
         scheduler: address of a dask scheduler, or None.
 
     Raises:
         MissingExtraError: dask.distributed is not installed.
         UsageError: both are given, or the scheduler does not answer.
     """
+    if isinstance(count, Workers):
+        return nullcontext(count)
     if scheduler is not None:
         if count != 1:
             raise UsageError(

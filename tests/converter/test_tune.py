@@ -1,7 +1,7 @@
 """Mixed-precision search."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from converter.broken_networks import mixed_ranges, samples, weight_outlier
+from converter.calibration_runs import PREPROCESS, Disordered
+from converter.small_models import examples
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
@@ -264,6 +266,75 @@ def test_report() -> None:
     assert marked.split() == ["->", "5", "10.00%", "cosine", "0.95000", "5.00"]
     picture = curve_svg(a_result())
     assert picture.count("<circle") == 9 and picture.count('class="best"') == 1 and "float model" in picture
+
+
+class Recorded(Disordered):
+    """Workers that run shards in random order, and record the classes of the tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 0)
+        self.tasks: list[str] = []
+
+    def results(self, task: Any, *arguments: Any) -> Iterator[tuple[int, Any]]:
+        self.tasks.append(type(task).__name__)
+        return super().results(task, *arguments)
+
+
+def written(tmp_path: Path, name: str) -> list[bytes]:
+    """All files of a search."""
+    return [(tmp_path / f"{name}{suffix}").read_bytes() for suffix in (".tpum", ".rules.yaml", ".tuning.json")]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "sqnr", "agreement", "top1"])
+def test_workers_run_calibration_refinement_and_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str
+) -> None:
+    """The example has labels. Without refinement the search has several trials."""
+    rng = np.random.default_rng(0)
+    with np.load(examples() / "digits.npz") as archive:
+        images, labels = archive["images"][archive["test"]][:64], archive["labels"][archive["test"]][:64]
+    noisy = np.clip(images + rng.integers(-6, 6, images.shape), 0, 16).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", images=noisy, **({"labels": labels} if metric == "top1" else {}))
+    samples = {"calibration": examples() / "calibration.npz", "data": tmp_path / "data.npz"}
+    goal = {"metric": metric, "max_drop": 40.0 if metric == "sqnr" else 0.001}
+    found, workers = [], Recorded()
+    for name in ("alone", "split"):
+        found.append(
+            tc.tune(
+                examples() / "digits.onnx",
+                **samples,
+                output=tmp_path / f"{name}.tpum",
+                preprocess=PREPROCESS,
+                refinement_samples=8,
+                **goal,
+            )
+        )
+        monkeypatch.setattr(mixed_precision, "open_workers", lambda *_: workers)
+    assert found[1] == found[0] and len(found[0].trials) > 1
+    assert written(tmp_path, "split") == written(tmp_path, "alone")
+    assert workers.tasks.count("Calibration") == 1 and "_Refinement" in workers.tasks
+    assert workers.tasks.count("_ModelRuns") >= len(found[0].trials)
+
+
+def check_search_on_workers(tmp_path: Path, data: dict[str, Path], **options: Any) -> None:
+    """Compare a search on workers with that of one process."""
+    source = weight_outlier(tmp_path / "net.onnx", 0)
+    alone = tc.tune(source, **data, output=tmp_path / "alone.tpum", **COSINE)
+    assert tc.tune(source, **data, output=tmp_path / "split.tpum", **options, **COSINE) == alone
+    assert written(tmp_path, "split") == written(tmp_path, "alone")
+
+
+def test_processes_give_the_search_of_one(tmp_path: Path, data: dict[str, Path]) -> None:
+    check_search_on_workers(tmp_path, data, workers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_scheduler_gives_the_search_of_one_process(tmp_path: Path, data: dict[str, Path], count: int) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
+    settings = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with distributed.LocalCluster(n_workers=count, threads_per_worker=1, **settings) as dask:
+        check_search_on_workers(tmp_path, data, scheduler=dask.scheduler_address)
 
 
 def test_command(tmp_path: Path, data: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
