@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.samples.preprocess import Preprocess
+    from tpuconvert.workers.workers import Workers
 
 P = ParamSpec("P")
 
@@ -212,6 +213,28 @@ def convert_source(
         raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
     if watch is not None:
         watch.check_names()
+    if options.quantize is None or calibration is None or options.workers == 1 or cache is not None:
+        return _convert_on(None, source, weights, options, calibration, ranges, cache, resume, progress, watch)
+    # 180 ms: imports multiprocessing and the engine
+    from tpuconvert.workers.choice import QUANTIZER, open_workers
+
+    # The processes start before the source is read, and import their modules meanwhile.
+    with open_workers(options.workers, options.scheduler, QUANTIZER) as workers:
+        return _convert_on(workers, source, weights, options, calibration, ranges, cache, resume, progress, watch)
+
+
+def _convert_on(
+    workers: Workers | None,
+    source: Source,
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    calibration: CalibrationSource | None,
+    ranges: MeasuredRanges | None,
+    cache: CalibrationCache | None,
+    resume: str | os.PathLike[str] | None,
+    progress: Progress,
+    watch: Watch | None,
+) -> Model:
     progress.stage("load")
     graph = load_source(source, weights, options)
     files = graph.files
@@ -221,15 +244,12 @@ def convert_source(
     feeds: FeedSource | None = None
     if options.quantize is not None and calibration is not None:
         # 185 ms: imports the quantizer
-        from tpuconvert.quantize.quantization import calibration_feeds
+        from tpuconvert.quantize.quantization import CalibrationCache, calibration_feeds, open_partial
 
         feeds = calibration_feeds(graph, options, calibration)
-    if resume is not None:
-        # 0 ms: imported with the quantizer
-        from tpuconvert.quantize.partial_file import PartialFile, run_key
-        from tpuconvert.quantize.quantization import CalibrationCache
-
-        cache = CalibrationCache(partial=PartialFile(resume, run_key(source, weights, files, options), progress.report))
+        if cache is None:
+            partial = open_partial(resume, (source, weights, *files), options, progress)
+            cache = CalibrationCache(partial=partial, workers=workers)
     model = convert_graph(graph, options, feeds, ranges=ranges, cache=cache, progress=progress, watch=watch)
     if options.exact_on != "none":
         # 30 ms: imports the exporter

@@ -91,11 +91,10 @@ def _bars() -> Iterator[Progress]:
         TimeElapsedColumn,
     )
     from rich.progress import Progress as Bars
-    from rich.text import Text
 
     class TimeLeft(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(task.fields["estimate"].text(time.monotonic()), style="progress.remaining")
+        def render(self, task: Task) -> str:
+            return f"[progress.remaining]{task.fields['estimate'].text(time.monotonic())}"
 
     columns = (
         SpinnerColumn(),

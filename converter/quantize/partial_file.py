@@ -23,6 +23,7 @@ from tpuconvert.optimizer.quantize.calibrators import Collector
 from tpuconvert.optimizer.quantize.ranges import RangeCollector
 from tpuconvert.options import Options
 from tpuconvert.plugins import loaded_files
+from tpuconvert.progress import Progress
 from tpuconvert.quantize.counted_samples import Counted, Part
 from tpuconvert.quantize.statistics_json import decode, encode
 from tpuconvert.recipe import file_digest, source_digest, write_options
@@ -43,18 +44,30 @@ SECONDS = 30.0
 _HEADER = "header"
 
 
-def run_key(
-    source: Source, weights: str | os.PathLike[str] | None, files: Iterable[str | os.PathLike[str]], options: Options
-) -> dict[str, Any]:
+def run_key(files: Iterable[Source | None], options: Options) -> dict[str, Any]:
     """Return everything besides the samples that statistics depend on, by the name under which messages mention it."""
     return {
         "the version of tpuconvert": version(),
-        "the model": [source_digest(file) for file in (source, weights, *files) if file is not None],
+        "the model": [source_digest(file) for file in files if file is not None],
         "--plugin": [file_digest(file) for file in loaded_files()],
         "--chip": options.chip.value,
         "--preprocess": str(options.preprocess),
         **{f"--{name.replace('_', '-')}": value for name, value in write_options(options).items()},
     }
+
+
+def open_partial(
+    path: str | os.PathLike[str] | None, files: Iterable[Source | None], options: Options, progress: Progress
+) -> PartialFile | None:
+    """Return the file for a calibration; None if there is no path.
+
+    Args:
+        path: the file, which need not exist.
+        files: the files of the model.
+        options: options of the conversion.
+        progress: receives messages.
+    """
+    return None if path is None else PartialFile(path, run_key(files, options), progress.report)
 
 
 def check_storable(method: str, methods: Mapping[str, str]) -> None:

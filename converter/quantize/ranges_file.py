@@ -15,7 +15,7 @@ import numpy as np
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
-from tpuconvert.quantize.partial_file import PartialFile, run_key
+from tpuconvert.quantize.partial_file import open_partial
 from tpuconvert.quantize.quantization import calibrate_and_check, calibration_feeds
 from tpuconvert.recipe import source_digest
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
@@ -24,7 +24,7 @@ from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.text_format import several
-from tpuconvert.workers.choice import open_workers
+from tpuconvert.workers.choice import QUANTIZER, open_workers
 from tpuconvert.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def measure_ranges(
         UsageError: the source is already quantized, or the samples do not fit.
 
     """
-    with open_workers(options.workers, options.scheduler) as workers:
+    with open_workers(options.workers, options.scheduler, QUANTIZER) as workers:
         return _measure_on(workers, source, weights, options, calibration, progress, resume)
 
 
@@ -187,9 +187,7 @@ def _measure_on(
     progress.report(f"calibration: {feeds.description}")
     prepare(graph, options.disable_rules)
     methods = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors).methods
-    partial = None
-    if resume is not None:
-        partial = PartialFile(resume, run_key(source, weights, graph.files, options), progress.report)
+    partial = open_partial(resume, (source, weights, *graph.files), options, progress)
     progress.stage("calibrate", len(feeds))
     ranges, warnings = calibrate_and_check(
         workers, graph, feeds, options.calibration_method, optimized.expected, progress, methods, partial=partial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from tpuconvert.schema.errors import UsageError
@@ -10,13 +11,19 @@ from tpuconvert.workers.cluster import Cluster
 from tpuconvert.workers.processes import Processes
 from tpuconvert.workers.workers import ThisProcess, Workers
 
+QUANTIZER = ("tpuconvert.quantize.calibration_shards", "tpuconvert.quantize.refinement_shards")
+"""Modules of the tasks of a quantization. Their import takes 200 ms."""
 
-def open_workers(count: int | Workers, scheduler: str | None) -> AbstractContextManager[Workers]:
+
+def open_workers(
+    count: int | Workers, scheduler: str | None, modules: Sequence[str] = ()
+) -> AbstractContextManager[Workers]:
     """Return workers, for a ``with`` block.
 
     Args:
         count: number of processes; 1 is the calling process. Or open workers, which the block does not close.
         scheduler: address of a dask scheduler, or None.
+        modules: as for ``Processes``.
 
     Raises:
         MissingExtraError: dask.distributed is not installed.
@@ -32,4 +39,4 @@ def open_workers(count: int | Workers, scheduler: str | None) -> AbstractContext
         return Cluster(scheduler)
     # A worker has no workers of its own: a model of a manifest, which requests them, may run in one.
     is_worker = multiprocessing.current_process().daemon
-    return ThisProcess() if count == 1 or is_worker else Processes(count)
+    return ThisProcess() if count == 1 or is_worker else Processes(count, modules)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import pickle
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Self
@@ -41,10 +44,12 @@ class Processes(Workers):
 
     Args:
         count: number of processes.
+        modules: names of modules that every process imports first, while the caller prepares the first task.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, modules: Sequence[str] = ()) -> None:
         self.count = count
+        self._modules = tuple(modules)
         self._threads = max(1, available_threads() // count)
         self._context = multiprocessing.get_context("spawn")  # threads of the engine do not survive a fork
         self._workers: list[_Worker] = []
@@ -97,7 +102,7 @@ class Processes(Workers):
                     yield index, Failure(lost_shard(shards[index], reason))
 
     def __enter__(self) -> Self:
-        """Start the processes, which import their modules while the caller prepares the first task."""
+        """Start the processes."""
         self._start_all()
         return self
 
@@ -127,9 +132,10 @@ class Processes(Workers):
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        arguments = (theirs, Environment.of_this_process(), self._threads)
+        arguments = (theirs, Environment.of_this_process(), self._threads, self._modules)
         process = self._context.Process(target=_serve, args=arguments, daemon=True)
-        process.start()
+        with _blocked_interrupts():
+            process.start()
         theirs.close()
         return _Worker(process, ours)
 
@@ -148,6 +154,17 @@ def lost_shard(shard: Shard[Any], reason: str) -> ResourceLimitError:
     return ResourceLimitError(f"{shard.name}: {ATTEMPTS} workers ended while they ran it; {reason}", hint=hint)
 
 
+@contextmanager
+def _blocked_interrupts() -> Iterator[None]:
+    """Block interrupts in processes that start in the block: until they ignore them, Ctrl-C would print a traceback."""
+    resource_tracker.ensure_running()  # its start would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _send(worker: _Worker, task: bytes, index: int, content: object) -> bool:
     """Send a shard, and the task unless the process has it. Return False if the process has ended."""
     try:
@@ -160,9 +177,12 @@ def _send(worker: _Worker, task: bytes, index: int, content: object) -> bool:
     return True
 
 
-def _serve(connection: Connection, environment: Environment, threads: int) -> None:
+def _serve(connection: Connection, environment: Environment, threads: int, modules: Sequence[str]) -> None:
     """Run shards until the client closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the client ends them
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for name in modules:
+        importlib.import_module(name)
     task: Task[Any, Any] | None = None
     answer: _Answer
     while True:

@@ -142,13 +142,13 @@ def test_the_key_has_everything_that_ranges_depend_on(tmp_path: Path) -> None:
     source = tmp_path / "a.onnx"
     source.write_bytes(b"a")
     plugin = tmp_path / "p.py"
-    keys = [run_key(source, None, (), Options.of(quantize="int8", **given)) for given in VARIANTS]
-    keys.append(run_key(source, source, (), Options.of(quantize="int8")))
+    keys = [run_key([source], Options.of(quantize="int8", **given)) for given in VARIANTS]
+    keys.append(run_key([source, source], Options.of(quantize="int8")))
     source.write_bytes(b"b")
-    keys.append(run_key(source, None, (), Options.of(quantize="int8")))
+    keys.append(run_key([source], Options.of(quantize="int8")))
     plugin.write_text("", "utf-8")
     load_plugins([plugin])
-    keys.append(run_key(source, None, (), Options.of(quantize="int8")))
+    keys.append(run_key([source], Options.of(quantize="int8")))
     assert len({json.dumps(key) for key in keys}) == len(keys)
 
 
