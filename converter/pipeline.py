@@ -100,7 +100,7 @@ def convert(
     allow_root: str | os.PathLike[str] | None = None,
     allow_non_finite: bool = False,
     resume: str | os.PathLike[str] | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a model file, or an ONNX model that is in memory.
@@ -174,8 +174,9 @@ def convert(
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS}
     load_plugins(plugins)
+    checked = Options.of(**given)
     model = convert_source(
-        source, weights, Options.of(**given), calibration, resume=resume, progress=progress, watch=watch
+        source, weights, checked, calibration, resume=resume, progress=progress or SILENT, watch=watch
     )
     own_constants(model.graph)
     if resume is not None:

@@ -41,7 +41,7 @@ WANTED_TYPES = ("float32", "float16", "int64", "int32", "uint8", "quantized uint
 GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Convert": ("convert", "load", "Model", "Preprocess"),
+    "Convert": ("convert", "show_progress", "load", "Model", "Preprocess"),
     "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning", "evaluate", "Evaluation"),
     "Export": ("export",),
     "Run": ("Session", "TensorInfo"),

@@ -141,6 +141,10 @@ class Measured:
     """Measurements of one tool on one model."""
 
     seconds: list[float] = field(default_factory=list)
+    own_cpu: list[float] = field(default_factory=list)
+    """Processor time of the process itself, in seconds."""
+    child_cpu: list[float] = field(default_factory=list)
+    """Processor time of its child processes, in seconds."""
     peak_mib: float = 0.0
     failure: str = ""
 
@@ -163,10 +167,15 @@ def measure(command: Sequence[str], cpus: set[int], environment: dict[str, str],
     )
     assert process.stderr is not None
     told = process.stderr.read()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    times = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:15]
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         into.failure = told.decode(errors="replace").strip().splitlines()[-1] if told.strip() else f"status {status}"
     into.seconds.append(time.perf_counter() - started)
+    user, system, of_children, system_of_children = (int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in times)
+    into.own_cpu.append(user + system)
+    into.child_cpu.append(of_children + system_of_children)
     into.peak_mib = max(into.peak_mib, usage.ru_maxrss / 1024)
 
 

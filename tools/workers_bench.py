@@ -6,12 +6,17 @@ Creates the network and its samples in FOLDER. Then runs each command as a whole
 all alike: one worker on one processor, one worker on all processors, and one worker per processor. The ratio is the
 median over the rounds of the time of another run divided by that of one worker per processor in the same round. The
 written files must be equal.
+
+Other programs change times, but hardly the processor time. Its column has that of the client, which runs alone for most
+of it, and that of the worker processes. ``possible`` is the ratio of a machine without other programs: the processor
+time of one worker, divided by that of the client plus that of the workers divided by their number.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import operator
 import os
 import statistics
 import subprocess
@@ -52,7 +57,7 @@ def main() -> int:
     }
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     program = str(Path(sys.executable).with_name("tpuconvert"))
-    print("| command | run | time, s | ratio |\n|---|---|---|---|")
+    print("| command | run | time, s | ratio | processor time, s | possible |\n|---|---|---|---|---|---|")
     for name in arguments.commands.split(","):
         command, suffix, options = COMMANDS[name]
         measured = {run: Measured() for run in runs}
@@ -67,12 +72,16 @@ def main() -> int:
         if len(digests) > 1:
             print(f"{name}: the files differ: {', '.join(sorted(digests))}", file=sys.stderr)
             return 1
-        last = list(measured.values())[-1].seconds
+        last = list(measured.values())[-1]
+        alone = next(iter(measured.values()))
+        shared = [own + children / len(cpus) for own, children in zip(last.own_cpu, last.child_cpu, strict=True)]
         for run, one in measured.items():
-            ratios = [own / base for own, base in zip(one.seconds, last, strict=True)]
+            ratios = [own / base for own, base in zip(one.seconds, last.seconds, strict=True)]
             spread = f"{one.median:.1f} ({min(one.seconds):.1f} to {max(one.seconds):.1f})"
             ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            print(f"| {name} | {run} | {spread} | {ratio} |", flush=True)
+            cpu = " + ".join(f"{statistics.median(part):.1f}" for part in (one.own_cpu, one.child_cpu) if any(part))
+            possible = f"{statistics.median(map(operator.truediv, alone.own_cpu, shared)):.2f}" if one is alone else ""
+            print(f"| {name} | {run} | {spread} | {ratio} | {cpu} | {possible} |", flush=True)
     return 0
 
 

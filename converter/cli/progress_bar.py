@@ -64,7 +64,15 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def show_progress(mode: str = "auto") -> Iterator[Progress]:
-    """Show progress while the ``with`` block runs; a bar is erased at the end."""
+    """Show progress on stderr while a ``with`` block runs, with the estimated remaining time of each stage.
+
+    Args:
+        mode: ``bar``, which is erased at the end; ``lines``, one every 5 seconds; ``none``; or ``auto``, a bar on a
+            terminal, else lines.
+
+    Yields:
+        The receiver of the stages, for the argument ``progress`` of ``convert`` and ``evaluate``.
+    """
     if mode == "none":
         yield _Messages()
     elif mode == "bar" or (mode == "auto" and sys.stderr.isatty()):

@@ -30,6 +30,9 @@ def encode(value: Any, arrays: list[Array]) -> Json:
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, np.ndarray):
+        if value.dtype.isbuiltin == 2:  # a type of ml_dtypes, which NumPy stores without its name
+            arrays.append(value.view(f"u{value.itemsize}"))
+            return {"typed": [len(arrays) - 1, value.dtype.name]}
         arrays.append(value)
         return {"array": len(arrays) - 1}
     if isinstance(value, list):
@@ -90,6 +93,9 @@ def _decode_plain(form: Json, arrays: Sequence[Array]) -> Any:
         return bytes.fromhex(content)
     if kind == "array":
         return np.array(arrays[content])
+    if kind == "typed":
+        index, dtype = content
+        return np.array(arrays[index]).view(np.dtype(dtype))
     if kind == "set":
         return set(content)
     if kind == "mapping":

@@ -323,3 +323,12 @@ def test_collectors_are_stored_exactly(method: str, shapes: list[tuple[int, ...]
         each.add(more)
     with np.errstate(all="ignore"):
         assert repr(read.result()) == repr(collector.result())
+
+
+def test_arrays_of_bfloat16_are_stored() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    arrays: list[np.ndarray] = []
+    form = json.loads(json.dumps(encode({"x": array}, arrays)))
+    [read] = decode(form, None, [np.array(item) for item in arrays]).values()
+    assert arrays[0].dtype == np.uint16 and read.dtype == array.dtype and read.tolist() == array.tolist()
