@@ -113,8 +113,8 @@ def calibrate_on(
         partial.save(counted)  # an interrupt of the refinement does not lose them either
     if means is not None:
         means.record(counted.first)
-    for found in counted.parts:
-        statistics.extend(found.statistics)
+    for counted_part in counted.parts:
+        statistics.extend(counted_part.statistics)
     return {name: item.result() for name, item in counted.collectors().items()}, statistics
 
 
