@@ -26,7 +26,7 @@ from tpuconvert.schema.types import Chip, Dim, Shape
 REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")
 """Algorithms of the quantization that change integers on samples."""
 
-ALGORITHMS = ("channel-scales", "two-term-weights", *REFINEMENTS, "decision-paths")
+ALGORITHMS = ("channel-scales", "balancing", "two-term-weights", *REFINEMENTS, "decision-paths")
 """Algorithms of the quantization that ``without`` accepts."""
 
 Shapes = Mapping[str, Sequence[Dim]]
@@ -263,9 +263,8 @@ class Options:
     )
     without: tuple[str, ...] = option(
         (),
-        "Algorithms of the quantization to skip: ``channel-scales``, ``two-term-weights``, ``reconstruction``, "
-        "``weight-rounding``, ``bias-correction``, "
-        "``decision-paths``.",
+        "Algorithms of the quantization to skip: ``channel-scales``, ``balancing``, ``two-term-weights``, "
+        "``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.",
         read=_read_without,
         is_of_quantization=True,
         metavar="ALGORITHM",

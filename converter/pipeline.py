@@ -122,8 +122,8 @@ def convert(
             win.
         keep_float: Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.
         effort: Effort of the quantization: ``low`` finds ranges only, ``default`` also refines weights and biases.
-        without: Algorithms of the quantization to skip: ``channel-scales``, ``two-term-weights``, ``reconstruction``,
-            ``weight-rounding``, ``bias-correction``, ``decision-paths``.
+        without: Algorithms of the quantization to skip: ``channel-scales``, ``balancing``, ``two-term-weights``,
+            ``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.
         refinement_samples: Largest number of samples that refine weights and biases.
         workers: Number of processes that calibration and refinement split the samples over. Results do not depend on
             it.

@@ -222,11 +222,12 @@ class ScaleError(ValueError):
 class QuantParams:
     """Quantization parameters of a tensor: ``value = (q - zero_point) * scale``.
 
-    Per-tensor parameters have one scale and zero point, per-channel parameters one per index of ``axis``.
+    Per-tensor parameters have one scale and zero point, per-channel parameters one per index of ``axis``. A zero point
+    per channel may be outside the range of ``dtype``: the values of a channel can be far from 0.
 
     Raises:
-        ValueError: a scale is not positive and finite, a zero point is outside the range of ``dtype``, or the lengths
-            differ.
+        ValueError: a scale is not positive and finite, a zero point is outside the range of ``dtype`` (per channel:
+            of INT32), or the lengths differ.
     """
 
     scale: tuple[float, ...]
@@ -251,8 +252,9 @@ class QuantParams:
             zeros = (np.minimum.reduce(zeros), np.maximum.reduce(zeros))
         elif zeros.count(zeros[0]) == count:
             zeros = zeros[:1]
-        if self.dtype.is_float or not all(map(self.dtype.holds, set(zeros))):
-            raise ValueError(f"zero points must be in the range of {self.dtype.value}")
+        limits = self.dtype if self.axis is None else DType.INT32
+        if self.dtype.is_float or not all(map(limits.holds, set(zeros))):
+            raise ValueError(f"zero points must be in the range of {limits.value}")
 
     @staticmethod
     def per_tensor(scale: float, zero_point: int, dtype: DType) -> QuantParams:

@@ -6,8 +6,8 @@ source keeps its scales.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpuconvert.diagnosis.network import Expected, check_activations
@@ -17,10 +17,12 @@ from tpuconvert.optimization import OptimizedGraph
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.quantize import (
     NO_RULES,
+    Balancing,
     Legalized,
     Precision,
     Range,
     apply_rules,
+    balance,
     float_paths,
     legalize,
     prepare,
@@ -40,10 +42,10 @@ from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.quantize.integer_share import share_notes
-from tpuconvert.quantize.partial_file import PartialFile
-from tpuconvert.quantize.partial_file import open_partial as open_partial
+from tpuconvert.quantize.partial_file import PartialFile, open_partial
 from tpuconvert.quantize.refinement_shards import split_samples
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.schema.errors import UsageError, without_operator
@@ -131,8 +133,10 @@ def _quantize_on(
     notes: list[Note] = []
     precision = NO_RULES
     shifts_only, channel_scales = options.exact_on == "bm1684", options.has_algorithm("channel-scales")
+    balancing = Balancing()
+    changed: list[str] = []
 
-    def attempt(kept: Mapping[str, str]) -> Legalized:
+    def attempt(kept: Mapping[str, str], balanced: Collection[str] | None = None) -> Legalized:
         reasons = quantize(
             graph,
             found,
@@ -148,6 +152,7 @@ def _quantize_on(
             two_terms = choose_two_term_nodes(graph, found, reasons)
         if options.chip is Chip.BM1684 and not shifts_only and channel_scales:
             scale_channels(graph, found, set(reasons), OneMultiplier(two_terms))
+        changed[:] = balance(graph, found, reasons, options.chip, balancing.names if balanced is None else balanced)
         plan = plan_wide_values(graph, precision.wide, reasons, options.chip)
         narrow = {
             value.name: activation_params(found[value.name], value.name in precision.asymmetric)
@@ -181,6 +186,8 @@ def _quantize_on(
         found, notes = _find_ranges(workers, optimized, options, feeds, ranges, precision, cache, progress)
         check_float16_ranges(precision, graph, found)
         progress.stage("quantize")
+        if feeds is not None and ranges is None and options.exact_on == "none" and options.has_algorithm("balancing"):
+            balancing = find_balancing(graph, options, feeds, found, precision, attempt)
         kept: Mapping[str, str] = {}
         if options.has_algorithm("decision-paths"):
             kept = float_paths(graph, lambda paths: attempt(precision.nodes_in_float(paths)), feeds)
@@ -211,6 +218,8 @@ def _quantize_on(
             reconstruction=options.has_algorithm("reconstruction"),
             statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
         )
+    if changed:
+        notes.append(Note("balancing", "", describe_balancing(replace(balancing, names=tuple(changed)))))
     notes += [Note("precision", "", text) for text in describe_effects(precision, graph, found, legalized)]
     in_float = [
         Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")

@@ -130,9 +130,14 @@ class MeasuredRanges:
             file.write(self.to_json().encode("utf-8"))
 
 
+_COLUMNS = ("largest", "second", "variance", "mean")
+"""Fields of ``Channels`` in a file. The others serve algorithms that need samples."""
+
+
 def _fields(found: Range) -> dict[str, Any]:
     """Return the fields. ``dataclasses.asdict`` would copy the tuples, which takes as long as writing them."""
-    return {**vars(found), "channels": None if found.channels is None else vars(found.channels)}
+    channels = None if found.channels is None else {key: getattr(found.channels, key) for key in _COLUMNS}
+    return {**vars(found), "channels": channels}
 
 
 def digests(*files: Source | None) -> tuple[str, ...]:
@@ -236,7 +241,7 @@ def _range(found: Mapping[str, Any]) -> Range:
     channels = found["channels"]
     if channels is None:
         return Range(low, high, threshold)
-    columns = {key: tuple(map(_number, channels[key])) for key in ("largest", "second", "variance", "mean")}
+    columns = {key: tuple(map(_number, channels[key])) for key in _COLUMNS}
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("channels of different numbers")
     return Range(low, high, threshold, Channels(**columns))

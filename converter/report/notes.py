@@ -15,6 +15,7 @@ HEADINGS = {
     "preprocessing": "check the samples",
     "source": "about the source",
     "calibration": "calibration",
+    "balancing": "balanced channels",
     "precision": "precision rule",
     "float": "stays in float",
     "chip": "runs with a warning",

@@ -2,6 +2,7 @@
 
 from tpuconvert.optimizer.precision_rules import Method
 from tpuconvert.optimizer.quantize.annotate import quantize
+from tpuconvert.optimizer.quantize.balancing import Balancing, balance, choose_balancing
 from tpuconvert.optimizer.quantize.calibration import calibrate
 from tpuconvert.optimizer.quantize.deciding import Quantize, float_paths, forget_annotations
 from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, as_float, legalize
@@ -12,6 +13,7 @@ from tpuconvert.optimizer.quantize.refinement import refine
 
 __all__ = [
     "NO_RULES",
+    "Balancing",
     "FloatNode",
     "Legalized",
     "Method",
@@ -20,7 +22,9 @@ __all__ = [
     "Range",
     "apply_rules",
     "as_float",
+    "balance",
     "calibrate",
+    "choose_balancing",
     "float_paths",
     "forget_annotations",
     "legalize",

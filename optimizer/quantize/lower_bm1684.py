@@ -47,7 +47,9 @@ def product(node: Node, lowering: Lowering) -> Lowered:
         return Declined("its weights are computed while the model runs")
     if len(weights.units) > 1 and params.axis is None:
         return Declined("BM1684 has one multiplier per layer, the source has one per output channel")
-    if any((*own.zero_point, *weights.params.zero_point, *params.zero_point)):
+    # Zero points per channel of the operand are part of the bias.
+    own_zeros = own.zero_point if weights.shift is None else ()
+    if any((*own_zeros, *weights.params.zero_point, *params.zero_point)):
         return Declined("zero points are not 0, which the symmetric mode needs")
     if node.name in lowering.two_terms:
         return _two_terms(node, lowering, weights)

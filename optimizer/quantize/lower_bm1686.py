@@ -140,7 +140,9 @@ def _lower_linear(
     weights = integer_weights(node, per_channel=node.name not in lowering.per_tensor)
     if weights is None:
         return Declined("its weights are computed while the model runs")
-    zero_points = {f"{x_zero}_val": own.zero_point[0], **_zero_points(w_zero, weights.params.zero_point)}
+    # Zero points per channel are part of the bias.
+    own_zero = own.zero_point[0] if weights.shift is None else 0
+    zero_points = {f"{x_zero}_val": own_zero, **_zero_points(w_zero, weights.params.zero_point)}
     op = dataclasses.replace(op, has_bias=bool(biases), **zero_points)
     name, params = node.outputs[0].name, result_params(node)
     inputs = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]

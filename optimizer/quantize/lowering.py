@@ -24,6 +24,7 @@ from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift, rescal
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -384,6 +385,8 @@ class Lowering:
             divided = self.g.add(Divs(Scalar.f32(params.scale[0])), x, name=f"{name}:divided")
             return self._even_integers(divided, params, name)
         factors = tuple(float(np.float32(1.0) / np.float32(scale)) for scale in params.scale)
+        if params.axis is not None and any(params.zero_point):
+            return self._quantize_channels(x, factors, params, name)
         if self.chip is Chip.BM1686:
             if self.rescale:
                 x, factors = self.g.add(Divs(Scalar.f32(params.scale[0])), x, name=f"{name}:divided"), (1.0,)
@@ -396,6 +399,23 @@ class Lowering:
             result = self.g.add(Cast(out_dtype=centred), scaled, name=f"{name}:centred" if zero_point else name)
             if zero_point:
                 result = self.g.add(Adds(Scalar(I16, zero_point), out_dtype=params.dtype), result, name=name)
+        return with_quant(result, params)
+
+    def _quantize_channels(self, x: Value, factors: tuple[float, ...], params: QuantParams, name: str) -> Value:
+        """Quantize a float value [N, C] with a scale and a zero point per channel."""
+        offsets = params.zero_point
+        if self.chip is Chip.BM1686:
+            mode = RequantFp32Mode.SCALE_ROUND_OFFSET
+            vectors = {**_scales(factors), "is_offset_pc": True, "offset_vec": offsets}
+            result = self.g.add(RequantFp32ToInt(**vectors, mode=mode, out_dtype=params.dtype), x, name=name)
+        else:
+            constants = (
+                self.g.constant(np.asarray(vector, np.float32).reshape(1, -1), f"{name}:{label}")
+                for vector, label in ((factors, "factors"), (offsets, "offsets"))
+            )
+            scaled = self.g.add(Mul(), x, next(constants), name=f"{name}:scaled")
+            centred = self.g.add(Add(), scaled, next(constants), name=f"{name}:centred")
+            result = self.g.add(Cast(out_dtype=params.dtype), centred, name=name)
         return with_quant(result, params)
 
     def _dequantize(self, x: Value, name: str) -> Value:

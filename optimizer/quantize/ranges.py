@@ -32,12 +32,16 @@ class Channels:
             heavy the tail is.
         variance: mean squared distance from the channel's mean. All samples have the same weight.
         mean: mean of the channel. All samples have the same weight.
+        low: smallest value; empty if the range is from a file.
+        high: largest value, like ``low``.
     """
 
     largest: tuple[float, ...]
     second: tuple[float, ...]
     variance: tuple[float, ...]
     mean: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,8 @@ class _ChannelStatistics:
         self._samples = 0
         self._largest: Array = np.zeros(0)
         self._second: Array = np.zeros(0)
+        self._low: Array = np.zeros(0)
+        self._high: Array = np.zeros(0)
         self._mean = self._square = ExactSums(0)
 
     def add(self, found: ChannelSummary, positions: int, samples: int) -> None:
@@ -136,6 +142,7 @@ class _ChannelStatistics:
         if not self._accepts(channels):
             return
         self._insert(np.maximum(found.highest, -found.lowest).reshape(samples, -1, channels).max(axis=1))
+        self._widen(found.lowest.min(axis=0), found.highest.max(axis=0))
         self._mean.add(_sample_means(found.sums, positions, samples))
         self._square.add(_sample_means(found.squares, positions, samples))
         self._samples += samples
@@ -149,6 +156,7 @@ class _ChannelStatistics:
             self.invalidate()
         if other._samples and self._accepts(other._largest.size):
             self._insert(np.stack([other._largest, other._second]))
+            self._widen(other._low, other._high)
             self._mean.merge(other._mean)
             self._square.merge(other._square)
             self._samples += other._samples
@@ -158,16 +166,21 @@ class _ChannelStatistics:
             return None
         mean, square = self._mean.divided_by(self._samples), self._square.divided_by(self._samples)
         # Adding 0 makes negative zeros positive. Otherwise the sign of the minimum would depend on the order.
-        columns = (self._largest + 0.0, self._second + 0.0, np.maximum(square - mean**2, 0.0), mean)
+        largest, second, low, high = (found + 0.0 for found in (self._largest, self._second, self._low, self._high))
+        columns = (largest, second, np.maximum(square - mean**2, 0.0), mean, low, high)
         return Channels(*(tuple(map(float, column)) for column in columns))
 
     def _accepts(self, channels: int) -> bool:
         if self._samples == 0 and self._is_valid:
             self._largest, self._second = np.zeros((2, channels))
+            self._low, self._high = np.full(channels, np.inf), np.full(channels, -np.inf)
             self._mean, self._square = ExactSums(channels), ExactSums(channels)
         elif channels != self._largest.size:
             self._is_valid = False
         return self._is_valid
+
+    def _widen(self, low: Array, high: Array) -> None:
+        self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
 
     def _insert(self, found: Array) -> None:
         """Update the two largest magnitudes by those of more samples."""

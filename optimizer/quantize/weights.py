@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from tpuconvert.optimizer.node_properties import operands
+from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.schema.fixed_point import rhaz, saturate
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.conv import Conv
@@ -65,12 +65,14 @@ class IntegerWeights:
             ratios to it are folded into the weights.
         unrounded: computes the weights divided by their scales, before rounding. They are not stored, because those
             of all operators would take twice the memory of the float weights.
+        shift: added to the float bias: the effect of the zero points, if the operand has one per channel.
     """
 
     stored: Array
     params: QuantParams
     input_scale: float
     unrounded: Callable[[], Array]
+    shift: Array | None = None
 
     @property
     def units(self) -> tuple[float, ...]:
@@ -79,7 +81,9 @@ class IntegerWeights:
 
     def integer_bias(self, bias: Value, dtype: DType = I32) -> Array:
         """Return the bias: the integers of the source file, or quantized floats."""
-        return bias.stored if bias.stored is not None else quantize_bias(bias.array, self.units, dtype)
+        if bias.stored is not None:
+            return bias.stored
+        return quantize_bias(_shifted(bias.array, self.shift), self.units, dtype)
 
 
 def integer_weights(node: Node, per_channel: bool, one_multiplier: bool = False) -> IntegerWeights | None:
@@ -108,7 +112,8 @@ def integer_weights(node: Node, per_channel: bool, one_multiplier: bool = False)
     factors = None if x.quant.axis is None else along_inputs(node, w.array, scales / input_scale)
     result = node.outputs[0].quant
     ratios: Array | None = None
-    bias = biases[0].array if biases else None
+    shift = _effect_of_zero_points(node, w.array)
+    bias = _shifted(biases[0].array, shift) if biases else None
     if one_multiplier and result is not None and result.axis is not None:
         ratios = np.asarray(result.scale) / max(result.scale)
         bias = None if bias is None else bias.reshape(-1) / ratios
@@ -127,7 +132,27 @@ def integer_weights(node: Node, per_channel: bool, one_multiplier: bool = False)
     else:
         params = weight_params(weights, axis if per_channel else None, bias, input_scale)
     units = _along_outputs(weights, params)
-    return IntegerWeights(quantize_weights(weights, params), params, input_scale, lambda: scaled() / units)
+    return IntegerWeights(quantize_weights(weights, params), params, input_scale, lambda: scaled() / units, shift)
+
+
+def _effect_of_zero_points(node: Node, weights: Array) -> Array | None:
+    """Result of a matmul for the values that the zero points per channel of its operand represent; None without them.
+
+    The exact weights are used: the error of the integer weights is then multiplied by values around 0.
+    """
+    x = operand(node)
+    assert x.quant is not None
+    if x.quant.axis is None or not any(x.quant.zero_point):
+        return None
+    assert isinstance(node.op, MatrixMul), "only operands of matmuls have zero points per channel"
+    values = -np.asarray(x.quant.zero_point, np.float64) * np.asarray(x.quant.scale)
+    effect: Array = values @ weights.astype(np.float64)
+    return effect
+
+
+def _shifted(bias: Array, shift: Array | None) -> Array:
+    """Return a float bias plus the effect of zero points."""
+    return bias if shift is None else bias.astype(np.float64) + shift.reshape(bias.shape)
 
 
 def shift_weights(node: Node, result_scale: float) -> tuple[IntegerWeights, int] | None:

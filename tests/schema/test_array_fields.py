@@ -73,8 +73,9 @@ def test_checks_values_of_arrays() -> None:
         make_with_arrays(
             QuantParams, {"dtype": I8, "axis": 0}, {"scale": np.ones(2), "zero_point": np.zeros(3, np.int64)}
         )
-    with pytest.raises(ValueError, match="range of INT8"):
-        make_with_arrays(QuantParams, {"dtype": I8, "axis": 0}, {"scale": np.ones(2), "zero_point": np.array([0, 128])})
+    zero_points = np.array([0, 1 << 31])
+    with pytest.raises(ValueError, match="range of INT32"):
+        make_with_arrays(QuantParams, {"dtype": I8, "axis": 0}, {"scale": np.ones(2), "zero_point": zero_points})
     with pytest.raises(ValueError, match="found 2147483648"):
         make_with_arrays(RequantInt32, {"mode": RequantMode.TFLITE}, {"multiplier_vec": np.array([1, 1 << 31])})
     with pytest.raises(ValueError, match="found -65"):

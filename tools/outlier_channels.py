@@ -1,0 +1,70 @@
+"""Print the accuracy of INT8 transformers with outlier channels: ``python tools/outlier_channels.py [--seeds 4]``.
+
+The networks are small, with random weights (``bench/outliers.py``). The similarity is that of the outputs to the float
+model over samples that calibration has not seen; the table has the lowest one of all outputs and seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from bench.outliers import OUTLIER_NETWORKS, OutlierNetwork
+
+import tpuconvert as tc
+from tpuconvert.quantize.integer_share import integer_share
+from tpuconvert.schema.types import Array
+
+CHIPS = ("bm1686", "bm1684")
+CALIBRATION, EVALUATION = 32, 32
+"""Number of samples."""
+
+
+def similarities(network: OutlierNetwork, path: Path, model: tc.Model, seed: int) -> dict[str, float]:
+    """Cosine similarity of every output to the float model."""
+    sums: dict[str, Array] = {}
+    with tc.Session(tc.convert(path)) as floats, tc.Session(model) as integers:
+        for feeds in network.feeds(EVALUATION, 2000 + seed):
+            wanted, found = floats.run(feeds), integers.run(feeds)
+            for name, array in wanted.items():
+                a, b = array.astype(np.float64).ravel(), found[name].astype(np.float64).ravel()
+                sums[name] = sums.get(name, np.zeros(3)) + np.array((a @ b, a @ a, b @ b))
+    return {name: float(ab / np.sqrt(aa * bb)) for name, (ab, aa, bb) in sums.items()}
+
+
+def measure(
+    network: OutlierNetwork, chip: str, seeds: int, without: Sequence[str], folder: Path
+) -> tuple[float, float]:
+    """Lowest similarity and lowest share of INT8 over the seeds."""
+    found: list[float] = []
+    shares = []
+    for seed in range(seeds):
+        path = folder / f"{network.name}.onnx"
+        network.write(path, seed)
+        samples = network.feeds(CALIBRATION, 1000 + seed)
+        model = tc.convert(path, chip=chip, quantize="int8", calibration=samples, without=without)
+        found += similarities(network, path, model, seed).values()
+        shares.append(integer_share(model.graph.nodes) or 0.0)
+    return min(found), min(shares)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=4, help="number of networks of each kind")
+    seeds = parser.parse_args().seeds
+    print("| network | chip | cosine without `balancing` | cosine | INT8 share |")
+    print("|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for network in OUTLIER_NETWORKS.values():
+            for chip in CHIPS:
+                plain, _ = measure(network, chip, seeds, ["balancing"], Path(folder))
+                found, share = measure(network, chip, seeds, [], Path(folder))
+                print(f"| {network.name} | {chip.upper()} | {plain:.4f} | {found:.4f} | {share:.1%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
