@@ -45,7 +45,8 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.quantize.integer_share import share_notes
-from tpuconvert.quantize.partial_file import PartialFile, open_partial
+from tpuconvert.quantize.partial_file import PartialFile
+from tpuconvert.quantize.partial_file import open_partial as open_partial
 from tpuconvert.quantize.refinement_shards import split_samples
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.schema.errors import UsageError, without_operator

@@ -119,16 +119,17 @@ def test_without_the_option_nothing_is_left(digits: Path, samples: Path, name: s
     assert list(Path().iterdir()) == []
 
 
-def test_the_file_of_other_samples_is_refused(digits: Path, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_of_other_samples_is_refused(digits: Path, samples: Path) -> None:
+    # All commands in separate processes: plugins that other tests loaded into this one are an option too.
     code, shown = run_until(words("calibrate", digits, samples, "--resume"), 1.0)
     assert code == 130 and Path("ranges.json.partial").exists(), shown
-    assert main(words("calibrate", digits, digits / "calibration.npz", "--resume")) == 2
-    assert "is that of a calibration with another value of the samples" in capsys.readouterr().err
-    assert main(words("calibrate", digits, samples, "--resume", "--calibration-method", "kl")) == 2
-    assert "another value of --calibration-method" in capsys.readouterr().err
+    code, shown = run_until(words("calibrate", digits, digits / "calibration.npz", "--resume"), None)
+    assert code == 2 and "is that of a calibration with another value of the samples" in shown
+    code, shown = run_until(words("calibrate", digits, samples, "--resume", "--calibration-method", "kl"), None)
+    assert code == 2 and "another value of --calibration-method" in shown
     Path("ranges.json.partial").write_bytes(b"damaged")
-    assert main(words("calibrate", digits, samples, "--resume")) == 4
-    assert "remove it to start again" in capsys.readouterr().err
+    code, shown = run_until(words("calibrate", digits, samples, "--resume"), None)
+    assert code == 4 and "remove it to start again" in shown
 
 
 def test_resume_needs_a_calibration(digits: Path, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
