@@ -15,10 +15,11 @@ from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.float_operands import FloatOperands
 from tpuconvert.optimizer.quantize.lower_shared import geometry
 from tpuconvert.optimizer.quantize.operand_sums import accumulator_means, without_zero
+from tpuconvert.optimizer.quantize.operand_windows import windows_of
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
 from tpuconvert.optimizer.quantize.reconstruction import DriftSums, drift_of
 from tpuconvert.optimizer.quantize.sample_run import SampleRun
-from tpuconvert.optimizer.quantize.weight_rounding import InputSums, patches
+from tpuconvert.optimizer.quantize.weight_rounding import InputSums
 from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.conv import Conv
@@ -115,19 +116,26 @@ class OperandSamples:
         kernel = operand(node, 1).shape[2:]
         if isinstance(node.op, (ConvV2, Conv3dV2)):  # padding is 0 after the zero point is subtracted
             x = [without_zero(array, node.op, "izp", (-1, *(1,) * len(kernel))) for array in x]
-        # The copy accepts any batch size.
-        images = [array[position : position + 1] for array in x for position in range(len(array))]
-        rows = [patches(image, node.op, tuple(map(int, kernel)), most) for image in images]
-        return InputSums.of(np.concatenate(rows, axis=1))
+        images = [image for array in x for image in array]
+        return InputSums.of(windows_of(images, node.op, tuple(map(int, kernel)), most))
 
     def accumulators(self, index: int) -> ChannelMeans:
         """Means of the accumulator per output channel."""
         node, x = self._products[index], self._operand(index)
         _, weight, bias = operands(node)
         op = _with_accumulator(node)
+        is_matrix = isinstance(op, MatrixMulV2)
+        now = bias.array.reshape(-1) if is_matrix else bias.array
+        found: Sequence[Array | None] = [None] * len(x)
+        if not isinstance(op, DeconvV2) and not (is_matrix and any(array.ndim > 2 for array in x)):
+            samples = [count if len(array) % count == 0 else 1 for array, count in zip(x, self._counts, strict=True)]
+            found = accumulator_means(op, x, weight.array, now, samples)
         means = ChannelMeans()
-        for array, count in zip(x, self._counts, strict=True):
-            _add_accumulators(means, op, array, weight.array, bias.array, count)
+        for array, count, known in zip(x, self._counts, found, strict=True):
+            if known is None:
+                means.add(op.evaluate(array, weight.array, now)[0], count)
+            else:
+                means.add_means(known)
         return means
 
     def drift(self, index: int, most: int) -> dict[int, DriftSums]:
@@ -154,8 +162,7 @@ class OperandSamples:
             return np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])[np.newaxis]
         kernel = tuple(map(int, operand(node, 1).shape[2:]))
         share = most // (self._compared * len(arrays[0])) + 1
-        images = [image[np.newaxis] for x in arrays for image in x]
-        return np.concatenate([patches(image, node.op, kernel, share) for image in images], axis=1)
+        return windows_of([image for x in arrays for image in x], node.op, kernel, share)
 
     def _operand(self, index: int) -> list[Array]:
         """Run the graph up to an operator and return its operand, one array per feed."""
@@ -173,20 +180,6 @@ def _row_scales(node: Node, scales: Sequence[float], rows: Array) -> Array:
     groups, _, inputs = rows.shape
     by_group = np.reshape(scales, (groups, -1))
     return np.repeat(by_group, inputs // by_group.shape[1], axis=1)[:, np.newaxis]
-
-
-def _add_accumulators(means: ChannelMeans, op: _Linear, x: Array, w: Array, bias: Array, samples: int) -> None:
-    """Add the accumulators of one feed."""
-    is_matrix = isinstance(op, MatrixMulV2)
-    now = bias.reshape(-1) if is_matrix else bias
-    if isinstance(op, DeconvV2) or (is_matrix and x.ndim > 2):
-        found = None
-    else:
-        found = accumulator_means(op, x, w, now, samples if len(x) % samples == 0 else 1)
-    if found is None:
-        means.add(op.evaluate(x, w, now)[0], samples)
-    else:
-        means.add_means(found)
 
 
 def _with_accumulator(node: Node) -> _Linear:

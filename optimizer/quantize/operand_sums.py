@@ -7,11 +7,13 @@ elements that each weight is multiplied with. All of them are integers, so that 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.schema.convolution_params import ConvolutionGeometry, SpatialConvolution
+from tpuconvert.runtime.byte_statistics import positions_of, window_sums
+from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I32, Array
@@ -27,70 +29,49 @@ _EXACT = 1 << 53
 
 
 def accumulator_means(
-    op: SpatialConvolution | MatrixMulV2, x: Array, w: Array, bias: Array, samples: int
-) -> Float64 | None:
-    """Mean of the accumulators including the bias, by sample and output channel.
+    op: SpatialConvolution | MatrixMulV2, operands: Sequence[Array], w: Array, bias: Array, samples: Sequence[int]
+) -> list[Float64 | None]:
+    """Means of the accumulators including the bias, by sample and output channel.
 
     Args:
         op: a convolution that is not transposed, or a matmul of operands that are not transposed.
-        x: the operand, bytes [N, C, ...] or [N, K]; N is a multiple of ``samples``.
+        operands: of all feeds, bytes [N, C, ...] or [N, K]; N is a multiple of the number of samples.
         w: the constant weights, as the operator takes them.
         bias: one integer per output channel.
-        samples: number of samples in ``x``.
+        samples: number of samples in each operand.
 
     Returns:
-        [samples, output channels], rounded once; None if an accumulator could saturate or a sum is too large to be
-        exact.
+        One array [samples, output channels] per operand, rounded once; None if an accumulator could saturate or a sum
+        is too large to be exact.
     """
+    ones = (1,) * (w.ndim - 2)
     if isinstance(op, MatrixMulV2):
-        positions, inputs = 1, w.shape[0]
-        sums = without_zero(x, op, "lzp", (-1, 1)).astype(np.float64)
         kernels = without_zero(w, op, "rzp", (1, -1)).T[np.newaxis]
     else:
-        ones = (1,) * (x.ndim - 2)
-        positions, inputs = math.prod(_positions(x, op.geometry, w.shape[2:])), math.prod(w.shape[1:])
-        sums = window_sums(without_zero(x, op, "izp", (-1, *ones)), op.geometry, w.shape[2:])
-        kernels = without_zero(w, op, "kzp", (-1, 1, *ones)).reshape(op.geometry.groups, -1, inputs)
-    images = len(x) // samples
+        kernels = without_zero(w, op, "kzp", (-1, 1, *ones)).reshape(op.geometry.groups, -1, math.prod(w.shape[1:]))
+    groups, outputs, inputs = kernels.shape
     largest = inputs * _LARGEST_PRODUCT + int(np.abs(bias.astype(np.int64)).max(initial=0))
-    if largest > I32.max or largest * positions * images > _EXACT:
-        return None
-    columns = sums.reshape(samples, images, len(kernels), inputs).sum(axis=1, dtype=np.float64).transpose(1, 2, 0)
-    totals = (kernels.astype(np.float64) @ columns).reshape(-1, samples).T
-    means: Float64 = (totals + bias.reshape(-1) * float(images * positions)) / (images * positions)
-    return means
-
-
-def window_sums(x: Array, geometry: ConvolutionGeometry, kernel: tuple[int, ...]) -> Array:
-    """Sum the elements that each element of a kernel is multiplied with, over all positions of a convolution.
-
-    Args:
-        x: integers, [N, C, H, W] or [N, C, D, H, W], zero where padded.
-        geometry: strides, dilations and pads.
-        kernel: extents of the kernel.
-
-    Returns:
-        INT64 [N, C, *kernel].
-    """
-    sums = x
-    for axis, positions in enumerate(_positions(x, geometry, kernel)):
-        stride, taps = geometry.strides[axis], []
-        for tap in range(kernel[axis]):
-            start = tap * geometry.dilations[axis] - geometry.pads[axis][0]
-            first, end = max(0, -(start // stride)), max(0, start + positions * stride)
-            taps.append(sums[:, :, start + first * stride : end : stride].sum(axis=2, dtype=np.int64))
-        sums = np.stack(taps, axis=-1)  # the remaining axes of the operand move forward
-    return sums
-
-
-def _positions(x: Array, geometry: ConvolutionGeometry, kernel: tuple[int, ...]) -> list[int]:
-    """Extents of the result of a convolution."""
-    strides, dilations = geometry.strides, geometry.dilations
+    if largest > I32.max:
+        return [None] * len(operands)
+    columns, sizes = [], []
+    for x, count in zip(operands, samples, strict=True):
+        if isinstance(op, MatrixMulV2):
+            positions = 1
+            sums = without_zero(x, op, "lzp", (-1, 1))
+        else:
+            positions = math.prod(positions_of(x.shape[2:], op.geometry, w.shape[2:]))
+            sums = window_sums(without_zero(x, op, "izp", (-1, *ones)), op.geometry, w.shape[2:])
+        images = len(x) // count
+        columns.append(sums.reshape(count, images, groups, inputs).sum(axis=1, dtype=np.float64))
+        sizes.append(images * positions)
+    # One product for all samples: integers are exact in any order of additions. Sums that are too large are not used.
+    totals = kernels.astype(np.float64) @ np.concatenate(columns).transpose(1, 2, 0)
+    rows = totals.reshape(groups * outputs, -1).T
+    offset = bias.reshape(-1).astype(np.float64)
+    ends = np.cumsum(samples)
     return [
-        (extent + sum(pads) - dilation * (taps - 1) - 1) // stride + 1
-        for extent, pads, dilation, taps, stride in zip(
-            x.shape[2:], geometry.pads, dilations, kernel, strides, strict=True
-        )
+        (rows[end - count : end] + offset * size) / size if largest * size <= _EXACT else None
+        for count, size, end in zip(samples, sizes, ends, strict=True)
     ]
 
 

@@ -180,7 +180,7 @@ def _choose_weights(
         operand(second, 1).data = np.ascontiguousarray(fine.reshape(exact.shape))
     elif inputs <= MOST_INPUTS:
         most = observations // statistics.images(index) + 1 if isinstance(op, SpatialConvolution) else 0
-        rounded = round_with_compensation(grouped, statistics.inputs(index, most).covariance())
+        rounded = round_with_compensation(grouped, statistics.inputs(index, most).covariance(np.float32))
     else:
         return
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)

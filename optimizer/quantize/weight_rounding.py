@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.runtime.byte_statistics import MOST_OBSERVATIONS, multiply_inputs
 from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.weight_rounding import round_weights
 from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
@@ -35,14 +37,8 @@ _DAMPING = 0.01
 _BLOCK = 8
 """Number of inputs whose errors are compensated one by one, those of more inputs by a matrix product."""
 
-_INPUTS = 512
-"""Number of inputs of a block of products."""
-
-_PART = 1 << 24
-"""Size of the operand of several groups whose products are computed together, in bytes."""
-
-_MOST_ROWS = 1 << 15
-"""Number of observations whose products have a sum below 2^31: 2^15 * 255 * 255."""
+_PART = 1 << 17
+"""Number of elements of a covariance that are computed together, in the L2 cache."""
 
 
 def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
@@ -63,19 +59,26 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
     # Inputs with the largest variance are rounded first: their errors cost most, and most other inputs can compensate
     # for them.
     order = np.argsort(-variance.sum(axis=0), kind="stable")[::-1]
-    covariance = covariance.take(order, 1).take(order, 2)  # may release the argument, which can have 40 MB
+    covariance = covariance[:, order[:, None], order]
     diagonal = np.arange(len(order))
     covariance[:, diagonal, diagonal] += (_DAMPING * variance.mean(axis=1) + 1e-12)[:, None]
-    factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-    del covariance
-    factor /= np.diagonal(factor, axis1=1, axis2=2)[:, None, :].copy()
     # One row per input, so that the weights of an input are contiguous.
     wanted = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
-    rounded = np.empty_like(wanted)
-    _round_rows(_Rows(factor, wanted, wanted.copy(), rounded), 0, len(order))
-    result = np.empty_like(rounded)
+    rounded = round_weights(covariance, wanted, _LIMIT)
+    if rounded is None:
+        rounded = _round(covariance, wanted)
+    result = np.empty(rounded.shape)
     result[:, order] = rounded
     return np.ascontiguousarray(result.swapaxes(1, 2))
+
+
+def _round(covariance: Array, wanted: Float64) -> Float64:
+    """Round weights, [groups, inputs, outputs], the last input first."""
+    factor = np.linalg.cholesky(covariance.astype(np.float64))
+    factor /= np.diagonal(factor, axis1=1, axis2=2)[:, None, :].copy()
+    rows = _Rows(factor, wanted.copy(), wanted.copy(), np.empty_like(wanted))
+    _round_rows(rows, 0, wanted.shape[1])
+    return rows.rounded
 
 
 class _Rows(NamedTuple):
@@ -133,10 +136,11 @@ class InputSums:
         """Add observations, [groups, observations, inputs]."""
         count = rows.shape[1]
         if rows.dtype.kind in "iu" and rows.dtype.itemsize == 1:
-            products: Array = _squares_of_bytes(rows[:, :_MOST_ROWS])
-            for start in range(_MOST_ROWS, count, _MOST_ROWS):
-                products = np.add(products, _squares_of_bytes(rows[:, start : start + _MOST_ROWS]), dtype=np.float64)
-            totals = np.einsum("gpi->gi", rows, dtype=np.int64)  # half the time of sum()
+            products: Array
+            products, totals = multiply_inputs(rows[:, :MOST_OBSERVATIONS])
+            for start in range(MOST_OBSERVATIONS, count, MOST_OBSERVATIONS):
+                more, added = multiply_inputs(rows[:, start : start + MOST_OBSERVATIONS])
+                products, totals = np.add(products, more, dtype=np.float64), totals + added
         else:
             values = rows.astype(np.float64)
             products, totals = values.swapaxes(1, 2) @ values, values.sum(axis=1)
@@ -148,16 +152,20 @@ class InputSums:
         self.totals = self.totals + other.totals
         self.count += other.count
 
-    def covariance(self) -> Float64:
-        """Return the covariance of the inputs, [groups, inputs, inputs]."""
+    def covariance(self, dtype: type[np.floating[Any]] = np.float64) -> Array:
+        """Return the covariance of the inputs, [groups, inputs, inputs], computed in binary64 and rounded to a type."""
         mean = self.totals / self.count
-        covariance = self.products.astype(np.float64)
-        covariance /= self.count
-        covariance -= mean[:, :, None] * mean[:, None, :]
+        covariance = np.empty(self.products.shape, dtype)
+        step = max(1, _PART // covariance[0, :1].size)
+        for start in range(0, covariance.shape[1], step):
+            rows = slice(start, start + step)
+            part = self.products[:, rows] / self.count
+            part -= mean[:, rows, None] * mean[:, None, :]
+            covariance[:, rows] = part
         return covariance
 
 
-def covariance_of(rows: Array) -> Float64:
+def covariance_of(rows: Array) -> Array:
     """Covariance of the inputs of a linear operator, [groups, inputs, inputs].
 
     Args:
@@ -168,28 +176,11 @@ def covariance_of(rows: Array) -> Float64:
 
 def products_of_bytes(left: Array, right: Array) -> Array:
     """Multiply transposed by other observations, [groups, observations, inputs] each; [groups, inputs, inputs]."""
-    found: Array = _product_of_bytes(left[:, :_MOST_ROWS], right[:, :_MOST_ROWS])
-    for start in range(_MOST_ROWS, left.shape[1], _MOST_ROWS):
-        rows = slice(start, start + _MOST_ROWS)
+    found: Array = _product_of_bytes(left[:, :MOST_OBSERVATIONS], right[:, :MOST_OBSERVATIONS])
+    for start in range(MOST_OBSERVATIONS, left.shape[1], MOST_OBSERVATIONS):
+        rows = slice(start, start + MOST_OBSERVATIONS)
         found = np.add(found, _product_of_bytes(left[:, rows], right[:, rows]), dtype=np.float64)
     return found
-
-
-def _squares_of_bytes(rows: Array) -> Array:
-    """Multiply the transposed observations by the observations; INT32 [groups, inputs, inputs].
-
-    The result is symmetric. Only the rows of blocks from the diagonal on are computed.
-    """
-    groups, observations, inputs = rows.shape
-    result = np.empty((groups, inputs, inputs), np.int32)
-    step = max(1, _PART // (observations * inputs))
-    for first in range(0, groups, step):
-        part, found = rows[first : first + step], result[first : first + step]
-        for start in range(0, inputs, _INPUTS):
-            end = min(start + _INPUTS, inputs)
-            found[:, start:end, start:] = _product_of_bytes(part[:, :, start:end], part[:, :, start:])
-            found[:, end:, start:end] = found[:, start:end, end:].swapaxes(1, 2)
-    return result
 
 
 def _product_of_bytes(left: Array, right: Array) -> Array:

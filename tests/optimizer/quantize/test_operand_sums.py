@@ -27,7 +27,7 @@ def test_means_are_those_of_the_convolution(op, kernel, samples):
     bias = rng.integers(-(10**6), 10**6, (1, 8, *(1 for _ in kernel))).astype(np.int32)
     (y,) = op.evaluate(x, w, bias)
     wanted = y.reshape(samples, -1, 8, y[0, 0].size).astype(np.float64).sum(axis=(1, 3)) / (y.size // 8 // samples)
-    assert np.array_equal(accumulator_means(op, x, w, bias, samples), wanted)
+    assert np.array_equal(accumulator_means(op, [x], w, bias, [samples])[0], wanted)
 
 
 @pytest.mark.parametrize("op", [MatrixMulV2(has_bias=True), MatrixMulV2(has_bias=True, lzp_val=9, rzp_val=-3)], ids=str)
@@ -36,10 +36,10 @@ def test_means_are_those_of_the_matmul(op):
     x, w = rng.integers(0, 128, (6, 5)).astype(np.uint8), rng.integers(-128, 128, (5, 3)).astype(np.int8)
     bias = np.array([1, -2, 3], np.int32)
     (y,) = op.evaluate(x, w.astype(np.int8), bias)
-    assert np.array_equal(accumulator_means(op, x, w, bias, 2), y.reshape(2, 3, 3).sum(axis=1) / 3)
+    assert np.array_equal(accumulator_means(op, [x], w, bias, [2])[0], y.reshape(2, 3, 3).sum(axis=1) / 3)
 
 
 def test_no_means_of_accumulators_that_may_saturate():
     x, w = np.full((1, 1, 1, 1), 127, np.int8), np.full((1, 1, 1, 1), 127, np.int8)
     bias = np.full((1, 1, 1, 1), 2**31 - 10, np.int32)
-    assert accumulator_means(ConvV2(has_bias=True), x, w, bias, 1) is None
+    assert accumulator_means(ConvV2(has_bias=True), [x], w, bias, [1]) == [None]
