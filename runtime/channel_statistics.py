@@ -25,12 +25,18 @@ class ChannelSummary(NamedTuple):
         squares: sums of squares, like ``sums``.
         highest: maxima; unspecified where the sum is not finite.
         lowest: minima; unspecified where the sum is not finite.
+        low: smallest element; unspecified if an element is not finite.
+        high: largest element; unspecified if an element is not finite.
+        is_finite: True if all elements are finite.
     """
 
     sums: npt.NDArray[np.float64]
     squares: npt.NDArray[np.float64]
     highest: Array
     lowest: Array
+    low: float
+    high: float
+    is_finite: bool
 
 
 def channel_summary(rows: Array) -> ChannelSummary:
@@ -40,11 +46,12 @@ def channel_summary(rows: Array) -> ChannelSummary:
         wide = rows.transpose(2, 0, 1).astype(np.float64, order="C")
         sums = _sum_in_order(wide)
         squares = _sum_in_order(np.square(wide, out=wide))
-        return ChannelSummary(sums, squares, rows.max(axis=2), rows.min(axis=2))
+        highest, lowest = rows.max(axis=2), rows.min(axis=2)
+        is_finite = bool(np.isfinite(sums).all())
+        return ChannelSummary(sums, squares, highest, lowest, float(lowest.min()), float(highest.max()), is_finite)
     shape = rows.shape[:2]
-    found = ChannelSummary(np.empty(shape), np.empty(shape), np.empty(shape, np.float32), np.empty(shape, np.float32))
-    native(rows, *found, chosen_isa())
-    return found
+    found = np.empty(shape), np.empty(shape), np.empty(shape, np.float32), np.empty(shape, np.float32)
+    return ChannelSummary(*found, *native(rows, *found, chosen_isa()))
 
 
 def _sum_in_order(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -24,7 +24,7 @@ _NO_DATA = -(10**6)
 """Exponent of a state without data; smaller than that of any data."""
 
 _WAITING = 32
-"""Number of matrices that ``ExactSums`` buffers before it adds them."""
+"""Number of rows that ``ExactSums`` buffers before it adds them."""
 
 _WORD = 32
 _WORDS = 3
@@ -100,7 +100,7 @@ class ExactSums:
     def add(self, rows: npt.NDArray[np.float64]) -> None:
         """Add every row of a matrix. All numbers are finite."""
         self._waiting.append(rows)
-        if len(self._waiting) >= _WAITING:
+        if sum(map(len, self._waiting)) >= _WAITING:
             self._digest()
 
     def merge(self, other: ExactSums) -> None:

@@ -21,6 +21,9 @@ from tpuconvert.optimizer.quantize.thresholds import kl_threshold, mse_threshold
 from tpuconvert.runtime.channel_statistics import ChannelSummary, channel_summary
 from tpuconvert.schema.types import Array
 
+_WAITING = 32
+"""Number of batches whose statistics per channel are buffered before they are added."""
+
 
 @dataclass(frozen=True)
 class Channels:
@@ -120,6 +123,8 @@ def _sample_means(sums: npt.NDArray[np.float64], positions: int, samples: int) -
     The order of the additions in a sample does not depend on the other samples.
     """
     outer, channels = sums.shape
+    if outer == samples:
+        return sums / positions
     means: npt.NDArray[np.float64] = sums.reshape(samples, -1, channels).sum(axis=1) / (outer // samples * positions)
     return means
 
@@ -129,41 +134,43 @@ class _ChannelStatistics:
 
     def __init__(self) -> None:
         self._is_valid = True
-        self._samples = 0
+        self._channels = self._samples = 0
         self._largest: Array = np.zeros(0)
         self._second: Array = np.zeros(0)
         self._low: Array = np.zeros(0)
         self._high: Array = np.zeros(0)
         self._mean = self._square = ExactSums(0)
+        self._waiting: list[tuple[ChannelSummary, int, int]] = []
 
     def add(self, found: ChannelSummary, positions: int, samples: int) -> None:
         """Add samples: the summary of their values [samples * m, channels, positions]."""
-        channels = found.sums.shape[1]
-        if not self._accepts(channels):
-            return
-        self._insert(np.maximum(found.highest, -found.lowest).reshape(samples, -1, channels).max(axis=1))
-        self._widen(found.lowest.min(axis=0), found.highest.max(axis=0))
-        self._mean.add(_sample_means(found.sums, positions, samples))
-        self._square.add(_sample_means(found.squares, positions, samples))
-        self._samples += samples
+        if self._accepts(found.sums.shape[1]):
+            self._samples += samples
+            self._waiting.append((found, positions, samples))
+            if len(self._waiting) >= _WAITING:
+                self._digest()
 
     def invalidate(self) -> None:
         """Make the result None, because the extent varied or there is no axis 1."""
         self._is_valid = False
+        self._waiting = []
 
     def merge(self, other: _ChannelStatistics) -> None:
         if not other._is_valid:
             self.invalidate()
-        if other._samples and self._accepts(other._largest.size):
+        if other._samples and self._accepts(other._channels):
+            self._samples += other._samples
+            self._waiting += other._waiting
+            self._digest()
             self._insert(np.stack([other._largest, other._second]))
             self._widen(other._low, other._high)
             self._mean.merge(other._mean)
             self._square.merge(other._square)
-            self._samples += other._samples
 
     def result(self) -> Channels | None:
         if not self._is_valid or self._samples == 0:
             return None
+        self._digest()
         mean, square = self._mean.divided_by(self._samples), self._square.divided_by(self._samples)
         # Adding 0 makes negative zeros positive. Otherwise the sign of the minimum would depend on the order.
         largest, second, low, high = (found + 0.0 for found in (self._largest, self._second, self._low, self._high))
@@ -172,21 +179,41 @@ class _ChannelStatistics:
 
     def _accepts(self, channels: int) -> bool:
         if self._samples == 0 and self._is_valid:
+            self._channels = channels
             self._largest, self._second = np.zeros((2, channels))
             self._low, self._high = np.full(channels, np.inf), np.full(channels, -np.inf)
             self._mean, self._square = ExactSums(channels), ExactSums(channels)
-        elif channels != self._largest.size:
-            self._is_valid = False
+        elif channels != self._channels:
+            self.invalidate()
         return self._is_valid
 
     def _widen(self, low: Array, high: Array) -> None:
         self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
 
+    def _digest(self) -> None:
+        """Add the buffered summaries. Few large steps cost less than many small ones."""
+        if not self._waiting:
+            return
+        magnitudes, lows, highs, means, squares = [], [], [], [], []
+        for found, positions, samples in self._waiting:
+            magnitude = np.maximum(found.highest, -found.lowest)
+            if len(magnitude) > samples:
+                magnitude = magnitude.reshape(samples, -1, self._channels).max(axis=1)
+            magnitudes.append(magnitude)
+            lows.append(found.lowest.min(axis=0))
+            highs.append(found.highest.max(axis=0))
+            means.append(_sample_means(found.sums, positions, samples))
+            squares.append(_sample_means(found.squares, positions, samples))
+        self._waiting = []
+        self._insert(np.concatenate(magnitudes))
+        self._widen(np.min(lows, axis=0), np.max(highs, axis=0))
+        self._mean.add(np.concatenate(means))
+        self._square.add(np.concatenate(squares))
+
     def _insert(self, found: Array) -> None:
         """Update the two largest magnitudes by those of more samples."""
-        for row in found:
-            self._second = np.maximum(self._second, np.minimum(row, self._largest))
-            self._largest = np.maximum(self._largest, row)
+        both = np.sort(np.concatenate([[self._second, self._largest], found]), axis=0)[-2:]
+        self._second, self._largest = both
 
 
 class RangeCollector:
@@ -215,7 +242,7 @@ class RangeCollector:
             return
         rows = _rows(array)
         found = channel_summary(rows)
-        if not np.isfinite(found.sums).all():
+        if not found.is_finite:
             self._channels.invalidate()
             self._add_values(array[np.isfinite(array)])
             return
@@ -224,8 +251,7 @@ class RangeCollector:
         else:
             count = samples if len(rows) % samples == 0 else 1
             self._channels.add(found, rows.shape[2], count)
-        low, high = float(found.lowest.min()), float(found.highest.max())
-        self._add_range(rows, low, high)
+        self._add_range(rows, found.low, found.high)
 
     def merge(self, other: RangeCollector) -> None:
         """Add the data of another collector of the same method, which is not changed."""

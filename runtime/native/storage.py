@@ -150,8 +150,8 @@ class Stored(NamedTuple):
         end = self.offset + self.extent_bytes
         if self.offset < 0 or end > memory.nbytes:
             raise ValueError(f"{self.dtype.value}{list(self.shape)} at byte {self.offset} leaves {memory.nbytes} bytes")
-        flat = memory[self.offset : end].view(element) if end % self.itemsize == 0 else memory[self.offset :]
-        return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides)
+        # The constructor takes a tenth of the time of ``as_strided``.
+        return np.ndarray(self.shape, element, memory, self.offset, self.strides)
 
     @property
     def extent_bytes(self) -> int:

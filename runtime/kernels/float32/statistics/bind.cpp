@@ -1,6 +1,9 @@
 // Python bindings of the statistics. They are functions, not steps of a plan.
+#include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "core/bind_spec.h"
 #include "float32/statistics/statistics.h"
@@ -38,6 +41,17 @@ T* checked(const Result<T>& result, const Rows& rows) {
   return result.data();
 }
 
+std::tuple<float, float, bool> total_of(const ChannelSummary& summary, std::int64_t count) {
+  float lowest = __builtin_inff(), highest = -__builtin_inff();
+  bool is_finite = true;
+  for (std::int64_t i = 0; i < count; ++i) {
+    lowest = std::min(lowest, summary.lowest[i]);
+    highest = std::max(highest, summary.highest[i]);
+    is_finite = is_finite && std::isfinite(summary.sum[i]);
+  }
+  return {lowest, highest, is_finite};
+}
+
 void bind_statistics(nb::module_& module) {
   module.def(
       "channel_statistics",
@@ -49,9 +63,11 @@ void bind_statistics(nb::module_& module) {
         const Isa chosen = isa_named(isa);
         nb::gil_scoped_release released;
         summarize(view, summary, chosen);
+        return total_of(summary, view.outer * view.channels);
       },
       nb::arg("rows"), nb::arg("sum"), nb::arg("square"), nb::arg("highest"), nb::arg("lowest"), nb::arg("isa"),
-      "Write sum, sum of squares, maximum and minimum of rows [outer, channels, positions] along the last axis.");
+      "Write sum, sum of squares, maximum and minimum of rows [outer, channels, positions] along the last axis. Return "
+      "the minimum and maximum of all elements, and whether all are finite.");
   module.def(
       "count_magnitudes",
       [](const Rows& rows, float scale, const Counts& counts, const std::string& isa) {
