@@ -29,8 +29,9 @@ struct ChannelSummary {
 
 struct StatisticsKernels {
   void (*summarize)(const ChannelRows& rows, const ChannelSummary& summary);
-  // Writes the integer parts of |x * scale|, at most kMagnitudeBins - 1, for n finite elements.
-  void (*bins)(const float* x, std::int64_t n, float scale, std::int32_t* to);
+  // Writes those of the integer parts of |x * scale| that are not 0, for n finite elements, at most kMagnitudeBins - 1.
+  // Returns their number. `to` has space for n + 16 integers.
+  std::int64_t (*bins)(const float* x, std::int64_t n, float scale, std::int32_t* to);
 };
 
 extern const StatisticsKernels kStatisticsScalar;

@@ -8,6 +8,7 @@ constexpr int kBlock = 16;
 }  // namespace tpuconvert
 
 // Uses kBlock.
+#include "float32/statistics/bins_tile.h"
 #include "float32/statistics/statistics_tile.h"
 
 namespace tpuconvert {

@@ -10,6 +10,15 @@
 namespace tpuconvert {
 namespace {
 
+// The product of two float32 elements is exact in float64, so that a fused multiply-add gives the same result.
+inline double add_square(double x, double sum) {
+#ifdef __FMA__
+  return __builtin_fma(x, x, sum);
+#else
+  return sum + x * x;
+#endif
+}
+
 // Channels `first` to `first + Count - 1` of one outer index. Stride is 1, or 0 for a stride known at run time.
 template <int Count, int Stride>
 inline void summarize_block(const ChannelRows& rows, const float* x, std::int64_t to, const ChannelSummary& summary) {
@@ -26,7 +35,7 @@ inline void summarize_block(const ChannelRows& rows, const float* x, std::int64_
       const float value = x[j * stride];
       const double wide = value;
       sum[j] += wide;
-      square[j] += wide * wide;  // the product is exact
+      square[j] = add_square(wide, square[j]);
       highest[j] = value > highest[j] ? value : highest[j];
       lowest[j] = value < lowest[j] ? value : lowest[j];
     }
@@ -61,14 +70,6 @@ void run_summarize(const ChannelRows& rows, const ChannelSummary& summary) {
     summarize_with_stride<1>(rows, summary);
   else
     summarize_with_stride<0>(rows, summary);
-}
-
-void run_bins(const float* x, std::int64_t n, float scale, std::int32_t* to) {
-  constexpr float kLast = static_cast<float>(kMagnitudeBins - 1);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float magnitude = __builtin_fabsf(x[i] * scale);
-    to[i] = static_cast<std::int32_t>(magnitude < kLast ? magnitude : kLast);
-  }
 }
 
 }  // namespace
