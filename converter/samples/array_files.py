@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
+
+_MOST_RESIDENT = 1 << 23
+"""Number of bytes of memory-mapped samples that stay in memory after their use."""
+
+_LEAST_MAPPED = 1 << 21
+"""Number of bytes that the system maps at most when a page is used: a large page."""
+
+Batch = TypeVar("Batch")
+
+
+def released_after_use(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield batches, and release the memory of used ones that ``load_arrays`` has mapped.
+
+    Otherwise the pages of all samples count as memory of the process. The arrays stay valid: their pages are read again
+    when they are used.
+    """
+    size = 0
+    for batch in batches:
+        yield batch
+        arrays = batch.values() if isinstance(batch, Mapping) else [batch]
+        mapped = [array for array in arrays if isinstance(array, np.memmap) and array.mode == "r"]
+        size += sum(max(array.nbytes, _LEAST_MAPPED) for array in mapped)
+        if size >= _MOST_RESIDENT and hasattr(mmap.mmap, "madvise"):
+            for array in mapped:
+                array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+            size = 0
 
 
 def load_arrays(path: Path) -> dict[str, Array]:

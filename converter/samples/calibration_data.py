@@ -20,7 +20,7 @@ import numpy as np
 
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
-from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.array_files import load_arrays, released_after_use
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.content_digest import Digest, digest_of
@@ -78,7 +78,7 @@ class FeedSource:
     def digest(self) -> str:
         """Digest of the samples before preprocessing, in hexadecimal digits. For images, file contents are digested."""
         digest = Digest()
-        for batch in self._batches:
+        for batch in released_after_use(self._batches):
             _add_content(digest, batch)
         return digest.hexdigest()
 
@@ -89,7 +89,7 @@ class FeedSource:
         of an input may count time steps, which must not be mixed.
         """
         if not self.images:
-            found = [_content(batch) for batch in self._batches]
+            found = [_content(batch) for batch in released_after_use(self._batches)]
             order = sorted(range(len(found)), key=found.__getitem__)
             return self._selected(order, tuple(found[index] for index in order))
         size = len(self._batches[0])
@@ -105,7 +105,7 @@ class FeedSource:
 
     def with_contents(self) -> FeedSource:
         """Return this source with the digests of its batches, with which other processes compare their samples."""
-        return replace(self, _contents=tuple(map(_content, self._batches)))
+        return replace(self, _contents=tuple(map(_content, released_after_use(self._batches))))
 
     @property
     def contents(self) -> Sequence[bytes]:
@@ -136,7 +136,7 @@ class FeedSource:
         vars(self).update(state)
 
     def __iter__(self) -> Iterator[Feed]:
-        for index, batch in enumerate(self._batches):
+        for index, batch in enumerate(released_after_use(self._batches)):
             if self._is_received and self._contents:
                 self._check_content(batch, self._contents[index])
             yield self._builder.build(batch)
@@ -164,7 +164,7 @@ class FeedSource:
             UsageError: an array contains NaN; the message names the first such sample.
 
         """
-        for index, batch in enumerate(self._batches):
+        for index, batch in enumerate(released_after_use(self._batches)):
             if isinstance(batch, list):  # images
                 continue
             named = batch if isinstance(batch, Mapping) else {self._builder.only_port.name: batch}
