@@ -141,6 +141,8 @@ class Measured:
     """Measurements of one tool on one model."""
 
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    """Processor time of the process and its child processes, in seconds."""
     own_cpu: list[float] = field(default_factory=list)
     """Processor time of the process itself, in seconds."""
     child_cpu: list[float] = field(default_factory=list)
@@ -155,7 +157,7 @@ class Measured:
 
 
 def measure(command: Sequence[str], cpus: set[int], environment: dict[str, str], into: Measured) -> None:
-    """Run a command once and record its wall time and peak memory. Flush earlier writes to the disk first."""
+    """Run a command once and record its times and its peak memory. Flush earlier writes to the disk first."""
     os.sync()
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -176,6 +178,7 @@ def measure(command: Sequence[str], cpus: set[int], environment: dict[str, str],
     user, system, of_children, system_of_children = (int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in times)
     into.own_cpu.append(user + system)
     into.child_cpu.append(of_children + system_of_children)
+    into.cpu_seconds.append(usage.ru_utime + usage.ru_stime)
     into.peak_mib = max(into.peak_mib, usage.ru_maxrss / 1024)
 
 

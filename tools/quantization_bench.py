@@ -2,12 +2,15 @@
 
     pip install '.[bench,images]'
     python tools/quantization_bench.py FOLDER [--networks resnet50,mobilenetv2] [--tools nncf,onnxruntime]
-        [--samples 100] [--rounds 3] [--cpus 0] [--page PAGE.md]
+        [--samples 100] [--rounds 3] [--cpus 0] [--many 10000] [--page PAGE.md]
 
 Creates the networks of ``tools/bench`` and their samples in FOLDER, then starts every tool on every network, one after
 the other, round by round, pinned to the same processors, so that load affects all alike. The ratio is the median over
-the rounds of the time of a tool divided by that of its counterpart in the same round: NNCF with its default algorithms
-is compared with the default of tpuconvert, and MinMax of ONNX Runtime with ``--effort low``, which finds ranges only.
+the rounds of the processor time of a tool divided by that of its counterpart in the same round: NNCF with its default
+algorithms is compared with the default of tpuconvert, and MinMax of ONNX Runtime with ``--effort low``, which finds
+ranges only. On one idle processor, processor time is wall time.
+
+``--many N`` also compares the peak memory with N samples to that with ``--samples``, on a network for small images.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ OURS = {"tpuconvert": [], "tpuconvert --effort low": ["--effort", "low"]}
 """Options of tpuconvert."""
 PEERS = {"nncf": "tpuconvert", "onnxruntime": "tpuconvert --effort low"}
 """Other tools, and what they are compared with."""
+
+SMALL_IMAGES = "mobilenetv2_32"
+"""Network of ``--many``."""
 
 Results = dict[str, dict[str, Measured]]
 
@@ -84,26 +90,44 @@ def run(
                     measure(command_of(tool, model, data, folder / "output"), cpus, environment, into)
                 for made in folder.glob("output*"):
                     made.unlink()
-                state = into.failure or f"{into.seconds[-1]:.1f} s, {into.peak_mib:.0f} MiB"
+                times = f"{into.seconds[-1]:.1f} s, {into.cpu_seconds[-1]:.1f} s of processor time"
+                state = into.failure or f"{times}, {into.peak_mib:.0f} MiB"
                 print(f"{network}, round {count + 1} of {rounds}, {tool}: {state}", file=sys.stderr)
     return results
 
 
 def table(results: Results) -> str:
     """Return a table of time and memory per network and tool, with the time relative to that of the counterpart."""
-    lines = ["| network | tool | time, s | peak memory, MiB | relative time |", "|---|---|---|---|---|"]
+    lines = [
+        "| network | tool | wall time, s | processor time, s | peak memory, MiB | relative processor time |",
+        "|---|---|---|---|---|---|",
+    ]
     for network, measured in results.items():
         for tool, one in measured.items():
             if one.failure:
-                lines.append(f"| {network} | {tool} | fails: {one.failure} | | |")
+                lines.append(f"| {network} | {tool} | fails: {one.failure} | | | |")
                 continue
-            spread = f"{one.median:.1f} ({min(one.seconds):.1f} to {max(one.seconds):.1f})"
+            spread = " | ".join(map(_spread, (one.seconds, one.cpu_seconds)))
             ratio = ""
             other = measured.get(PEERS.get(tool, ""))
             if other is not None and not other.failure:
-                pairs = [mine / ours for mine, ours in zip(one.seconds, other.seconds, strict=True)]
+                pairs = [mine / ours for mine, ours in zip(one.cpu_seconds, other.cpu_seconds, strict=True)]
                 ratio = f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f}) x `{PEERS[tool]}`"
             lines.append(f"| {network} | `{tool}` | {spread} | {one.peak_mib:.0f} | {ratio} |")
+    return "\n".join(lines)
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+
+
+def memory_table(results: Results) -> str:
+    """Return a table of peak memory by number of samples, with the largest relative to the smallest."""
+    lines = ["| network | samples | peak memory, MiB | ratio |", "|---|---|---|---|"]
+    for network, measured in results.items():
+        first = next(iter(measured.values()))
+        for samples, one in measured.items():
+            lines.append(f"| {network} | {samples} | {one.peak_mib:.0f} | {one.peak_mib / first.peak_mib:.2f} |")
     return "\n".join(lines)
 
 
@@ -116,6 +140,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cpus", default="0", help="processors of all tools, such as 0,1")
+    parser.add_argument("--many", type=int, help="compare peak memory with this number of samples")
     parser.add_argument("--page", type=Path, help="write the result as a page, instead of printing it")
     parser.add_argument("--make", choices=NETWORKS, help="make one network and its samples, and nothing else")
     parser.add_argument("--quantize", nargs=4, metavar=("TOOL", "MODEL", "DATA", "OUTPUT"), help="run one other tool")
@@ -132,13 +157,21 @@ def main() -> int:
     cpus = {int(cpu) for cpu in arguments.cpus.split(",")}
     networks = arguments.networks.split(",")
     results = run(arguments.folder, networks, tools, arguments.samples, cpus, arguments.rounds)
+    memory = ""
+    if arguments.many is not None:
+        peaks: dict[str, Measured] = {}
+        for count in (arguments.samples, arguments.many):
+            found = run(arguments.folder, [SMALL_IMAGES], ["tpuconvert"], count, cpus, 1)
+            peaks[f"{count:,}"] = found[SMALL_IMAGES]["tpuconvert"]
+        memory = f"\n## Many samples\n\n{memory_table({SMALL_IMAGES: peaks})}\n"
     described = "\n".join(f"- {name}: {value}" for name, value in facts().items())
     on = "one processor" if len(cpus) == 1 else f"{len(cpus)} processors"
     text = (
         "# Benchmarks of quantization\n\nWritten by `tools/quantization_bench.py`: wall time of complete processes "
         f"with {arguments.samples} samples on {on}, medians of {arguments.rounds} interleaved rounds with their range, "
-        "and peak memory. The relative time is the time of a tool divided by that of its counterpart in the same "
-        f"round: above 1, tpuconvert is faster.\n\n{described}\n\n{table(results)}\n"
+        "processor time and peak memory. The relative time is the processor time of a tool divided by that of its "
+        "counterpart in the same round: above 1, tpuconvert is faster. Other programs on the machine lengthen the wall "
+        f"time more than the processor time.\n\n{described}\n\n{table(results)}\n{memory}"
     )
     if arguments.page is not None:
         arguments.page.write_text(text, encoding="utf-8")

@@ -54,6 +54,7 @@ NETWORKS = {
     for network in (
         Network("resnet50", resnet50, _synthetic_classes),
         Network("mobilenetv2", mobilenet_v2, _synthetic_classes),
+        Network("mobilenetv2_32", mobilenet_v2, lambda count, seed: normalize(natural_images(count, 32, seed))),
         Network("yolov5n", yolov5n, lambda count, seed: natural_images(count, 320, seed), input="images"),
         Network("vit_tiny", vit_tiny, _synthetic_classes, opset=17, fitted_on=1, is_transformer=True),
         Network(
