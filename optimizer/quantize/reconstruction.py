@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.weight_rounding import Float64, InputSums, products_of_bytes
+from tpuconvert.optimizer.quantize.weight_rounding import Float64, InputSums
 from tpuconvert.schema.types import Array
 
 FRACTION = 16
@@ -58,13 +58,17 @@ class DriftSums:
     @staticmethod
     def of(inputs: Array, drift: Array) -> DriftSums:
         """Add observations, [groups, observations, inputs] each, bytes."""
-        sums = InputSums.of(inputs)
-        products = products_of_bytes(drift, inputs)
-        drifts = np.einsum("gpi->gi", drift, dtype=np.int64)
-        squares, crossed, totals, own = (
-            np.asarray(array, np.float64) for array in (sums.products, products, sums.totals, drifts)
+        # One product of both: the drift gets the type of the inputs.
+        width, offset = inputs.shape[2], 128 if inputs.dtype == np.uint8 else 0
+        shifted = (drift.astype(np.int16) + offset).astype(inputs.dtype)
+        both = np.concatenate([inputs.swapaxes(1, 2), shifted.swapaxes(1, 2)], axis=1)
+        sums = InputSums.of(both.swapaxes(1, 2))
+        squares, crossed = (
+            np.asarray(sums.products[:, rows, :width], np.float64) for rows in (slice(width), slice(width, None))
         )
-        return DriftSums(squares, crossed, totals, own, sums.count)
+        totals, own = (np.asarray(part, np.float64) for part in np.split(sums.totals, [width], axis=1))
+        crossed -= offset * totals[:, np.newaxis]
+        return DriftSums(squares, crossed, totals, own - offset * sums.count, sums.count)
 
     def merged(self, other: DriftSums) -> DriftSums:
         """Sums over the observations of both."""

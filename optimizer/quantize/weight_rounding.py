@@ -17,12 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.runtime.byte_statistics import MOST_OBSERVATIONS, multiply_inputs
-from tpuconvert.runtime.session import Session
 from tpuconvert.runtime.weight_rounding import round_weights
 from tpuconvert.schema.convolution_params import SpatialConvolution
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
-from tpuconvert.schema.types import Array, DType, TensorType
+from tpuconvert.schema.types import Array
 
 Float64 = npt.NDArray[np.float64]
 
@@ -172,23 +169,6 @@ def covariance_of(rows: Array) -> Array:
         rows: observations, [groups, observations, inputs]. Sums of bytes are exact.
     """
     return InputSums.of(rows).covariance()
-
-
-def products_of_bytes(left: Array, right: Array) -> Array:
-    """Multiply transposed by other observations, [groups, observations, inputs] each; [groups, inputs, inputs]."""
-    found: Array = _product_of_bytes(left[:, :MOST_OBSERVATIONS], right[:, :MOST_OBSERVATIONS])
-    for start in range(MOST_OBSERVATIONS, left.shape[1], MOST_OBSERVATIONS):
-        rows = slice(start, start + MOST_OBSERVATIONS)
-        found = np.add(found, _product_of_bytes(left[:, rows], right[:, rows]), dtype=np.float64)
-    return found
-
-
-def _product_of_bytes(left: Array, right: Array) -> Array:
-    graph = Graph()
-    x, y = (graph.input(name, TensorType(DType.of(a.dtype), a.shape)) for name, a in (("x", left), ("y", right)))
-    graph.output(graph.add(MatrixMulV2(is_left_trans=True), x, y, name="z"))
-    with Session(graph) as session:
-        return session.run({"x": left, "y": right})["z"]
 
 
 def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:

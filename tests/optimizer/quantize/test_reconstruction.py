@@ -55,3 +55,14 @@ def test_merged_sums_do_not_depend_on_the_split():
         for order in (parts, parts[::-1]):
             merged = order[0].merged(order[1])
             assert all(np.array_equal(a, b) for a, b in zip(merged.covariances(), whole.covariances(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_sums_are_those_of_float64(dtype):
+    rng = np.random.default_rng(0)
+    q = rng.integers(0, 256, (3, 500, 20)).astype(np.uint8).view(dtype)
+    drift = rng.integers(-127, 128, q.shape).astype(np.int8)
+    inputs, drifts, sums = q.astype(np.float64), drift.astype(np.float64), DriftSums.of(q, drift)
+    assert np.array_equal(sums.squares, inputs.swapaxes(1, 2) @ inputs)
+    assert np.array_equal(sums.products, drifts.swapaxes(1, 2) @ inputs)
+    assert np.array_equal(sums.totals, inputs.sum(axis=1)) and np.array_equal(sums.drifts, drifts.sum(axis=1))
