@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
 
-_MOST_RESIDENT = 1 << 23
+_MOST_RESIDENT = 1 << 22
 """Number of bytes of memory-mapped samples that stay in memory after their use."""
 
 _LEAST_MAPPED = 1 << 21
@@ -38,6 +38,13 @@ def released_after_use(batches: Iterable[Batch]) -> Iterator[Batch]:
             for array in mapped:
                 array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
             size = 0
+
+
+def copied_from_file(batch: Any) -> Any:
+    """Return a batch whose memory-mapped arrays are copied, so that keeping it keeps no pages of the file."""
+    if isinstance(batch, Mapping):
+        return {name: copied_from_file(array) for name, array in batch.items()}
+    return np.array(batch) if isinstance(batch, np.memmap) else batch
 
 
 def load_arrays(path: Path) -> dict[str, Array]:

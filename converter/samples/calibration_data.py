@@ -20,7 +20,7 @@ import numpy as np
 
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
-from tpuconvert.samples.array_files import load_arrays, released_after_use
+from tpuconvert.samples.array_files import copied_from_file, load_arrays, released_after_use
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.content_digest import Digest, digest_of
@@ -139,7 +139,7 @@ class FeedSource:
         for index, batch in enumerate(released_after_use(self._batches)):
             if self._is_received and self._contents:
                 self._check_content(batch, self._contents[index])
-            yield self._builder.build(batch)
+            yield self._builder.build(copied_from_file(batch))
 
     def _check_content(self, batch: Any, expected: bytes) -> None:
         """Compare a batch with that of the sender, because the files of another machine may differ.
