@@ -42,6 +42,8 @@ def encode(value: Any, arrays: list[Array]) -> Json:
     if isinstance(value, Mapping):
         return {"mapping": [[key, encode(item, arrays)] for key, item in value.items()]}
     if is_known(value):
+        if hasattr(value, "digest"):
+            value.digest()  # what is buffered is stored with the sums
         return {"fields": {name: encode(item, arrays) for name, item in vars(value).items()}}
     raise TypeError(f"statistics contain an object of class {type(value).__name__}")
 

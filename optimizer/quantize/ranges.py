@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -148,7 +149,7 @@ class _ChannelStatistics:
             self._samples += samples
             self._waiting.append((found, positions, samples))
             if len(self._waiting) >= _WAITING:
-                self._digest()
+                self.digest()
 
     def invalidate(self) -> None:
         """Make the result None, because the extent varied or there is no axis 1."""
@@ -161,7 +162,7 @@ class _ChannelStatistics:
         if other._samples and self._accepts(other._channels):
             self._samples += other._samples
             self._waiting += other._waiting
-            self._digest()
+            self.digest()
             self._insert(np.stack([other._largest, other._second]))
             self._widen(other._low, other._high)
             self._mean.merge(other._mean)
@@ -170,7 +171,7 @@ class _ChannelStatistics:
     def result(self) -> Channels | None:
         if not self._is_valid or self._samples == 0:
             return None
-        self._digest()
+        self.digest()
         mean, square = self._mean.divided_by(self._samples), self._square.divided_by(self._samples)
         # Adding 0 makes negative zeros positive. Otherwise the sign of the minimum would depend on the order.
         largest, second, low, high = (found + 0.0 for found in (self._largest, self._second, self._low, self._high))
@@ -190,7 +191,11 @@ class _ChannelStatistics:
     def _widen(self, low: Array, high: Array) -> None:
         self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
 
-    def _digest(self) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        self.digest()
+        return vars(self)
+
+    def digest(self) -> None:
         """Add the buffered summaries. Few large steps cost less than many small ones."""
         if not self._waiting:
             return
