@@ -162,7 +162,7 @@ class SplitSamples:
         return means
 
     def drift(self, index: int, most: int) -> dict[int, DriftSums]:
-        """Sums of the inputs and of their drift, over feeds with even (0) and with odd (1) numbers."""
+        """Sums of the inputs and of their drift, over two halves of the samples."""
         halves: dict[int, DriftSums] = {}
         for part in self._collect("drift", index, most):
             for half, sums in part.items():

@@ -10,7 +10,9 @@ Float network and model run on every sample. The error of a unit has two parts:
 
 If the model has corrected biases, the mean error per output channel of linear operators is removed from both parts.
 The biases compensate for the mean errors of all nodes before. If only one unit were in integers, its biases would
-compensate for its own mean error.
+compensate for its own mean error. For the same reason the component of the weights' part that is proportional to the
+error of the operands, as seen at the result, is removed, channel by channel: the reconstruction changes weights so that
+they compensate for it.
 
 The error is added to the float result of the unit, and the float nodes that depend on it run again.
 """
@@ -88,13 +90,14 @@ class IsolatedErrors:
         self.feeds = feeds
         self.whole = NoiseSum(graph)
         self._corrects = has_corrected_biases
-        self._means: dict[IntegerUnit, _Means] = {}
+        self._compensations: dict[IntegerUnit, _Compensation] = {}
         self._accumulated: dict[str, Powers] = {}
 
     def compare(self, units: Sequence[IntegerUnit], progress: Progress) -> None:
-        """Run float network and model on all feeds: measure the error of the model and the mean errors of the units."""
+        """Run float network and model on all feeds: measure the error of the model, and what units compensate for."""
         local_errors = [_LocalError(self.graph, unit) for unit in units]
-        self._means = {unit: _Means(unit) for unit in units if self._corrects and has_constant_weight(unit.node)}
+        linear = [unit for unit in units if has_constant_weight(unit.node)]
+        self._compensations = {unit: _Compensation(unit) for unit in linear if self._corrects}
         self._accumulated = {unit.stored.name: Powers() for unit in units}
         needed = _Needed(self.graph, self.model.graph, units)
         progress.stage("compare", len(self.feeds))
@@ -104,8 +107,8 @@ class IsolatedErrors:
                 for unit, local in zip(units, local_errors, strict=True):
                     stored = _dequantize(unit.stored.quant, tensors.model[unit.stored.name])
                     self._accumulated[unit.stored.name].add(tensors.floats[unit.stored_value.name], stored)
-                    if unit in self._means:
-                        self._means[unit].add(*local.parts(tensors))
+                    if unit in self._compensations:
+                        self._compensations[unit].add(local.parts(tensors))
                 wanted = [tensors.floats[value.name] for value in self.graph.outputs]
                 got = [
                     _dequantize(value.quant, tensors.model[value.name]).reshape(array.shape)
@@ -144,11 +147,11 @@ class IsolatedErrors:
         done = 0
         for chunk in self._chunks(_Needed(self.graph, self.model.graph, units, downstreams), feeds):
             for unit, downstream, noises in zip(units, downstreams, sums, strict=True):
-                local = _LocalError(self.graph, unit, self._means.get(unit))
+                local = _LocalError(self.graph, unit, self._compensations.get(unit))
                 downstream.open()
                 for tensors in chunk:
                     wanted = [tensors.floats[value.name] for value in self.graph.outputs]
-                    weights, activations = local.parts(tensors)
+                    weights, activations, _ = local.parts(tensors)
                     for noise, part in zip(noises, (weights + activations, weights, activations), strict=False):
                         noise.add(wanted, downstream.outputs(tensors.floats, part) if part.any() else wanted)
                     done += 1
@@ -202,42 +205,65 @@ class _Needed:
         return found
 
 
-class _Means:
-    """Mean errors per output channel of a linear unit."""
+class _Compensation:
+    """What the refinement changes to compensate for the errors of earlier nodes, per output channel of a linear unit.
+
+    It consists of the means of both parts of the error, and of the component of the weights' part that is proportional
+    to the effect of the operands' errors on the result.
+    """
 
     def __init__(self, unit: IntegerUnit) -> None:
         self._axis = -1 if isinstance(unit.node.op, MatrixMul) else 1
-        self._sums: tuple[Array, Array] | None = None
+        self._sums: list[Array] | None = None
         self._count = 0
 
-    def add(self, weights: Array, activations: Array) -> None:
-        """Add both parts of the error for one feed."""
-        axes = self._other_axes(weights.ndim)
-        sums = weights.sum(axes, np.float64, keepdims=True), activations.sum(axes, np.float64, keepdims=True)
-        self._sums = sums if self._sums is None else (self._sums[0] + sums[0], self._sums[1] + sums[1])
+    def add(self, parts: LocalParts) -> None:
+        """Add the error on one feed."""
+        axes = self._other_axes(parts.weights.ndim)
+        weights, activations, inherited = (part.astype(np.float64) for part in parts)
+        terms = (weights, activations, inherited, weights * inherited, inherited * inherited)
+        sums = [term.sum(axes, keepdims=True) for term in terms]
+        self._sums = sums if self._sums is None else [old + new for old, new in zip(self._sums, sums, strict=True)]
         self._count += weights.size // weights.shape[self._axis]
 
-    def remove(self, weights: Array, activations: Array) -> tuple[Array, Array]:
-        """Return both parts without their means."""
+    def remove(self, parts: LocalParts) -> LocalParts:
+        """Return the parts without the compensation."""
         if self._sums is None or self._count < _FEWEST_ELEMENTS:
-            return weights, activations
-        first, second = (total / self._count for total in self._sums)
-        return (weights - first).astype(np.float32), (activations - second).astype(np.float32)
+            return parts
+        weights, activations, inherited, product, square = (total / self._count for total in self._sums)
+        variance = square - inherited**2
+        share = np.clip((product - weights * inherited) / np.where(variance > 0, variance, 1.0), 0.0, 1.0)
+        own = parts.weights - weights - share * (parts.inherited - inherited)
+        return LocalParts(own.astype(np.float32), (parts.activations - activations).astype(np.float32), parts.inherited)
 
     def _other_axes(self, rank: int) -> tuple[int, ...]:
         return tuple(axis for axis in range(rank) if axis != self._axis % rank)
 
 
+class LocalParts(NamedTuple):
+    """Error of one unit at its result.
+
+    Args:
+        weights: the part from weights, tables and arithmetic.
+        activations: the part from the quantization of its operands.
+        inherited: float result minus that for the operands of the model.
+    """
+
+    weights: Array
+    activations: Array
+    inherited: Array
+
+
 class _LocalError:
     """Error of one unit at its result."""
 
-    def __init__(self, graph: Graph, unit: IntegerUnit, means: _Means | None = None) -> None:
+    def __init__(self, graph: Graph, unit: IntegerUnit, compensation: _Compensation | None = None) -> None:
         self._unit = unit
-        self._means = means
+        self._compensation = compensation
         self._session = Session(copy_subgraph(graph, [item.value for item in unit.operands], [unit.result]))
 
-    def parts(self, tensors: _Tensors) -> tuple[Array, Array]:
-        """Return the parts of the error from the weights and from the activations."""
+    def parts(self, tensors: _Tensors) -> LocalParts:
+        """Return the parts of the error, without what compensates for errors of earlier nodes."""
         unit, floats = self._unit, tensors.floats
         quant = unit.integer.quant
         dequantized, own = {}, {}
@@ -245,13 +271,14 @@ class _LocalError:
             name = item.value.name
             dequantized[name] = _dequantize(item.integer.quant, tensors.model[item.integer.name])
             own[name] = _round(item.integer.quant, floats[name]) if item.is_own else floats[name]
-        wanted = _round(quant, self._run(dequantized))
-        weights = _dequantize(quant, tensors.model[unit.integer.name]) - wanted
+        result = self._run(dequantized)
+        weights = _dequantize(quant, tensors.model[unit.integer.name]) - _round(quant, result)
         moved = self._run(own)
         if unit.owns_result:
             moved = _round(quant, moved)
-        activations = moved - floats[unit.result.name]
-        return (weights, activations) if self._means is None else self._means.remove(weights, activations)
+        wanted = floats[unit.result.name]
+        parts = LocalParts(weights, moved - wanted, wanted - result)
+        return parts if self._compensation is None else self._compensation.remove(parts)
 
     def _run(self, feed: Feed) -> Array:
         (result,) = self._session.run(feed).values()

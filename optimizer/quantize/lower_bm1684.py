@@ -28,16 +28,24 @@ from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.conv import Conv, QCalMode
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.shift_arithmetic import AddShift, MulsShift, SubShift
+from tpuconvert.schema.ops.shift_arithmetic import AddShift, AddsShift, MulsShift, SubShift
 from tpuconvert.schema.types import I8, I16, U8, U16, Array, Chip, DType, Scalar
 
 CHIP = (Chip.BM1684,)
 _MOST_FRACTION_BITS = 6
+_FRACTION_BITS = 4
+"""Further bits of a 16-bit result before it is rounded to 8 bits. The accumulator without the bias must fit too: up to
+8 times the range of an unsigned result, 16 times that of a signed one."""
 
 
 @lowers("conv", "matrix_mul", chips=CHIP)
 def product(node: Node, lowering: Lowering) -> Lowered:
-    """Lower to conv or matrix_mul in the high-precision symmetric mode, with an INT32 bias."""
+    """Lower to conv or matrix_mul in the high-precision symmetric mode, with an INT32 bias.
+
+    The mode rounds the accumulator to 16 bits, in units of one to two steps of the result, before it scales and rounds
+    again. For an 8-bit result, a 16-bit result with four more bits is therefore computed first, and then rounded to 8
+    bits: the first rounding has hardly an effect. Depthwise convolutions are not rounded twice.
+    """
     x, w, *biases = operands(node)
     own, params = params_of(x), result_params(node)
     if own.dtype.bits != 8:
@@ -53,14 +61,24 @@ def product(node: Node, lowering: Lowering) -> Lowered:
         return Declined("zero points are not 0, which the symmetric mode needs")
     if node.name in lowering.two_terms:
         return _two_terms(node, lowering, weights)
-    scale = float(np.float32(weights.units[0] / params.scale[0]))
+    bits = 0 if params.dtype.bits > 8 or _is_rounded_once(node) else _FRACTION_BITS
+    scale = float(np.float32(weights.units[0] * 2**bits / params.scale[0]))
     inputs = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     inputs += [lowering.g.constant(weights.integer_bias(bias), bias.name) for bias in biases]
     op: Op = MatrixMul() if isinstance(node.op, MatrixMul) else Conv(**geometry(node.op))
-    op = dataclasses.replace(op, scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=params.dtype)
-    y = lowering.g.add(op, *inputs, name=node.name)
+    out = I16 if bits else params.dtype
+    op = dataclasses.replace(op, scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=out)
+    y = lowering.g.add(op, *inputs, name=f"{node.name}:int16" if bits else node.name)
     lowering.products[y] = Product(node.name, weights.unrounded)
+    if bits:
+        y = lowering.g.add(AddsShift(scalar=Scalar(I16, 0), shift=bits, out_dtype=params.dtype), y, name=node.name)
     return (y,)
+
+
+def _is_rounded_once(node: Node) -> bool:
+    """Return True for a depthwise convolution, for which BM1684 has no 16-bit stage."""
+    groups = node.op.groups if isinstance(node.op, Conv) else 1
+    return groups > 1 and groups == operands(node)[0].shape[1] == node.output.shape[1]
 
 
 def _two_terms(node: Node, lowering: Lowering, weights: IntegerWeights) -> Lowered:

@@ -6,6 +6,7 @@ same bits for every split.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -49,9 +50,9 @@ class OperandStatistics(Protocol):
         """Means of the accumulator per output channel."""
 
     def drift(self, index: int, most: int) -> dict[int, DriftSums]:
-        """Sums of the inputs and of their drift, over feeds with even (0) and with odd (1) numbers.
+        """Sums of the inputs and of their drift, over two halves of the samples.
 
-        They are empty if the float operand is unknown. ``most`` is the maximum number of positions over all samples.
+        They are empty if the float operand is unknown. ``most`` is the maximum number of positions of each image.
         """
 
 
@@ -96,11 +97,10 @@ class OperandSamples:
         self._parts = iter(self._run)
         self._start = start
         self._floats: FloatOperands | None = None
-        self._compared = 0
         if reference is not None and reference.feeds > start:
             compared = feeds[: reference.feeds - start]
             self._floats = FloatOperands(reference.graph, chip, compared, reference.names)
-            self._compared = reference.feeds
+            self._halves = [_halves_of(feed, count) for feed, count in zip(compared, self._counts, strict=False)]
         self.index = -1
         """Index of the operator whose operand was computed last."""
 
@@ -139,30 +139,37 @@ class OperandSamples:
         return means
 
     def drift(self, index: int, most: int) -> dict[int, DriftSums]:
-        """Sums of the inputs and of their drift, over feeds with even (0) and with odd (1) numbers."""
+        """Sums of the inputs and of their drift, over two halves of the samples."""
         node, integers = self._products[index], self._operand(index)
         found = None if self._floats is None else self._floats.operand(index)
         quant = operand(node).quant
         if found is None or quant is None or any(quant.zero_point) or quant.dtype.bits != 8:
             return {}
-        floats, count = found[1], len(found[1])
+        floats = found[1]
         if any(a.shape != b.shape for a, b in zip(floats, integers, strict=False)):
             return {}
         halves: dict[int, DriftSums] = {}
         for half in range(2):
-            chosen = range((half - self._start) % 2, count, 2)
-            if chosen:
-                exact, stored = (self._rows(node, [each[feed] for feed in chosen], most) for each in (floats, integers))
+            chosen = [self._samples_of(half, arrays) for arrays in (floats, integers[: len(floats)])]
+            if chosen[0]:
+                exact, stored = (self._rows(node, arrays, most) for arrays in chosen)
                 halves[half] = DriftSums.of(stored, drift_of(exact / _row_scales(node, quant.scale, exact), stored))
         return halves
+
+    def _samples_of(self, half: int, arrays: Sequence[Array]) -> list[Array]:
+        """Samples of one half, from arrays of all compared feeds."""
+        found = []
+        for array, parts in zip(arrays, self._halves, strict=True):
+            split = array.reshape(len(parts), -1, *array.shape[1:]) if len(array) % len(parts) == 0 else [array]
+            found += [sample for sample, part in zip(split, parts, strict=False) if part == half]
+        return found
 
     def _rows(self, node: Node, arrays: Sequence[Array], most: int) -> Array:
         """Inputs of a linear operator at evenly spread positions, [groups, positions, inputs]."""
         if not isinstance(node.op, SpatialConvolution):
             return np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])[np.newaxis]
         kernel = tuple(map(int, operand(node, 1).shape[2:]))
-        share = most // (self._compared * len(arrays[0])) + 1
-        return windows_of([image for x in arrays for image in x], node.op, kernel, share)
+        return windows_of([image for x in arrays for image in x], node.op, kernel, most)
 
     def _operand(self, index: int) -> list[Array]:
         """Run the graph up to an operator and return its operand, one array per feed."""
@@ -171,6 +178,15 @@ class OperandSamples:
             if part.nodes[0] is self._products[self.index + 1]:
                 self.index += 1
         return self._run.arrays(operand(self._products[index]))
+
+
+def _halves_of(feed: Mapping[str, Array], samples: int) -> list[int]:
+    """Assign every sample of a feed to one of two halves, by its content: neither order nor batches matter."""
+    contents = [b""] * samples
+    for _, array in sorted(feed.items()):
+        split = np.reshape(array, (samples, -1)) if samples > 1 else [array]
+        contents = [before + np.ascontiguousarray(part).tobytes() for before, part in zip(contents, split, strict=True)]
+    return [zlib.crc32(content) % 2 for content in contents]
 
 
 def _row_scales(node: Node, scales: Sequence[float], rows: Array) -> Array:

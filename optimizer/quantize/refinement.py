@@ -171,15 +171,16 @@ def _choose_weights(
     exact = product.unrounded()
     grouped = exact.T[np.newaxis] if matrix else exact.reshape(op.attributes()["groups"], -1, exact[0].size)
     inputs = grouped.shape[2]
-    observations = max(_OBSERVATIONS, 4 * inputs)
+    most = 0
+    if isinstance(op, SpatialConvolution):
+        most = max(_OBSERVATIONS, 4 * inputs) // statistics.images(index) + 1
     if inputs <= MOST_CORRECTED:
-        grouped = correct_weights(grouped, statistics.drift(index, observations))
+        grouped = correct_weights(grouped, statistics.drift(index, most))
     if second is not None:
         rounded = np.clip(np.rint(grouped), -127, 127)
         fine = second_term(grouped, rounded)
         operand(second, 1).data = np.ascontiguousarray(fine.reshape(exact.shape))
     elif inputs <= MOST_INPUTS:
-        most = observations // statistics.images(index) + 1 if isinstance(op, SpatialConvolution) else 0
         rounded = round_with_compensation(grouped, statistics.inputs(index, most).covariance(np.float32))
     else:
         return

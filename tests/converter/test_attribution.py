@@ -27,7 +27,9 @@ SEEDS = (0, 1, 2)
 
 
 def quantized(path: Path, chip: str = "bm1686", seed: int = 100) -> tc.Model:
-    return tc.convert(path, chip=chip, quantize="int8", calibration=samples(seed))
+    # These algorithms repair a part of the error that the tests look for, on BM1684 almost all of it.
+    without = ["reconstruction", "channel-scales", "two-term-weights"]
+    return tc.convert(path, chip=chip, quantize="int8", calibration=samples(seed), without=without)
 
 
 @pytest.fixture
@@ -95,8 +97,9 @@ def test_the_only_integer_node_causes_the_whole_error(tmp_path: Path, chip: str)
     found = tc.attribute(model, path, data=data)
     (node,) = found.nodes
     assert node.name == "scores"
-    # The biases of the model remove the mean error on the same samples, up to half a step of the bias.
-    assert node.isolated.noise == pytest.approx(found.model.noise, rel=1e-2)
+    # The biases of the model remove the mean error on the same samples, up to half a step of the bias. Weights that
+    # compensate for a part of the operand's rounding error change another 1 %.
+    assert node.isolated.noise == pytest.approx(found.model.noise, rel=2e-2)
 
 
 def test_the_error_of_the_model_is_that_of_its_outputs(outlier: tuple[Path, tc.Model]) -> None:
@@ -222,3 +225,10 @@ def test_reports_contain_the_attribution(digits_int8: tuple[list[str], Attributi
 def test_the_command_needs_source_and_model(tmp_path: Path, capsys: Captured) -> None:
     assert main(["attribute", str(examples() / "digits.onnx")]) == 2
     assert "tpuconvert attribute MODEL [WEIGHTS] FILE.tpum" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_compensation_for_an_outlier_is_not_an_error_of_its_own(tmp_path: Path, seed: int) -> None:
+    path = weight_outlier(tmp_path / "outlier.onnx", seed)
+    model = tc.convert(path, quantize="int8", calibration=samples(100))  # reconstruction changes the next weights
+    assert tc.attribute(model, path, data=samples(200 + seed, 8)).nodes[0].name == "broken"

@@ -71,9 +71,10 @@ def test_a_convolution_on_bm1684_rescales_by_itself():
     net = Net()
     graph = net.done(net.conv(net.conv(net.x, 4, "a"), 4, "b"))
     new, floats, noise = lower(net, graph, Chip.BM1684)
-    assert ops(new) == ["muls", "cast", "conv", "conv", "clamp", "cast", "muls"]
+    # An 8-bit result is computed with 16 bits and rounded; the result for float users keeps the 16 bits.
+    assert ops(new) == ["muls", "cast", "conv", "adds_shift", "conv", "clamp", "cast", "muls"]
     assert floats == ()
-    assert noise > 28
+    assert noise > 33  # 29 if the accumulator is rounded to units of one to two steps first
 
 
 BODIES = {

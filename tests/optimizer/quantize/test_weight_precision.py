@@ -88,7 +88,7 @@ def test_chooses_depthwise_weights_of_different_size_for_two_terms():
     graph_of_two, found = integer_model(net, graph, two_terms=True)
     names = {node.name for node in graph_of_two.nodes}
     assert {"depthwise_pre:int16", "depthwise_pre:int16:fine"} <= names
-    assert "first_pre:int16" not in names
+    assert "first_pre:int16:fine" not in names
     assert found > integer_model(*network(20.0, outliers=1))[1] + 5
 
 
