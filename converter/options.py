@@ -26,7 +26,17 @@ from tpuconvert.schema.types import Chip, Dim, Shape
 REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")
 """Algorithms of the quantization that change integers on samples."""
 
-ALGORITHMS = ("channel-scales", "balancing", "two-term-weights", *REFINEMENTS, "decision-paths")
+METHOD_SEARCH = "method-search"
+"""Choice of calibration methods by the error at the outputs."""
+
+ALGORITHMS = (
+    METHOD_SEARCH,
+    "channel-scales",
+    "balancing",
+    "two-term-weights",
+    *REFINEMENTS,
+    "decision-paths",
+)
 """Algorithms of the quantization that ``without`` accepts."""
 
 Shapes = Mapping[str, Sequence[Dim]]
@@ -230,8 +240,9 @@ class Options:
     calibration_method: str = option(
         "auto",
         "Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %, or as in "
-        "``percentile:99.9``), or the name of a plugin's method. ``auto`` is ``minmax`` for the feature maps of "
-        "networks that predict at every position, such as detectors, and ``mse`` for all other tensors.",
+        "``percentile:99.9``), ``octav``, ``aciq``, or the name of a plugin's method. ``auto`` chooses one of them for "
+        "each tensor by the error at the outputs, beginning with ``minmax`` for the feature maps of networks that "
+        "predict at every position, such as detectors, and ``mse`` for all other tensors.",
         read=_read_method,
         metavar="METHOD",
     )
@@ -257,14 +268,15 @@ class Options:
     )
     effort: str = option(
         "default",
-        "Effort of the quantization: ``low`` finds ranges only, ``default`` also refines weights and biases.",
+        "Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods and "
+        "refines weights and biases.",
         is_of_quantization=True,
         choices=("default", "low"),
     )
     without: tuple[str, ...] = option(
         (),
-        "Algorithms of the quantization to skip: ``channel-scales``, ``balancing``, ``two-term-weights``, "
-        "``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.",
+        "Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``, "
+        "``two-term-weights``, ``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.",
         read=_read_without,
         is_of_quantization=True,
         metavar="ALGORITHM",
@@ -438,7 +450,7 @@ class Options:
 
     def has_algorithm(self, name: str) -> bool:
         """Return True if the quantization uses an algorithm of ``ALGORITHMS``."""
-        return name not in self.without and (self.effort != "low" or name not in REFINEMENTS)
+        return name not in self.without and (self.effort != "low" or name not in (METHOD_SEARCH, *REFINEMENTS))
 
     @staticmethod
     def of(**given: Any) -> Options:

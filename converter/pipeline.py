@@ -114,16 +114,18 @@ def convert(
         calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file, or an iterable of arrays or
             of ``{name: array}``.
         calibration_method: Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %,
-            or as in ``percentile:99.9``), or the name of a plugin's method. ``auto`` is ``minmax`` for the feature maps
-            of networks that predict at every position, such as detectors, and ``mse`` for all other tensors.
+            or as in ``percentile:99.9``), ``octav``, ``aciq``, or the name of a plugin's method. ``auto`` chooses one
+            of them for each tensor by the error at the outputs, beginning with ``minmax`` for the feature maps of
+            networks that predict at every position, such as detectors, and ``mse`` for all other tensors.
         precision: Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME``
             or ``between A and B``; the settings are ``float32``, ``float16``, ``int8``, ``int16``, ``per-tensor``,
             ``per-channel``, ``symmetric``, ``asymmetric``, a calibration method or ``threshold:NUMBER``. Later rules
             win.
         keep_float: Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.
-        effort: Effort of the quantization: ``low`` finds ranges only, ``default`` also refines weights and biases.
-        without: Algorithms of the quantization to skip: ``channel-scales``, ``balancing``, ``two-term-weights``,
-            ``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.
+        effort: Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods
+            and refines weights and biases.
+        without: Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``,
+            ``two-term-weights``, ``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.
         refinement_samples: Largest number of samples that refine weights and biases.
         workers: Number of processes that calibration and refinement split the samples over. Results do not depend on
             it.

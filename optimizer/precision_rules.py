@@ -17,7 +17,7 @@ from tpuconvert.schema.graph import Graph, Node, Source
 from tpuconvert.schema.op import Trait
 from tpuconvert.schema.spelling import did_you_mean
 
-Method = Literal["auto", "mse", "kl", "minmax", "percentile"]
+Method = Literal["auto", "mse", "kl", "minmax", "percentile", "octav", "aciq"]
 METHODS: tuple[str, ...] = get_args(Method)
 """Calibration methods, without those of plugins. The first is the default."""
 

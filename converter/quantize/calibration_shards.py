@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.diagnosis.samples import SampleStatistics
-from tpuconvert.optimizer.quantize.calibration import calibrate, check_mergeable, choose_methods, collect
+from tpuconvert.optimizer.quantize.calibration import (
+    AutoTensors,
+    calibrate,
+    check_mergeable,
+    choose_methods,
+    collect,
+)
 from tpuconvert.optimizer.quantize.calibrators import Collector
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
@@ -35,11 +41,15 @@ class Calibration:
         graph: float graph.
         method: see ``calibrate``.
         methods: see ``calibrate``.
+        keeps: names of the tensors whose histograms are kept.
     """
 
-    def __init__(self, graph: Graph, method: str, methods: Mapping[str, str]) -> None:
+    def __init__(
+        self, graph: Graph, method: str, methods: Mapping[str, str], keeps: frozenset[str] = frozenset()
+    ) -> None:
         self._graph = graph
         self._methods = method, methods
+        self._keeps = keeps
         self._session: Session | None = None
 
     def run(self, shard: FeedSource, progress: Callable[[int], None]) -> tuple[dict[str, Collector], SampleStatistics]:
@@ -49,10 +59,12 @@ class Calibration:
         statistics = SampleStatistics(self._graph.input_ports, shard.images)
         feeds, (method, methods) = statistics.watch(shard), self._methods
         with np.errstate(all="ignore"):
-            return collect(self._graph, feeds, method, progress, methods, session=self._session), statistics
+            return collect(
+                self._graph, feeds, method, progress, methods, session=self._session, keeps=self._keeps
+            ), statistics
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_graph": FlatGraph.of(self._graph), "_methods": self._methods, "_session": None}
+        return {"_graph": FlatGraph.of(self._graph), "_methods": self._methods, "_keeps": self._keeps, "_session": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _graph=state["_graph"].build())
@@ -67,6 +79,7 @@ def calibrate_on(
     progress: Callable[[int], None],
     means: FirstMeans | None = None,
     partial: PartialFile | None = None,
+    auto: AutoTensors | None = None,
 ) -> tuple[dict[str, Range], SampleStatistics]:
     """Return the ranges of all tensors, and the statistics of the samples. Neither depends on the workers.
 
@@ -79,6 +92,7 @@ def calibrate_on(
         progress: called with the number of batches done.
         means: receives the means on the first samples.
         partial: file of an interrupted calibration, from which this one continues and to which it writes.
+        auto: receives the collectors of the tensors with ``auto``.
 
     Raises:
         UsageError: the collectors of a plugin cannot be merged or stored, or the file is that of another calibration.
@@ -86,21 +100,22 @@ def calibrate_on(
     """
     statistics = SampleStatistics(graph.input_ports, feeds.images)
     if isinstance(workers, ThisProcess) and partial is None:
-        return calibrate(graph, statistics.watch(feeds), method, progress, methods, means), statistics
+        return calibrate(graph, statistics.watch(feeds), method, progress, methods, means, auto), statistics
     check_mergeable(method, methods)
     # A shard has either first samples or others, so that the means can be recorded before all are merged.
     first = means.count(feeds) if means is not None else 0
     counted = Counted()
+    keeps = frozenset(auto.names) if auto is not None else frozenset()
     if partial is not None:
         check_storable(method, methods)
-        counted = partial.read(feeds, graph.input_ports, first, choose_methods(graph, method, methods))
+        counted = partial.read(feeds, graph.input_ports, first, choose_methods(graph, method, methods), keeps)
     known = counted.count
     progress(known)
     ranges = [*counted.missing(0, first), *counted.missing(first, len(feeds))]
     pieces = [piece for low, high in ranges for piece in _split(low, high, len(feeds), workers, partial is not None)]
     shards = [Shard(f"samples {low} to {high - 1}", high - low, feeds.part(low, high)) for low, high in pieces]
     try:
-        task = Calibration(graph, method, methods)
+        task = Calibration(graph, method, methods, keeps)
         for index, (found, part) in workers.map(task, shards, lambda done: progress(known + done)):
             counted = counted.with_part(Part(*pieces[index], part), found, graph.input_ports, first)
             if partial is not None:
@@ -115,7 +130,10 @@ def calibrate_on(
         means.record(counted.first)
     for counted_part in counted.parts:
         statistics.extend(counted_part.statistics)
-    return {name: item.result() for name, item in counted.collectors().items()}, statistics
+    collectors = counted.collectors()
+    if auto is not None:
+        auto.record(collectors)
+    return {name: item.result() for name, item in collectors.items()}, statistics
 
 
 def _split(start: int, end: int, count: int, workers: Workers, is_kept: bool) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ import os
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,14 @@ class PartialFile:
         self._written = 0
         self._time = time.monotonic()
 
-    def read(self, feeds: FeedSource, ports: Sequence[Port], first: int, method_of: Callable[[str], str]) -> Counted:
+    def read(
+        self,
+        feeds: FeedSource,
+        ports: Sequence[Port],
+        first: int,
+        method_of: Callable[[str], str],
+        keeps: Collection[str] = (),
+    ) -> Counted:
         """Return what the file contains; nothing if there is no file.
 
         Args:
@@ -109,6 +116,7 @@ class PartialFile:
             ports: the model's inputs.
             first: number of batches that are first samples.
             method_of: calibration method by name of the tensor.
+            keeps: names of the tensors whose histograms are kept.
 
         Raises:
             UsageError: the file is that of other samples or options, or cannot be read.
@@ -140,7 +148,7 @@ class PartialFile:
                 hint="give the same as then, or remove the file to start again",
             )
         try:
-            counted = self._counted(header, arrays, ports, first, method_of)
+            counted = self._counted(header, arrays, ports, method_of, keeps)
         except _WRONG_CONTENT as error:
             raise self._damaged(f"is damaged: {error}") from error
         self._written = counted.count
@@ -195,16 +203,18 @@ class PartialFile:
         header: Mapping[str, Any],
         arrays: Sequence[Array],
         ports: Sequence[Port],
-        first: int,
         method_of: Callable[[str], str],
+        keeps: Collection[str],
     ) -> Counted:
         def collectors(forms: Mapping[str, Any]) -> dict[str, Collector]:
             found = {}
             for name, form in forms.items():
-                expected = RangeCollector(method_of(name))
+                expected = RangeCollector(method_of(name), keeps_histogram=name in keeps)
                 found[name] = decode(form, expected, arrays)
                 if found[name].method != expected.method:
                     raise ValueError(f"method {found[name].method} of '{name}', expected {expected.method}")
+                if found[name].has_histogram != expected.has_histogram:
+                    raise ValueError(f"a histogram of '{name}' is missing, or not expected")
                 found[name].channels()  # fails if the numbers of channels differ
             return found
 

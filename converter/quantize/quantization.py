@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tpuconvert.diagnosis.network import Expected, check_activations
 from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
@@ -42,8 +41,8 @@ from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
-from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.partial_file import open_partial as open_partial
@@ -267,34 +266,11 @@ def _find_ranges(
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
         means = FirstMeans(options.refinement_samples)
-        progress.stage("calibrate", len(feeds))
-        method, methods = options.calibration_method, precision.methods
         cache.ranges, cache.notes = calibrate_and_check(
-            workers, graph, feeds, method, optimized.expected, progress, methods, means, cache.partial
+            workers, graph, feeds, options, optimized.expected, progress, precision, means, cache.partial
         )
         cache.means = means.by_name
     return precision.with_thresholds(cache.ranges), [*few_samples(feeds.samples), *cache.notes]
-
-
-def calibrate_and_check(
-    workers: Workers,
-    graph: Graph,
-    feeds: FeedSource,
-    method: str,
-    expected: Mapping[str, Expected],
-    progress: Progress,
-    methods: Mapping[str, str],
-    means: FirstMeans | None = None,
-    partial: PartialFile | None = None,
-) -> tuple[Mapping[str, Range], list[Note]]:
-    """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects.
-
-    ``methods`` are the calibration methods of tensors that do not use ``method``, by name. ``means`` receives
-    the means on the first samples. ``partial`` is the file of an interrupted calibration.
-    """
-    ranges, statistics = calibrate_on(workers, graph, feeds, method, methods, progress.advance, means, partial)
-    findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
-    return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:

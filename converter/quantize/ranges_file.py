@@ -15,8 +15,9 @@ import numpy as np
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
+from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.partial_file import open_partial
-from tpuconvert.quantize.quantization import calibrate_and_check, calibration_feeds
+from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.recipe import source_digest
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -137,7 +138,10 @@ _COLUMNS = ("largest", "second", "variance", "mean")
 def _fields(found: Range) -> dict[str, Any]:
     """Return the fields. ``dataclasses.asdict`` would copy the tuples, which takes as long as writing them."""
     channels = None if found.channels is None else {key: getattr(found.channels, key) for key in _COLUMNS}
-    return {**vars(found), "channels": channels}
+    fields = {**vars(found), "channels": channels}
+    if not found.method:
+        del fields["method"]
+    return fields
 
 
 def digests(*files: Source | None) -> tuple[str, ...]:
@@ -191,16 +195,15 @@ def _measure_on(
     optimized = optimize_graph(graph, options, progress=progress)
     progress.report(f"calibration: {feeds.description}")
     prepare(graph, options.disable_rules)
-    methods = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors).methods
+    precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
     partial = open_partial(resume, (source, weights, *graph.files), options, progress)
-    progress.stage("calibrate", len(feeds))
-    ranges, warnings = calibrate_and_check(
-        workers, graph, feeds, options.calibration_method, optimized.expected, progress, methods, partial=partial
+    ranges, notes = calibrate_and_check(
+        workers, graph, feeds, options, optimized.expected, progress, precision, partial=partial
     )
-    for note in warnings:
-        progress.report(f"check the samples: {note.message}")
+    for note in notes:
+        progress.report(f"{'check the samples' if note.kind == 'preprocessing' else note.kind}: {note.message}")
     files = digests(source, weights, *graph.files)
-    return MeasuredRanges(files, options.calibration_method, feeds.samples, ranges, methods)
+    return MeasuredRanges(files, options.calibration_method, feeds.samples, ranges, precision.methods)
 
 
 def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
@@ -238,13 +241,13 @@ def _range(found: Mapping[str, Any]) -> Range:
     low, high, threshold = (_number(found[key]) for key in ("low", "high", "threshold"))
     if low > high or threshold < 0:
         raise ValueError(f"a range from {low} to {high} with threshold {threshold}")
-    channels = found["channels"]
+    channels, method = found["channels"], str(found.get("method", ""))
     if channels is None:
-        return Range(low, high, threshold)
+        return Range(low, high, threshold, None, method)
     columns = {key: tuple(map(_number, channels[key])) for key in _COLUMNS}
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("channels of different numbers")
-    return Range(low, high, threshold, Channels(**columns))
+    return Range(low, high, threshold, Channels(**columns), method)
 
 
 def _number(value: Any) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 
 import numpy as np
@@ -26,6 +26,7 @@ def calibrate(
     progress: Callable[[int], None] | None = None,
     methods: Mapping[str, str] | None = None,
     means: FirstMeans | None = None,
+    auto: AutoTensors | None = None,
 ) -> dict[str, Range]:
     """Ranges of all FLOAT32 inputs and results, by value name.
 
@@ -39,12 +40,44 @@ def calibrate(
         progress: called with the number of batches done.
         methods: other methods of some values, by value name.
         means: receives the means on the first samples.
+        auto: receives the collectors of the tensors with ``auto``, for a search of the methods.
 
     Raises:
         UsageError: when there is no batch, or a batch does not fit the graph's inputs.
     """
-    collectors = collect(graph, batches, method, progress, methods, means)
+    collectors = collect(graph, batches, method, progress, methods, means, keeps=() if auto is None else auto.names)
+    if auto is not None:
+        auto.record(collectors)
     return {name: found.result() for name, found in collectors.items()}
+
+
+class AutoTensors:
+    """Tensors whose method is ``auto`` and can be chosen by a search, and their collectors after a calibration.
+
+    Feature maps of dense predictors are not among them, because they are not to be clipped.
+
+    Args:
+        graph: float graph.
+        method: see ``calibrate``.
+        methods: see ``calibrate``.
+
+    Attributes:
+        names: names of the tensors.
+        collectors: collectors by name of the tensor.
+    """
+
+    def __init__(self, graph: Graph, method: str, methods: Mapping[str, str]) -> None:
+        floats = [value for value in graph.values if value.dtype.is_float and not value.is_constant]
+        self.names = {value.name for value in floats if methods.get(value.name, method) == AUTO}
+        self.names -= {value.name for value in floats if value.name not in methods and _is_clamped(graph, value)}
+        self.names -= names_of_dense_feature_maps(graph)
+        self.collectors: dict[str, RangeCollector] = {}
+
+    def record(self, collectors: Mapping[str, Collector]) -> None:
+        """Take the collectors of the tensors."""
+        for name, found in collectors.items():
+            if name in self.names and isinstance(found, RangeCollector):
+                self.collectors[name] = found
 
 
 def choose_methods(graph: Graph, method: str, methods: Mapping[str, str] | None = None) -> Callable[[str], str]:
@@ -86,11 +119,13 @@ def collect(
     methods: Mapping[str, str] | None = None,
     means: FirstMeans | None = None,
     session: Session | None = None,
+    keeps: Collection[str] = (),
 ) -> dict[str, Collector]:
     """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
 
     Several processes can collect a part of the samples each; ``merge_collectors`` then merges their collectors.
-    ``session`` is one of the graph, if there is one already: its plan takes as long as several samples.
+    ``session`` is one of the graph, if there is one already: its plan takes as long as several samples. ``keeps`` has
+    the names of the tensors whose histograms are needed for other methods, too.
     """
     collectors: dict[str, Collector] = {}
     samples = 1
@@ -100,7 +135,7 @@ def collect(
         if value.dtype.is_float:
             found = collectors.get(value.name)
             if found is None:
-                found = collectors[value.name] = collector(method_of(value.name))
+                found = collectors[value.name] = collector(method_of(value.name), keeps_histogram=value.name in keeps)
             if isinstance(found, RangeCollector):
                 found.add(array, samples)
             else:

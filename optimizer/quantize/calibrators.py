@@ -57,8 +57,10 @@ def calibrators() -> tuple[str, ...]:
     return (*METHODS, *sorted(_CALIBRATORS))
 
 
-def collector(method: str) -> Collector:
+def collector(method: str, *, keeps_histogram: bool = False) -> Collector:
     """New collector of a registered method, such as ``mse`` or ``percentile:99.9``.
+
+    ``keeps_histogram`` is that of ``RangeCollector``; the methods of plugins ignore it.
 
     Raises:
         ValueError: ``auto``, which is one of the others for each tensor.
@@ -66,4 +68,4 @@ def collector(method: str) -> Collector:
     if method == AUTO:
         raise ValueError("the method of a tensor, expected another one than auto")
     name, _ = split_method(method)
-    return RangeCollector(method) if name in METHODS else _CALIBRATORS[method]()
+    return RangeCollector(method, keeps_histogram=keeps_histogram) if name in METHODS else _CALIBRATORS[method]()

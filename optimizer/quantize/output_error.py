@@ -42,6 +42,9 @@ _MEMORY = 1 << 26
 _SMALLEST_PROBABILITY = 1e-4
 """Probabilities below are compared as this one."""
 
+_NEGLIGIBLE = 1e-3
+"""Share of the mean error below which the error of a sample does not matter for a ratio."""
+
 Feed = Mapping[str, Array]
 Vector = npt.NDArray[np.float64]
 
@@ -99,6 +102,11 @@ class Errors:
     def minus(self, other: Errors) -> Difference:
         """Compare with the errors of another graph on the same samples."""
         return _difference(self.samples - other.samples)
+
+    def log_ratio_to(self, other: Errors) -> Difference:
+        """Compare the logarithms of the errors, so that samples with a large error do not outweigh the others."""
+        floor = _NEGLIGIBLE * other.mean or np.finfo(np.float64).tiny
+        return _difference(np.log((self.samples + floor) / (other.samples + floor)))
 
     def large_minus(self, other: Errors) -> Difference:
         """Compare the errors of large values."""

@@ -1,9 +1,7 @@
 """Ranges of tensors: collected over calibration samples, and converted to a threshold.
 
-Four methods. ``minmax`` takes the largest magnitude of all samples. ``kl`` searches for the threshold whose 8-bit
-histogram diverges least from the histogram of the float values (Kullback-Leibler). ``mse`` searches for the threshold
-with the smallest squared error: clipping beyond it plus rounding within it. ``percentile:P`` takes the magnitude that
-P percent of all values do not exceed.
+``minmax`` takes the largest magnitude of all samples, ``percentile:P`` the magnitude that P percent of all values do
+not exceed. The other methods are in ``thresholds``.
 """
 
 from __future__ import annotations
@@ -18,12 +16,21 @@ import numpy.typing as npt
 
 from tpuconvert.optimizer.precision_rules import split_method
 from tpuconvert.optimizer.quantize.exact_statistics import ExactSums, Histogram
-from tpuconvert.optimizer.quantize.thresholds import kl_threshold, mse_threshold, percentile_threshold
+from tpuconvert.optimizer.quantize.thresholds import (
+    aciq_threshold,
+    kl_threshold,
+    mse_threshold,
+    octav_threshold,
+    percentile_threshold,
+    relative_error,
+)
 from tpuconvert.runtime.channel_statistics import ChannelSummary, channel_summary
 from tpuconvert.schema.types import Array
 
 _WAITING = 32
 """Number of batches whose statistics per channel are buffered before they are added."""
+
+_THRESHOLDS = {"kl": kl_threshold, "mse": mse_threshold, "octav": octav_threshold, "aciq": aciq_threshold}
 
 
 @dataclass(frozen=True)
@@ -57,12 +64,14 @@ class Range:
         high: largest value of all samples.
         threshold: largest magnitude that quantization should represent. Calibration chooses at most max(-low, high).
         channels: statistics per index of axis 1; None for tensors of rank 1, or if the extent varied.
+        method: method of the threshold, if it was chosen by a search; otherwise empty.
     """
 
     low: float
     high: float
     threshold: float
     channels: Channels | None = None
+    method: str = ""
 
     @property
     def is_never_negative(self) -> bool:
@@ -226,11 +235,15 @@ class RangeCollector:
 
     The result depends on the set of samples only: not on their order, nor on the batches or collectors that they were
     distributed to.
+
+    Args:
+        method: method of ``result``.
+        keeps_histogram: whether ``threshold`` is called with other methods than ``minmax``.
     """
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, *, keeps_histogram: bool = False) -> None:
         self.method = method
-        self._name, self._percentile = split_method(method)
+        self.has_histogram = keeps_histogram or split_method(method)[0] != "minmax"
         self._low = np.inf
         self._high = -np.inf
         self._histogram = Histogram()
@@ -270,16 +283,26 @@ class RangeCollector:
         """Return the range of all values. The threshold is 0 if there are no values, or only zeros."""
         if self._low > self._high:
             return Range(0.0, 0.0, 0.0)
+        return Range(self._low, self._high, self.threshold(self.method), self.channels())
+
+    def threshold(self, method: str) -> float:
+        """Threshold that a method gives for the collected values. Methods except ``minmax`` need a histogram."""
         largest = max(-self._low, self._high)
-        threshold = largest
-        if self._name != "minmax" and largest > 0:
-            counts, levels = self._histogram.counts, 256 if self._low >= 0 else 128
-            if self._percentile is not None:
-                edge = percentile_threshold(counts, self._percentile)
-            else:
-                edge = (kl_threshold if self._name == "kl" else mse_threshold)(counts, levels)
-            threshold = min(math.ldexp(edge, self._histogram.exponent), largest)
-        return Range(self._low, self._high, threshold, self.channels())
+        name, share = split_method(method)
+        if name == "minmax" or largest <= 0:
+            return max(largest, 0.0)
+        counts, levels = self._histogram.counts, self._levels
+        edge = percentile_threshold(counts, share) if share is not None else _THRESHOLDS[name](counts, levels)
+        return min(math.ldexp(edge, self._histogram.exponent), largest)
+
+    def error(self, threshold: float) -> float:
+        """Expected squared error of 8-bit integers with a threshold, as a share of the power."""
+        return relative_error(self._histogram.counts, math.ldexp(threshold, -self._histogram.exponent), self._levels)
+
+    @property
+    def _levels(self) -> int:
+        """Number of magnitudes of UINT8 for values that are never negative, else of INT8."""
+        return 256 if self._low >= 0 else 128
 
     def channels(self) -> Channels | None:
         """Return the statistics per channel; None if there are no channels, or not all values are finite."""
@@ -292,5 +315,5 @@ class RangeCollector:
     def _add_range(self, array: Array, low: float, high: float) -> None:
         # Adding 0 prevents a negative zero.
         self._low, self._high = min(self._low, low) + 0.0, max(self._high, high) + 0.0
-        if self._name != "minmax":
+        if self.has_histogram:
             self._histogram.add(array, max(-low, high))

@@ -6,6 +6,9 @@ power of two gets exactly that multiple of the threshold.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +31,9 @@ clipped values, not on their size: with heavy tails it would clip the values tha
 
 _KL_FLOOR = 1e-9
 """Smallest probability of Q. Without it, a bin that is empty in Q but not in P would make the divergence infinite."""
+
+_MOST_STEPS = 100
+"""Limit for the iteration of ``octav``, which takes about ten steps. Rounding could make it alternate between two."""
 
 
 def kl_threshold(counts: Counts, levels: int) -> int:
@@ -90,6 +96,95 @@ def mse_threshold(counts: Counts, levels: int) -> int:
     return int(ends[np.argmin(error)])
 
 
+def octav_threshold(counts: Counts, levels: int) -> int:
+    """Return the upper edge, in bins, next to the fixed point of OCTAV.
+
+    The fixed point has the smallest squared error, if clipping and rounding errors count equally. The iteration is that
+    of Newton's method: ``s = E[|x|; |x| > s] / (P(0 < |x| <= s) / (12 * levels^2) + P(|x| > s))``, started at the mean
+    magnitude. All magnitudes of a bin count as its center. The arguments are those of ``kl_threshold``.
+
+    Source: Sakr et al., Optimal Clipping and Magnitude-aware Differentiation for Improved Quantization-aware Training
+    (2022), equation 6.
+    """
+    hist = counts.astype(np.float64)
+    hist[0] = 0.0
+    total, first = float(hist.sum()), float(np.sum(hist * _centers(hist)))
+    if total == 0.0:
+        return len(counts)
+    number, size = _prefix_sums(hist), _prefix_sums(hist * _centers(hist))
+    threshold = first / total
+    for _ in range(_MOST_STEPS):
+        inside = round(threshold)  # bins whose center is at most the threshold
+        if inside >= len(counts):
+            break
+        beyond = total - number[inside]
+        found = (first - size[inside]) / (number[inside] / (12 * levels**2) + beyond) if beyond else threshold
+        if found == threshold:
+            break
+        threshold = float(found)
+    return max(1, math.ceil(threshold))
+
+
+def aciq_threshold(counts: Counts, levels: int) -> int:
+    """Return the upper edge, in bins, of the threshold with the smallest expected error for a fitted distribution.
+
+    The magnitudes that are not 0 are those of a Laplace or a Gauss distribution around 0; the one with the larger
+    likelihood is used. In units of the mean magnitude, the threshold for Laplace is the solution of
+    ``t * exp(t) = 12 * levels^2``, the Lambert W function. The arguments are those of ``kl_threshold``.
+
+    Source: Banner et al., Post-training 4-bit quantization of convolution networks for rapid-deployment (2019),
+    section 2.
+    """
+    hist = counts.astype(np.float64)
+    hist[0] = 0.0
+    total = float(hist.sum())
+    if total == 0.0:
+        return len(counts)
+    mean = float(np.sum(hist * _centers(hist))) / total
+    deviation = math.sqrt(float(np.sum(hist * _centers(hist) ** 2)) / total)
+    # Mean negative log-likelihood: log(b) + 1 and log(sigma) + log(pi / 2) / 2 + 1 / 2 for magnitudes.
+    is_laplace = math.log(mean) + 1.0 < math.log(deviation) + 0.5 * math.log(math.pi / 2) + 0.5
+    factor = laplace_factor(levels) * mean if is_laplace else gauss_factor(levels) * deviation
+    return min(max(1, math.ceil(factor)), len(counts))
+
+
+def laplace_factor(levels: int) -> float:
+    """Best threshold for a Laplace distribution, in units of its mean magnitude."""
+    return _root(lambda t: math.exp(-t) - t / (12 * levels**2))
+
+
+def gauss_factor(levels: int) -> float:
+    """Best threshold for a Gauss distribution with mean 0, in units of its standard deviation."""
+
+    def slope(t: float) -> float:
+        excess = math.sqrt(2 / math.pi) * math.exp(-t * t / 2) - t * math.erfc(t / math.sqrt(2))
+        return excess - t / (12 * levels**2)
+
+    return _root(slope)
+
+
+def _root(function: Callable[[float], float]) -> float:
+    """Root of a decreasing function between 0 and 64, by bisection."""
+    low, high = 0.0, 64.0
+    while low < (middle := (low + high) / 2) < high:
+        if function(middle) > 0.0:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def relative_error(counts: Counts, threshold: float, levels: int) -> float:
+    """Return the expected squared error of quantization with a threshold in bins, as a share of the power."""
+    hist = counts.astype(np.float64)
+    hist[0] = 0.0
+    center = _centers(hist)
+    beyond = np.maximum(center - threshold, 0.0)
+    rounding = float(hist[center <= threshold].sum()) * (threshold / levels) ** 2 / 12
+    power = float(np.sum(hist * center**2))
+    return (rounding + float(np.sum(hist * beyond**2))) / power if power else 0.0
+
+
 def percentile_threshold(counts: Counts, share: float) -> int:
     """Return the upper edge, in bins, of the shortest prefix that has ``share`` percent of the values, zeros included.
 
@@ -99,6 +194,11 @@ def percentile_threshold(counts: Counts, share: float) -> int:
     """
     below = np.cumsum(counts)
     return int(np.searchsorted(below, share / 100 * below[-1])) + 1
+
+
+def _centers(hist: Array) -> Array:
+    result: Array = np.arange(len(hist)) + 0.5
+    return result
 
 
 def _prefix_sums(bins: Array) -> Array:

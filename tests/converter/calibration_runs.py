@@ -15,6 +15,8 @@ from typing import Any
 from converter.small_models import examples
 
 from tpuconvert.optimization import optimize_graph
+from tpuconvert.optimizer.precision_rules import METHODS
+from tpuconvert.optimizer.quantize.calibration import AutoTensors
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.options import Options
 from tpuconvert.quantize.calibration_shards import calibrate_on
@@ -42,13 +44,15 @@ class Example:
         progress: Callable[[int], None] = lambda _: None,
         partial: PartialFile | None = None,
     ) -> str:
-        """SHA-256 of the ranges, of the means on the first samples, and of the findings about the samples."""
+        """SHA-256 of the ranges, the means on the first samples, the thresholds of all methods and the findings."""
+        auto = AutoTensors(self.graph, "auto", {})
         means = FirstMeans(min(64, len(self.feeds) // 2))
-        ranges, statistics = calibrate_on(workers, self.graph, self.feeds, "auto", {}, progress, means, partial)
-        assert means.by_name
+        ranges, statistics = calibrate_on(workers, self.graph, self.feeds, "auto", {}, progress, means, partial, auto)
+        assert means.by_name and auto.collectors.keys() == auto.names
         content = [
             {name: asdict(found) for name, found in ranges.items()},
             {name: mean.tolist() for name, mean in means.by_name.items()},
+            {name: [auto.collectors[name].threshold(method) for method in METHODS[1:]] for name in sorted(auto.names)},
             list(map(str, statistics.findings())),
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()

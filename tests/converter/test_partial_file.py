@@ -200,6 +200,7 @@ DAMAGES: Mapping[str, Write] = {
     "class": lambda path: replace_header(path, lambda header: first_fields(header).update(_low={"set": [1]})),
     "field": lambda path: replace_header(path, lambda header: first_fields(header).update(more=1)),
     "method": lambda path: replace_header(path, lambda header: first_fields(header).update(method="kl")),
+    "histogram": lambda path: replace_header(path, lambda header: first_fields(header).update(has_histogram=False)),
     "index": lambda path: replace_header(path, lambda header: first_fields(header).update(_low={"array": 10**9})),
 }
 

@@ -1,0 +1,46 @@
+"""Float graph that rounds and saturates the values of an annotated graph as its integers would be.
+
+Weights stay float, and the integer arithmetic is not simulated. The error at the outputs is therefore that of the
+activations alone. Refinement reduces the errors of weights and biases later; until then they would hide it.
+"""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.quantize.lowering import Lowering
+from tpuconvert.optimizer.quantize.traits import keeps_scale
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.types import Chip
+
+
+def simulate(graph: Graph) -> Graph:
+    """Return a float graph in which every annotated value of ``graph`` is quantized and dequantized.
+
+    Values that data movement or a clamp leaves on the same scale are rounded once.
+    """
+    lowering = Lowering(graph, Chip.BM1686)  # the only chip that quantizes by per-channel scales
+    for value, port in zip(graph.inputs, graph.input_ports, strict=True):
+        lowering.set_float_value(value, lowering.g.input(value.name, value.type, port))
+        if value.quant is not None:
+            lowering.saturate_float_value(value)
+    for node in graph.sorted_nodes():
+        inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
+        results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
+        for old, new in zip(node.outputs, results, strict=True):
+            lowering.set_float_value(old, new)
+            if old.quant is not None and not _is_rounded_elsewhere(node, old):
+                lowering.saturate_float_value(old)
+    for value, port in zip(graph.outputs, graph.output_ports, strict=True):
+        lowering.g.output(lowering.float_value(value), port)
+    lowering.g.prune()
+    lowering.g.sort()
+    return lowering.g
+
+
+def _is_rounded_elsewhere(node: Node, value: Value) -> bool:
+    """Return True if a clamp that is the only user has the same scale, or all operands of data movement have it."""
+    if len(value.uses) == 1:
+        user = value.users[0]
+        if user.op.clamp_range() is not None and user.outputs[0].quant == value.quant:
+            return True
+    return keeps_scale(node.op) and all(operand.quant == value.quant for operand in computed_operands(node))

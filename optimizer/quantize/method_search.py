@@ -1,0 +1,382 @@
+"""Choice of the calibration method of every tensor by the error at the outputs of the network (method ``auto``).
+
+The histograms of a calibration give the thresholds of all methods. Candidates are compared by a float graph that rounds
+the activations (``float_simulation``) on held-out samples:
+
+1. Every method for all tensors together.
+2. Other thresholds of single tensors, in the order of the difference that they make to the error of the tensor.
+
+A candidate that clips more values is accepted if the error falls relative to the scatter over the samples, first on few
+samples and then on all. The logarithms of the errors are compared, so that no sample outweighs the others. One that
+clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases the
+error of large values must not grow.
+
+Feature maps of dense predictors (``feature_maps``) take no part: held-out samples without objects do not show what
+clipping them would do. With candidates for them, whose error of large values had to fall as clearly, a search without a
+limit accepted none of 160 candidates for UltraFace, and one for YuNet that changed the error by 0.15 dB.
+
+The work is limited to a share of the calibration, by an estimate that depends on the network and the number of samples
+only, not by time: the choice is reproducible. There is no search if the first candidate is beyond the limit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.precision_rules import AUTO, METHODS
+from tpuconvert.optimizer.quantize.annotate import activation_params
+from tpuconvert.optimizer.quantize.deciding import forget_annotations
+from tpuconvert.optimizer.quantize.float_simulation import simulate
+from tpuconvert.optimizer.quantize.output_error import Errors, Feed, OutputError
+from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector
+from tpuconvert.optimizer.quantize.traits import keeps_scale
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.types import Array, Chip
+
+SHARE = 0.05
+"""Largest work of a search, as a share of the work of the calibration."""
+
+LEAST = 8e9
+"""Smallest limit for the work, in units of one multiply-accumulate: about 0.2 seconds of one core."""
+
+_ELEMENT = 64
+"""Work per element of a tensor: rounding it takes as long as so many multiply-accumulates."""
+
+_CANDIDATE = 0.5e9
+"""Work per candidate that does not depend on the samples: annotation and plan."""
+
+_WEIGHT = 1400
+"""Work per candidate and weight on BM1686: the choice of per-channel scales reads the weights several times."""
+
+_REFERENCE = 20
+"""Factor of the work if the NumPy executor runs the network, because its extents depend on data."""
+
+_FEWEST = 4
+"""Number of samples of the first comparison, and smallest number for a search."""
+
+_ENOUGH = 8
+"""Number of samples of the second comparison, unless there are fewer, or the work permits more."""
+
+_CLEAR = 2.0
+"""Number of standard errors by which the mean logarithm of the error must fall."""
+
+_SMALLEST_GAIN = 0.005
+"""Smallest decrease of the mean logarithm of the error."""
+
+_GAIN_OF_RANGE = 0.2
+"""Smallest share by which the mean error must fall if a candidate clips less: 1 dB. Between the halves of the
+calibration samples of five classifiers, the ratio of the errors of two methods varied by as much."""
+
+_SMALLEST_EFFECT = 0.01
+"""Smallest change of the error of a tensor that is measured, as a share of the error at the outputs."""
+
+_WIDEST = "minmax"
+"""Method without clipping."""
+
+_SAME = 0.03
+"""Thresholds of a tensor that differ by a smaller share are one candidate."""
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """Result of a search.
+
+    Args:
+        methods: method of every tensor that could have another one, by name.
+        ranges: ranges of all tensors with the thresholds of these methods.
+        before: error at the outputs with the methods at the start.
+        after: error at the outputs with ``methods``.
+        candidates: number of measured candidates.
+    """
+
+    methods: Mapping[str, str]
+    ranges: Mapping[str, Range]
+    before: Errors
+    after: Errors
+    candidates: int
+
+    def describe(self) -> str:
+        """Return one sentence: the number of tensors per method, and the error at the outputs."""
+        names = list(self.methods.values())
+        counts = sorted((-names.count(method), method) for method in set(names))
+        texts = [f"{-count} tensor{'s' if count < -1 else ''} {method}" for count, method in counts]
+        error = f"{self.before.sqnr:.1f} dB"
+        if self.after is not self.before:
+            error += f" -> {self.after.sqnr:.1f} dB"
+        return f"{', '.join(texts)}; error of the activations at the outputs {error}, {self.candidates} candidates"
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Methods of some tensors, by name. ``effect`` is the change of the error of the tensor, if it is a single one."""
+
+    methods: Mapping[str, str]
+    effect: float = 0.0
+
+
+def search_methods(
+    graph: Graph,
+    chip: Chip,
+    annotate: Callable[[Mapping[str, Range]], object],
+    collectors: Mapping[str, RangeCollector],
+    ranges: Mapping[str, Range],
+    methods: Mapping[str, str],
+    feeds: Sequence[Feed],
+    samples: int,
+    least: float = LEAST,
+) -> MethodChoice | None:
+    """Choose the calibration methods of tensors.
+
+    Args:
+        graph: float graph without annotations.
+        chip: the target.
+        annotate: annotates the graph with scales for ranges.
+        collectors: histograms of the tensors whose method can change, by name.
+        ranges: ranges of all tensors at the start, by name.
+        methods: methods of the tensors in ``collectors`` at the start.
+        feeds: held-out samples, in an order that depends on their content only.
+        samples: number of calibration samples, which limits the work.
+        least: smallest limit for the work.
+
+    Returns:
+        The choice; None if there are too few samples to measure a difference, if measuring takes too much work compared
+        with the calibration, or if no tensor is quantized.
+    """
+    if len(feeds) < _FEWEST or chip is Chip.BM1682:
+        return None
+    work = _Work(graph, chip, feeds[0])
+    budget = max(least, SHARE * samples * work.sample)
+    # The float outputs, the start and a candidate, on all samples and on few.
+    if 3 * work.sample * (_FEWEST + min(len(feeds), _ENOUGH)) + 2 * work.candidate > budget:
+        return None
+    return _Search(graph, chip, annotate, collectors, ranges, methods, feeds, work, budget).run()
+
+
+class _Work:
+    """Estimated work of a search.
+
+    Args:
+        graph: float graph without annotations.
+        chip: the target.
+        feed: a sample.
+
+    Attributes:
+        sample: work per sample.
+        candidate: further work per candidate.
+    """
+
+    def __init__(self, graph: Graph, chip: Chip, feed: Feed) -> None:
+        self.sample = _work_per_sample(graph, feed)
+        weights = sum(value.array.size for value in graph.values if value.is_constant)
+        self.candidate = _CANDIDATE + (_WEIGHT * weights if chip is Chip.BM1686 else 0.0)
+
+
+class _Search:
+    """State of a search: the current methods, their error, and the work that is left."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Chip,
+        annotate: Callable[[Mapping[str, Range]], object],
+        collectors: Mapping[str, RangeCollector],
+        ranges: Mapping[str, Range],
+        methods: Mapping[str, str],
+        feeds: Sequence[Feed],
+        work: _Work,
+        budget: float,
+    ) -> None:
+        self._graph = graph
+        self._annotate = annotate
+        self._collectors = collectors
+        self._ranges = ranges
+        self._methods = dict(methods)
+        self._left = budget
+        self._candidates = 0
+        self._thresholds: dict[tuple[str, str], float] = {}
+        self._work = work
+        # A third of the work for the float outputs, the start and the first candidate.
+        samples = int(min(len(feeds), max(_ENOUGH, budget / 3 / (3 * work.sample))))
+        self._few = OutputError(graph, chip, feeds[:_FEWEST])
+        self._all = OutputError(graph, chip, feeds[:samples])
+        self._left -= work.sample * (samples + _FEWEST)
+
+    def run(self) -> MethodChoice | None:
+        """Measure candidates until the work is done."""
+        try:
+            return self._run()
+        finally:
+            forget_annotations(self._graph)
+
+    def _run(self) -> MethodChoice | None:
+        names = self._tensors_with_scale()
+        if not names:
+            return None
+        start = simulate(self._graph)
+        self._errors_of_few, self._errors = self._few.measure(start), self._all.measure(start)
+        self._left -= self._work.sample * (len(self._all.feeds) + _FEWEST) + self._work.candidate
+        before = self._errors
+        for candidates in (self._for_all, self._for_single):
+            for candidate in candidates(names):
+                self._measure(candidate)
+        chosen = {name: self._methods[name] for name in names}
+        ranges = {
+            name: dataclasses.replace(
+                found, threshold=self._threshold(name, self._methods[name]), method=self._methods[name]
+            )
+            if name in chosen
+            else found
+            for name, found in self._ranges.items()
+        }
+        return MethodChoice(chosen, ranges, before, self._errors, self._candidates)
+
+    def _tensors_with_scale(self) -> list[str]:
+        """Annotate the graph, and return the names of the tensors whose own threshold determines their scale."""
+        self._annotate(self._ranges)
+        values = [value for value in self._graph.values if value.name in self._collectors and not _shares(value)]
+        return [value.name for value in values if _has_own_scale(value, self._ranges[value.name])]
+
+    def _simulate(self, changes: Mapping[str, str]) -> Graph:
+        """Return the float graph that rounds the activations, after some methods changed."""
+        methods = {**self._methods, **changes}
+        ranges = dict(self._ranges)
+        for name in self._collectors:
+            ranges[name] = dataclasses.replace(ranges[name], threshold=self._threshold(name, methods[name]))
+        forget_annotations(self._graph)
+        self._annotate(ranges)
+        return simulate(self._graph)
+
+    def _threshold(self, name: str, method: str) -> float:
+        key = name, method
+        if key not in self._thresholds:
+            self._thresholds[key] = self._collectors[name].threshold(method)
+        return self._thresholds[key]
+
+    def _for_all(self, names: Sequence[str]) -> list[_Candidate]:
+        """Return every method for all tensors."""
+        return [_Candidate(dict.fromkeys(names, method)) for method in METHODS if method != AUTO]
+
+    def _for_single(self, names: Sequence[str]) -> list[_Candidate]:
+        """Return the thresholds of single tensors that matter: the most promising ones of each tensor first."""
+        first, others = [], []
+        for name in names:
+            found = self._thresholds_of(name)
+            found.sort(key=lambda candidate: candidate.effect)
+            # The smallest error of the tensor, and the largest threshold if the current one clips.
+            best = [candidate for candidate in found[:1] if candidate.effect < 0.0]
+            best += [candidate for candidate in found if candidate.methods[name] == _WIDEST and candidate not in best]
+            first += best
+            others += [candidate for candidate in found if candidate not in best]
+        return [
+            candidate
+            for candidates in (first, others)
+            for candidate in sorted(candidates, key=lambda candidate: -abs(candidate.effect))
+        ]
+
+    def _thresholds_of(self, name: str) -> list[_Candidate]:
+        """Return the other thresholds of a tensor, without those that cannot decrease the error at the outputs."""
+        collector = self._collectors[name]
+        current = self._threshold(name, self._methods[name])
+        seen, found = [current], []
+        for method in METHODS:
+            threshold = 0.0 if method == AUTO else self._threshold(name, method)
+            if threshold <= 0.0 or any(_is_same(threshold, other) for other in seen):
+                continue
+            seen.append(threshold)
+            effect = collector.error(threshold) - collector.error(current)
+            # A smaller threshold clips more values. It needs a smaller error of the tensor in return.
+            most = 0.0 if threshold < current else self._errors.mean
+            if abs(effect) > _SMALLEST_EFFECT * self._errors.mean and effect < most:
+                found.append(_Candidate({name: method}, effect))
+        return found
+
+    def _measure(self, candidate: _Candidate) -> None:
+        """Measure a candidate and accept it if it is better, unless too little work is left."""
+        cost = self._work.sample * _FEWEST + self._work.candidate
+        changes = {
+            name: method
+            for name, method in candidate.methods.items()
+            if not _is_same(self._threshold(name, method), self._threshold(name, self._methods[name]))
+        }
+        if not changes or cost + self._work.sample * len(self._all.feeds) > self._left:
+            return
+        self._candidates += 1
+        self._left -= cost
+        clips = any(
+            self._threshold(name, method) < self._threshold(name, self._methods[name])
+            for name, method in changes.items()
+        )
+        # The ranges include the held-out samples, which favors minmax: many tensors must be better on most samples.
+        clips = clips or len(changes) > 1
+        graph = self._simulate(changes)
+        few = self._few.measure(graph)
+        if clips and few.mean >= self._errors_of_few.mean:
+            return
+        self._left -= self._work.sample * len(self._all.feeds)
+        errors = self._all.measure(graph)
+        if is_better(errors, self._errors, clips=clips):
+            self._methods.update(changes)
+            self._errors_of_few, self._errors = few, errors
+
+
+def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
+    """Return True if the error falls clearly, and the error of large values does not grow.
+
+    Args:
+        found: errors of a candidate.
+        current: errors without it.
+        clips: whether the candidate clips more values. It must then be better on most samples.
+    """
+    if found.mean_of_large > current.mean_of_large:
+        return False
+    if not clips:
+        return found.mean < (1.0 - _GAIN_OF_RANGE) * current.mean
+    ratio = found.log_ratio_to(current)
+    return found.mean < current.mean and ratio.mean < -max(_SMALLEST_GAIN, _CLEAR * ratio.standard_error)
+
+
+def _is_same(threshold: float, other: float) -> bool:
+    return abs(threshold - other) <= _SAME * other
+
+
+def _shares(value: Value) -> bool:
+    """Return True if a value has the scale of the operand of its node, or of its only user, a clamp."""
+    user = value.users[0] if len(value.uses) == 1 else None
+    if user is not None and user.op.clamp_range() is not None and user.outputs[0].quant == value.quant:
+        return True
+    node = value.producer
+    return node is not None and keeps_scale(node.op) and len(computed_operands(node)) == 1
+
+
+def _has_own_scale(value: Value, found: Range) -> bool:
+    """Return True if the scale follows from the threshold of the value, which is not 0."""
+    own = found.threshold > 0.0 and activation_params(found).scale[0]
+    return value.quant is not None and max(value.quant.scale) == own
+
+
+def _work_per_sample(graph: Graph, feed: Feed) -> float:
+    """Work for one run of the float graph with rounded values, from the extents of its tensors on one sample."""
+    values = [value for value in graph.values if not value.is_constant]
+    shapes = {value.name: tuple(extent for extent in value.shape if isinstance(extent, int)) for value in values}
+    factor = 1
+    if any(len(shapes[value.name]) < value.rank for value in values):
+
+        def observe(value: Value, array: Array) -> None:
+            shapes[value.name] = array.shape
+
+        with Session(graph, observed=True) as session, np.errstate(all="ignore"):
+            session.run(feed, observe=observe, borrow=True)
+            factor = _REFERENCE if session.backend == "reference" else 1
+    macs = 0
+    for node in graph.nodes:
+        present = [value for value in node.inputs if value is not None]
+        operands = [value.array.shape if value.is_constant else shapes[value.name] for value in present]
+        macs += node.op.count_macs(operands, [shapes[value.name] for value in node.outputs])
+    return factor * float(macs + _ELEMENT * sum(map(math.prod, shapes.values())))
