@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -12,14 +13,14 @@ INSTRUCTIONS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimd
 """Instruction sets by which engines select kernels, with their names in Linux."""
 
 
-def facts() -> dict[str, str]:
-    """Names and values for the report."""
+def facts(more: Sequence[str] = ()) -> dict[str, str]:
+    """Return names and values for the report, with the versions of further packages."""
     described = {
         "processor": f"{_processor('model name') or platform.machine()}, {os.cpu_count()} processors",
         "instructions": ", ".join(each for each in INSTRUCTIONS if each in _flags()) or "unknown",
         "Python": platform.python_version(),
     }
-    for package in ENGINE_PACKAGES:
+    for package in (*ENGINE_PACKAGES, *more):
         try:
             described[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -54,8 +54,27 @@ def convert_ours(source: Path, target: Path, feeds: Sequence[Feed] | None, shape
     tc.convert(source, quantize=quantize, calibration=feeds, input_shapes=shapes).save(target)
 
 
-def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> None:
-    """Quantize with ONNX Runtime: static, QDQ, UINT8 activations, per-channel INT8 weights, min-max ranges."""
+def quantize_onnxruntime(
+    source: Path,
+    target: Path,
+    feeds: Sequence[Feed],
+    *,
+    method: str = "MinMax",
+    types: tuple[str, str] = ("QUInt8", "QInt8"),
+    per_channel: bool = True,
+    ranges: Path | None = None,
+) -> None:
+    """Quantize with ONNX Runtime: static, QDQ, by default with UINT8 activations and min-max ranges.
+
+    Args:
+        source: a float ONNX file.
+        target: the file to write.
+        feeds: calibration samples.
+        method: a calibration method.
+        types: types of activations and of weights.
+        per_channel: weights have one scale per output channel.
+        ranges: file with the ranges of the method; written if it does not exist.
+    """
     from onnxruntime.quantization import (
         CalibrationDataReader,
         CalibrationMethod,
@@ -74,17 +93,21 @@ def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> N
 
     logging.getLogger().setLevel(logging.ERROR)
     simplified = target.with_name(f"simplified.{target.name}")
+    activations, weights = types
     try:
-        quant_pre_process(_with_opset(source), str(simplified), skip_symbolic_shape=True)
+        # As a file: in a ModelProto, the preprocessing moves the shapes of Reshape nodes into another file.
+        onnx.save(_with_opset(source), simplified)
+        quant_pre_process(str(simplified), str(simplified), skip_symbolic_shape=True)
         quantize_static(
             str(simplified),
             str(target),
             Reader(),
             quant_format=QuantFormat.QDQ,
-            per_channel=True,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            calibrate_method=CalibrationMethod.MinMax,
+            per_channel=per_channel,
+            activation_type=QuantType[activations],
+            weight_type=QuantType[weights],
+            calibrate_method=CalibrationMethod[method],
+            **({} if ranges is None else {"calibration_cache_path": ranges}),
         )
     finally:
         simplified.unlink(missing_ok=True)
@@ -100,7 +123,13 @@ def _with_opset(source: Path) -> onnx.ModelProto:
 
 
 def quantize_openvino(
-    source: Path, target: Path, feeds: Sequence[Feed], *, preset: str = "MIXED", is_transformer: bool = False
+    source: Path,
+    target: Path,
+    feeds: Sequence[Feed],
+    *,
+    preset: str = "MIXED",
+    is_transformer: bool = False,
+    fast_bias_correction: bool = True,
 ) -> None:
     """Quantize with NNCF. The preset ``MIXED`` has symmetric weights and asymmetric activations."""
     import nncf
@@ -113,5 +142,6 @@ def quantize_openvino(
         preset=nncf.QuantizationPreset[preset],
         model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
         subset_size=len(feeds),
+        fast_bias_correction=fast_bias_correction,
     )
     openvino.save_model(quantized, target, compress_to_fp16=False)
