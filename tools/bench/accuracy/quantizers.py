@@ -17,6 +17,8 @@ from bench.accuracy.subjects import Outputs, Run, Subject, our_run
 from bench.prepare import Feed, quantize_onnxruntime, quantize_openvino, ready
 from tpuconvert.schema.types import Array
 
+_SIGNATURE = "serving_default"
+
 FLOAT = "float"
 """Setting of a peer without quantization: shows that it computes the same network."""
 
@@ -77,7 +79,7 @@ def _open_openvino(subject: Subject, name: str, *, quantize: bool = True, **opti
             subject.folder / f"{_file_name(name)}.xml",
             lambda path: quantize_openvino(network.path, path, _feeds(subject, port), **options),
         )
-    compiled = openvino.Core().compile_model(openvino.convert_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     declared = _declared_outputs(network.path)
     names = [
         next((name for name in sorted(output.get_names()) if name in declared), output.get_any_name())
@@ -118,15 +120,35 @@ def _open_litert(subject: Subject, name: str, *, quantize: bool = True, **option
 
 def _quantize_litert(source: Path, target: Path, samples: list[Array], *, weights: str) -> None:
     """Quantize with ai-edge-quantizer: static, INT8 weights per channel, INT8 activations with min-max ranges."""
-    from ai_edge_litert.interpreter import Interpreter
     from ai_edge_quantizer import quantizer, recipe
 
-    interpreter = Interpreter(model_path=str(source))
-    (detail,) = interpreter.get_input_details()
-    signatures = interpreter.get_signature_list()
-    signature, name = next(((key, ports["inputs"][0]) for key, ports in signatures.items()), (None, detail["name"]))
-    made = quantizer.Quantizer(str(source), recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
-    made.quantize(made.calibrate({signature: [{name: sample} for sample in samples]})).export_model(str(target))
+    content, name = _with_signature(source)
+    made = quantizer.Quantizer(content, recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
+    ranges = made.calibrate({_SIGNATURE: [{name: sample} for sample in samples]})
+    made.quantize(ranges).export_model(str(target))
+
+
+def _with_signature(source: Path) -> tuple[bytes, str]:
+    """Return a TFLite file with a signature, which the quantizer needs, and the name of its input there."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
+    graph = model.subgraphs[0]
+    signature = schema.SignatureDefT()
+    signature.signatureKey, signature.subgraphIndex = _SIGNATURE, 0
+    signature.inputs = [_tensor_map(schema, f"input_{index}", tensor) for index, tensor in enumerate(graph.inputs)]
+    signature.outputs = [_tensor_map(schema, f"output_{index}", tensor) for index, tensor in enumerate(graph.outputs)]
+    model.signatureDefs = [signature]
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output()), "input_0"
+
+
+def _tensor_map(schema: Any, name: str, tensor: int) -> Any:
+    found = schema.TensorMapT()
+    found.name, found.tensorIndex = name, tensor
+    return found
 
 
 def _to_integers(x: Array, detail: Mapping[str, Any]) -> Array:
