@@ -116,3 +116,5 @@ def test_the_page_has_summaries_marks_and_reasons() -> None:
     assert "| ONNX Runtime | **Entropy, U8S8, per channel** | 49.00 | -1.00 | 5.00 ± 1.54 | 0.98000 |" in lines
     assert "- NNCF (float): not installed (No module named 'nncf')" in lines
     assert "- LiteRT: no file of its format" in lines
+    assert "- BM1686: none." in lines
+    assert "- BM1684: `net` (ONNX Runtime, Entropy, U8S8, per channel)." in lines

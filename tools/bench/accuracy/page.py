@@ -46,6 +46,7 @@ def page(rows: Iterable[Row], facts: Mapping[str, str], command: str) -> str:
         sections.append(f"## Flips of classifiers\n\n{_table(_summary(classifiers))}")
     if detectors:
         sections.append(f"## Detections kept\n\n{_table(_summary(detectors))}")
+    sections.append(_where_others_are_better(networks))
     sections += [_section(name, found) for name, found in [*classifiers.items(), *detectors.items()]]
     return "\n".join(sections)
 
@@ -68,6 +69,20 @@ def standard_error(row: Row) -> float:
     """Standard error of the loss as a share: that of a binomial distribution."""
     share, count = loss(row), row.numbers.get("images", row.numbers.get("detections", 0))
     return math.sqrt(share * (1 - share) / count) if count else 0.0
+
+
+def _where_others_are_better(networks: Mapping[str, Sequence[Row]]) -> str:
+    """Networks on which the best setting of another tool has a smaller loss, by chip."""
+    lines = []
+    for chip in TOOLS[OURS].settings:
+        found = []
+        for network, rows in networks.items():
+            ours = next((row for row in rows if row.tool == OURS and row.setting == chip and row.numbers), None)
+            peers = [row for tool in TOOLS if tool != OURS and (row := best(rows, tool))]
+            better = sorted((row for row in peers if ours and loss(row) < loss(ours)), key=loss)
+            found += [f"`{network}` ({TOOLS[row.tool].label}, {row.setting})" for row in better[:1]]
+        lines.append(f"- {chip}: {', '.join(found) or 'none'}.")
+    return "## Networks on which another tool is better\n\n" + "\n".join(lines) + "\n"
 
 
 def _has(rows: Iterable[Row], number: str) -> bool:
