@@ -269,9 +269,10 @@ class Options:
     effort: str = option(
         "default",
         "Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods and "
-        "refines weights and biases.",
+        "refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs is "
+        "smaller.",
         is_of_quantization=True,
-        choices=("default", "low"),
+        choices=("default", "low", "high"),
     )
     without: tuple[str, ...] = option(
         (),

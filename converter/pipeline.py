@@ -123,7 +123,8 @@ def convert(
             win.
         keep_float: Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.
         effort: Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods
-            and refines weights and biases.
+            and refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs
+            is smaller.
         without: Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``,
             ``two-term-weights``, ``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.
         refinement_samples: Largest number of samples that refine weights and biases.

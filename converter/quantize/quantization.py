@@ -30,7 +30,9 @@ from tpuconvert.optimizer.quantize import (
 )
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
+from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.precision_checks import (
     check_asymmetric_tensors,
     check_float16_ranges,
@@ -39,10 +41,11 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
-from tpuconvert.options import Options
+from tpuconvert.options import REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
+from tpuconvert.quantize.gates import STRUCTURAL, gate_algorithms, last_feeds
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.partial_file import open_partial as open_partial
@@ -132,11 +135,17 @@ def _quantize_on(
     found: Mapping[str, Range] = {}
     notes: list[Note] = []
     precision = NO_RULES
-    shifts_only, channel_scales = options.exact_on == "bm1684", options.has_algorithm("channel-scales")
+    shifts_only, is_bm1684 = options.exact_on == "bm1684", options.chip is Chip.BM1684
     balancing = Balancing()
     changed: list[str] = []
+    kept: Mapping[str, str] = {}
 
-    def attempt(kept: Mapping[str, str], balanced: Collection[str] | None = None) -> Legalized:
+    def attempt(
+        kept: Mapping[str, str], balanced: Collection[str] | None = None, left_out: Collection[str] = ()
+    ) -> Legalized:
+        channel_scales, split_weights = (
+            options.has_algorithm(name) and name not in left_out for name in ("channel-scales", "two-term-weights")
+        )
         reasons = quantize(
             graph,
             found,
@@ -148,9 +157,9 @@ def _quantize_on(
             wide=precision.wide,
         )
         two_terms: set[str] = set()
-        if options.chip is Chip.BM1684 and not shifts_only and options.has_algorithm("two-term-weights"):
+        if is_bm1684 and not shifts_only and split_weights:
             two_terms = choose_two_term_nodes(graph, found, reasons)
-        if options.chip is Chip.BM1684 and not shifts_only and channel_scales:
+        if is_bm1684 and not shifts_only and channel_scales:
             scale_channels(graph, found, set(reasons), OneMultiplier(two_terms))
         changed[:] = balance(graph, found, reasons, options.chip, balancing.names if balanced is None else balanced)
         plan = plan_wide_values(graph, precision.wide, reasons, options.chip)
@@ -188,7 +197,6 @@ def _quantize_on(
         progress.stage("quantize")
         if feeds is not None and ranges is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             balancing = find_balancing(graph, options, feeds, found, precision, attempt)
-        kept: Mapping[str, str] = {}
         if options.has_algorithm("decision-paths"):
             kept = float_paths(graph, lambda paths: attempt(precision.nodes_in_float(paths)), feeds)
         kept = precision.nodes_in_float(kept)
@@ -200,24 +208,40 @@ def _quantize_on(
             from tpuconvert.quantize.exact_forms import quantize_exactly
 
             legalized = quantize_exactly(graph, options, attempt, kept)
-    check_wide_results(precision, graph, legalized)
-    check_asymmetric_tensors(precision, graph, found, legalized)
-    weight_rounding, bias_correction = map(options.has_algorithm, ("weight-rounding", "bias-correction"))
-    if feeds is not None and (weight_rounding or bias_correction):
-        progress.stage("refine", len(legalized.graph))
+    refinements = [name for name in REFINEMENTS if options.has_algorithm(name)]
+
+    def rebuild(left_out: Collection[str]) -> Legalized:
+        forget_annotations(graph)
+        return attempt(kept, left_out=left_out)
+
+    def refine_graph(target: Legalized, left_out: Collection[str]) -> None:
+        assert feeds is not None
+        enabled = {name: name in refinements and name not in left_out for name in REFINEMENTS}
+        progress.stage("refine", len(target.graph))
         refine(
-            legalized,
+            target,
             graph,
             feeds,
             options.chip,
             progress=progress.advance,
             means=cache.means,  # empty with ranges from a file
             most=options.refinement_samples,
-            weight_rounding=weight_rounding,
-            bias_correction=bias_correction,
-            reconstruction=options.has_algorithm("reconstruction"),
+            weight_rounding=enabled["weight-rounding"],
+            bias_correction=enabled["bias-correction"],
+            reconstruction=enabled["reconstruction"],
             statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
         )
+
+    if feeds is not None and refinements and options.exact_on != "none":
+        refine_graph(legalized, ())
+    elif feeds is not None and refinements:
+        others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
+        error = OutputError(graph, options.chip, last_feeds(feeds))
+        gated = gate_algorithms(legalized, rebuild, refine_graph, error, refinements, others)
+        legalized = gated.legalized
+        notes.append(Note("refinement", "", gated.describe()))
+    check_wide_results(precision, graph, legalized)
+    check_asymmetric_tensors(precision, graph, found, legalized)
     if changed:
         notes.append(Note("balancing", "", describe_balancing(replace(balancing, names=tuple(changed)))))
     notes += [Note("precision", "", text) for text in describe_effects(precision, graph, found, legalized)]

@@ -16,6 +16,7 @@ HEADINGS = {
     "source": "about the source",
     "calibration": "calibration",
     "balancing": "balanced channels",
+    "refinement": "refinement",
     "precision": "precision rule",
     "float": "stays in float",
     "chip": "runs with a warning",
