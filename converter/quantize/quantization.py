@@ -31,6 +31,7 @@ from tpuconvert.optimizer.quantize import (
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.deciding import forget_annotations
+from tpuconvert.optimizer.quantize.feature_maps import uncorrected_results
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.precision_checks import (
@@ -229,6 +230,7 @@ def _quantize_on(
             weight_rounding=enabled["weight-rounding"],
             bias_correction=enabled["bias-correction"],
             reconstruction=enabled["reconstruction"],
+            uncorrected=uncorrected_results(graph, options.chip),
             statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
         )
 

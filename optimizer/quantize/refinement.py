@@ -14,7 +14,7 @@ section 4.2, the empirical form.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -63,6 +63,7 @@ def refine(
     weight_rounding: bool = True,
     bias_correction: bool = True,
     reconstruction: bool = True,
+    uncorrected: Collection[str] = (),
     statistics_of: StatisticsOf | None = None,
 ) -> int:
     """Change weights and biases of a legalized graph in place.
@@ -78,6 +79,7 @@ def refine(
         weight_rounding: choose the rounding of the weights.
         bias_correction: correct the biases.
         reconstruction: correct weights for the errors of their operand before they are rounded.
+        uncorrected: names of the float results of operators whose weights are not corrected.
         statistics_of: from the integer graph, its linear operators and the float graph, returns the statistics on the
             first ``most`` samples. By default the samples run in this process.
 
@@ -111,7 +113,8 @@ def refine(
         for node, product in products.items():
             second = product.fine.producer if product.fine is not None else None
             if weight_rounding:
-                _choose_weights(node, product, second, statistics, index[second or node])
+                corrects = compared is not None and product.name not in uncorrected
+                _choose_weights(node, product, second, statistics, index[second or node], corrects)
             if product.name in wanted:
                 shift = 0.0 if second is None else _mean_result(statistics, index[second]) / product.fine_steps
                 _correct_bias(node, statistics.accumulators(index[node]), wanted[product.name], shift)
@@ -153,7 +156,7 @@ def _float_means(
 
 
 def _choose_weights(
-    node: Node, product: Product, second: Node | None, statistics: OperandStatistics, index: int
+    node: Node, product: Product, second: Node | None, statistics: OperandStatistics, index: int, corrects: bool
 ) -> None:
     """Choose the integer weights for the operand. Transposed convolutions keep the nearest integers.
 
@@ -163,6 +166,7 @@ def _choose_weights(
         second: the operator with the second term of the weights.
         statistics: sums of the operand.
         index: number of the operator in the statistics.
+        corrects: whether the weights are corrected for the errors of the operand.
     """
     op, weight = node.op, operand(node, 1)
     matrix = isinstance(op, (MatrixMul, MatrixMulV2))
@@ -174,7 +178,7 @@ def _choose_weights(
     most = 0
     if isinstance(op, SpatialConvolution):
         most = max(_OBSERVATIONS, 4 * inputs) // statistics.images(index) + 1
-    if inputs <= MOST_CORRECTED:
+    if corrects and inputs <= MOST_CORRECTED:
         grouped = correct_weights(grouped, statistics.drift(index, most))
     if second is not None:
         rounded = np.clip(np.rint(grouped), -127, 127)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
+    is_arithmetic,
     is_average_pool,
     is_max_pool,
     is_product,
@@ -24,8 +25,6 @@ from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.types import I16, Chip, TensorType
-
-_ARITHMETIC = ("add", "sub", "mul", "max", "min")
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class _Plan:
 def _takes_16_bits(node: Node) -> bool:
     """Return True if BM1686 has a form of the node with operands of 16 bits."""
     op = node.op
-    if has_constant_weight(node) or op.name in _ARITHMETIC or is_table(op) or is_max_pool(op) or isinstance(op, Pad):
+    if has_constant_weight(node) or is_arithmetic(op) or is_table(op) or is_max_pool(op) or isinstance(op, Pad):
         return True
     if is_average_pool(op):
         return whole_window(node) is not None

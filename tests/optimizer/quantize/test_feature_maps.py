@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from optimizer.quantize.networks import Net
 
-from tpuconvert.optimizer.quantize import calibrate
-from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
+from tpuconvert.optimizer.quantize import calibrate, legalize, quantize, refine
+from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps, uncorrected_results
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import F32, TensorType
+from tpuconvert.schema.types import F32, Chip, TensorType
 
 AVERAGE = Pool(kernel_h=6, kernel_w=6, stride_h=1, stride_w=1, pooling_type=PoolType.AVE)
 
@@ -77,3 +77,19 @@ def test_classifiers_have_the_thresholds_of_mse():
     graph = net.done(classifier(net, x))
     samples = net.samples()
     assert calibrate(graph, samples, "auto") == calibrate(graph, samples, "mse")
+
+
+def test_weights_of_feature_maps_are_not_corrected_on_bm1686():
+    net, x = backbone()
+    graph = net.done(net.conv(x, 5, "head", relu=False))
+    assert uncorrected_results(graph, Chip.BM1686) == {"a_pre", "a", "b_pre", "b", "head"}
+    assert uncorrected_results(graph, Chip.BM1684) == set()
+    samples = net.samples()
+    ranges = calibrate(graph, samples, "minmax")
+    weights = []
+    for names in (set(), {"head"}):
+        legalized = legalize(graph, Chip.BM1686, quantize(graph, ranges, Chip.BM1686))
+        refine(legalized, graph, samples, Chip.BM1686, uncorrected=names)
+        weights.append({value.name: value.array for value in legalized.graph.values if value.is_constant})
+    assert np.array_equal(weights[0]["b_w"], weights[1]["b_w"])
+    assert not np.array_equal(weights[0]["head_w"], weights[1]["head_w"])
