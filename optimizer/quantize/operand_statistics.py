@@ -150,11 +150,21 @@ class OperandSamples:
             return {}
         halves: dict[int, DriftSums] = {}
         for half in range(2):
-            chosen = [self._samples_of(half, arrays) for arrays in (floats, integers[: len(floats)])]
-            if chosen[0]:
-                exact, stored = (self._rows(node, arrays, most) for arrays in chosen)
-                halves[half] = DriftSums.of(stored, drift_of(exact / _row_scales(node, quant.scale, exact), stored))
+            exact, stored = (self._samples_of(half, arrays) for arrays in (floats, integers[: len(floats)]))
+            if exact:
+                rows = self._rows(node, stored, most)
+                halves[half] = DriftSums.of(rows, self._drift_rows(node, quant.scale, exact, stored, rows, most))
         return halves
+
+    def _drift_rows(
+        self, node: Node, scales: Sequence[float], exact: list[Array], stored: list[Array], rows: Array, most: int
+    ) -> Array:
+        """Drift of the inputs ``rows``: computed for whole operands if they have fewer elements than the windows."""
+        if isinstance(node.op, SpatialConvolution) and rows.size > sum(x.size for x in exact):
+            along = np.reshape(scales, (-1, *(1,) * (exact[0].ndim - 2)))
+            return self._rows(node, [drift_of(x / along, q) for x, q in zip(exact, stored, strict=True)], most)
+        floats = self._rows(node, exact, most)
+        return drift_of(floats / _row_scales(scales, floats), rows)
 
     def _samples_of(self, half: int, arrays: Sequence[Array]) -> list[Array]:
         """Samples of one half, from arrays of all compared feeds."""
@@ -189,7 +199,7 @@ def _halves_of(feed: Mapping[str, Array], samples: int) -> list[int]:
     return [zlib.crc32(content) % 2 for content in contents]
 
 
-def _row_scales(node: Node, scales: Sequence[float], rows: Array) -> Array:
+def _row_scales(scales: Sequence[float], rows: Array) -> Array:
     """Scales of the inputs of a linear operator, in a shape that broadcasts with ``rows`` of its operand."""
     if len(scales) == 1:
         return np.asarray(scales[0])

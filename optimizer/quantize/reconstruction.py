@@ -95,8 +95,10 @@ def drift_of(exact: Array, integers: Array) -> Array:
         exact: float operand divided by its scale.
         integers: integer operand with zero point 0.
     """
-    difference: Array = (exact - integers) * FRACTION
-    return np.clip(np.rint(difference), -_MOST_DRIFT, _MOST_DRIFT).astype(np.int8)
+    difference: Array = exact - integers
+    difference *= FRACTION
+    np.rint(difference, out=difference)
+    return np.clip(difference, -_MOST_DRIFT, _MOST_DRIFT, out=difference).astype(np.int8)
 
 
 def correct_weights(exact: Float64, halves: Mapping[int, DriftSums]) -> Float64:
