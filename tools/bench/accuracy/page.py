@@ -25,8 +25,8 @@ Calibration images and evaluation images are the same for all tools; no evaluati
   0.9. Detections are decoded and suppressed by the same code for all tools.
 - tpuconvert is measured with its default options. Of the other tools, the best setting of each network is **marked**.
   It is the best on the evaluation images, so that the comparison favours them.
-- tpuconvert computes the exact arithmetic of the chip. BM1684 has per-tensor weights, and rounds every result of a
-  convolution twice; the other tools run on the processor.
+- tpuconvert computes the exact arithmetic of the chip. BM1684 has one multiplier for all
+  output channels of a convolution; the other tools run on the processor.
 """
 
 CLASSIFIER_HEADING = ("tool", "setting", "top-1", "difference", "flips", "cosine")
