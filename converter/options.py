@@ -26,6 +26,9 @@ from tpuconvert.schema.types import Chip, Dim, Shape
 REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")
 """Algorithms of the quantization that change integers on samples."""
 
+REFINEMENT_NEEDS = {"reconstruction": "weight-rounding"}
+"""Algorithms of the refinement that have no effect without another one."""
+
 METHOD_SEARCH = "method-search"
 """Choice of calibration methods by the error at the outputs."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tpuconvert.optimizer.quantize import Legalized
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError, count_held_out
+from tpuconvert.options import REFINEMENT_NEEDS
 from tpuconvert.samples.calibration_data import FeedSource
 
 STRUCTURAL = ("channel-scales", "two-term-weights")
@@ -49,10 +50,16 @@ class Gated:
         """Text for the summary."""
         count = len(self.errors.samples)
         text = f"error at the outputs on {count} samples: SQNR {self.unrefined.sqnr:.1f} dB without refinement"
-        text += f", {self.errors.sqnr:.1f} dB with {', '.join(self.applied) or 'none'}"
+        if self.applied:
+            text += f", {self.errors.sqnr:.1f} dB with {', '.join(self.applied)}"
         if self.left_out:
             text += f"; left out, because the error is smaller without: {', '.join(self.left_out)}"
         return text
+
+
+def effective(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the algorithms of the refinement without those that need one that is not in ``names``."""
+    return tuple(name for name in names if REFINEMENT_NEEDS.get(name, name) in names)
 
 
 def last_feeds(feeds: FeedSource) -> FeedSource:
@@ -89,7 +96,7 @@ def gate_algorithms(
     def trial(left_out: Sequence[str]) -> Gated:
         candidate = rebuild(left_out)
         refine(candidate, left_out)
-        applied = tuple(name for name in refinements if name not in left_out)
+        applied = effective([name for name in refinements if name not in left_out])
         return Gated(candidate, unrefined, error.measure(candidate.graph), applied, tuple(left_out))
 
     if others:

@@ -46,7 +46,7 @@ from tpuconvert.options import REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
-from tpuconvert.quantize.gates import STRUCTURAL, gate_algorithms, last_feeds
+from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.partial_file import open_partial as open_partial
@@ -209,7 +209,7 @@ def _quantize_on(
             from tpuconvert.quantize.exact_forms import quantize_exactly
 
             legalized = quantize_exactly(graph, options, attempt, kept)
-    refinements = [name for name in REFINEMENTS if options.has_algorithm(name)]
+    refinements = effective([name for name in REFINEMENTS if options.has_algorithm(name)])
 
     def rebuild(left_out: Collection[str]) -> Legalized:
         forget_annotations(graph)

@@ -206,7 +206,7 @@ class _Needed:
 
 
 class _Compensation:
-    """What the refinement changes to compensate for the errors of earlier nodes, per output channel of a linear unit.
+    """Compensation of the refinement for the errors of earlier nodes, per output channel of a linear unit.
 
     It consists of the means of both parts of the error, and of the component of the weights' part that is proportional
     to the effect of the operands' errors on the result.

@@ -47,7 +47,7 @@ LEAST = 8e9
 """Smallest limit for the work, in units of one multiply-accumulate: about 0.2 seconds of one core."""
 
 _ELEMENT = 64
-"""Work per element of a tensor: rounding it takes as long as so many multiply-accumulates."""
+"""Work per element of a tensor: number of multiply-accumulates that take as long as rounding it."""
 
 _CANDIDATE = 0.5e9
 """Work per candidate that does not depend on the samples: annotation and plan."""

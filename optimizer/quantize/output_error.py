@@ -272,7 +272,7 @@ def _channel_axis(array: Array) -> int | None:
 
 
 def _is_class_distribution(value: Value) -> bool:
-    """Return True for a softmax over all elements of a sample, also behind a change of the shape."""
+    """Return True for a softmax over all elements of a sample, also if a change of the shape follows."""
     node = value.producer
     while node is not None and changes_shape_or_axes(node.op) and node.inputs[0] is not None:
         node = node.inputs[0].producer

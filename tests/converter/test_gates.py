@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.optimizer.quantize.output_error import Errors
-from tpuconvert.quantize.gates import gate_algorithms
+from tpuconvert.quantize.gates import effective, gate_algorithms
 
 
 class Algorithms:
@@ -58,3 +58,15 @@ def test_measures_every_algorithm_if_others_are_given():
     assert found.left_out == ("scales", "bias")
     assert found.legalized.graph == {"rounding"}
     assert algorithms.built == [(), ("scales",), ("scales", "rounding"), ("scales", "bias")]
+
+
+def test_reconstruction_alone_has_no_effect():
+    assert effective(["reconstruction", "bias-correction"]) == ("bias-correction",)
+    assert effective(["reconstruction", "weight-rounding"]) == ("reconstruction", "weight-rounding")
+
+
+def test_the_text_names_no_second_error_if_nothing_is_applied():
+    found = Algorithms(rounding=2.0, bias=3.0).gate()
+    assert found.applied == ()
+    text = "SQNR 20.0 dB without refinement; left out, because the error is smaller without: rounding, bias"
+    assert found.describe().endswith(text)
