@@ -296,7 +296,7 @@ class Options:
     )
     workers: int = option(
         1,
-        "Number of processes that calibration and refinement split the samples over. Results do not depend on it.",
+        "Number of threads that calibration and refinement split the samples over. Results do not depend on it.",
         read=_read_workers,
         is_of_quantization=True,
         in_recipe=False,  # does not change the result

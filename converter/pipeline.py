@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.samples.preprocess import Preprocess
-    from tpuconvert.workers.workers import Workers
 
 P = ParamSpec("P")
 
@@ -128,7 +127,7 @@ def convert(
         without: Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``,
             ``two-term-weights``, ``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.
         refinement_samples: Largest number of samples that refine weights and biases.
-        workers: Number of processes that calibration and refinement split the samples over. Results do not depend on
+        workers: Number of threads that calibration and refinement split the samples over. Results do not depend on
             it.
         scheduler: Address of a dask scheduler, such as ``tcp://host:8786``: the samples are split over its workers.
         input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the
@@ -217,28 +216,6 @@ def convert_source(
         raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
     if watch is not None:
         watch.check_names()
-    if options.quantize is None or calibration is None or options.workers == 1 or cache is not None:
-        return _convert_on(None, source, weights, options, calibration, ranges, cache, resume, progress, watch)
-    # 180 ms: imports multiprocessing and the engine
-    from tpuconvert.workers.choice import QUANTIZER, open_workers
-
-    # The processes start before the source is read, and import their modules meanwhile.
-    with open_workers(options.workers, options.scheduler, QUANTIZER) as workers:
-        return _convert_on(workers, source, weights, options, calibration, ranges, cache, resume, progress, watch)
-
-
-def _convert_on(
-    workers: Workers | None,
-    source: Source,
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    calibration: CalibrationSource | None,
-    ranges: MeasuredRanges | None,
-    cache: CalibrationCache | None,
-    resume: str | os.PathLike[str] | None,
-    progress: Progress,
-    watch: Watch | None,
-) -> Model:
     progress.stage("load")
     graph = load_source(source, weights, options)
     files = graph.files
@@ -253,7 +230,7 @@ def _convert_on(
         feeds = calibration_feeds(graph, options, calibration)
         if cache is None:
             partial = open_partial(resume, (source, weights, *files), options, progress)
-            cache = CalibrationCache(partial=partial, workers=workers)
+            cache = CalibrationCache(partial=partial)
     model = convert_graph(graph, options, feeds, ranges=ranges, cache=cache, progress=progress, watch=watch)
     if options.exact_on != "none":
         # 30 ms: imports the exporter

@@ -143,10 +143,10 @@ class Measured:
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     """Processor time of the process and its child processes, in seconds."""
-    own_cpu: list[float] = field(default_factory=list)
-    """Processor time of the process itself, in seconds."""
-    child_cpu: list[float] = field(default_factory=list)
-    """Processor time of its child processes, in seconds."""
+    main_cpu: list[float] = field(default_factory=list)
+    """Processor time of the main thread of the process, in seconds."""
+    other_cpu: list[float] = field(default_factory=list)
+    """Processor time of its other threads and of its child processes, in seconds."""
     peak_mib: float = 0.0
     failure: str = ""
 
@@ -170,15 +170,15 @@ def measure(command: Sequence[str], cpus: set[int], environment: dict[str, str],
     assert process.stderr is not None
     told = process.stderr.read()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    times = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:15]
+    main_thread = Path(f"/proc/{process.pid}/task/{process.pid}/stat").read_text(encoding="utf-8")
+    main_cpu = sum(map(int, main_thread.rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         into.failure = told.decode(errors="replace").strip().splitlines()[-1] if told.strip() else f"status {status}"
     into.seconds.append(time.perf_counter() - started)
-    user, system, of_children, system_of_children = (int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in times)
-    into.own_cpu.append(user + system)
-    into.child_cpu.append(of_children + system_of_children)
     into.cpu_seconds.append(usage.ru_utime + usage.ru_stime)
+    into.main_cpu.append(main_cpu)
+    into.other_cpu.append(into.cpu_seconds[-1] - main_cpu)
     into.peak_mib = max(into.peak_mib, usage.ru_maxrss / 1024)
 
 

@@ -1,4 +1,4 @@
-"""Time of calibration and quantization with one and several worker processes, on the networks of ``tools/bench``.
+"""Time of calibration and quantization with one and several workers, on the networks of ``tools/bench``.
 
     python tools/workers_bench.py FOLDER [--network resnet50] [--samples 100] [--rounds 5] [--cpus 0,1]
 
@@ -7,9 +7,9 @@ all alike: one worker on one processor, one worker on all processors, and one wo
 median over the rounds of the time of another run divided by that of one worker per processor in the same round. The
 written files must be equal.
 
-Other programs change times, but hardly the processor time. Its column has that of the client, which runs alone for most
-of it, and that of the worker processes. ``possible`` is the ratio of a machine without other programs: the processor
-time of one worker, divided by that of the client plus that of the workers divided by their number.
+Other programs change times, but hardly the processor time. Its column has that of the main thread, which runs alone for
+most of it, and that of all others. ``possible`` estimates the ratio on a machine without other programs: the processor
+time of one worker, divided by that of the main thread plus that of the others divided by the number of workers.
 """
 
 from __future__ import annotations
@@ -74,13 +74,15 @@ def main() -> int:
             return 1
         last = list(measured.values())[-1]
         alone = next(iter(measured.values()))
-        shared = [own + children / len(cpus) for own, children in zip(last.own_cpu, last.child_cpu, strict=True)]
+        shared = [main + others / len(cpus) for main, others in zip(last.main_cpu, last.other_cpu, strict=True)]
         for run, one in measured.items():
             ratios = [own / base for own, base in zip(one.seconds, last.seconds, strict=True)]
             spread = f"{one.median:.1f} ({min(one.seconds):.1f} to {max(one.seconds):.1f})"
             ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            cpu = " + ".join(f"{statistics.median(part):.1f}" for part in (one.own_cpu, one.child_cpu) if any(part))
-            possible = f"{statistics.median(map(operator.truediv, alone.own_cpu, shared)):.2f}" if one is alone else ""
+            cpu = " + ".join(f"{statistics.median(part):.1f}" for part in (one.main_cpu, one.other_cpu))
+            possible = (
+                f"{statistics.median(map(operator.truediv, alone.cpu_seconds, shared)):.2f}" if one is alone else ""
+            )
             print(f"| {name} | {run} | {spread} | {ratio} | {cpu} | {possible} |", flush=True)
     return 0
 

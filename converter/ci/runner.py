@@ -147,7 +147,7 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch, schedul
         else:
             record(_success(job, found, is_cached=True))
     count = 1 if scheduler is not None else max(1, min(processes, len(waiting)))
-    with open_workers(count, scheduler if waiting else None) as workers:
+    with open_workers(count, scheduler if waiting else None, in_processes=True) as workers:
         for job, key, made in _convert_all(waiting, cache, workers):
             entry = made if isinstance(made, Trouble) else _attempt(_keep_entry, job, key, cache, *made)
             if isinstance(entry, Trouble):

@@ -135,7 +135,7 @@ def workers_options(function: F) -> F:
         default=1,
         show_default=True,
         metavar="N",
-        help="Number of processes that the samples are split over. Results do not depend on it.",
+        help="Number of threads that the samples are split over. Results do not depend on it.",
     )
     address = scheduler_option(
         help="Address of a dask scheduler, such as tcp://host:8786: the samples are split over its workers."

@@ -74,7 +74,7 @@ def evaluate(
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
         progress: receives the stages, as an object with the methods of ``tpuconvert.progress.Progress``.
-        workers: number of processes that the samples are split over. ``tune`` passes open workers.
+        workers: number of threads that the samples are split over. ``tune`` passes open workers.
         scheduler: address of a dask scheduler, over whose workers the samples are split.
 
     Raises:

@@ -25,7 +25,7 @@ from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.text_format import several
-from tpuconvert.workers.choice import QUANTIZER, open_workers
+from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def measure_ranges(
         UsageError: the source is already quantized, or the samples do not fit.
 
     """
-    with open_workers(options.workers, options.scheduler, QUANTIZER) as workers:
+    with open_workers(options.workers, options.scheduler) as workers:
         return _measure_on(workers, source, weights, options, calibration, progress, resume)
 
 

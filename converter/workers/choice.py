@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.workers.cluster import Cluster
 from tpuconvert.workers.processes import Processes
+from tpuconvert.workers.threads import Threads
 from tpuconvert.workers.workers import ThisProcess, Workers
-
-QUANTIZER = ("tpuconvert.quantize.calibration_shards", "tpuconvert.quantize.refinement_shards")
-"""Modules of the tasks of a quantization. Their import takes 200 ms."""
 
 
 def open_workers(
-    count: int | Workers, scheduler: str | None, modules: Sequence[str] = ()
+    count: int | Workers, scheduler: str | None, *, in_processes: bool = False
 ) -> AbstractContextManager[Workers]:
     """Return workers, for a ``with`` block.
 
     Args:
-        count: number of processes; 1 is the calling process. Or open workers, which the block does not close.
+        count: number of workers on this machine; 1 is the caller. Or open workers, which the block does not close.
         scheduler: address of a dask scheduler, or None.
-        modules: as for ``Processes``.
+        in_processes: True for tasks that spend their time in Python, of which threads run one at a time.
 
     Raises:
         MissingExtraError: dask.distributed is not installed.
@@ -39,4 +36,6 @@ def open_workers(
         return Cluster(scheduler)
     # A worker has no workers of its own: a model of a manifest, which requests them, may run in one.
     is_worker = multiprocessing.current_process().daemon
-    return ThisProcess() if count == 1 or is_worker else Processes(count, modules)
+    if count == 1 or is_worker:
+        return ThisProcess()
+    return Processes(count) if in_processes else Threads(count)

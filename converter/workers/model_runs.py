@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -73,6 +74,9 @@ class _ModelRuns:
 
     def __init__(self, runs: Sequence[_ModelRun]) -> None:
         self._runs = runs
+
+    def __copy__(self) -> _ModelRuns:
+        return _ModelRuns([copy.copy(run) for run in self._runs])
 
     def run(self, shard: Sequence[FeedSource], progress: Callable[[int], None]) -> list[tuple[Outputs, ...]]:
         """Run the models in turn."""

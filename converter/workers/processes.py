@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import pickle
 import signal
@@ -44,12 +43,10 @@ class Processes(Workers):
 
     Args:
         count: number of processes.
-        modules: names of modules that every process imports first, while the caller prepares the first task.
     """
 
-    def __init__(self, count: int, modules: Sequence[str] = ()) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
-        self._modules = tuple(modules)
         self._threads = max(1, available_threads() // count)
         self._context = multiprocessing.get_context("spawn")  # threads of the engine do not survive a fork
         self._workers: list[_Worker] = []
@@ -132,7 +129,7 @@ class Processes(Workers):
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        arguments = (theirs, Environment.of_this_process(), self._threads, self._modules)
+        arguments = (theirs, Environment.of_this_process(), self._threads)
         process = self._context.Process(target=_serve, args=arguments, daemon=True)
         with _blocked_interrupts():
             process.start()
@@ -177,12 +174,10 @@ def _send(worker: _Worker, task: bytes, index: int, content: object) -> bool:
     return True
 
 
-def _serve(connection: Connection, environment: Environment, threads: int, modules: Sequence[str]) -> None:
+def _serve(connection: Connection, environment: Environment, threads: int) -> None:
     """Run shards until the client closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the client ends them
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    for name in modules:
-        importlib.import_module(name)
     task: Task[Any, Any] | None = None
     answer: _Answer
     while True:

@@ -1,4 +1,4 @@
-"""Workers: run the shards of a task in this process, in other processes, or on a cluster.
+"""Workers: run the shards of a task in this process, in its threads, in other processes, or on a cluster.
 
 A task is a pure function of its shard, and the results of shards merge exactly in any order. Therefore the result does
 not depend on the number of workers or shards, on the order in which shards finish, or on shards that run twice.
@@ -26,7 +26,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Task(Protocol[S_contra, R_co]):
-    """Function of a shard that can be pickled. It is sent to every worker once and may keep what it prepares."""
+    """Function of a shard that can be pickled. It is sent to every worker once and may keep what it prepares.
+
+    A thread gets ``copy.copy(task)``, which has nothing in common with the task that a run changes.
+    """
 
     def run(self, shard: S_contra, progress: Callable[[int], None]) -> R_co:
         """Return the result of a shard.

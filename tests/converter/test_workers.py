@@ -6,6 +6,8 @@ import os
 import pickle
 import random
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from tpuconvert.workers import environment, processes
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.model_runs import ModelFeeds, run_on
 from tpuconvert.workers.processes import Processes
+from tpuconvert.workers.threads import Threads
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers, bounds
 
 
@@ -53,24 +56,25 @@ def test_any_split_order_and_repetition_gives_the_same_ranges(example: Example, 
     assert example.digest(Disordered(count, seed=count)) == expected
 
 
-def test_processes_give_the_ranges_of_one_process(example: Example, expected: str) -> None:
+@pytest.mark.parametrize("kind", [Processes, Threads])
+def test_workers_give_the_ranges_of_one(kind: type[Processes | Threads], example: Example, expected: str) -> None:
     steps: list[int] = []
-    with Processes(2) as workers:
+    with kind(2) as workers:
         assert example.digest(workers, steps.append) == expected
-        assert example.digest(workers) == expected  # the processes are used again
+        assert example.digest(workers) == expected  # the workers are used again
     assert steps == sorted(steps)
     assert steps[-1] == 100
 
 
 def test_written_files_are_equal(tmp_path: Path) -> None:
     files = []
-    for count in (1, 2):
+    for count in (1, 2, 3):
         path = tmp_path / f"{count}.tpum"
         samples = examples() / "calibration.npz"
         options = {"quantize": "int8", "calibration": samples, "preprocess": PREPROCESS, "workers": count}
         tc.convert(examples() / "digits.onnx", **options).save(path)  # type: ignore[arg-type]  # by name
         files.append(path.read_bytes())
-    assert files[0] == files[1]
+    assert files[0] == files[1] == files[2]
 
 
 def convert_on(workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: object, **options: object) -> bytes:
@@ -99,6 +103,7 @@ def test_refinement_on_workers_that_forget_everything(
     options = {"chip": chip, "input_shapes": {"image": (batch, 1, 8, 8)}}
     alone = convert_on(ThisProcess(), monkeypatch, samples, **options)
     assert convert_on(Disordered(3, 0), monkeypatch, samples, **options) == alone
+    assert convert_on(Threads(3), monkeypatch, samples, **options) == alone
     assert convert_on(ThisProcess(), monkeypatch, samples, effort="low", **options) != alone
 
 
@@ -163,9 +168,10 @@ def test_a_process_killed_at_any_moment_changes_nothing(example: Example, expect
     assert calibrate_with_a_killed_process(example, seed) == expected
 
 
-def test_a_shard_that_fails_does_not_stop_the_others() -> None:
+@pytest.mark.parametrize("kind", [Processes, Threads])
+def test_a_shard_that_fails_does_not_stop_the_others(kind: type[Processes | Threads]) -> None:
     shards = [Shard("first", 1, "x"), Shard("second", 1, ""), Shard("third", 1, "y")]
-    with Processes(2) as workers:
+    with kind(2) as workers:
         found = dict(workers.outcomes(Refuse(), shards))
     assert found[1] == "accepted"
     errors = [found[index] for index in (0, 2)]
@@ -200,6 +206,53 @@ def test_an_interrupt_ends_the_processes(example: Example) -> None:
         example.digest(workers, interrupt)
     assert len(pids) == 2
     assert not any(is_running(pid) for pid in pids)
+
+
+def test_an_interrupt_ends_the_threads(example: Example) -> None:
+    before, interval = threading.active_count(), sys.getswitchinterval()
+    seen: list[int] = []
+
+    def interrupt(_: int) -> None:
+        seen.append(threading.active_count())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Threads(2) as workers:
+        example.digest(workers, interrupt)
+    assert seen == [before]  # the first call, before the threads start
+    seen.clear()
+
+    def interrupt_later(done: int) -> None:
+        if done:
+            interrupt(done)
+
+    with pytest.raises(KeyboardInterrupt), Threads(2) as workers:
+        example.digest(workers, interrupt_later)
+    assert seen[0] > before
+    assert threading.active_count() == before
+    assert sys.getswitchinterval() == interval
+
+
+class Place:
+    """Task that returns its thread, and the shards that this copy of it has run."""
+
+    def __init__(self) -> None:
+        self.shards: list[int] = []
+
+    def run(self, shard: int, progress: Callable[[int], None]) -> tuple[str, list[int]]:
+        self.shards.append(shard)
+        return threading.current_thread().name, list(self.shards)
+
+    def __copy__(self) -> Place:
+        return Place()
+
+
+def test_a_thread_keeps_its_task_and_runs_the_shards_of_its_place() -> None:
+    task = Place()
+    with Threads(2) as workers:
+        for call in range(2):
+            found = dict(workers.map(task, [Shard("", 1, 10 * call + place, place) for place in range(5)]))
+    assert [found[index][1] for index in (3, 4)] == [[1, 3, 11, 13], [0, 2, 4, 10, 12, 14]]
+    assert len({thread for thread, _ in found.values()}) == 2
 
 
 def is_running(pid: int) -> bool:
