@@ -138,5 +138,8 @@ def calibrate_on(
 
 def _split(start: int, end: int, count: int, workers: Workers, is_kept: bool) -> list[tuple[int, int]]:
     """Split the batches ``start`` to ``end - 1`` of ``count`` into shards."""
-    parts = math.ceil((end - start) / _KEPT if is_kept else SHARDS * workers.count * (end - start) / count)
+    if is_kept:
+        parts = math.ceil((end - start) / _KEPT)
+    else:  # as many for every worker
+        parts = workers.count * max(1, round(SHARDS * (end - start) / count))
     return [(start + low, start + high) for low, high in bounds(end - start, parts)]

@@ -1,6 +1,7 @@
 """Refinement split by sample over workers.
 
-Every worker keeps a part of the samples at the operand of the same linear operator. A request moves them to an
+Every worker keeps a part of the samples at the operand of the same linear operator: with n parts every nth sample, so
+that each has as many of the first samples, which are compared with the float graph. A request moves them to an
 operator, with the weights and biases chosen since the last request, and returns sums over these samples. The chosen
 constants determine the state of a worker: one that does not have it, because another worker ended, gets all of them and
 runs its samples from the inputs on.
@@ -25,7 +26,7 @@ from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.graph_copy import FlatGraph
 from tpuconvert.schema.types import Array, Chip
-from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
+from tpuconvert.workers.workers import Shard, ThisProcess, Workers
 
 Statistic = Literal["images", "inputs", "accumulators", "drift"]
 
@@ -36,7 +37,7 @@ class _Request:
 
     Args:
         start: first feed of the part.
-        end: one more than the last feed.
+        step: difference between its feeds: the number of parts.
         statistic: name of a method of ``OperandStatistics``.
         arguments: its arguments; the first one is the index of the operator.
         first: index of the first operator in ``constants``.
@@ -44,7 +45,7 @@ class _Request:
     """
 
     start: int
-    end: int
+    step: int
     statistic: Statistic
     arguments: tuple[int, ...]
     first: int
@@ -65,11 +66,10 @@ class _State:
         names: Sequence[str],
         feeds: FeedSource,
         reference: FloatReference | None,
-        start: int,
     ) -> None:
         by_name = {node.name: node for node in graph.nodes}
         self._products = [by_name[name] for name in names]
-        self.samples = OperandSamples(graph, chip, list(feeds), self._products, reference, start)
+        self.samples = OperandSamples(graph, chip, list(feeds), self._products, reference)
         self.known = 0
 
     def answer(self, request: _Request) -> Any:
@@ -97,15 +97,22 @@ class _Refinement:
 
     def run(self, shard: _Request, progress: Callable[[int], None]) -> Any:
         """Move the samples to the operator and return the statistic."""
-        key, index = (shard.start, shard.end), shard.arguments[0]
+        key, index = (shard.start, shard.step), shard.arguments[0]
         state = self._states.get(key)
         if state is None or state.known < shard.first or state.samples.index > index:
             if shard.first > 0:
                 return None
-            graph, chip, names, feeds, packed = self._settings
-            reference = None if packed is None else FloatReference(packed[0].build(), *packed[1:])
-            state = self._states[key] = _State(graph.build(), chip, names, feeds.part(*key), reference, shard.start)
+            state = self._states[key] = self._new_state(*key)
         return state.answer(shard)
+
+    def _new_state(self, start: int, step: int) -> _State:
+        graph, chip, names, feeds, packed = self._settings
+        reference = None
+        if packed is not None:
+            floats, float_names, compared = packed
+            count = len(range(start, compared, step))
+            reference = FloatReference(floats.build(), float_names, count) if count else None
+        return _State(graph.build(), chip, names, feeds.part(start, len(feeds), step), reference)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_states": {}}
@@ -139,7 +146,7 @@ class SplitSamples:
         if reference is not None:
             packed = FlatGraph.of(reference.graph), tuple(reference.names), min(reference.feeds, len(feeds))
         self._task = _Refinement(FlatGraph.of(graph), chip, [node.name for node in products], feeds, packed)
-        self._bounds = bounds(len(feeds), workers.count)
+        self._parts = min(len(feeds), workers.count)
         self._known = 0
 
     def images(self, index: int) -> int:
@@ -172,7 +179,7 @@ class SplitSamples:
     def _collect(self, statistic: Statistic, *arguments: int) -> list[Any]:
         """Return a statistic of all parts of the samples."""
         end = arguments[0] + (statistic == "accumulators")
-        found = self._request(range(len(self._bounds)), statistic, arguments, self._known, end)
+        found = self._request(range(self._parts), statistic, arguments, self._known, end)
         missing = [part for part, result in found.items() if result is None]
         if missing:
             found |= self._request(missing, statistic, arguments, 0, end)
@@ -188,9 +195,9 @@ class SplitSamples:
             constants.append((weight.array, bias.array))
         shards = []
         for part in parts:
-            low, high = self._bounds[part]
-            request = _Request(low, high, statistic, arguments, first, tuple(constants))
-            shards.append(Shard(f"refinement on samples {low} to {high - 1}", 1, request, part))
+            request = _Request(part, self._parts, statistic, arguments, first, tuple(constants))
+            name = f"refinement on samples {part}, {part + self._parts} ... of {self._feeds}"
+            shards.append(Shard(name, 1, request, part))
         return {parts[index]: result for index, result in self._workers.map(self._task, shards)}
 
 

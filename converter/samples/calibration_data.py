@@ -112,9 +112,9 @@ class FeedSource:
         """Digests of the batches."""
         return self._contents or tuple(map(_content, self._batches))
 
-    def part(self, start: int, end: int) -> FeedSource:
-        """Return a source of the batches ``start`` to ``end - 1``, in the same order."""
-        return self._selected(range(start, end), self._contents[start:end])
+    def part(self, start: int, end: int, step: int = 1) -> FeedSource:
+        """Return a source of every ``step``-th of the batches ``start`` to ``end - 1``, in the same order."""
+        return self._selected(range(start, end, step), self._contents[start:end:step])
 
     def _selected(self, indices: Sequence[int], contents: tuple[bytes, ...]) -> FeedSource:
         batches = [self._batches[index] for index in indices]

@@ -79,7 +79,6 @@ class OperandSamples:
         feeds: the samples.
         products: linear operators of the graph, in topological order.
         reference: float graph for ``drift``.
-        start: number of the first feed, if other workers have those before.
     """
 
     def __init__(
@@ -89,16 +88,14 @@ class OperandSamples:
         feeds: Sequence[Mapping[str, Array]],
         products: Sequence[Node],
         reference: FloatReference | None = None,
-        start: int = 0,
     ) -> None:
         self._counts = [samples_in(feed) for feed in feeds]
         self._products = products
         self._run = SampleRun(graph, chip, feeds, products)
         self._parts = iter(self._run)
-        self._start = start
         self._floats: FloatOperands | None = None
-        if reference is not None and reference.feeds > start:
-            compared = feeds[: reference.feeds - start]
+        if reference is not None:
+            compared = feeds[: reference.feeds]
             self._floats = FloatOperands(reference.graph, chip, compared, reference.names)
             self._halves = [_halves_of(feed, count) for feed, count in zip(compared, self._counts, strict=False)]
         self.index = -1

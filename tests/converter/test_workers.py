@@ -24,6 +24,8 @@ from PIL import Image
 import tpuconvert as tc
 from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.evaluation.evaluation import evaluate
+from tpuconvert.optimizer.quantize import float_operands
+from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import Progress
@@ -66,6 +68,19 @@ def test_workers_give_the_ranges_of_one(kind: type[Processes | Threads], example
     assert steps[-1] == 100
 
 
+def test_every_worker_has_as_many_samples(example: Example) -> None:
+    sizes: list[int] = []
+
+    class Counting(Disordered):
+        def results(self, task: Any, shards: Any, progress: Any) -> Iterator[tuple[int, Any]]:
+            sizes.extend(shard.size for shard in shards)
+            return super().results(task, shards, progress)
+
+    calibrate_on(Counting(2, 0), example.graph, example.feeds, "auto", {}, lambda _: None, FirstMeans(64))
+    assert sum(sizes) == 100
+    assert len(sizes) % 2 == 0 and sorted(sizes)[::2] == sorted(sizes)[1::2]
+
+
 def test_written_files_are_equal(tmp_path: Path) -> None:
     files = []
     for count in (1, 2, 3):
@@ -105,6 +120,31 @@ def test_refinement_on_workers_that_forget_everything(
     assert convert_on(Disordered(3, 0), monkeypatch, samples, **options) == alone
     assert convert_on(Threads(3), monkeypatch, samples, **options) == alone
     assert convert_on(ThisProcess(), monkeypatch, samples, effort="low", **options) != alone
+
+
+class Recording(Disordered):
+    """Workers that count the observations of the float graph in each part of the samples."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, 0)
+        self.compared: dict[int, int] = {}
+
+    def results(self, task: Any, shards: Any, progress: Any) -> Iterator[tuple[int, Any]]:
+        for index, result in super().results(task, shards, progress):
+            content = shards[index].content
+            if getattr(content, "statistic", "") == "drift" and result is not None:
+                self.compared[content.start] = sum(half.count for half in result.values())
+            yield index, result
+
+
+def test_every_worker_has_its_part_of_the_samples_compared_with_the_float_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(float_operands, "_MOST_BYTES", 0)  # 8 of the 64 samples are compared
+    workers, samples = Recording(4), np.load(examples() / "calibration.npz")["images"]
+    assert convert_on(workers, monkeypatch, samples) == convert_on(ThisProcess(), monkeypatch, samples)
+    assert len(workers.compared) == 4
+    assert len(set(workers.compared.values())) == 1 and min(workers.compared.values()) > 0
 
 
 class Killing(Processes):
@@ -291,6 +331,8 @@ def test_a_plugin_method_with_merge_is_split(example: Example, tmp_path: Path) -
 
 PLUGIN = """
 from tpuconvert import register_calibrator
+from tpuconvert.optimizer.quantize import float_operands
+from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
 
 
