@@ -13,8 +13,10 @@ section 4.2, the empirical form.
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 
@@ -109,12 +111,12 @@ def refine(
         statistics: OperandStatistics = OperandSamples(integer, chip, feeds, order, compared)
     else:
         statistics = statistics_of(integer, order, compared)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), ThreadPoolExecutor(1) as background:
         for node, product in products.items():
             second = product.fine.producer if product.fine is not None else None
             if weight_rounding:
                 corrects = compared is not None and product.name not in uncorrected
-                _choose_weights(node, product, second, statistics, index[second or node], corrects)
+                _choose_weights(node, product, second, statistics, index[second or node], corrects, background)
             if product.name in wanted:
                 shift = 0.0 if second is None else _mean_result(statistics, index[second]) / product.fine_steps
                 _correct_bias(node, statistics.accumulators(index[node]), wanted[product.name], shift)
@@ -156,7 +158,13 @@ def _float_means(
 
 
 def _choose_weights(
-    node: Node, product: Product, second: Node | None, statistics: OperandStatistics, index: int, corrects: bool
+    node: Node,
+    product: Product,
+    second: Node | None,
+    statistics: OperandStatistics,
+    index: int,
+    corrects: bool,
+    background: Executor,
 ) -> None:
     """Choose the integer weights for the operand. Transposed convolutions keep the nearest integers.
 
@@ -167,6 +175,7 @@ def _choose_weights(
         statistics: sums of the operand.
         index: number of the operator in the statistics.
         corrects: whether the weights are corrected for the errors of the operand.
+        background: computes the covariance for the rounding, which does not depend on the correction, at the same time.
     """
     op, weight = node.op, operand(node, 1)
     matrix = isinstance(op, (MatrixMul, MatrixMulV2))
@@ -178,18 +187,25 @@ def _choose_weights(
     most = 0
     if isinstance(op, SpatialConvolution):
         most = max(_OBSERVATIONS, 4 * inputs) // statistics.images(index) + 1
-    if corrects and inputs <= MOST_CORRECTED:
-        grouped = correct_weights(grouped, statistics.drift(index, most))
+    drift = statistics.drift(index, most) if corrects and inputs <= MOST_CORRECTED else {}
+    covariance = None
+    if second is None and inputs <= MOST_INPUTS:
+        covariance = background.submit(contextvars.copy_context().run, _covariance, statistics, index, most)
+    grouped = correct_weights(grouped, drift)
     if second is not None:
         rounded = np.clip(np.rint(grouped), -127, 127)
         fine = second_term(grouped, rounded)
         operand(second, 1).data = np.ascontiguousarray(fine.reshape(exact.shape))
-    elif inputs <= MOST_INPUTS:
-        rounded = round_with_compensation(grouped, statistics.inputs(index, most).covariance(np.float32))
+    elif covariance is not None:
+        rounded = round_with_compensation(grouped, covariance.result())
     else:
         return
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
     weight.data = np.ascontiguousarray(stored.astype(np.int8))
+
+
+def _covariance(statistics: OperandStatistics, index: int, most: int) -> Array:
+    return statistics.inputs(index, most).covariance(np.float32)
 
 
 def _mean_result(statistics: OperandStatistics, index: int) -> Array:

@@ -24,8 +24,9 @@ from PIL import Image
 import tpuconvert as tc
 from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.evaluation.evaluation import evaluate
-from tpuconvert.optimizer.quantize import float_operands
+from tpuconvert.optimizer.quantize import float_operands, refinement
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import Progress
@@ -145,6 +146,25 @@ def test_every_worker_has_its_part_of_the_samples_compared_with_the_float_graph(
     assert convert_on(workers, monkeypatch, samples) == convert_on(ThisProcess(), monkeypatch, samples)
     assert len(workers.compared) == 4
     assert len(set(workers.compared.values())) == 1 and min(workers.compared.values()) > 0
+
+
+def test_the_covariance_is_computed_during_the_correction(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = threading.Event()
+    inputs, correct, done = OperandSamples.inputs, refinement.correct_weights, []
+
+    def compute(*arguments: Any) -> Any:
+        reached.set()
+        return inputs(*arguments)
+
+    def wait(*arguments: Any) -> Any:
+        done.append(reached.wait(60))
+        reached.clear()
+        return correct(*arguments)
+
+    monkeypatch.setattr(OperandSamples, "inputs", compute)
+    monkeypatch.setattr(refinement, "correct_weights", wait)
+    convert_on(ThisProcess(), monkeypatch, np.load(examples() / "calibration.npz")["images"])
+    assert done and all(done)
 
 
 class Killing(Processes):
@@ -331,7 +351,8 @@ def test_a_plugin_method_with_merge_is_split(example: Example, tmp_path: Path) -
 
 PLUGIN = """
 from tpuconvert import register_calibrator
-from tpuconvert.optimizer.quantize import float_operands
+from tpuconvert.optimizer.quantize import float_operands, refinement
+from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
 
