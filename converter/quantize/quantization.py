@@ -40,6 +40,7 @@ from tpuconvert.optimizer.quantize.precision_checks import (
     check_wide_results,
 )
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
 from tpuconvert.options import REFINEMENTS, Options
@@ -78,6 +79,7 @@ class CalibrationCache:
         ranges: ranges of all tensors, by name; None before the first quantization.
         notes: warnings about samples that do not fit what the network expects.
         means: means per channel of the float tensors on the samples for refinement.
+        floats: other tensors of the float graph.
         partial: file of an interrupted calibration.
         workers: open workers to use, in place of those that the options request.
 
@@ -86,6 +88,7 @@ class CalibrationCache:
     ranges: Mapping[str, Range] | None = None
     notes: Sequence[Note] = ()
     means: Mapping[str, Array] = field(default_factory=dict)
+    floats: RecordedFloats | None = None
     partial: PartialFile | None = None
     workers: Workers | None = None
 
@@ -231,6 +234,7 @@ def _quantize_on(
             bias_correction=enabled["bias-correction"],
             reconstruction=enabled["reconstruction"],
             uncorrected=uncorrected_results(graph, options.chip),
+            recorded=cache.floats,
             statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
         )
 
@@ -238,7 +242,8 @@ def _quantize_on(
         refine_graph(legalized, ())
     elif feeds is not None and refinements:
         others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
-        error = OutputError(graph, options.chip, last_feeds(feeds))
+        known = cache.floats.outputs if cache.floats is not None else ()
+        error = OutputError(graph, options.chip, last_feeds(feeds), known)
         gated = gate_algorithms(legalized, rebuild, refine_graph, error, refinements, others)
         legalized = gated.legalized
         notes.append(Note("refinement", "", gated.describe()))
@@ -291,12 +296,22 @@ def _find_ranges(
         return ranges, [*few_samples(measured.samples), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
-        means = FirstMeans(options.refinement_samples)
+        means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds))
         cache.ranges, cache.notes = calibrate_and_check(
             workers, graph, feeds, options, optimized.expected, progress, precision, means, cache.partial
         )
-        cache.means = means.by_name
+        cache.means, cache.floats = means.by_name, means.floats
     return precision.with_thresholds(cache.ranges), [*few_samples(feeds.samples), *cache.notes]
+
+
+def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource) -> RecordedFloats | None:
+    """Return the record of the float tensors that the refinement needs; None if it does not change weights."""
+    if not all(options.has_algorithm(name) for name in ("weight-rounding", "reconstruction")):
+        return None
+    count = len(feeds)
+    refined = min(count, options.refinement_samples) if feeds.samples == count else 0
+    outputs = range(count - len(last_feeds(feeds)), count)
+    return RecordedFloats(graph, refined, uncorrected_results(graph, options.chip), outputs)
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:
