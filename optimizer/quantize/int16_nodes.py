@@ -4,8 +4,10 @@ In some networks a few cheap nodes, such as the first depthwise convolutions of 
 that rounding activations to 8 bits leaves at the outputs. Candidates are compared by a float graph that rounds the
 activations (``float_simulation``) on calibration samples:
 
-1. Each candidate alone. Candidates are ranked by the decrease of the error per multiply-accumulate (MAC).
+1. Each candidate is measured with those that are chosen already. They are ranked by the decrease of the error per
+   multiply-accumulate (MAC).
 2. In this order, candidates are added if the error falls and the MACs of all of them are within a budget.
+3. This is repeated while candidates are added: they uncover the errors of others.
 
 All of them are dropped if the error with them is not clearly lower. The simulation has float weights, so that the gain
 from 16-bit weights is not counted.
@@ -24,11 +26,11 @@ from tpuconvert.schema.types import Chip
 _PER_NODE = 0.01
 """Share of the MACs that is added to the cost of a candidate in the ranking, for its element-wise operators."""
 
-_SMALLEST_GAIN = 0.05
+_SMALLEST_GAIN = 0.1
 """Smallest decrease of the mean logarithm of the error by one candidate."""
 
 _PROMISING = 0.02
-"""Smallest such decrease by a candidate alone. The errors that others cause hide a part of it."""
+"""Smallest such decrease in the ranking, which has fewer samples."""
 
 _CLEAR_GAIN = 0.2
 """Smallest decrease of the mean logarithm of the error by all candidates: 0.9 dB."""
@@ -44,10 +46,13 @@ _TO_RANK = 32
 """Largest number of samples for the ranking."""
 
 _TRIALS = 8
-"""Largest number of candidates that are added, one after the other."""
+"""Largest number of candidates that a round adds, one after the other."""
 
-_LEAST_WORK = 15 * LEAST
-"""Smallest limit for the work of the ranking, and for that of adding candidates: about three seconds of one core."""
+_ROUNDS = 3
+"""Largest number of rounds."""
+
+_LEAST_WORK = 20 * LEAST
+"""Smallest limit for the work of a ranking, and for that of adding candidates: about four seconds of one core."""
 
 _WORK = 2.0
 """Limit for both as a share of the work of the calibration, if this is more."""
@@ -106,26 +111,29 @@ def choose_int16_nodes(
     ranking = _count_feeds(limit / len(shares), work, _TO_RANK)
     count = int(limit / (work.candidate + ranking * work.sample))
     cheapest = sorted(shares, key=lambda name: shares[name])[:count]  # stable: execution order among equals
-    error = OutputError(graph, Chip.BM1686, feeds[-ranking:])
-    start = simulate(())
-    current = error.measure(start)
-    gains = {name: -error.measure(simulate((name,))).log_ratio_to(current).mean for name in cheapest}
-    promising = [name for name in shares if gains.get(name, 0.0) > _PROMISING]
-    ranked = sorted(promising, key=lambda name: -gains[name] / (shares[name] + _PER_NODE))
-    error = OutputError(graph, Chip.BM1686, feeds[-_count_feeds(limit / (_TRIALS + 1), work, SAMPLES) :])
-    before = after = error.measure(start)
+    to_rank = OutputError(graph, Chip.BM1686, feeds[-ranking:])
+    to_add = OutputError(graph, Chip.BM1686, feeds[-_count_feeds(limit / (_TRIALS + 1), work, SAMPLES) :])
+    before = after = to_add.measure(simulate(()))
     chosen: set[str] = set()
-    left, trials = most, _TRIALS
-    for name in ranked:
-        if shares[name] > left or trials == 0:
-            continue
-        trials -= 1
-        errors = error.measure(simulate({*chosen, name}))
-        ratio = errors.log_ratio_to(after)
-        if ratio.mean < -max(_SMALLEST_GAIN, ratio.standard_error):
-            chosen.add(name)
-            left -= shares[name]
-            after = errors
+    left = most
+    for _ in range(_ROUNDS):
+        candidates = [name for name in cheapest if name not in chosen and shares[name] <= left]
+        current = to_rank.measure(simulate(chosen))
+        gains = {name: -to_rank.measure(simulate({*chosen, name})).log_ratio_to(current).mean for name in candidates}
+        promising = [name for name in candidates if gains[name] > _PROMISING]
+        ranked = sorted(promising, key=lambda name: -gains[name] / (shares[name] + _PER_NODE))
+        known = len(chosen)
+        for name in ranked[:_TRIALS]:
+            if shares[name] > left:
+                continue
+            errors = to_add.measure(simulate({*chosen, name}))
+            ratio = errors.log_ratio_to(after)
+            if ratio.mean < -max(_SMALLEST_GAIN, ratio.standard_error):
+                chosen.add(name)
+                left -= shares[name]
+                after = errors
+        if len(chosen) == known:
+            break
     if not chosen or not is_clearly_lower(after, before):
         return None
     return Int16Nodes(tuple(name for name in shares if name in chosen), most - left, before, after)
