@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tpuconvert.cli.progress_bar import show_progress as show_progress
     from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
     from tpuconvert.diagnosis.doctor import doctor as doctor
+    from tpuconvert.difference.compare import diff as diff
+    from tpuconvert.difference.result import ModelDifference as ModelDifference
     from tpuconvert.evaluation.evaluation import evaluate as evaluate
     from tpuconvert.evaluation.result import Evaluation as Evaluation
     from tpuconvert.exporters.export import export as export
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "tpuconvert.cli.progress_bar": ("show_progress",),
     "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
+    "tpuconvert.difference.compare": ("diff",),
+    "tpuconvert.difference.result": ("ModelDifference",),
     "tpuconvert.evaluation.evaluation": ("evaluate",),
     "tpuconvert.evaluation.result": ("Evaluation",),
     "tpuconvert.exporters.export": ("export",),

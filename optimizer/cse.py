@@ -56,7 +56,7 @@ def share_nodes(graph: Graph) -> int:
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
             continue
         operands = [0 if value is None else id(value) for value in node.inputs]
-        if _commutes(node):
+        if commutes(node):
             operands.sort()
         alike = known.setdefault((type(node.op), tuple(operands)), [])
         first = _with_same_op(alike, node.op) if alike else None
@@ -71,7 +71,8 @@ def share_nodes(graph: Graph) -> int:
     return merged
 
 
-def _commutes(node: Node) -> bool:
+def commutes(node: Node) -> bool:
+    """Return True if the order of the operands does not matter."""
     traits = node.op.traits
     return Trait.COMMUTATIVE in traits or (Trait.COMMUTATIVE_INTEGERS in traits and node.outputs[0].dtype.is_integer)
 

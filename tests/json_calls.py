@@ -30,6 +30,12 @@ CALLS: dict[str, list[list[str]]] = {
         ["attribute", "digits.onnx", "net.tpum", "--data", "calibration.npz", "--samples", "4"],
         ["attribute", "digits.onnx", "net.tpum", "--nodes", "2", "--samples", "2"],
     ],
+    "diff": [
+        ["diff", "float.tpum", "net.tpum", "--data", "calibration.npz"],
+        ["diff", "digits.onnx", "digits.tflite", "--as-read"],
+        ["diff", "float.tpum", "digits.onnx", "--samples", "0"],
+        ["diff", "float.tpum", "net.tpum", "--fail-on", "precision"],
+    ],
     "tune": [
         ["tune", "digits.onnx", *INT8, "--data", "labelled.npz", "--max-drop", "0", "-o", "mixed.tpum"],
         [

@@ -43,6 +43,7 @@ GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "f
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Convert": ("convert", "show_progress", "load", "Model", "Preprocess"),
     "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning", "evaluate", "Evaluation"),
+    "Compare": ("diff", "ModelDifference"),
     "Export": ("export",),
     "Run": ("Session", "TensorInfo"),
     "Extend": (

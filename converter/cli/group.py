@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "Run a .tpum file on inputs.",
     "bench": "Measure the run time of a .tpum file.",
     "verify": "Compare a .tpum file with its source.",
+    "diff": "Show what differs between two models.",
     "attribute": "Rank the INT8 nodes by their error at the outputs.",
     "calibrate": "Measure the range of every tensor.",
     "quantize": "Convert a source model to INT8, with ranges or samples.",

@@ -23,6 +23,11 @@ def write_report(path: Path, description: Description) -> None:
         text = to_html(description)
     else:
         text = to_json(description) if suffix == ".json" else visible(full_text(description)) + "\n"
+    write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
     with replacing(path) as file:
         file.write(text.encode("utf-8"))
 

@@ -95,7 +95,7 @@ class NoiseSum:
 
     def __init__(self, graph: Graph) -> None:
         self._outputs = [Powers() for _ in graph.outputs]
-        scores = (index for index, value in enumerate(graph.outputs) if _has_classes(value))
+        scores = (index for index, value in enumerate(graph.outputs) if has_classes(value))
         self._scores = next(scores, None)
         self._flips = 0
         self._samples = 0
@@ -117,6 +117,6 @@ class NoiseSum:
         return OutputNoise(noise, cosine, self._flips / self._samples if self._samples else None)
 
 
-def _has_classes(value: Value) -> bool:
+def has_classes(value: Value) -> bool:
     """Return True if one axis besides the batch has several elements."""
     return value.dtype.is_float and value.rank >= 2 and sum(extent != 1 for extent in value.shape[1:]) == 1

@@ -203,7 +203,7 @@ class Verification:
         """
         found = [*self._import_failures(), *self._integer_failures(thresholds.max_different)]
         for output in self.outputs:
-            found += _failures("output", output, thresholds)
+            found += limit_failures("output", output, thresholds)
         for limit in named:
             fitting = [
                 (what, item)
@@ -214,7 +214,7 @@ class Verification:
             if not fitting:
                 raise UsageError(f"no tensor that was compared fits '{limit.pattern}'", hint="see the table of tensors")
             for what, item in fitting:
-                found += _failures(what, item, limit.thresholds)
+                found += limit_failures(what, item, limit.thresholds)
         return list(dict.fromkeys(found))
 
     def _import_failures(self) -> list[str]:
@@ -224,7 +224,7 @@ class Verification:
         limits = Thresholds(FLOAT_TOLERANCE) if self.opinion.is_exact else Thresholds(min_cosine=QUANTIZED_COSINE)
         what = f"as {self.opinion.engine} computes it, output"
         outputs = [output for output in self.opinion.outputs if output.max_absolute > ENGINE_ERROR]
-        return [text for output in outputs for text in _failures(what, output, limits)]
+        return [text for output in outputs for text in limit_failures(what, output, limits)]
 
     def _integer_failures(self, most: int | None) -> list[str]:
         """Return a message if more integers differ than ``most``."""
@@ -295,7 +295,7 @@ class Verification:
         }
 
 
-def _failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
+def limit_failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
     """Return messages about the limits that a tensor misses."""
     found = []
     for limit, value, is_upper, quantity in (

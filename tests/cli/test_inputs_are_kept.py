@@ -84,6 +84,7 @@ CALLS: dict[str, list[str]] = {
     "calibrate": ["net.onnx", *SAMPLES, *CONVERSION],
     "verify": ["net.onnx", "net.tpum", "--data", "samples.npz", *CONVERSION],
     "attribute": ["net.onnx", "int8.tpum", "--data", "check.npz", "--plugin", "plugin.py"],
+    "diff": ["net.onnx", "net.tpum", "--data", "samples.npz", *CONVERSION],
     "tune": ["net.onnx", *SAMPLES, "--data", "check.npz", "--metric", "cosine", *CONVERSION],
     "inspect": ["net.onnx", "--plugin", "plugin.py"],
     "run": ["net.tpum", "x=samples.npz", "--preprocess", "rule.yaml", "--plugin", "plugin.py"],

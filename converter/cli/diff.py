@@ -1,0 +1,168 @@
+"""``tpuconvert diff``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from tpuconvert.cli.config_file import config_options
+from tpuconvert.cli.conversion_options import declared_options
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.output_files import write_text
+from tpuconvert.cli.problems import ensure, ensure_writable
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import plugin_option, progress_option
+from tpuconvert.cli.terminal import echo
+from tpuconvert.difference.change import CATEGORIES
+from tpuconvert.difference.compare import SAMPLES, diff
+from tpuconvert.difference.html import to_html
+from tpuconvert.difference.limits import ANY, GROWTH_LIMITS, OUTPUTS, check_difference, parse_categories, parse_growth
+from tpuconvert.difference.markdown import to_markdown
+from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.options import SOURCE_OPTIONS
+from tpuconvert.plugins import load_plugins
+from tpuconvert.verify.verification import Thresholds
+
+_USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
+_FAIL_ON = (*CATEGORIES, OUTPUTS, ANY)
+
+
+class _Categories(click.ParamType[tuple[str, ...]]):
+    """Categories of differences, separated by commas."""
+
+    name = "categories"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the names of the categories."""
+        return parse_categories(value) if isinstance(value, str) else value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Complete the last name of the list."""
+        known, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(f"{known}{comma}{name}") for name in _FAIL_ON if name.startswith(last)]
+
+
+class _Growth(click.ParamType[float]):
+    """A share such as ``5%`` or ``0.05``."""
+
+    name = "growth"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the share."""
+        return parse_growth(value) if isinstance(value, str) else value
+
+
+@click.command("diff")
+@click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="BEFORE [WEIGHTS] AFTER [WEIGHTS]")
+@declared_options(*SOURCE_OPTIONS, "chip")
+@config_options
+@click.option("--as-read", is_flag=True, help="Compare source files as they are read, without the optimizer.")
+@click.option(
+    "--data",
+    type=InputFile(),
+    metavar="DATA",
+    help="Samples for the outputs: a folder of images, an .npz or .npy file. Default: random numbers.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=0),
+    default=SAMPLES,
+    show_default=True,
+    help="Largest number of samples; 0 compares no outputs.",
+)
+@click.option("--all", "everything", is_flag=True, help="Print every change, not only the most severe ones.")
+@click.option("--markdown", type=OutputFile(), metavar="OUT.md", help="Also write Markdown, for a pull request.")
+@click.option("--html", "page", type=OutputFile(), metavar="OUT.html", help="Also write one self-contained page.")
+@click.option(
+    "--fail-on",
+    type=_Categories(),
+    default=(),
+    metavar="CATEGORY,...",
+    help=f"Exit code 5 if there are such changes: {', '.join(_FAIL_ON)}.",
+)
+@click.option("--max-difference", type=float, metavar="SHARE", help="Largest difference, as a share of the range.")
+@click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
+@click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal-to-difference ratio of an output.")
+@progress_option
+@json_option
+@plugin_option
+def command(
+    files: tuple[str, ...],
+    as_read: bool,
+    data: str | None,
+    samples: int,
+    everything: bool,
+    markdown: str | None,
+    page: str | None,
+    fail_on: tuple[str, ...],
+    max_difference: float | None,
+    min_cosine: float | None,
+    min_sqnr: float | None,
+    progress_mode: str,
+    as_json: bool,
+    plugins: tuple[str, ...],
+    **others: Any,
+) -> None:
+    """Show what differs between two models: .tpum files, or sources.
+
+    Nodes are matched by structure, so that another name is only another name, and a float model is compared with its
+    INT8 form. A source is converted in float first, with the options of the other model. The outputs are compared on
+    the samples. Exit code 5 if a limit is exceeded.
+
+    \b
+    tpuconvert diff old.tpum new.tpum --fail-on nodes,interface --max-size-growth 5%
+    """
+    ensure_writable(markdown)
+    ensure_writable(page)
+    ensure(page is None or page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
+    keys = [limit.key for limit in GROWTH_LIMITS]
+    growth = {key: others.pop(key) for key in keys if others[key] is not None}
+    options = {name: value for name, value in others.items() if name not in keys and value not in (None, ())}
+    load_plugins(plugins)
+    (first, first_weights), (second, second_weights) = _pair_files(files)
+    with show_progress(progress_mode) as progress:
+        found = diff(
+            first,
+            second,
+            first_weights,
+            second_weights,
+            data=data,
+            samples=samples,
+            as_read=as_read,
+            progress=progress,
+            **options,
+        )
+    if page is not None:
+        write_text(Path(page), to_html(found))
+    if markdown is not None:
+        write_text(Path(markdown), to_markdown(found))
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        echo(found.text(everything=everything))
+    thresholds = Thresholds(max_difference, min_cosine, min_sqnr)
+    check_difference(found, fail_on=fail_on, thresholds=thresholds, growth=growth)
+
+
+for _limit in reversed(GROWTH_LIMITS):
+    command = click.option(
+        f"--{_limit.key.replace('_', '-')}", _limit.key, type=_Growth(), metavar="SHARE", help=_limit.help
+    )(command)
+
+
+def _pair_files(files: tuple[str, ...]) -> list[tuple[str, str | None]]:
+    """Return both models, each with its weights: a caffemodel that follows another file."""
+    found: list[tuple[str, str | None]] = []
+    for file in files:
+        kind = identify_file(file) if Path(file).is_file() else None
+        is_weights = file.lower().endswith(".caffemodel") or (kind is not None and kind.id == "caffemodel")
+        if is_weights and found and found[-1][1] is None:
+            found[-1] = (found[-1][0], file)
+        else:
+            found.append((file, None))
+    ensure(len(found) == 2, f"{len(found)} models where two are compared: {', '.join(files)}", hint=_USAGE)
+    return found

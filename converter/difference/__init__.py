@@ -1,0 +1,1 @@
+"""Comparison of two models: nodes matched by structure, and everything that differs between them."""

@@ -1,0 +1,220 @@
+"""Unmatched nodes: those that belong to the other form of a matched node, those that replace each other, and the rest.
+
+Quantization and fusion turn several nodes into one or one into several. An unmatched node belongs to a matched one next
+to it if the matched one computes in other arithmetic (the requantization after a convolution), or if its counterpart
+comes from the same source nodes (a batch normalization folded into a convolution).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tpuconvert.difference.change import Change
+from tpuconvert.difference.matching import UNMATCHED, Matching
+from tpuconvert.difference.network import Network, is_auxiliary
+from tpuconvert.difference.node_changes import changes_precision
+from tpuconvert.schema.graph import Node
+
+
+@dataclass
+class Leftover:
+    """Unmatched nodes of both networks, and the matched node to which each belongs."""
+
+    first: list[int] = field(default_factory=list)
+    second: list[int] = field(default_factory=list)
+    forms: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    """Matched node of the first network -> unmatched nodes of both networks that belong to it."""
+
+
+def explain_unmatched(found: Matching) -> tuple[list[Change], set[int]]:
+    """Return the changes of category ``nodes`` and ``precision``, and the matched nodes that these describe."""
+    left = Leftover()
+    first = _Side(found.first, found.partner, lambda place: place)
+    second = _Side(found.second, found.origin, lambda place: found.origin[place])
+    for side, other_node in (
+        (first, lambda a: found.second.nodes[found.partner[a]]),
+        (second, lambda a: found.first.nodes[a]),
+    ):
+        for place in side.unmatched:
+            owner = _owner(side, place, other_node, found)
+            if owner is None:
+                (left.first if side is first else left.second).append(place)
+            else:
+                left.forms.setdefault(owner, ([], []))[side is second].append(place)
+    changes = [_form_change(found, a, left.forms.get(a, ([], []))) for a, _ in found.pairs]
+    described = {a for (a, _), change in zip(found.pairs, changes, strict=True) if change is not None}
+    replaced, rest = _replacements(first, second, left)
+    return [*(change for change in changes if change is not None), *replaced, *rest], described
+
+
+class _Side:
+    """One network: its unmatched nodes, their connected regions, and the matched nodes around these."""
+
+    def __init__(self, network: Network, matched: Sequence[int], key: Callable[[int], int]) -> None:
+        self.network = network
+        self.matched = matched
+        self.key = key  # index in the first network of a matched node
+        self.unmatched = [place for place, other in enumerate(matched) if other == UNMATCHED]
+
+    def before(self, place: int) -> list[int]:
+        """Operands that are nodes."""
+        return [edge.source for edge in self.network.edges[place] if edge.source >= 0]
+
+    def after(self, place: int) -> list[int]:
+        """Users."""
+        return self.network.users[place]
+
+    def nearest(self, place: int, step: Callable[[int], Iterable[int]]) -> list[int]:
+        """Return the nearest matched nodes in one direction, as indices of the first network."""
+        seen, stack, reached = {place}, [place], list[int]()
+        while stack:
+            for other in step(stack.pop()):
+                if other not in seen:
+                    seen.add(other)
+                    if self.matched[other] == UNMATCHED:
+                        stack.append(other)
+                    else:
+                        reached.append(self.key(other))
+        return reached
+
+    def regions(self, places: Iterable[int]) -> list[list[int]]:
+        """Return the connected components of nodes, each in topological order."""
+        waiting = dict.fromkeys(places)
+        found = []
+        while waiting:
+            start = next(iter(waiting))
+            del waiting[start]
+            region, stack = [start], [start]
+            while stack:
+                place = stack.pop()
+                for other in (*self.before(place), *self.after(place)):
+                    if other in waiting:
+                        del waiting[other]
+                        region.append(other)
+                        stack.append(other)
+            found.append(sorted(region))
+        return found
+
+    def border(self, region: list[int]) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the matched operands and users of a region."""
+        inside = set(region)
+        before = {
+            self.key(s) for place in region for s in self.before(place) if s not in inside and self._is_matched(s)
+        }
+        after = {self.key(u) for place in region for u in self.after(place) if u not in inside and self._is_matched(u)}
+        return frozenset(before), frozenset(after)
+
+    def _is_matched(self, place: int) -> bool:
+        return self.matched[place] != UNMATCHED
+
+
+def _source_names(nodes: Iterable[Node]) -> set[str]:
+    return {source.node for node in nodes for source in node.sources}
+
+
+def _owner(side: _Side, place: int, other_node: Callable[[int], Node], found: Matching) -> int | None:
+    """Return the matched node to which an unmatched one belongs, or None."""
+    node = side.network.nodes[place]
+    names = _source_names([node])
+    near = dict.fromkeys([*side.nearest(place, side.before), *side.nearest(place, side.after)])
+    chosen = None
+    for owner in near:
+        before, after = found.first.nodes[owner], found.second.nodes[found.partner[owner]]
+        own = before if side.network is found.first else after
+        is_same_source = bool(names) and names <= _source_names([other_node(owner)])
+        if changes_precision(before, after):
+            if is_same_source or (names and names == _source_names([own])):
+                return owner
+            if chosen is None and is_auxiliary(node):
+                chosen = owner
+        elif is_same_source and not names <= _source_names([own]):
+            return owner
+    return chosen
+
+
+def _form_change(found: Matching, a: int, added: tuple[list[int], list[int]]) -> Change | None:
+    """Return the change of a matched node with another operator, arithmetic, or number of nodes."""
+    b = found.partner[a]
+    before, after = found.first.nodes[a], found.second.nodes[b]
+    is_precision = changes_precision(before, after)
+    if before.op.name == after.op.name and not is_precision and not any(added):
+        return None
+    old, new = sorted([a, *added[0]]), sorted([b, *added[1]])
+    texts = _operators(found.first, old), _operators(found.second, new)
+    if is_precision:
+        types = _arithmetic(found.first, a, old), _arithmetic(found.second, b, new)
+        texts = f"{texts[0]} in {types[0]}", f"{texts[1]} in {types[1]}"
+    elif not any(added):
+        return Change(
+            "nodes", "changed", after.name, "operator", *texts, severity=1.0, nodes_before=(a,), nodes_after=(b,)
+        )
+    name = after.name if not is_precision else before.name
+    category, action = ("precision", "changed") if is_precision else ("nodes", "replaced")
+    return Change(category, action, name, "", *texts, severity=1.0, nodes_before=tuple(old), nodes_after=tuple(new))
+
+
+def _operators(network: Network, places: Iterable[int]) -> str:
+    return " + ".join(network.nodes[place].op.name for place in places)
+
+
+def _arithmetic(network: Network, main: int, places: Iterable[int]) -> str:
+    """Return the type in which a node computes: that of a float result, otherwise the narrowest of its form."""
+    dtype = network.nodes[main].outputs[0].dtype
+    if dtype.is_float:
+        return dtype.value
+    types = [value.dtype for place in places for value in network.nodes[place].outputs]
+    return min((each for each in types if each.is_integer), key=lambda each: each.bits).value
+
+
+def _replacements(first: _Side, second: _Side, left: Leftover) -> tuple[list[Change], list[Change]]:
+    """Pair regions of unmatched nodes between the same matched nodes or from the same source nodes; list the others."""
+    theirs = second.regions(left.second)
+    borders = [second.border(region) for region in theirs]
+    names = [_source_names(second.network.nodes[place] for place in region) for region in theirs]
+    replaced, removed = [], []
+    free = dict.fromkeys(range(len(theirs)))
+    for region in first.regions(left.first):
+        border = first.border(region)
+        mine = _source_names(first.network.nodes[place] for place in region)
+        partner = next((index for index in free if any(border) and borders[index] == border), None)
+        if partner is None:
+            partner = next((index for index in free if mine & names[index]), None)
+        if partner is None:
+            removed += [_single(first, place, "removed") for place in region]
+            continue
+        del free[partner]
+        other = theirs[partner]
+        replaced.append(
+            Change(
+                "nodes",
+                "replaced",
+                second.network.nodes[other[-1]].name,
+                "",
+                _operators(first.network, region),
+                _operators(second.network, other),
+                severity=float(max(len(region), len(other))),
+                nodes_before=tuple(region),
+                nodes_after=tuple(other),
+            )
+        )
+    added = [_single(second, place, "added") for index in free for place in theirs[index]]
+    return replaced, [*removed, *added]
+
+
+def _single(side: _Side, place: int, action: str) -> Change:
+    """Return the change of a node that only one network has."""
+    node = side.network.nodes[place]
+    is_added = action == "added"
+    text = f"{node.op.name} {node.outputs[0].type}"
+    return Change(
+        "nodes",
+        action,
+        node.name,
+        "",
+        "" if is_added else text,
+        text if is_added else "",
+        severity=1.0,
+        nodes_before=() if is_added else (place,),
+        nodes_after=(place,) if is_added else (),
+    )

@@ -1,0 +1,89 @@
+"""The differences of two models as Markdown, for the description of a pull request.
+
+Names come from the models. They are in code spans, in which Markdown, HTML, links and mentions have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tpuconvert.difference.change import Change
+from tpuconvert.difference.text import (
+    MEASURES,
+    NAMED,
+    alike,
+    by_category,
+    growth_text,
+    measured_text,
+    output_lines,
+    summary,
+    value_text,
+)
+from tpuconvert.schema.visible_text import one_line
+from tpuconvert.text_format import shorten
+
+if TYPE_CHECKING:
+    from tpuconvert.difference.result import ModelDifference
+
+MOST = 200
+"""Largest number of changes of a category: services limit the length of a comment."""
+
+
+def to_markdown(found: ModelDifference) -> str:
+    """Return a summary, a table of sizes and cost, and one collapsed list per category."""
+    lines = [f"**{code_span(found.before)} → {code_span(found.after)}**: {summary(found)}", ""]
+    measures = [(name, measure) for name, measure in found.measures.items() if measure.differs]
+    if measures:
+        lines += ["| | before | after | growth |", "|---|---:|---:|---:|"]
+        for name, measure in measures:
+            cells = value_text(measure, measure.before), value_text(measure, measure.after), growth_text(measure)
+            lines.append(f"| {MEASURES[name]} | {' | '.join(cells)} |")
+        lines.append("")
+    outputs = list(output_lines(found.outputs))
+    if outputs:
+        lines += [f"- {code_span(line.strip())}" for line in outputs]
+        lines.append("")
+    for category, changes in by_category(found).items():
+        own = [change for change in changes if not change.follows]
+        count = f"{len(own)} in {category}" if own else f"{category}: consequences of other changes"
+        lines += ["<details>", f"<summary>{count}</summary>", ""]
+        shown = alike(own)[:MOST]
+        lines += [f"- {_group(group)}" for group in shown]
+        rest = len(changes) - sum(map(len, shown))
+        if rest:
+            lines.append(f"- and {rest} more")
+        lines += ["", "</details>", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _group(group: Sequence[Change]) -> str:
+    """Format changes that are alike as the text of a list item."""
+    first = group[0]
+    if len(group) == 1:
+        return _change(first)
+    names = ", ".join(code_span(change.name) for change in group[:NAMED])
+    more = " ..." if len(group) > NAMED else ""
+    return f"{len(group)} x {code_span(first.before)} → {code_span(first.after)}: {names}{more}"
+
+
+def _change(change: Change) -> str:
+    """Format a change as the text of a list item."""
+    what = f" {code_span(change.what)}" if change.what else ""
+    text = f"{change.action} {code_span(change.name)}{what}"
+    if change.measured:
+        return f"{text}: {code_span(measured_text(change))}"
+    if change.action in ("added", "removed"):
+        detail = change.after if change.action == "added" else change.before
+        return f"{text}: {code_span(detail)}" if detail else text
+    return f"{text}: {code_span(change.before)} → {code_span(change.after)}"
+
+
+def code_span(text: str) -> str:
+    """Return a text as a code span, delimited by more backticks than it contains in a row."""
+    text = shorten(one_line(text), 160) or "-"
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if longest or text != text.strip() else ""
+    return f"{fence}{pad}{text}{pad}{fence}"

@@ -1,0 +1,199 @@
+"""Operands of matched nodes that are other tensors: moved nodes, and nodes connected in another way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tpuconvert.difference.change import Change
+from tpuconvert.difference.matching import UNMATCHED, Matching
+from tpuconvert.difference.network import Network
+
+_MOST_COMPARED = 64
+"""Largest number of differently connected nodes among which moved ones are searched, which takes cubic time."""
+
+Tensor = tuple[int, int]
+"""Index in the first network of a matched node (``-1 - i``: pair ``i`` of inputs), and index of its result."""
+
+_Operand = tuple[frozenset[Tensor], bool]
+"""Matched tensors from which an operand is computed, and True if hidden nodes are between."""
+
+
+class _Reach:
+    """Matched tensors from which an operand is computed through hidden nodes, on one side."""
+
+    def __init__(self, network: Network, matched: list[int], is_second: bool, inputs: list[tuple[int, int]]) -> None:
+        self.network = network
+        self.hidden = {place for place, other in enumerate(matched) if other == UNMATCHED}
+        self._matched = matched
+        self._is_second = is_second
+        self._inputs = {pair[is_second]: number for number, pair in enumerate(inputs)}
+        self._known: dict[int, frozenset[Tensor]] = {}
+
+    def hide(self, place: int) -> None:
+        """Treat a matched node as if it were not there."""
+        self.hidden.add(place)
+        self._known.clear()
+
+    def show(self, place: int) -> None:
+        """Undo ``hide``."""
+        self.hidden.discard(place)
+        self._known.clear()
+
+    def tensors(self, source: int, result: int) -> frozenset[Tensor]:
+        """Return the nearest tensors that are not hidden, for result ``result`` of a node."""
+        if source < 0:
+            number = self._inputs.get(-1 - source)
+            return frozenset() if number is None else frozenset([(-1 - number, 0)])
+        if source not in self.hidden:
+            return frozenset([(self._matched[source] if self._is_second else source, result)])
+        stack = [source]
+        while stack:
+            place = stack[-1]
+            if place in self._known:
+                stack.pop()
+                continue
+            edges = self.network.edges[place]
+            missing = [e.source for e in edges if e.source in self.hidden and e.source not in self._known]
+            if missing:
+                stack += missing
+                continue
+            self._known[place] = frozenset().union(*(self._direct(edge.source, edge.result) for edge in edges))
+        return self._known[source]
+
+    def _direct(self, source: int, result: int) -> frozenset[Tensor]:
+        return self._known[source] if source in self.hidden else self.tensors(source, result)
+
+    def is_hidden(self, source: int) -> bool:
+        """Return True if an operand is computed by a hidden node."""
+        return source in self.hidden
+
+
+class _Wiring:
+    """Comparison of the operands of matched nodes. Outputs are nodes with negative indices."""
+
+    def __init__(self, found: Matching) -> None:
+        self.found = found
+        self.reach = (
+            _Reach(found.first, found.partner, False, found.inputs),
+            _Reach(found.second, found.origin, True, found.inputs),
+        )
+
+    def operands(self, side: int, place: int) -> list[tuple[int, int, int]]:
+        """Return slot, node and result of each operand of a matched node or of an output."""
+        network = (self.found.first, self.found.second)[side]
+        if place < 0:
+            position = self.found.outputs[-1 - place][side]
+            tensor = network.place_of(network.graph.outputs[position])
+            return [] if tensor is None else [(0, *tensor)]
+        index = self.found.partner[place] if side else place
+        return [(edge.slot, edge.source, edge.result) for edge in network.edges[index]]
+
+    def is_same(self, place: int) -> bool:
+        """Return True if both nodes have the same operands, apart from hidden nodes between them."""
+        sides = [self.operands(side, place) for side in (0, 1)]
+        if place >= 0:
+            before, after = self.found.first.nodes[place], self.found.second.nodes[self.found.partner[place]]
+            if before.op.name != after.op.name:  # other operators have other slots
+                sides = [[(0, source, result) for _, source, result in side] for side in sides]
+        slots = [self._by_slot(side, operands) for side, operands in enumerate(sides)]
+        if set(slots[0]) != set(slots[1]):
+            return False
+        return all(_agree(slots[0][slot], slots[1][slot]) for slot in slots[0])
+
+    def _by_slot(self, side: int, operands: Iterable[tuple[int, int, int]]) -> dict[int, list[_Operand]]:
+        found: dict[int, list[_Operand]] = {}
+        reach = self.reach[side]
+        for slot, source, result in operands:
+            found.setdefault(slot, []).append((reach.tensors(source, result), reach.is_hidden(source)))
+        return found
+
+    def names(self, side: int, place: int) -> str:
+        """Return the names of the operands."""
+        network = (self.found.first, self.found.second)[side]
+        return ", ".join(
+            network.graph.inputs[-1 - source].name if source < 0 else network.nodes[source].outputs[result].name
+            for _, source, result in self.operands(side, place)
+        )
+
+
+def _agree(first: list[_Operand], second: list[_Operand]) -> bool:
+    """Compare the operands of one slot; several are those of a commutative operator, in any order."""
+    if len(first) == len(second) == 1:
+        (a, is_before), (b, is_after) = first[0], second[0]
+        if a == b or (is_before and is_after and (a & b or not a or not b)):
+            return True
+        return (is_after and a <= b) or (is_before and b <= a)
+    if Counter(a for a, _ in first) == Counter(b for b, _ in second):
+        return True
+    if not any(hidden for _, hidden in (*first, *second)):
+        return False
+    left, right = (frozenset().union(*(tensors for tensors, _ in side)) for side in (first, second))
+    return left <= right or right <= left
+
+
+def find_rewired(found: Matching) -> list[Change]:
+    """Return moved nodes, and nodes and outputs whose operands are other tensors."""
+    wiring = _Wiring(found)
+    candidates = [*(a for a, _ in found.pairs), *(-1 - number for number in range(len(found.outputs)))]
+    different = [place for place in candidates if not wiring.is_same(place)]
+    moved = []
+    if len(different) <= _MOST_COMPARED:
+        while (place := _best_move(wiring, different)) is not None:
+            wiring.reach[0].hide(place)
+            wiring.reach[1].hide(found.partner[place])
+            moved.append(place)
+            different = [other for other in different if other != place and not wiring.is_same(other)]
+    return [_moved(wiring, place) for place in moved] + [_rewired(wiring, place) for place in different]
+
+
+def _best_move(wiring: _Wiring, different: list[int]) -> int | None:
+    """Return the node without which most of the others agree, or None if no node makes another one agree."""
+    best, most = None, 0
+    for place in different:
+        if place < 0 or any(len(wiring.operands(side, place)) != 1 for side in (0, 1)):
+            continue
+        partner = wiring.found.partner[place]
+        users = {u for u in wiring.found.first.users[place] if wiring.found.partner[u] != UNMATCHED}
+        wiring.reach[0].hide(place)
+        wiring.reach[1].hide(partner)
+        solved = sum(wiring.is_same(other) for other in different if other != place)
+        broken = sum(not wiring.is_same(user) for user in users if user not in different)
+        wiring.reach[0].show(place)
+        wiring.reach[1].show(partner)
+        if solved - broken > most:
+            best, most = place, solved - broken
+    return best
+
+
+def _moved(wiring: _Wiring, place: int) -> Change:
+    node = wiring.found.second.nodes[wiring.found.partner[place]]
+    return Change(
+        "nodes",
+        "moved",
+        node.name,
+        node.op.name,
+        f"after {wiring.names(0, place)}",
+        f"after {wiring.names(1, place)}",
+        severity=1.0,
+        nodes_before=(place,),
+        nodes_after=(wiring.found.partner[place],),
+    )
+
+
+def _rewired(wiring: _Wiring, place: int) -> Change:
+    texts = wiring.names(0, place), wiring.names(1, place)
+    if place < 0:
+        port = wiring.found.second.graph.output_ports[wiring.found.outputs[-1 - place][1]]
+        return Change("interface", "rewired", port.name, "output", *texts, severity=1.0)
+    node = wiring.found.second.nodes[wiring.found.partner[place]]
+    return Change(
+        "nodes",
+        "rewired",
+        node.name,
+        "operands",
+        *texts,
+        severity=1.0,
+        nodes_before=(place,),
+        nodes_after=(wiring.found.partner[place],),
+    )
