@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from tpuconvert.cli.config_file import config_options
@@ -25,6 +26,7 @@ from tpuconvert.difference.markdown import to_markdown
 from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.options import SOURCE_OPTIONS
 from tpuconvert.plugins import load_plugins
+from tpuconvert.text_format import several
 from tpuconvert.verify.verification import Thresholds
 
 _USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
@@ -43,7 +45,8 @@ class _Categories(click.ParamType[tuple[str, ...]]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete the last name of the list."""
         known, comma, last = incomplete.rpartition(",")
-        return [CompletionItem(f"{known}{comma}{name}") for name in _FAIL_ON if name.startswith(last)]
+        names = [name for name in _FAIL_ON if name.startswith(last) and name not in known.split(",")]
+        return [CompletionItem(f"{known}{comma}{name}") for name in names]
 
 
 class _Growth(click.ParamType[float]):
@@ -121,7 +124,8 @@ def command(
     ensure(page is None or page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
     keys = [limit.key for limit in GROWTH_LIMITS]
     growth = {key: others.pop(key) for key in keys if others[key] is not None}
-    options = {name: value for name, value in others.items() if name not in keys and value not in (None, ())}
+    given = click.get_current_context().get_parameter_source
+    options = {name: others[name] for name in others if name not in keys and given(name) != ParameterSource.DEFAULT}
     load_plugins(plugins)
     (first, first_weights), (second, second_weights) = _pair_files(files)
     with show_progress(progress_mode) as progress:
@@ -164,5 +168,5 @@ def _pair_files(files: tuple[str, ...]) -> list[tuple[str, str | None]]:
             found[-1] = (found[-1][0], file)
         else:
             found.append((file, None))
-    ensure(len(found) == 2, f"{len(found)} models where two are compared: {', '.join(files)}", hint=_USAGE)
+    ensure(len(found) == 2, f"{several(len(found), 'model')} where two are compared: {', '.join(files)}", hint=_USAGE)
     return found

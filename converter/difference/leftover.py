@@ -7,7 +7,9 @@ comes from the same source nodes (a batch normalization folded into a convolutio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpuconvert.difference.change import Change
@@ -15,6 +17,13 @@ from tpuconvert.difference.matching import UNMATCHED, Matching
 from tpuconvert.difference.network import Network, is_auxiliary
 from tpuconvert.difference.node_changes import changes_precision
 from tpuconvert.schema.graph import Node
+from tpuconvert.text_format import operator_counts
+
+_LISTED = 6
+"""Largest number of operators that are listed one by one; of more, the numbers per operator are given."""
+
+_NEAREST = 8
+"""Largest number of matched nodes per direction to which an unmatched node may belong."""
 
 
 @dataclass
@@ -65,18 +74,30 @@ class _Side:
         """Users."""
         return self.network.users[place]
 
-    def nearest(self, place: int, step: Callable[[int], Iterable[int]]) -> list[int]:
-        """Return the nearest matched nodes in one direction, as indices of the first network."""
-        seen, stack, reached = {place}, [place], list[int]()
-        while stack:
-            for other in step(stack.pop()):
-                if other not in seen:
-                    seen.add(other)
-                    if self.matched[other] == UNMATCHED:
-                        stack.append(other)
-                    else:
-                        reached.append(self.key(other))
-        return reached
+    @functools.cached_property
+    def nearest_before(self) -> dict[int, tuple[int, ...]]:
+        """The nearest matched nodes from which each unmatched node is computed, as indices of the first network."""
+        found: dict[int, tuple[int, ...]] = {}
+        for place in self.unmatched:
+            found[place] = self._nearest(self.before(place), found)
+        return found
+
+    @functools.cached_property
+    def nearest_after(self) -> dict[int, tuple[int, ...]]:
+        """The nearest matched nodes that are computed from each unmatched node, as indices of the first network."""
+        found: dict[int, tuple[int, ...]] = {}
+        for place in reversed(self.unmatched):
+            found[place] = self._nearest(self.after(place), found)
+        return found
+
+    def _nearest(self, neighbours: Iterable[int], known: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+        direct, others = list[int](), list[int]()
+        for place in neighbours:
+            if self.matched[place] == UNMATCHED:
+                others += known[place]
+            else:
+                direct.append(self.key(place))
+        return tuple(dict.fromkeys(direct + others))[:_NEAREST]
 
     def regions(self, places: Iterable[int]) -> list[list[int]]:
         """Return the connected components of nodes, each in topological order."""
@@ -117,7 +138,7 @@ def _owner(side: _Side, place: int, other_node: Callable[[int], Node], found: Ma
     """Return the matched node to which an unmatched one belongs, or None."""
     node = side.network.nodes[place]
     names = _source_names([node])
-    near = dict.fromkeys([*side.nearest(place, side.before), *side.nearest(place, side.after)])
+    near = dict.fromkeys((*side.nearest_before[place], *side.nearest_after[place]))
     chosen = None
     for owner in near:
         before, after = found.first.nodes[owner], found.second.nodes[found.partner[owner]]
@@ -155,7 +176,8 @@ def _form_change(found: Matching, a: int, added: tuple[list[int], list[int]]) ->
 
 
 def _operators(network: Network, places: Iterable[int]) -> str:
-    return " + ".join(network.nodes[place].op.name for place in places)
+    names = [network.nodes[place].op.name for place in places]
+    return " + ".join(names) if len(names) <= _LISTED else operator_counts(Counter(names))
 
 
 def _arithmetic(network: Network, main: int, places: Iterable[int]) -> str:
@@ -170,16 +192,20 @@ def _arithmetic(network: Network, main: int, places: Iterable[int]) -> str:
 def _replacements(first: _Side, second: _Side, left: Leftover) -> tuple[list[Change], list[Change]]:
     """Pair regions of unmatched nodes between the same matched nodes or from the same source nodes; list the others."""
     theirs = second.regions(left.second)
-    borders = [second.border(region) for region in theirs]
-    names = [_source_names(second.network.nodes[place] for place in region) for region in theirs]
-    replaced, removed = [], []
     free = dict.fromkeys(range(len(theirs)))
+    by_border: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+    by_source: dict[str, list[int]] = {}
+    for index, region in enumerate(theirs):
+        by_border.setdefault(second.border(region), []).append(index)
+        for name in sorted(_source_names(second.network.nodes[place] for place in region)):
+            by_source.setdefault(name, []).append(index)
+    replaced, removed = [], []
     for region in first.regions(left.first):
         border = first.border(region)
-        mine = _source_names(first.network.nodes[place] for place in region)
-        partner = next((index for index in free if any(border) and borders[index] == border), None)
-        if partner is None:
-            partner = next((index for index in free if mine & names[index]), None)
+        names = sorted(_source_names(first.network.nodes[place] for place in region))
+        alike = by_border.get(border, []) if any(border) else []
+        candidates = [*alike, *(index for name in names for index in by_source.get(name, ()))]
+        partner = next((index for index in candidates if index in free), None)
         if partner is None:
             removed += [_single(first, place, "removed") for place in region]
             continue

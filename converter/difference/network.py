@@ -57,7 +57,7 @@ class Network:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes = graph.sorted_nodes()
-        self.index = {node: place for place, node in enumerate(self.nodes)}
+        self.names = [node.name for node in self.nodes]
         self._places: dict[int, tuple[int, int]] = {}
         for place, value in enumerate(graph.inputs):
             self._places[id(value)] = (-1 - place, 0)
@@ -193,30 +193,33 @@ def computes_in_integers(node: Node) -> bool:
 
 def plain_parameters(node: Node) -> dict[str, Any]:
     """Return the parameters that quantization does not choose, without the type of the result."""
-    return {
-        name: value for name, value in node.op.attributes().items() if not is_rescaling_parameter(node, name, value)
-    }
+    return _split_parameters(node)[0]
 
 
 def rescaling_parameters(node: Node) -> dict[str, Any]:
     """Return the parameters that quantization chooses: multipliers, shifts and zero points."""
-    return {
-        name: value
-        for name, value in node.op.attributes().items()
-        if name != TYPE_PARAMETER and is_rescaling_parameter(node, name, value)
-    }
+    return _split_parameters(node)[1]
 
 
-def is_rescaling_parameter(node: Node, name: str, value: object) -> bool:
-    """Return True for a parameter that is not compared as an attribute of the node."""
-    if name == TYPE_PARAMETER:
-        return True
+def _split_parameters(node: Node) -> tuple[dict[str, Any], dict[str, Any]]:
     has_integers = any(v is not None and v.dtype.is_integer for v in (*node.inputs, *node.outputs))
+    plain: dict[str, Any] = {}
+    rescaling: dict[str, Any] = {}
+    for name, value in node.op.attributes().items():
+        if name != TYPE_PARAMETER:
+            is_chosen = (has_integers or isinstance(value, Scalar)) and _is_rescaling_parameter(
+                node, name, value, has_integers=has_integers
+            )
+            (rescaling if is_chosen else plain)[name] = value
+    return plain, rescaling
+
+
+def _is_rescaling_parameter(node: Node, name: str, value: object, *, has_integers: bool) -> bool:
     if isinstance(value, Scalar):
         return (has_integers and hasattr(node.op, "shift")) or _scales_integers(node)
     if name == "scale" and not (isinstance(value, float) or hasattr(node.op, "rshift")):
         return False
-    return has_integers and _RESCALING.fullmatch(name) is not None
+    return _RESCALING.fullmatch(name) is not None
 
 
 def _scales_integers(node: Node) -> bool:

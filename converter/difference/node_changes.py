@@ -42,6 +42,11 @@ class PairChanges:
         before, after = found.first.nodes[place], found.second.nodes[found.partner[place]]
         indices: dict[str, Any] = {"nodes_before": (place,), "nodes_after": (found.partner[place],)}
         common = {"name": after.name, **indices}
+        pairs = list(zip(before.outputs, after.outputs, strict=False))
+        names = [(first.name, second.name) for first, second in pairs if first.name != second.name]
+        renamed = [Change("names", "renamed", new, before=old, after=new, **indices) for old, new in names]
+        if found.first.exact_labels[place] == found.second.exact_labels[found.partner[place]]:
+            return renamed
         operands = list(zip(computed_operands(before), computed_operands(after), strict=False))
         is_reshaped = any(first.shape != second.shape for first, second in operands)
         is_typed = any(first.dtype is not second.dtype for first, second in operands)
@@ -54,13 +59,11 @@ class PairChanges:
         has_reasons = (
             is_reshaped or is_other or any(c.category == "attributes" or c.what.endswith("shape") for c in changes)
         )
-        pairs = list(zip(before.outputs, after.outputs, strict=False))
         for first, second in pairs:
             changes += _types(first, second, common, has_reasons, is_typed, is_other)
         if not is_other:
             changes += _scales_of(before, after, common, is_rescaled, changes)
-            names = [(first.name, second.name) for first, second in pairs if first.name != second.name]
-            changes += [Change("names", "renamed", new, before=old, after=new, **indices) for old, new in names]
+            changes += renamed
         return changes
 
     def _constants_of(

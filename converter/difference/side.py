@@ -116,7 +116,7 @@ def _load_source(
     options = Options.of(**{**written, **reading, **given})
     is_file = isinstance(source, (str, os.PathLike))
     name = os.path.basename(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else ""
-    graph = load_source(source, weights, options, require_weights=False)
+    graph = load_source(source, weights, options)
     if as_read:
         return Side(name or graph.file or graph.name, graph)
     options = with_preprocessing_of(graph, options)
