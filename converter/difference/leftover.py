@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tpuconvert.difference.change import Change
 from tpuconvert.difference.matching import UNMATCHED, Matching
-from tpuconvert.difference.network import Network, is_auxiliary
+from tpuconvert.difference.network import Network, computes_in_integers, is_auxiliary
 from tpuconvert.difference.node_changes import changes_precision
 from tpuconvert.schema.graph import Node
 from tpuconvert.text_format import operator_counts
@@ -203,29 +203,44 @@ def _replacements(first: _Side, second: _Side, left: Leftover) -> tuple[list[Cha
     for region in first.regions(left.first):
         border = first.border(region)
         names = sorted(_source_names(first.network.nodes[place] for place in region))
-        alike = by_border.get(border, []) if any(border) else []
-        candidates = [*alike, *(index for name in names for index in by_source.get(name, ()))]
-        partner = next((index for index in candidates if index in free), None)
-        if partner is None:
+        alike = [index for index in by_border.get(border, ()) if index in free] if any(border) else []
+        from_source = {index for name in names for index in by_source.get(name, ()) if index in free}
+        chosen = alike[:1] or sorted(from_source)
+        if not chosen:
             removed += [_single(first, place, "removed") for place in region]
             continue
-        del free[partner]
-        other = theirs[partner]
-        replaced.append(
-            Change(
-                "nodes",
-                "replaced",
-                second.network.nodes[other[-1]].name,
-                "",
-                _operators(first.network, region),
-                _operators(second.network, other),
-                severity=float(max(len(region), len(other))),
-                nodes_before=tuple(region),
-                nodes_after=tuple(other),
-            )
-        )
+        for index in chosen:
+            del free[index]
+        other = sorted(place for index in chosen for place in theirs[index])
+        replaced.append(_replacement(first.network, region, second.network, other))
     added = [_single(second, place, "added") for index in free for place in theirs[index]]
     return replaced, [*removed, *added]
+
+
+def _replacement(first: Network, old: list[int], second: Network, new: list[int]) -> Change:
+    """Return the change of unmatched nodes that replace each other."""
+    texts = _operators(first, old), _operators(second, new)
+    uses_integers = [any(computes_in_integers(n.nodes[place]) for place in p) for n, p in ((first, old), (second, new))]
+    is_precision = uses_integers[0] != uses_integers[1]
+    if is_precision:
+        mains = [_main(network, places) for network, places in ((first, old), (second, new))]
+        types = _arithmetic(first, mains[0], old), _arithmetic(second, mains[1], new)
+        texts = f"{texts[0]} in {types[0]}", f"{texts[1]} in {types[1]}"
+    return Change(
+        "precision" if is_precision else "nodes",
+        "changed" if is_precision else "replaced",
+        second.nodes[new[-1]].name,
+        "",
+        *texts,
+        severity=float(max(len(old), len(new))),
+        nodes_before=tuple(old),
+        nodes_after=tuple(new),
+    )
+
+
+def _main(network: Network, places: list[int]) -> int:
+    """Return a node that computes in integers if there is one, otherwise the last node."""
+    return next((place for place in places if computes_in_integers(network.nodes[place])), places[-1])
 
 
 def _single(side: _Side, place: int, action: str) -> Change:

@@ -87,6 +87,8 @@ def match_graphs(before: Graph, after: Graph) -> Matching:
     )
     by_hash, by_name = _HashMatcher(found), _match_names
     by_hash.match(first.exact_labels, second.exact_labels)
+    _match_constants(found)
+    by_hash.match(first.exact_labels, second.exact_labels)
     by_hash.match(first.structure_labels, second.structure_labels)
     by_hash.match(first.shapeless_labels, second.shapeless_labels)
     by_hash.match_neighbourhoods(first.structure_labels, second.structure_labels)
@@ -308,6 +310,16 @@ def _unmatched(found: Matching) -> tuple[list[int], list[int]]:
         [place for place, other in enumerate(found.partner) if other == UNMATCHED],
         [place for place, other in enumerate(found.origin) if other == UNMATCHED],
     )
+
+
+def _match_constants(found: Matching) -> None:
+    """Match nodes with equal constants that no other node has."""
+    left, right = _unmatched(found)
+    first, second = found.first, found.second
+    places = [place for place in left if any(v is not None and v.is_constant for v in first.nodes[place].inputs)]
+    for mine, theirs in _groups((places, right), first.exact_labels, second.exact_labels):
+        if len(mine) == len(theirs) == 1:
+            found.add(mine[0], theirs[0])
 
 
 def _match_names(found: Matching, label: Callable[[Network, int], Hashable]) -> None:

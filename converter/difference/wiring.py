@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tpuconvert.difference.change import Change
 from tpuconvert.difference.matching import UNMATCHED, Matching
 from tpuconvert.difference.network import Network
+from tpuconvert.difference.node_changes import changes_precision
 
 _MOST_COMPARED = 64
 """Largest number of differently connected nodes among which moved ones are searched, which takes cubic time."""
@@ -94,12 +95,20 @@ class _Wiring:
         sides = [self.operands(side, place) for side in (0, 1)]
         if place >= 0:
             before, after = self.found.first.nodes[place], self.found.second.nodes[self.found.partner[place]]
-            if before.op.name != after.op.name:  # other operators have other slots
-                sides = [[(0, source, result) for _, source, result in side] for side in sides]
+            if before.op.name != after.op.name or changes_precision(before, after):
+                return self._overlap(*sides)
         slots = [self._by_slot(side, operands) for side, operands in enumerate(sides)]
         if set(slots[0]) != set(slots[1]):
             return False
         return all(_agree(slots[0][slot], slots[1][slot]) for slot in slots[0])
+
+    def _overlap(self, first: list[tuple[int, int, int]], second: list[tuple[int, int, int]]) -> bool:
+        """Return True if two forms of a node, which may have other slots, are computed from the same tensors."""
+        left, right = (
+            frozenset[Tensor]().union(*(reach.tensors(source, result) for _, source, result in operands))
+            for reach, operands in zip(self.reach, (first, second), strict=True)
+        )
+        return not left or not right or bool(left & right)
 
     def _by_slot(self, side: int, operands: Iterable[tuple[int, int, int]]) -> dict[int, list[_Operand]]:
         found: dict[int, list[_Operand]] = {}

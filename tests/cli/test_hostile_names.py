@@ -73,6 +73,8 @@ CALLS = [
     ["run", "net.tpum", f"{ESCAPE}=x.npy"],
     ["bench", "net.tpum", "--runs", "1", "--profile"],
     ["verify", "net.onnx", "net.tpum", "--min-sqnr", "1000"],
+    ["diff", "net.tpum", "other.onnx", "--all"],
+    ["diff", "net.tpum", "other.onnx", "--fail-on", "any"],
     ["no such command\n::error::"],
     ["convert", "net.onnx", "--quantize", COMMANDS],
 ]
@@ -82,6 +84,7 @@ CALLS = [
 def hostile_files(capsys: Captured) -> None:
     network()
     network("unsupported.onnx", operator="NoSuchOperator")
+    network("other.onnx", operator="Sigmoid", names=(REORDERED, ESCAPE, COMMANDS))
     np.save("x.npy", np.ones((1, 4), np.float32))
     Path("damaged\n::error::.tpum").write_bytes(b"TPUM" + bytes(200))
     assert main(["convert", "net.onnx", "-o", "net.tpum"]) == 0
@@ -98,7 +101,13 @@ def test_text_has_no_control_characters_and_no_commands(call: list[str], hostile
 
 
 @pytest.mark.parametrize(
-    "call", [["inspect", "net.tpum"], ["check", "unsupported.onnx"], ["verify", "net.onnx", "net.tpum"]]
+    "call",
+    [
+        ["inspect", "net.tpum"],
+        ["check", "unsupported.onnx"],
+        ["verify", "net.onnx", "net.tpum"],
+        ["diff", "other.onnx", "net.tpum"],
+    ],
 )
 def test_json_is_safe_to_print_and_has_the_names_exactly(
     call: list[str], hostile_files: None, capsys: Captured
