@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.leftover import explain_unmatched
-from tpuconvert.difference.matching import Matching, match_graphs
+from tpuconvert.difference.matching import match_graphs
 from tpuconvert.difference.model_changes import group_changes, interface_changes, note_changes, setting_changes
 from tpuconvert.difference.node_changes import PairChanges
+from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.difference.outputs import compare_outputs
 from tpuconvert.difference.result import Measure, ModelDifference
 from tpuconvert.difference.side import Compared, Side, load_sides

@@ -16,6 +16,8 @@ from tpuconvert.difference.text import (
     value_text,
 )
 from tpuconvert.report.html_page import Cell, escape, html_table, page
+from tpuconvert.report.text import number
+from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
     from tpuconvert.difference.result import ModelDifference
@@ -42,7 +44,7 @@ def difference_sections(found: ModelDifference) -> list[str]:
     for category, changes in by_category(found).items():
         own = [change for change in changes if not change.follows]
         others = [change for change in changes if change.follows]
-        title, lead = f"{category.capitalize()}: {len(own)}", CATEGORIES[category].capitalize()
+        title, lead = f"{category.capitalize()}: {len(own)}", _sentence(CATEGORIES[category])
         sections.append(f'<h2>{escape(title)}</h2>\n<p class="lead">{escape(lead)}.</p>\n')
         if own:
             sections.append(_table(own))
@@ -80,7 +82,24 @@ def _measures(found: ModelDifference) -> str:
 
 
 def _outputs(found: ModelDifference) -> str:
-    lines = list(output_lines(found.outputs))
-    if not lines:
-        return ""
-    return "<h2>Outputs</h2>\n" + "".join(f"<p>{escape(line.strip())}</p>\n" for line in lines)
+    outputs = found.outputs
+    if outputs.problem:
+        return "".join(f"<h2>Outputs</h2>\n<p>{escape(_sentence(line))}.</p>\n" for line in output_lines(outputs))
+    rows: list[Sequence[Cell]] = []
+    for output in outputs.outputs:
+        measured = output.difference
+        cells = (
+            f"{measured.cosine:.6f}",
+            "equal" if output.is_equal else f"{measured.sqnr:.1f}",
+            number(measured.max_absolute),
+            number(measured.relative),
+            "-" if output.changed_classes is None else f"{output.changed_classes:.1%}",
+        )
+        rows.append([("w", escape(output.name)), *(("n", escape(cell)) for cell in cells)])
+    heading = ("output", "cosine", "SQNR dB", "largest difference", "share of range", "other class")
+    samples = f"On {several(outputs.samples, 'sample')} {outputs.origin}".rstrip()
+    return f'<h2>Outputs</h2>\n<p class="lead">{escape(samples)}.</p>\n{html_table(heading, rows)}'
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

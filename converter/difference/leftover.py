@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpuconvert.difference.change import Change
-from tpuconvert.difference.matching import UNMATCHED, Matching
 from tpuconvert.difference.network import Network, computes_in_integers, is_auxiliary
 from tpuconvert.difference.node_changes import changes_precision
+from tpuconvert.difference.node_pairs import UNMATCHED, Matching
 from tpuconvert.schema.graph import Node
 from tpuconvert.text_format import operator_counts
 
@@ -170,7 +170,7 @@ def _form_change(found: Matching, a: int, added: tuple[list[int], list[int]]) ->
         return Change(
             "nodes", "changed", after.name, "operator", *texts, severity=1.0, nodes_before=(a,), nodes_after=(b,)
         )
-    name = after.name if not is_precision else before.name
+    name = before.name if is_precision and not computes_in_integers(before) else after.name
     category, action = ("precision", "changed") if is_precision else ("nodes", "replaced")
     return Change(category, action, name, "", *texts, severity=1.0, nodes_before=tuple(old), nodes_after=tuple(new))
 

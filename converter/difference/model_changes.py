@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpuconvert.difference.change import Change
-from tpuconvert.difference.matching import UNMATCHED, Matching
+from tpuconvert.difference.node_pairs import UNMATCHED, Matching
 from tpuconvert.difference.side import Side
 from tpuconvert.model import Model
 from tpuconvert.report.model_description import scale_text
@@ -191,4 +191,4 @@ def _group_text(found: Matching, group: Group, side: int) -> str:
     nodes = (found.first, found.second)[side].nodes[group.first : group.stop]
     counts = operator_counts(dict(sorted(Counter(node.op.name for node in nodes).items())))
     kept = ", constants stay" if group.keeps_constants else ""
-    return f"nodes {group.first}-{group.stop - 1} in {group.tiles}{kept}: {counts}"
+    return f"nodes {group.first}-{group.stop - 1}, tiles {group.tiles}{kept}: {counts}"

@@ -7,13 +7,13 @@ from typing import Any
 
 from tpuconvert.difference.change import Change
 from tpuconvert.difference.constants import compare_data, is_within_one_step
-from tpuconvert.difference.matching import Matching
 from tpuconvert.difference.network import (
     computes_in_integers,
     family,
     plain_parameters,
     rescaling_parameters,
 )
+from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.report.model_description import scale_text

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tpuconvert.difference.change import Change
-from tpuconvert.difference.matching import UNMATCHED, Matching
 from tpuconvert.difference.network import Network
 from tpuconvert.difference.node_changes import changes_precision
+from tpuconvert.difference.node_pairs import UNMATCHED, Matching
 
 _MOST_COMPARED = 64
 """Largest number of differently connected nodes among which moved ones are searched, which takes cubic time."""

@@ -5,7 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from tpuconvert.difference.matching import UNMATCHED, _HashMatcher, longest_common_subsequence, match_graphs
+from tpuconvert.difference.hash_matching import HashMatcher
+from tpuconvert.difference.matching import longest_common_subsequence, match_graphs
+from tpuconvert.difference.node_pairs import UNMATCHED
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
@@ -70,10 +72,8 @@ def test_work_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for size in (1000, 2000):
         calls: list[object] = []
-        number = _HashMatcher._number
-        monkeypatch.setattr(
-            _HashMatcher, "_number", lambda self, key, n=number, c=calls: (c.append(0), n(self, key))[1]
-        )
+        number = HashMatcher._number
+        monkeypatch.setattr(HashMatcher, "_number", lambda self, key, n=number, c=calls: (c.append(0), n(self, key))[1])
         gone = frozenset(range(100, size, size // 4))
         match_graphs(random_graph(3, size), random_graph(3, size, gone, prefix="other"))
         monkeypatch.undo()

@@ -259,7 +259,7 @@ def test_one_threshold(tmp_path: Path) -> None:
 def test_node_kept_in_float(unrefined: tc.Model) -> None:
     found = compare(unrefined, ONE_OUTPUT.quantize(**UNREFINED, keep_float=["logits"]))
     assert changes(found) == [
-        ("precision", "changed", "logits:int32", ""),
+        ("precision", "changed", "logits", ""),
         ("settings", "changed", "option keep_float", ""),
     ], found.text(everything=True)
 
