@@ -15,6 +15,11 @@ from difference.planted_networks import CHANNELS, Layer, Network, residual_netwo
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.difference.result import ModelDifference
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.types import DType, TensorType
 
 Found = list[tuple[str, str, str, str]]
 
@@ -289,17 +294,53 @@ def test_other_preprocessing() -> None:
     assert "scale=0.25" in found.changes[0].after
 
 
-def test_groups(plain: tc.Model) -> None:
+def test_groups() -> None:
     found = compare(NETWORK.convert(), NETWORK.convert(local_memory="32x512"))
     assert set(found.counts()) == {"groups", "settings"}
 
 
-def test_unfused(plain: tc.Model) -> None:
-    """A batch normalization that one version has folded into the conv."""
+def test_fused_and_unfused() -> None:
+    """A batch normalization that one version has folded into the conv, and the other keeps as a node."""
     constants = {name: np.full(CHANNELS, value, np.float32) for name, value in zip("sbmv", (2, 1, 0.5, 4), strict=True)}
     network = replace(NETWORK, constants={**NETWORK.constants, **constants})
     network = network.inserted("relu2", Layer("BatchNormalization", ("conv2", *"sbmv"), "norm"))
     folded = network.convert(grouping=False)
-    unfolded = tc.diff(network.proto(), folded, as_read=True, samples=0)
-    told = [change for change in unfolded.changes if change.category == "nodes" and "batch_norm" in change.before]
-    assert [(c.action, c.before, c.after) for c in told] == [("replaced", "conv + batch_norm", "conv")]
+    kept = network.convert(grouping=False, disable_rules=["fold_scale_into_previous_linear"])
+    for models, texts in (
+        ((kept, folded), ("conv + batch_norm", "conv")),
+        ((folded, kept), ("conv", "conv + batch_norm")),
+    ):
+        found = compare(*models)
+        told = [change for change in found.changes if change.category != "settings"]
+        assert [(c.category, c.action, c.before, c.after) for c in told] == [("nodes", "replaced", *texts)]
+    read = tc.diff(network.proto(), folded, as_read=True, samples=0)
+    assert ("conv + batch_norm", "conv") in [(change.before, change.after) for change in read.changes]
+
+
+def typed_graph(constant: str = "float32", result: DType = DType.FLOAT32) -> Graph:
+    """``cast(x * constant)`` with a constant of a data type."""
+    graph = Graph("typed")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 4)))
+    product = graph.add(Mul(), x, graph.constant(np.arange(4, dtype=constant).reshape(1, 4)), name="product")
+    cast = graph.add(Cast(result), product, name="cast")
+    graph.output(graph.add(Active(ActiveType.ACTIVE_TANH), cast, name="y"))
+    return graph
+
+
+def test_constant_precision() -> None:
+    """The same elements in another data type."""
+    found = tc.diff(typed_graph(), typed_graph("float16"), samples=0)
+    assert changes(found) == [("constants", "changed", "product", "tensor_i1 data type")]
+
+
+def test_data_type() -> None:
+    """A cast to another float type; the types of the nodes after it follow."""
+    found = tc.diff(typed_graph(), typed_graph(result=DType.FLOAT16), samples=0)
+    assert changes(found) == [("types", "changed", "cast", "data type")]
+    assert [change.name for change in found.changes if change.follows and change.category == "types"] == ["y"]
+
+
+def test_metadata_and_plugins(plain: tc.Model) -> None:
+    content = replace(plain.content, metadata={**plain.metadata, "labels": ["a", "b"]}, plugins=("swish",))
+    found = compare(plain, tc.Model(content))
+    assert changes(found) == [("metadata", "changed", "labels", ""), ("settings", "changed", "plugins", "")]
