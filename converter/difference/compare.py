@@ -10,7 +10,7 @@ from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.leftover import explain_unmatched
 from tpuconvert.difference.matching import match_graphs
 from tpuconvert.difference.model_changes import group_changes, interface_changes, note_changes, setting_changes
-from tpuconvert.difference.node_changes import PairChanges
+from tpuconvert.difference.node_changes import PairChanges, output_constants
 from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.difference.outputs import compare_outputs
 from tpuconvert.difference.result import Measure, ModelDifference
@@ -93,6 +93,7 @@ def find_changes(before: Side, after: Side, found: Matching) -> list[Change]:
     pairs = PairChanges(found)
     for a, _ in found.pairs:
         changes += [change for change in pairs.compare(a) if a not in described or _is_of_pair(change)]
+    changes += output_constants(found)
     changes += find_rewired(found)
     ports = list(interface_changes(found))
     renamed = {(change.before, change.after) for change in ports if change.action == "renamed"}

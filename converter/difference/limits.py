@@ -126,6 +126,8 @@ def _categories(found: ModelDifference, fail_on: tuple[str, ...]) -> list[str]:
     if (OUTPUTS in fail_on or ANY in fail_on) and not found.outputs.is_equal:
         names = ", ".join(f"'{output.name}'" for output in found.outputs.outputs if not output.is_equal)
         texts.append(f"outputs differ: {names}")
+    if ANY in fail_on and not texts and not found.is_equal:
+        texts.append(several(len(found.changes), "change"))
     return texts
 
 

@@ -118,15 +118,15 @@ class Network:
             (
                 node.op.name,
                 tuple((name, repr(value)) for name, value in plain_parameters(node).items()),
-                tuple((slot, v.type) for slot, v in enumerate(node.inputs) if v is not None and v.is_constant),
+                tuple((slot, value.type) for slot, value in constant_operands(node)),
             )
             for node in self.nodes
         ]
 
     @functools.cached_property
     def operator_labels(self) -> list[Hashable]:
-        """Operator and number of computed operands."""
-        return [(node.op.name, len(edges)) for node, edges in zip(self.nodes, self.edges, strict=True)]
+        """Names of the operators."""
+        return [node.op.name for node in self.nodes]
 
     @functools.cached_property
     def family_labels(self) -> list[Hashable]:
@@ -240,12 +240,17 @@ def _has_integer_operand(node: Node) -> bool:
 def _constants(node: Node, digests: dict[int, bytes]) -> list[Hashable]:
     """Return slot, type, quantization and digest of every constant operand."""
     found: list[Hashable] = []
-    for slot, value in enumerate(node.inputs):
-        if value is not None and value.data is not None:
-            if id(value) not in digests:
-                digests[id(value)] = data_digest(value)
-            found.append((slot, value.type, value.quant, digests[id(value)]))
+    for slot, value in constant_operands(node):
+        if id(value) not in digests:
+            digests[id(value)] = data_digest(value)
+        found.append((slot, value.type, value.quant, digests[id(value)]))
     return found
+
+
+def constant_operands(node: Node) -> list[tuple[int, Value]]:
+    """Return index and value of the constant operands. Those of a commutative operator are counted from 0."""
+    found = [(slot, value) for slot, value in enumerate(node.inputs) if value is not None and value.is_constant]
+    return [(place, value) for place, (_, value) in enumerate(found)] if commutes(node) else found
 
 
 def data_digest(value: Value) -> bytes:

@@ -9,6 +9,7 @@ from tpuconvert.difference.change import Change
 from tpuconvert.difference.constants import compare_data, is_within_one_step
 from tpuconvert.difference.network import (
     computes_in_integers,
+    constant_operands,
     family,
     plain_parameters,
     rescaling_parameters,
@@ -69,17 +70,15 @@ class PairChanges:
     def _constants_of(
         self, before: Node, after: Node, common: dict[str, Any], is_reshaped: bool, is_rescaled: bool
     ) -> Iterator[Change]:
-        slots = operands_given(type(after.op).inputs, max(len(before.inputs), len(after.inputs)))
+        declared = operands_given(type(after.op).inputs, max(len(before.inputs), len(after.inputs)))
         has_shapes = is_reshaped
-        for slot, operand in enumerate(slots):
-            first = before.inputs[slot] if slot < len(before.inputs) else None
-            second = after.inputs[slot] if slot < len(after.inputs) else None
-            old = first if first is not None and first.is_constant else None
-            new = second if second is not None and second.is_constant else None
-            if old is None and new is None:
-                continue
+        constants = [dict(constant_operands(node)) for node in (before, after)]
+        for slot in sorted({*constants[0], *constants[1]}):
+            old, new = (each.get(slot) for each in constants)
+            operand = declared[slot if new is None else _index(after, new)]
             if old is None or new is None:
-                if first is None or second is None:  # a computed operand is reported as rewired
+                other = before if old is None else after
+                if slot >= len(other.inputs) or other.inputs[slot] is None:  # a computed operand is reported as rewired
                     action = "added" if old is None else "removed"
                     yield Change("constants", action, what=operand.name, before=_text(old), after=_text(new), **common)
                 continue
@@ -100,6 +99,20 @@ class PairChanges:
                 continue
             yield from _data(old, new, operand.name, common, is_rescaled)
             is_rescaled = is_rescaled or old.quant != new.quant
+
+
+def _index(node: Node, operand: Value) -> int:
+    """Return the index of an operand, which for a commutative operator differs from the one used for comparisons."""
+    return next(index for index, value in enumerate(node.inputs) if value is operand)
+
+
+def output_constants(found: Matching) -> Iterator[Change]:
+    """Return differences of constants that are outputs."""
+    for a, b in found.outputs:
+        old, new = found.first.graph.outputs[a], found.second.graph.outputs[b]
+        if old.is_constant and new.is_constant and old.shape == new.shape:
+            name = found.second.graph.output_ports[b].name
+            yield from _data(old, new, "output", {"name": name}, is_rescaled=False)
 
 
 def _attributes(before: Node, after: Node, common: dict[str, Any], is_reshaped: bool) -> Iterator[Change]:

@@ -68,6 +68,9 @@ def load_sides(
     """
     given = (first, second)
     models = [_load_model(each, file) for each, file in zip(given, weights, strict=True)]
+    if options and all(model is not None or isinstance(each, Graph) for each, model in zip(given, models, strict=True)):
+        hint = "leave them out, or compare a source"
+        raise UsageError(f"options of a source ({', '.join(options)}), but no source is compared", hint=hint)
     sides = []
     for number, (each, model) in enumerate(zip(given, models, strict=True)):
         if model is not None:
@@ -85,6 +88,8 @@ def load_sides(
 
 def _load_model(given: Compared, weights: str | os.PathLike[str] | None) -> Model | None:
     """Return the model if a finished one is given, otherwise None."""
+    if isinstance(given, (Model, Graph)) and weights is not None:
+        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
     if isinstance(given, Model):
         return given
     if not isinstance(given, (str, os.PathLike)):

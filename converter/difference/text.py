@@ -59,7 +59,7 @@ def summary(found: ModelDifference) -> str:
         return f"no differences{note}"
     counts = found.counts()
     if not counts:
-        return "equal nodes, but other outputs"
+        return "other outputs" if not found.changes else several(len(found.changes), "change")
     nodes = f"{found.matched} of {found.nodes[0]} and {found.nodes[1]} nodes match"
     return f"{', '.join(f'{count} in {name}' for name, count in counts.items())}; {nodes}"
 

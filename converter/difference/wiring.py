@@ -135,7 +135,7 @@ def _agree(first: list[_Operand], second: list[_Operand]) -> bool:
         return (is_after and a <= b) or (is_before and b <= a)
     if Counter(a for a, _ in first) == Counter(b for b, _ in second):
         return True
-    if not any(hidden for _, hidden in (*first, *second)):
+    if len(first) != len(second) or not any(hidden for _, hidden in (*first, *second)):
         return False
     left, right = (frozenset().union(*(tensors for tensors, _ in side)) for side in (first, second))
     return left <= right or right <= left

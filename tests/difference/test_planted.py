@@ -17,7 +17,7 @@ from tpuconvert.__main__ import main
 from tpuconvert.difference.result import ModelDifference
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import DType, TensorType
 
@@ -344,3 +344,41 @@ def test_metadata_and_plugins(plain: tc.Model) -> None:
     content = replace(plain.content, metadata={**plain.metadata, "labels": ["a", "b"]}, plugins=("swish",))
     found = compare(plain, tc.Model(content))
     assert changes(found) == [("metadata", "changed", "labels", ""), ("settings", "changed", "plugins", "")]
+
+
+def sum_graph(first: float, *, is_left: bool = False, is_output: bool = False) -> Graph:
+    """``x + constant`` or ``constant + x``; with ``is_output`` the constant is an output, too."""
+    graph = Graph("sum")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 4)))
+    constant = graph.constant(np.array([[first, 1, 2, 3]], np.float32), "constant")
+    graph.output(graph.add(Add(), *((constant, x) if is_left else (x, constant)), name="y"))
+    if is_output:
+        graph.output(constant)
+    return graph
+
+
+def test_constant_of_a_commutative_operator() -> None:
+    """The order of the operands does not matter, and does not conceal another constant."""
+    assert tc.diff(sum_graph(0), sum_graph(0, is_left=True), samples=0).is_equal
+    found = tc.diff(sum_graph(0), sum_graph(5, is_left=True), samples=0)
+    assert [(c.category, c.name) for c in found.changes] == [("constants", "y")]
+    assert found.changes[0].measured["max_difference"] == 5
+
+
+def test_constant_output() -> None:
+    found = tc.diff(sum_graph(0, is_output=True), sum_graph(5, is_output=True), samples=1)
+    assert changes(found) == [
+        ("constants", "changed", "constant", "output"),
+        ("constants", "changed", "y", "tensor_i1"),
+    ]
+    assert not found.outputs.is_equal
+
+
+def test_constant_instead_of_a_computed_operand() -> None:
+    """``x + constant`` becomes ``x + tanh(x)``."""
+    graph = Graph("sum")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 4)))
+    other = graph.add(Active(ActiveType.ACTIVE_TANH), x, name="tanh")
+    graph.output(graph.add(Add(), x, other, name="y"))
+    found = tc.diff(sum_graph(0), graph, samples=0)
+    assert changes(found) == [("nodes", "added", "tanh", ""), ("nodes", "rewired", "y", "operands")]
