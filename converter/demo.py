@@ -13,7 +13,8 @@ from tpuconvert.model import Model
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import Progress
-from tpuconvert.report.html_page import Cell, escape, html_table, model_sections, page
+from tpuconvert.report.html_page import Cell, html_table, model_sections, page
+from tpuconvert.report.html_text import escape
 from tpuconvert.report.model_description import Description, describe_model
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_feeds

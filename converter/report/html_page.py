@@ -5,30 +5,32 @@ All text from a model file is escaped, because the file may be hostile.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Container, Sequence
 
 from tpuconvert.report.attribution import HEADING, cells, headline
+from tpuconvert.report.charts import STYLE as CHART_STYLE
+from tpuconvert.report.charts import chart_sections, tuning_curve
 from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
+from tpuconvert.report.html_text import escape
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
 from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
 from tpuconvert.report.tuning import HEADING as TUNING_HEADING
-from tpuconvert.report.tuning import curve_svg
 from tpuconvert.report.tuning import headline as tuning_headline
 from tpuconvert.report.tuning import row as tuning_row
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import DType, format_shape
-from tpuconvert.schema.visible_text import visible
 from tpuconvert.text_format import bytes_text, operator_counts, shorten
 
 _STYLE = """
 :root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --ground: #ffffff; --band: #f4f6f9; --mark: #2563a8;
-  --warn: #b4540a; }
+  --warn: #b4540a; --good: #2f7d4f;
+  --s1: #2563a8; --s2: #d1780f; --s3: #2f8f6b; --s4: #a23b72; --s5: #6b5fb5; --s6: #8a8f2a; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6eaf0; --soft: #9aa5b4; --line: #343c48; --ground: #14181e; --band: #1c222b; --mark: #6aa5e8;
-    --warn: #e8a05c; } }
+    --warn: #e8a05c; --good: #6cc48f;
+    --s1: #6aa5e8; --s2: #e8a05c; --s3: #5fc29a; --s4: #dd84b4; --s5: #a79be6; --s6: #c3c765; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); margin: 0 auto;
   max-width: 1500px; padding: 2rem; }
 h1 { font-size: 1.5rem; margin: 2.5rem 0 .2rem; } h1:first-child { margin-top: 0; }
@@ -47,10 +49,6 @@ td.b { min-width: 9rem; }
 tr.bad td { color: var(--warn); font-weight: 600; }
 .bar { display: inline-block; height: .7em; background: var(--mark); min-width: 1px; }
 tr.bad .bar { background: var(--warn); }
-svg.plot { max-width: 100%; height: auto; font-size: 11px; } svg.plot text { fill: var(--soft); }
-svg.plot .grid { stroke: var(--line); } svg.plot .float { stroke: var(--soft); stroke-dasharray: 5 4; }
-svg.plot .curve { fill: none; stroke: var(--mark); stroke-width: 1.5; }
-svg.plot .trial { fill: var(--mark); } svg.plot .best { fill: var(--warn); }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 """
 
@@ -74,14 +72,10 @@ def page(title: str, *sections: str) -> str:
     """Return a whole page with the given sections, which are HTML already."""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{_STYLE}{CHART_STYLE}</style>\n</head>\n"
         f"<body>\n<h1>{escape(title)}</h1>\n{''.join(sections)}\n</body>\n</html>\n"
     )
-
-
-def escape(text: object) -> str:
-    """Escape text for HTML, including attribute values."""
-    return html.escape(visible(str(text)), quote=True)
 
 
 def html_table(heading: Sequence[str], rows: Sequence[Sequence[Cell]], marked: Container[int] = ()) -> str:
@@ -127,6 +121,7 @@ def model_sections(description: Description) -> list[str]:
             groups,
             *others,
         ),
+        *_charts(description),
         _quantization(description["layers"]),
         _groups(description["cost"]) if "cost" in description else "",
         _layers(description["layers"]),
@@ -253,7 +248,15 @@ def _tuning(tuning: Description) -> str:
         rows.append(["chosen" if mark else "", *(("n", escape(cell)) for cell in numbers), ("w", escape(names))])
     shown = html_table((*TUNING_HEADING, "in float"), rows)
     lead = f'<p class="lead">{escape(tuning_headline(tuning))}.</p>'
-    return f"<h2>Search for a mixed precision</h2>\n{lead}\n{curve_svg(tuning)}{shown}"
+    return f"<h2>Search for a mixed precision</h2>\n{lead}\n{tuning_curve(tuning)}{shown}"
+
+
+def _charts(description: Description) -> list[str]:
+    """Return a section per chart."""
+    return [
+        f'<h2>{escape(title)}</h2>\n<p class="lead">{escape(lead)}</p>\n{svg}'
+        for title, lead, svg in chart_sections(description)
+    ]
 
 
 def _comparison(entries: list[Description], is_quantized: bool, first: str | None) -> str:

@@ -129,7 +129,10 @@ def test_page_is_well_formed_and_needs_nothing_from_elsewhere(model: Model) -> N
     tags = parse_page(page)
     assert not {"script", "link", "img", "iframe"} & set(tags.seen)
     assert not re.search(r"(https?:)?//", page)
-    assert {name for name, _ in tags.attributes} <= {"class", "style", "charset", "lang", "name", "content", "title"}
+    drawing = {"viewbox", "role", "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "dx", "dy", "width", "height"}
+    drawing |= {"points", "data-node"}
+    html = {"class", "style", "charset", "lang", "name", "content", "title"}
+    assert {name for name, _ in tags.attributes} <= html | drawing
     for word in ("product", "Compared with the source", "8-bit probabilities", "exact"):
         assert word in page
 
