@@ -18,6 +18,7 @@ from tpuconvert.model import load
 from tpuconvert.options import Options
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.cost import cost_lines, cost_node_lines, describe_cost, group_lines
+from tpuconvert.report.memory import describe_memory
 from tpuconvert.report.model_description import describe_graph, describe_model
 from tpuconvert.report.text import node_lines, summary_text
 from tpuconvert.source_loading import load_source
@@ -53,7 +54,8 @@ def command(
         ensure(weights is None, f"{weights}: a .tpum file holds its weights itself")
         ensure(signature is None, f"{file}: signatures are those of a source file")
         model = load(file)
-        description = {**describe_model(model), "cost": describe_cost(model)}
+        memory = describe_memory(model.graph)
+        description = {**describe_model(model), "cost": describe_cost(model), "memory": memory}
     else:
         ensure(not with_cost, f"{file}: the cost is that on a chip; convert it first")
         options = Options.of(signature=signature, allow_non_finite=True)  # non-finite weights can be inspected

@@ -254,7 +254,7 @@ def _quantize_on(
     if options.chip is not Chip.BM1682:
         notes = [*share_notes(legalized.graph, in_float), *notes]
     legalized.graph.metadata, legalized.graph.notes = graph.metadata, graph.notes
-    return QuantizedGraph(legalized.graph, (*notes, *in_float), is_quantized or options.quantize is not None)
+    return QuantizedGraph(legalized.graph, (*notes, *in_float), is_quantized or options.quantize is not None, found)
 
 
 def _rules_of_quantized_source(optimized: OptimizedGraph, options: Options) -> Precision:

@@ -15,6 +15,7 @@ import numpy as np
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
+from tpuconvert.optimizer.range_statistics import BINS, RangeStatistics, sample_counts
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.partial_file import open_partial
 from tpuconvert.quantize.quantization import calibration_feeds
@@ -138,10 +139,16 @@ _COLUMNS = ("largest", "second", "variance", "mean")
 def _fields(found: Range) -> dict[str, Any]:
     """Return the fields. ``dataclasses.asdict`` would copy the tuples, which takes as long as writing them."""
     channels = None if found.channels is None else {key: getattr(found.channels, key) for key in _COLUMNS}
-    fields = {**vars(found), "channels": channels}
+    fields = {**vars(found), "channels": channels, "statistics": _statistics_fields(found.statistics)}
     if not found.method:
         del fields["method"]
+    if not fields["statistics"]:
+        del fields["statistics"]
     return fields
+
+
+def _statistics_fields(found: RangeStatistics | None) -> dict[str, Any] | None:
+    return None if found is None else {**vars(found), "levels": found.levels.hex(), "growth": list(found.growth)}
 
 
 def digests(*files: Source | None) -> tuple[str, ...]:
@@ -242,12 +249,24 @@ def _range(found: Mapping[str, Any]) -> Range:
     if low > high or threshold < 0:
         raise ValueError(f"a range from {low} to {high} with threshold {threshold}")
     channels, method = found["channels"], str(found.get("method", ""))
+    statistics = _statistics(found["statistics"]) if "statistics" in found else None
     if channels is None:
-        return Range(low, high, threshold, None, method)
+        return Range(low, high, threshold, None, method, statistics)
     columns = {key: tuple(map(_number, channels[key])) for key in _COLUMNS}
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("channels of different numbers")
-    return Range(low, high, threshold, Channels(**columns), method)
+    return Range(low, high, threshold, Channels(**columns), method, statistics)
+
+
+def _statistics(found: Mapping[str, Any]) -> RangeStatistics:
+    levels, clipped = bytes.fromhex(found["levels"]), found["clipped"]
+    if len(levels) not in (0, BINS):
+        raise ValueError(f"a histogram of {len(levels)} bins, expected {BINS}")
+    growth, samples = tuple(map(_number, found["growth"])), int(found["samples"])
+    if growth and len(growth) != len(sample_counts(samples)):
+        raise ValueError(f"{len(growth)} numbers about {samples} samples")
+    clipped = None if clipped is None else _number(clipped)
+    return RangeStatistics(str(found["method"]), levels, int(found["exponent"]), clipped, growth, samples)
 
 
 def _number(value: Any) -> float:

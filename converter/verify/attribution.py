@@ -15,6 +15,7 @@ from tpuconvert.model import Model, load
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize import prepare
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.report.precision_fix import keep_float_options
 from tpuconvert.reproduction import check_source, read_options
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
@@ -67,7 +68,7 @@ class NodeError:
     @property
     def rule(self) -> str:
         """Options of ``convert`` that remove the larger part."""
-        return " ".join(f"--keep-float {_quote(name)}" for name in self.keep_float)
+        return keep_float_options(self.keep_float)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
@@ -252,7 +253,3 @@ def _nodes_to_keep(unit: IntegerUnit, units: Sequence[IntegerUnit], *, is_from_w
         users = [other for other in units if any(item.origin in quantized for item in other.operands)]
         names.update(dict.fromkeys(other.name for other in users))
     return tuple(names)
-
-
-def _quote(name: str) -> str:
-    return "'" + name.replace("'", "'\\''") + "'"

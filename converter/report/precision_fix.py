@@ -1,0 +1,54 @@
+"""Options of ``convert`` that keep a node of a quantized model in float."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Trait
+from tpuconvert.schema.types import I32
+
+_ACCUMULATOR = ":int32"
+"""Suffix of the name of an accumulator; the name without it is that of the linear node."""
+
+
+def keep_float_options(names: Iterable[str]) -> str:
+    """Return the options that keep nodes in float, quoted for a shell."""
+    return " ".join(f"--keep-float {_quote(name)}" for name in names)
+
+
+def fix_of_nodes(graph: Graph) -> dict[int, str]:
+    """Return the options that keep each integer node in float, by its index.
+
+    A node that only moves data or converts integers has none: it has the precision of the nodes around it. The integer
+    nodes of one float node have the same option.
+    """
+    found = {}
+    for index, node in enumerate(graph.nodes):
+        name = _float_name(node)
+        if name is not None:
+            found[index] = keep_float_options([name])
+    return found
+
+
+def _float_name(node: Node) -> str | None:
+    """Return the name by which precision rules select the float node that an integer node computes."""
+    result = node.outputs[0]
+    operands = [value for value in node.inputs if value is not None and not value.is_constant]
+    if not result.dtype.is_integer or result.quant is None or Trait.MOVES_INTEGERS in node.op.traits:
+        return None
+    if not any(value.quant is not None and value.dtype.is_integer for value in operands):
+        return None  # it quantizes a float tensor
+    if result.name.endswith(_ACCUMULATOR):
+        return result.name.removesuffix(_ACCUMULATOR)
+    if len(operands) == 1 and _is_accumulator(operands[0]):
+        return operands[0].name.removesuffix(_ACCUMULATOR)
+    return result.name
+
+
+def _is_accumulator(value: Value) -> bool:
+    return value.dtype is I32 and value.name.endswith(_ACCUMULATOR)
+
+
+def _quote(name: str) -> str:
+    return "'" + name.replace("'", "'\\''") + "'"

@@ -1,0 +1,53 @@
+"""Options that keep the float node of each integer node in float."""
+
+import shlex
+
+import pytest
+from converter.small_models import examples
+
+import tpuconvert as tc
+from tpuconvert.model import Model
+from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.precision_fix import keep_float_options
+
+GIVEN = {"calibration": examples() / "calibration.npz", "preprocess": "color=GRAY,scale=0.0625", "quantize": "int8"}
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tc.convert(examples() / "digits.onnx", **GIVEN)
+
+
+def fixes(model: Model) -> dict[str, list[str]]:
+    """Return the operators with a fix, by the fix."""
+    found: dict[str, list[str]] = {}
+    for layer in describe_model(model)["layers"]:
+        if layer["fix"] is not None:
+            found.setdefault(layer["fix"], []).append(layer["op"])
+    return found
+
+
+def test_nodes_of_one_float_node_have_one_fix(model: Model) -> None:
+    found = fixes(model)
+    assert any(ops == ["conv_v2", "requant_int32"] for ops in found.values())
+    assert all(fix.startswith("--keep-float '") for fix in found)
+
+
+def test_a_fix_keeps_the_node_in_float(model: Model) -> None:
+    for fix, ops in fixes(model).items():
+        option, name = shlex.split(fix)
+        assert option == "--keep-float"
+        changed = tc.convert(examples() / "digits.onnx", keep_float=[name], **GIVEN)
+        assert fix not in fixes(changed), (fix, ops)
+
+
+def test_float_models_have_no_fix() -> None:
+    assert fixes(tc.convert(examples() / "digits.onnx")) == {}
+
+
+def test_names_are_quoted_for_a_shell() -> None:
+    assert shlex.split(keep_float_options(["a b", "it's", "$(x)"])) == [
+        *("--keep-float", "a b"),
+        *("--keep-float", "it's"),
+        *("--keep-float", "$(x)"),
+    ]
