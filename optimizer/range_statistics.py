@@ -87,7 +87,8 @@ def expected_growth(largest: Array) -> tuple[float, ...]:
     if not ordered.size or ordered[-1] <= 0.0:
         return ()
     shares = ordered / ordered[-1]
-    return tuple(math.fsum(_weights(len(ordered), count) * shares) for count in sample_counts(len(ordered)))
+    counts = sample_counts(len(ordered))
+    return tuple(math.fsum((_weights(len(ordered), count) * shares).tolist()) for count in counts)
 
 
 @lru_cache(64)

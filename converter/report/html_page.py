@@ -248,13 +248,14 @@ def _tuning(tuning: Description) -> str:
         rows.append(["chosen" if mark else "", *(("n", escape(cell)) for cell in numbers), ("w", escape(names))])
     shown = html_table((*TUNING_HEADING, "in float"), rows)
     lead = f'<p class="lead">{escape(tuning_headline(tuning))}.</p>'
-    return f"<h2>Search for a mixed precision</h2>\n{lead}\n{tuning_curve(tuning)}{shown}"
+    curve = f'<figure class="chart">{tuning_curve(tuning)}</figure>'
+    return f"<h2>Search for a mixed precision</h2>\n{lead}\n{curve}{shown}"
 
 
 def _charts(description: Description) -> list[str]:
     """Return a section per chart."""
     return [
-        f'<h2>{escape(title)}</h2>\n<p class="lead">{escape(lead)}</p>\n{svg}'
+        f'<h2>{escape(title)}</h2>\n<p class="lead">{escape(lead)}</p>\n<figure class="chart">{svg}</figure>\n'
         for title, lead, svg in chart_sections(description)
     ]
 

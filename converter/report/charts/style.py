@@ -1,6 +1,7 @@
 """Style sheet of the charts, in the color variables of the page."""
 
 STYLE = """
+figure.chart { container-type: inline-size; margin: 0; }
 svg.chart { display: block; width: 100%; max-width: 820px; height: auto; font-size: 12px; overflow: visible; }
 svg.chart text { fill: var(--soft); }
 svg.chart .label { fill: var(--ink); }
@@ -29,8 +30,8 @@ svg.chart .area { fill: var(--s1); fill-opacity: .25; }
 svg.chart [data-node] { cursor: pointer; }
 svg.chart [data-node]:hover { stroke: var(--ink); stroke-width: 1.5; }
 svg.chart text[data-node]:hover { stroke: none; text-decoration: underline; }
-@media (max-width: 640px) {
-  svg.chart { font-size: 20px; }
-  svg.chart .wide { display: none; } }
+@container (max-width: 640px) { svg.chart { font-size: 15px; } svg.chart .wide { display: none; } }
+@container (max-width: 520px) { svg.chart { font-size: 17px; } }
+@container (max-width: 430px) { svg.chart { font-size: 20px; } }
 """
-"""Text is larger in narrow pages, because the image is scaled down to the width of the page."""
+"""Text is larger in narrow containers, because the image is scaled down to their width."""
