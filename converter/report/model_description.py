@@ -43,6 +43,8 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
         "notes": [{"kind": "source", "node": "", "message": note} for note in graph.notes],
         "inputs": [_port(port) for port in graph.input_ports],
         "outputs": [_port(port) for port in graph.output_ports],
+        "input_values": [value.name for value in graph.inputs],
+        "output_values": [value.name for value in graph.outputs],
         "nodes": len(graph),
         "operators": dict(sorted(Counter(node.op.name for node in graph.nodes).items())),
         "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
