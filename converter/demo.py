@@ -158,4 +158,4 @@ def demo_page(rows: list[Row], descriptions: list[Description]) -> str:
         [escape(name), *(("n", escape(figure)) for figure in figures)] for name, *figures in map(cells, rows)
     ]
     overview = panel("Accuracy", lead, html_table(HEADING, accuracy))
-    return report_page("tpuconvert demo: handwritten digits", descriptions, overview)
+    return report_page(descriptions, "demo, handwritten digits", overview)

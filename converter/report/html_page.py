@@ -18,28 +18,27 @@ _NOSCRIPT = (
 
 def to_html(description: Description) -> str:
     """Return the HTML page with the report of a model."""
-    name = description["file"] or description["name"]
-    return report_page(f"tpuconvert: {name}", [description])
+    return report_page([description])
 
 
-def report_page(title: str, descriptions: Sequence[Description], overview: str = "") -> str:
+def report_page(descriptions: Sequence[Description], title: str = "", overview: str = "") -> str:
     """Return the HTML page with the reports of models.
 
     Args:
-        title: title of the page, as text.
         descriptions: one per model, as ``describe_for_report`` returns them.
+        title: title of the page; by default the name of the only model.
         overview: sections about all models, as HTML.
 
     """
+    block = report_data(*descriptions, title=title)
     articles = "".join(model_article(description, index) for index, description in enumerate(descriptions))
     top = f'<div id="overview">\n{overview}</div>\n' if overview else ""
-    shown = title.removeprefix("tpuconvert: ")
     body = (
         '<a class="skip" href="#main">Skip to the report</a>\n'
-        f'<header class="top"><span class="brand">tpuconvert</span><h1>{escape(shown)}</h1>'
+        f'<header class="top"><span class="brand">tpuconvert</span><h1>{escape(block["title"])}</h1>'
         '<div id="tools"></div></header>\n'
         f"<noscript><p>{_NOSCRIPT}</p></noscript>\n"
         f'<div class="frame">\n<main id="main">\n{top}{articles}</main>\n'
         '<aside id="details" aria-label="Selected node" hidden></aside>\n</div>\n'
     )
-    return assemble_page(title, body, report_data(*descriptions, title=shown))
+    return assemble_page(f"tpuconvert: {block['title']}", body, block)

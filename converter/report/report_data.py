@@ -33,6 +33,9 @@ _WORST = 12
 _ACTIVATION_BITS = 16
 """Widest integer type, in bits, that has a range. Wider integers are accumulators."""
 
+_PACKED = 20
+"""Characters of the keys of a packed column."""
+
 _SOURCE = re.compile(r"^[^:]*: ")
 """The name of the source file before a source node, which is the same for all nodes."""
 
@@ -84,6 +87,27 @@ def to_compact_json(block: Mapping[str, Any]) -> str:
     """Return the block as JSON text without white space. Equal blocks give equal text."""
     text = json.dumps(block, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return for_json(text)
+
+
+def pack_columns(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the block for a page: a column with few different entries becomes ``{"values": [...], "at": [...]}``.
+
+    ``values`` has the different entries, ``at`` the place of each node's entry in it.
+    """
+    models = [
+        {**model, "nodes": {name: _pack_column(column) for name, column in model["nodes"].items()}}
+        for model in block["models"]
+    ]
+    return {**block, "models": models}
+
+
+def _pack_column(column: list[Any]) -> Any:
+    texts = list(map(repr, column))  # repr is as long as JSON, and faster
+    values = dict(zip(texts, column, strict=True))
+    places = {text: place for place, text in enumerate(values)}
+    at = [places[text] for text in texts]
+    size = sum(map(len, values)) + sum(map(len, map(str, at))) + _PACKED
+    return {"values": list(values.values()), "at": at} if size < sum(map(len, texts)) else column
 
 
 def node_indices(description: Description) -> dict[str, int]:
@@ -147,7 +171,7 @@ def _model(description: Description) -> dict[str, Any]:
         "outputs": [_port(port) for port in description["outputs"]],
         "more_results": _more_results(description["layers"]) or None,
         "worst": worst_nodes(description),
-        "groups": description["cost"]["groups"] if "cost" in description else None,
+        "groups": _groups(description.get("cost")),
         "layout": description.get("layout"),
         "histograms": _by_index(description.get("histograms"), indices),
         "verification": _verification(verification, columns, indices) if verification else None,
@@ -214,6 +238,15 @@ def _node_columns(description: Description) -> Columns:
     return columns
 
 
+def _groups(cost: Description | None) -> dict[str, list[Any]] | None:
+    """Return the groups of nodes in on-chip memory as columns."""
+    if cost is None or not cost["groups"]:
+        return None
+    names = ("first", "nodes", "tiles", "keeps_constants", "lane_bytes", "macs", "repeated_macs", "bytes", "seconds")
+    columns = {name: [_round(group[name], 3) for group in cost["groups"]] for name in names}
+    return {**columns, "tiles": [list(tiles.values()) for tiles in columns["tiles"]]}
+
+
 def _verification_columns(description: Description, indices: Mapping[str, int]) -> Columns:
     verification = description.get("verification")
     if not verification:
@@ -241,7 +274,7 @@ def _verification(verification: Description, columns: Columns, indices: Mapping[
     names = set(columns["name"])
     layers = [entry for entry in verification["layers"] if entry["name"] not in names]
     worst = [indices.get(name, name) for name in verification["most_noise_added_at"]]
-    return {**_rounded(verification), "layers": _rounded(layers), "most_noise_added_at": worst}
+    return {**_rounded({**verification, "layers": layers}), "most_noise_added_at": worst}
 
 
 def _attribution_columns(description: Description, indices: Mapping[str, int]) -> Columns:
@@ -392,9 +425,11 @@ def _rounded(value: Any) -> Any:
 
 
 def _without_none(value: Any) -> Any:
-    """Leave keys without a value out. Entries of lists are kept, because columns have equal length."""
+    """Leave keys without a value out. Columns of nodes are kept as they are, because they have equal length."""
     if isinstance(value, Mapping):
-        return {key: _without_none(each) for key, each in value.items() if each is not None}
-    if isinstance(value, list):
-        return [_without_none(each) if isinstance(each, Mapping | list) else each for each in value]
+        return {
+            key: each if key == "nodes" else _without_none(each) for key, each in value.items() if each is not None
+        }
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return [_without_none(each) for each in value]
     return value

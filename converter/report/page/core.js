@@ -6,9 +6,17 @@ const listeners = { select: [], model: [], theme: [] };
 const views = new Map();
 
 report.data = JSON.parse(document.getElementById("report-data").textContent);
+for (const model of report.data.models) {
+  for (const [name, column] of Object.entries(model.nodes)) model.nodes[name] = unpack(column);
+}
 report.model = null;
 report.modelIndex = -1;
 report.selected = -1;
+
+// A column with few different entries has them once, and the place of each node's entry.
+function unpack(column) {
+  return Array.isArray(column) ? column : column.at.map((place) => column.values[place]);
+}
 
 // --- DOM -----------------------------------------------------------------------------------------------------------
 
@@ -213,18 +221,19 @@ report.text = {
 
 // --- Start ---------------------------------------------------------------------------------------------------------
 
-const ADDRESS = /^#m(\d+)n(\d+)$/;
+const ADDRESS = /^#m(\d+)(?:n(\d+))?$/;
 
-// Select the node that the address of the page names. Return true if there is one.
+// Show the model and select the node that the address of the page names.
 function followAddress() {
   const found = ADDRESS.exec(location.hash);
-  if (!found || Number(found[1]) >= report.data.models.length) return false;
+  if (!found || Number(found[1]) >= report.data.models.length) return;
   if (Number(found[1]) !== report.modelIndex) report.showModel(Number(found[1]));
-  report.select(Number(found[2]));
-  return true;
+  if (found[2] !== undefined) report.select(Number(found[2]));
 }
 
 function followClick(event) {
+  const shown = event.target.closest("[data-show]");
+  if (shown) report.showModel(Number(shown.dataset.show));
   const target = event.target.closest("[data-node]");
   if (!target) return;
   const article = target.closest("article.model");
@@ -255,12 +264,17 @@ function addTools() {
   tools.append(toggle);
 }
 
-report.start = function () {
-  document.documentElement.classList.add("scripted");
+document.documentElement.classList.add("scripted");
+
+// Build what needs scripts, after the static content is on the screen.
+report.start = () => requestAnimationFrame(() => setTimeout(start));
+
+function start() {
   addTools();
   if (!report.data.models.length) return;
   report.showModel(0);
   followAddress();
   document.addEventListener("click", followClick);
   window.addEventListener("hashchange", followAddress);
-};
+  document.documentElement.classList.add("started");
+}

@@ -28,7 +28,7 @@ _MANY = 8
 """Largest number of nodes of a group that are shown without being expanded by a click."""
 
 _MOST = 100
-"""Largest number of nodes of a group that are named. The table of nodes names all."""
+"""Largest number of nodes of a note that are named, and of groups. The data of the page contain all."""
 
 
 def model_article(description: Description, model: int) -> str:
@@ -157,16 +157,16 @@ def _most_noise(verification: Description, layers: Sequence[Description], links:
         (
             ("w", links.link(entry["name"])),
             escape(entry["op"]),
-            ("t", "<br>".join(source_html(source) for source in sources.get(entry["name"], ())) or "-"),
-            ("t", escape(scale_text(scales.get(entry["name"])))),
-            ("n", share(entry["clipped"])),
-            ("n", sqnr_text(entry)),
             ("n", share(entry["noise_added"])),
             ("b", bar((entry["noise_added"] or 0.0) / largest if largest else 0.0)),
+            ("n", sqnr_text(entry)),
+            ("n", share(entry["clipped"])),
+            ("t", escape(scale_text(scales.get(entry["name"])))),
+            ("t", "<br>".join(source_html(source) for source in sources.get(entry["name"], ())) or "-"),
         )
         for entry in worst
     ]
-    heading = ("tensor", "operator", "source", "scale", "clipped", "SQNR dB", "noise added", "")
+    heading = ("tensor", "operator", "noise added", "", "SQNR dB", "clipped", "scale", "source")
     lead = (
         "The tensors whose own step adds most noise, as a share of their power, the largest first. "
         "Clipped are values beyond the largest integer."
@@ -264,8 +264,13 @@ def _node_names(nodes: list[str], links: NodeLinks) -> str:
 
 
 def _groups(cost: Description) -> str:
-    """Return the table of groups of nodes that share on-chip memory."""
-    rows: list[Sequence[Cell]] = [
-        (*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in group_rows(cost)
-    ]
-    return panel("Groups", f"{group_summary(cost)}.", html_table(GROUP_HEADING, rows) if rows else "", "groups")
+    """Return the table of groups of nodes that share on-chip memory; of many groups those with most traffic."""
+    lead = f"{group_summary(cost)}."
+    table = group_rows(cost)
+    if len(table) > _MOST:
+        traffic = [group["bytes"] for group in cost["groups"]]
+        largest = sorted(range(len(traffic)), key=lambda place: -traffic[place])[:_MOST]
+        table = [table[place] for place in sorted(largest)]
+        lead += f" The {_MOST} groups with most traffic:"
+    rows: list[Sequence[Cell]] = [(*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in table]
+    return panel("Groups", lead, html_table(GROUP_HEADING, rows) if rows else "", "groups")
