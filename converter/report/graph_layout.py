@@ -8,9 +8,11 @@ A tensor that enters a block passes through an entry at its top, and one that le
 Entries and exits are vertices of the inner plan, without size. Blocks with equal inner graphs share one plan, so that
 the size of the layout of a deep network is that of its different blocks.
 
-Form of the layout in the report (``layout``, and ``layout_groups`` with one block per group of on-chip memory)::
+Form of the layout in the report (``describe_layout``)::
 
-    {"box": [width, height],         # of a node
+    {"kinds": {"conv": "linear"},    # operator -> kind, for the colours of the boxes
+     "groups": {...},                # the same for one block per group of on-chip memory, if the model has groups
+     "box": [width, height],         # of a node
      "block": [width, height],       # of a collapsed block
      "port": [width, height],        # of an input or output of the graph
      "blocks": [                     # two or more, or none
@@ -36,12 +38,16 @@ The height of a layer follows from the boxes in it: a layer of entries or exits 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.report.graph_blocks import Blocks, find_blocks, label_blocks
 from tpuconvert.report.layered_layout import Net, Plan, arrange
+from tpuconvert.schema.op import Op, Trait, find_op
+
+Description = dict[str, Any]
 
 BOX = (176, 56)
 """Width and height of a node."""
@@ -73,7 +79,7 @@ class Layout:
     top: tuple[Plan, list[Net]]
     plans: list[tuple[Plan, list[Net]]]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> Description:
         """Return the layout as plain values; the docstring of the module describes the form."""
         return {
             "box": list(BOX),
@@ -95,6 +101,53 @@ class Layout:
         }
 
 
+def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertices: int) -> Description:
+    """Return the layout of a model as plain values; the docstring of the module describes the form.
+
+    Args:
+        layers: the nodes of the description of a model; with ``group``, the place of the group of each node, the layout
+            by groups is added.
+        edges: flat list ``[from, to, from, to, ...]`` of indices of nodes, and of inputs and outputs after them.
+        vertices: number of nodes, inputs and outputs.
+    """
+    layout = lay_out([_source_name(layer) for layer in layers], edges, vertices).to_mapping()
+    layout["kinds"] = operator_kinds(layer["op"] for layer in layers)
+    groups = [layer.get("group") for layer in layers]
+    if any(group is not None for group in groups):
+        labels = [None if group is None else f"group {group}" for group in groups]
+        layout["groups"] = lay_out([], edges, vertices, labels).to_mapping() | {"kinds": layout["kinds"]}
+    return layout
+
+
+def operator_kinds(names: Iterable[str]) -> dict[str, str]:
+    """Return the kind of each operator, by its traits: it is the colour of its boxes."""
+    return {name: _kind(name) for name in sorted(set(names))}
+
+
+def _kind(name: str) -> str:
+    definition = find_op(name)
+    if definition is None:
+        return "other"
+    traits = definition.traits
+    if name == "cast" or "quant" in name:
+        return "conversion"
+    # Operators that count multiply-accumulates and have weights; pooling counts them too.
+    if definition.count_macs is not Op.count_macs and len(definition.inputs) > 1:
+        return "linear"
+    if Trait.MOVES_DATA in traits:
+        return "data movement"
+    has_scalar = "scalar" in definition.__dataclass_fields__ or Trait.AFFINE in traits
+    if name == "lut" or (Trait.UNARY in traits and not has_scalar):
+        return "activation"
+    return "arithmetic" if Trait.ELEMENTWISE in traits else "other"
+
+
+def _source_name(layer: Description) -> str:
+    """Return the name of the first source node, whose scopes become blocks, or that of the result."""
+    quoted = re.search("'(.*)'$", layer["sources"][0], re.DOTALL) if layer["sources"] else None
+    return quoted[1] if quoted else str(layer["name"])
+
+
 def lay_out(
     names: Sequence[str], edges: Sequence[int], vertices: int, groups: Sequence[Hashable | None] | None = None
 ) -> Layout:
@@ -107,7 +160,7 @@ def lay_out(
         groups: the name of the group of each node, for blocks by groups of on-chip memory instead of scopes.
     """
     blocks = find_blocks(names, edges, vertices) if groups is None else label_blocks(groups, edges, vertices)
-    return lay_out_blocks(blocks, edges, len(names))
+    return lay_out_blocks(blocks, edges, len(names if groups is None else groups))
 
 
 def lay_out_blocks(blocks: Blocks, edges: Sequence[int], nodes: int) -> Layout:
@@ -163,7 +216,7 @@ def _inner_nets(
     return nets
 
 
-def _plan_mapping(plan: Plan, nets: Sequence[Net]) -> dict[str, Any]:
+def _plan_mapping(plan: Plan, nets: Sequence[Net]) -> Description:
     return {
         "width": plan.width,
         "layer": list(plan.layer),

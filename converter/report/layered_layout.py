@@ -301,7 +301,7 @@ class _Drawing:
         gaps = []
         for row in self.rows:
             reach = max((abs(x[v] - x[u]) for v in row for u in self.below[v]), default=0)
-            gaps.append(LAYER_GAP + min(reach // 12, LAYER_GAP))
+            gaps.append(LAYER_GAP + min(reach // 12, 3 * LAYER_GAP))
         return tuple(gaps)
 
     def width(self, x: list[int]) -> int:
