@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuconvert.report.attribute_text import short_lists
+from tpuconvert.report.graph_layout import describe_layout
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.notes import group_notes, operators_of
 from tpuconvert.schema.types import DType
@@ -159,6 +160,7 @@ def _model(description: Description) -> dict[str, Any]:
     columns = _node_columns(description)
     columns |= _verification_columns(description, indices)
     columns |= _attribution_columns(description, indices)
+    edges = _edges(description)
     return {
         "name": description["file"] or description["name"],
         "chip": description.get("chip"),
@@ -166,13 +168,13 @@ def _model(description: Description) -> dict[str, Any]:
         "facts": _facts(description),
         "notes": _notes(description, indices),
         "nodes": {name: column for name, column in columns.items() if any(entry is not None for entry in column)},
-        "edges": _edges(description),
+        "edges": edges,
         "inputs": [_port(port) for port in description["inputs"]],
         "outputs": [_port(port) for port in description["outputs"]],
         "more_results": _more_results(description["layers"]) or None,
         "worst": worst_nodes(description),
         "groups": _groups(description.get("cost")),
-        "layout": description.get("layout"),
+        "layout": _layout(description, edges),
         "histograms": _by_index(description.get("histograms"), indices),
         "verification": _verification(verification, columns, indices) if verification else None,
         "attribution": _attribution(attribution, indices) if attribution else None,
@@ -330,6 +332,19 @@ def _edges(description: Description) -> list[int]:
     return edges
 
 
+def _layout(description: Description, edges: Sequence[int]) -> dict[str, Any] | None:
+    """Return the layout of the graph view."""
+    layers = description["layers"]
+    if not layers:
+        return None
+    if "cost" in description:
+        costs = description["cost"]["layers"]
+        layers = [{**layer, "group": cost["group"]} for layer, cost in zip(layers, costs, strict=True)]
+    vertices = len(layers) + len(description["inputs"]) + len(description["outputs"])
+    layout: dict[str, Any] = describe_layout(layers, edges, vertices)
+    return layout
+
+
 def _more_results(layers: Sequence[Description]) -> dict[str, Any]:
     """Return index -> the results of a node after the first one."""
     return {
@@ -427,9 +442,7 @@ def _rounded(value: Any) -> Any:
 def _without_none(value: Any) -> Any:
     """Leave keys without a value out. Columns of nodes are kept as they are, because they have equal length."""
     if isinstance(value, Mapping):
-        return {
-            key: each if key == "nodes" else _without_none(each) for key, each in value.items() if each is not None
-        }
+        return {key: each if key == "nodes" else _without_none(each) for key, each in value.items() if each is not None}
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
         return [_without_none(each) for each in value]
     return value

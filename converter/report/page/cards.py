@@ -110,7 +110,7 @@ def _cost(description: Description) -> list[Card]:
     least = f"on {cost['chip']}" + (f", {_time(before)} node by node" if before > seconds else "")
     traffic = f"{cost['saved']:.0%} saved by {several(len(cost['groups']), 'group')}" if cost["groups"] else "no groups"
     return [
-        Card("MACs", _count(cost["macs"]), "multiply-accumulates per run"),
+        Card("MACs", _count(cost["macs"]), "multiply-accumulates"),
         Card("Memory traffic", bytes_text(cost["bytes"]), traffic),
         Card("Least time", _time(seconds), least),
     ]

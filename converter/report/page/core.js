@@ -45,7 +45,7 @@ function fill(element, attributes, children) {
 report.nodeLink = function (index, text) {
   const name = text === undefined ? report.nameOf(index) : text;
   const attributes = { href: "#m" + report.modelIndex + "n" + index, "data-node": index, title: report.nameOf(index) };
-  return report.element("a", attributes, report.shorten(name));
+  return report.element("a", attributes, report.breakable(report.shorten(name)));
 };
 
 // --- Nodes of the shown model --------------------------------------------------------------------------------------
@@ -189,6 +189,10 @@ report.shorten = function (name, longest = LONGEST) {
   const half = Math.floor((longest - 3) / 2);
   return text.slice(0, longest - 3 - half) + "..." + text.slice(text.length - half);
 };
+
+// A name as text that wraps after a slash.
+report.breakable = (name) =>
+  String(name).split("/").map((part, place) => (place ? ["/", report.element("wbr", {}), part] : part));
 
 report.text = {
   shape: (shape) => (shape ? "[" + shape.join(", ") + "]" : ""),

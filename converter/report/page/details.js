@@ -35,7 +35,7 @@ function heading(index) {
     "header",
     {},
     element("div", { class: "row" }, element("span", { class: "soft" }, kind), close),
-    element("h3", { tabindex: "-1" }, report.nameOf(index)),
+    element("h3", {}, report.breakable(report.nameOf(index))),
     element(
       "p",
       { class: "tags" },

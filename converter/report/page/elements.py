@@ -58,7 +58,12 @@ def bar(part: float) -> str:
 def name_html(name: str) -> str:
     """Return a name as HTML; a long one is shortened, with the full name as tooltip."""
     short = shorten(name)
-    return escape(name) if short == name else f'<span title="{escape(name)}">{escape(short)}</span>'
+    return _breakable(short) if short == name else f'<span title="{escape(name)}">{_breakable(short)}</span>'
+
+
+def _breakable(name: str) -> str:
+    """Return a name as HTML that wraps after a slash."""
+    return escape(name).replace("/", "/<wbr>")
 
 
 def source_html(source: str) -> str:
@@ -86,4 +91,4 @@ class NodeLinks:
             return name_html(name)
         short = shorten(name)
         title = "" if short == name else f' title="{escape(name)}"'
-        return f'<a href="#m{self.model}n{index}" data-node="{index}"{title}>{escape(short)}</a>'
+        return f'<a href="#m{self.model}n{index}" data-node="{index}"{title}>{_breakable(short)}</a>'

@@ -25,7 +25,7 @@ _BAR_FULL = 60.0
 """SQNR in dB at which its bar has the full length."""
 
 _MANY = 8
-"""Largest number of nodes of a group that are shown without being expanded by a click."""
+"""Largest number of nodes of a note, and of groups, that are shown without being expanded by a click."""
 
 _MOST = 100
 """Largest number of nodes of a note that are named, and of groups. The data of the page contain all."""
@@ -53,8 +53,8 @@ def model_article(description: Description, model: int) -> str:
         _float(description, groups, links),
         _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, links, "chip"),
         _notes("About the source and the samples", "", groups, links, *others),
-        _groups(description["cost"]) if "cost" in description else "",
         _facts(description),
+        _groups(description["cost"]) if "cost" in description else "",
         '<div class="slot" data-view="nodes"></div>\n',
     ]
     name = escape(description["file"] or description["name"])
@@ -161,7 +161,7 @@ def _most_noise(verification: Description, layers: Sequence[Description], links:
             ("b", bar((entry["noise_added"] or 0.0) / largest if largest else 0.0)),
             ("n", sqnr_text(entry)),
             ("n", share(entry["clipped"])),
-            ("t", escape(scale_text(scales.get(entry["name"])))),
+            ("s", escape(scale_text(scales.get(entry["name"])))),
             ("t", "<br>".join(source_html(source) for source in sources.get(entry["name"], ())) or "-"),
         )
         for entry in worst
@@ -271,6 +271,9 @@ def _groups(cost: Description) -> str:
         traffic = [group["bytes"] for group in cost["groups"]]
         largest = sorted(range(len(traffic)), key=lambda place: -traffic[place])[:_MOST]
         table = [table[place] for place in sorted(largest)]
-        lead += f" The {_MOST} groups with most traffic:"
+        lead += f" The table has the {_MOST} groups with most traffic."
     rows: list[Sequence[Cell]] = [(*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in table]
-    return panel("Groups", lead, html_table(GROUP_HEADING, rows) if rows else "", "groups")
+    shown = html_table(GROUP_HEADING, rows) if rows else ""
+    if len(rows) > _MANY:
+        shown = f"<details><summary>{several(len(rows), 'group')}</summary>{shown}</details>\n"
+    return panel("Groups", lead, shown, "groups")

@@ -10,14 +10,14 @@ const number = (title, name, width, format, hint) => ({ title, width, name, isNu
 const words = (title, name, width, hint) => ({ title, width, name, hint, value: (index) => report.cell(name, index), show: (index) => report.cell(name, index) || "" });
 
 const INDEX = { title: "#", width: 58, name: "name", isNumber: true, value: (index) => index, show: (index) => index };
-const NAME = { title: "node", width: 230, name: "name", value: (index) => report.nameOf(index), show: (index) => report.nodeLink(index) };
+const NAME = { title: "node", width: 230, name: "name", value: (index) => report.nameOf(index), show: (index) => report.nodeLink(index, report.shorten(report.nameOf(index), 30)) };
 const OPERATOR = words("operator", "op", 120);
 const TYPE = {
   title: "type", width: 165, name: "dtype", value: (index) => report.cell("dtype", index),
   show: (index) => text.type(report.cell("dtype", index), report.cell("shape", index)),
 };
 const SQNR = {
-  ...number("SQNR dB", "sqnr", 82, text.decibel, "signal-to-quantization-noise ratio of the result in the model"),
+  ...number("SQNR dB", "sqnr", 94, text.decibel, "signal-to-quantization-noise ratio of the result in the model"),
   value: (index) => (report.cell("stage", index) === "same" ? Infinity : report.cell("sqnr", index)),
   show: (index) => (report.cell("stage", index) === "same" ? "exact" : text.decibel(report.cell("sqnr", index))),
 };
@@ -25,7 +25,7 @@ const SQNR_BAR = {
   title: "", width: 90, name: "sqnr", value: SQNR.value,
   show: (index) => report.bar(report.cell("stage", index) === "same" ? 1 : (report.cell("sqnr", index) || 0) / 60),
 };
-const ISOLATED = number("alone dB", "isolated", 82, text.decibel, "SQNR at the outputs if only this node is in integers");
+const ISOLATED = number("alone dB", "isolated", 94, text.decibel, "SQNR at the outputs if only this node is in integers");
 const NOISE = number("noise added", "noise_added", 100, text.share, "noise that the step of this tensor adds, as a share of its power");
 const TIME = number("least time", "seconds", 90, text.time, "lower bound on the chip, for this node alone");
 const MACS = number("MACs", "macs", 120, text.count);
