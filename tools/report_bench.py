@@ -26,7 +26,7 @@ LOADS = 5
 FRAMES = 120
 """Number of frames of the panned graph."""
 
-_HEADING = "page  MB  build s  first paint ms  scripts ready ms  select ms  paint ms: median  95 %  frame ms: median  95 %"
+_HEADING = "page  MB  build s  first paint ms  ready ms  select ms  paint: median ms  95 %  frame: median ms  95 %"
 
 _PAN = """
 async (frames) => {
