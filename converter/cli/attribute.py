@@ -10,14 +10,14 @@ from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure, ensure_report_name
+from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.attribution import attribution_lines
-from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.verify.attribution import NODES, SAMPLES, attribute_source
 
 
@@ -70,7 +70,6 @@ def command(
         hint="tpuconvert attribute MODEL [WEIGHTS] FILE.tpum",
     )
     source, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
-    ensure_report_name(report)
     load_plugins(plugins)
     model = load(file)
     with show_progress(progress_mode) as progress:
@@ -78,7 +77,7 @@ def command(
             model, source, weights, data, samples=samples, nodes=nodes, allow_root=allow_root, progress=progress
         ).to_mapping()
     if report is not None:
-        write_report(Path(report), {**describe_model(model), "attribution": found})
+        write_report(Path(report), describe_for_report(model, attribution=found))
     if as_json:
         print_json(found)
     else:

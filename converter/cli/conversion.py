@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
+from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.shared_options import PARTIAL_SUFFIX
 from tpuconvert.cli.terminal import echo_text
 from tpuconvert.model import Model
@@ -18,7 +18,7 @@ from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import Progress
 from tpuconvert.report.conversion_summary import summarize, summary_lines
-from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.report_description import describe_for_report
 
 if TYPE_CHECKING:
     from tpuconvert.pass_instrumentation import Watch
@@ -68,7 +68,6 @@ class Files(NamedTuple):
             hint="use 'tpuconvert run' or 'tpuconvert inspect' with it; a source of this name needs -o OUT.tpum",
         )
         ensure_model_name(self.target)
-        ensure_report_name(self.report)
         same = self.report is not None and os.path.normpath(self.report) == os.path.normpath(self.target)
         ensure(not same, f"{self.report}: named for the model and for the report")
 
@@ -117,7 +116,7 @@ def convert_files(
     if resume:
         files.partial.unlink(missing_ok=True)
     if files.report is not None:
-        write_report(Path(files.report), describe_model(model, verification))
+        write_report(Path(files.report), describe_for_report(model, verification))
     next_command = _next_command(files, source_args, is_verified=verification is not None)
     return summarize(model, files.target, verification, next_command)
 

@@ -11,14 +11,14 @@ from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure_model_name, ensure_report_name, ensure_writable
+from tpuconvert.cli.problems import ensure_model_name, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, model_output_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS, Options
 from tpuconvert.plugins import load_plugins
-from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.report.tuning import tuning_lines
 from tpuconvert.tuning.metrics import NAMES
 from tpuconvert.tuning.mixed_precision import Goal, Search, seconds_of
@@ -84,7 +84,6 @@ def command(
     """
     target = Path(output) if output is not None else Path(model).with_suffix(".tpum")
     ensure_model_name(str(target))
-    ensure_report_name(report)
     load_plugins(plugins)
     checked = Options.of(quantize="int8", **options)
     goal = Goal(metric, max_drop, max_cost)
@@ -94,7 +93,7 @@ def command(
             ensure_writable(str(file))
         found = search.run().to_mapping()
     if report is not None:
-        write_report(Path(report), {**describe_model(load(str(target))), "tuning": found})
+        write_report(Path(report), describe_for_report(load(str(target)), tuning=found))
     if as_json:
         print_json({"output": str(target), "rules": str(search.rules_file), **found})
     else:

@@ -12,14 +12,14 @@ from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure, ensure_report_name
+from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.options import SOURCE_OPTIONS, Options
 from tpuconvert.plugins import load_plugins
-from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.report.text import verification_lines
 from tpuconvert.verify.metrics import MetricLimit, check_metrics
 from tpuconvert.verify.source_comparison import measure_metrics, verify_source
@@ -104,7 +104,6 @@ def command(
         hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum",
     )
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
-    ensure_report_name(report)
     named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
     measures = [MetricLimit.parse(text) for text in metrics]
@@ -115,7 +114,7 @@ def command(
             converted, model, weights, settings, data, samples=samples, oracle=oracle, progress=progress
         )
     if report is not None:
-        write_report(Path(report), describe_model(converted, result))
+        write_report(Path(report), describe_for_report(converted, result))
     verification = result.to_mapping()
     lines = verification_lines(verification)
     told = measure_metrics(measures, converted, model, weights, settings, data, samples) if measures else {}

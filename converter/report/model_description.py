@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion_record import KEY, read_record
-from tpuconvert.report.precision_fix import fix_of_nodes
+from tpuconvert.report.precision_fix import float_names
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 
@@ -23,10 +23,10 @@ def describe_model(model: Model, verification: Verification | None = None, *, la
     content = model.content
     record = read_record(model.graph, content.metadata)
     graph = describe_graph(model.graph, layers=layers)
-    fixes = fix_of_nodes(model.graph) if layers and model.quantize != "none" else {}
+    names = float_names(model.graph) if layers and model.quantize != "none" else {}
     for layer in graph["layers"]:
         layer["rules"] = list(record.rules.get(layer["index"], ()))
-        layer["fix"] = fixes.get(layer["index"])
+        layer["keep_float"] = names.get(layer["index"])
     return {
         "tool_version": content.tool_version,
         "chip": model.chip.value,
@@ -53,6 +53,8 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
         "notes": [{"kind": "source", "node": "", "message": note} for note in graph.notes],
         "inputs": [_port(port) for port in graph.input_ports],
         "outputs": [_port(port) for port in graph.output_ports],
+        "input_values": [value.name for value in graph.inputs],
+        "output_values": [value.name for value in graph.outputs],
         "nodes": len(graph),
         "operators": dict(sorted(Counter(node.op.name for node in graph.nodes).items())),
         "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
@@ -69,7 +71,7 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
                 "outputs": [_value(value) for value in node.outputs],
                 "sources": [str(source) for source in node.sources],
                 "rules": list(node.rules),
-                "fix": None,
+                "keep_float": None,
             }
             for index, node in enumerate(graph.nodes if layers else ())
         ],

@@ -1,4 +1,4 @@
-"""Options of ``convert`` that keep a node of a quantized model in float."""
+"""Options and names that keep nodes of a quantized model in float."""
 
 from __future__ import annotations
 
@@ -17,22 +17,17 @@ def keep_float_options(names: Iterable[str]) -> str:
     return " ".join(f"--keep-float {_quote(name)}" for name in names)
 
 
-def fix_of_nodes(graph: Graph) -> dict[int, str]:
-    """Return the options that keep each integer node in float, by its index.
+def float_names(graph: Graph) -> dict[int, str]:
+    """Return the name by which ``--keep-float`` and precision rules select each integer node, by its index.
 
-    A node that only moves data or converts integers has none: it has the precision of the nodes around it. The integer
-    nodes of one float node have the same option.
+    It is the name of the float node that the integer node computes, so that several nodes can have the same. A node
+    that only moves data or quantizes has none: it has the precision of the nodes around it.
     """
-    found = {}
-    for index, node in enumerate(graph.nodes):
-        name = _float_name(node)
-        if name is not None:
-            found[index] = keep_float_options([name])
-    return found
+    names = ((index, _float_name(node)) for index, node in enumerate(graph.nodes))
+    return {index: name for index, name in names if name is not None}
 
 
 def _float_name(node: Node) -> str | None:
-    """Return the name by which precision rules select the float node that an integer node computes."""
     result = node.outputs[0]
     operands = [value for value in node.inputs if value is not None and not value.is_constant]
     if not result.dtype.is_integer or result.quant is None or Trait.MOVES_INTEGERS in node.op.traits:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import format_shape
-from tpuconvert.schema.visible_text import for_json, one_line
+from tpuconvert.schema.visible_text import one_line
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.difference import LAYER_SQNR
 
@@ -20,11 +19,6 @@ MANY = 4
 
 NOISIEST = 3
 """Largest number of tensors in the line about quantization noise."""
-
-
-def to_json(description: Description) -> str:
-    """Format a description as JSON text. Equal descriptions give equal text."""
-    return for_json(json.dumps(description, indent=2, ensure_ascii=False)) + "\n"
 
 
 def summary_text(description: Description) -> str:

@@ -1,4 +1,4 @@
-"""Options that keep the float node of each integer node in float."""
+"""Names that keep the float node of each integer node in float."""
 
 import shlex
 
@@ -18,31 +18,28 @@ def model() -> Model:
     return tc.convert(examples() / "digits.onnx", **GIVEN)
 
 
-def fixes(model: Model) -> dict[str, list[str]]:
-    """Return the operators with a fix, by the fix."""
+def names_of(model: Model) -> dict[str, list[str]]:
+    """Return the operators of nodes that can be kept in float, by the name of the float node."""
     found: dict[str, list[str]] = {}
     for layer in describe_model(model)["layers"]:
-        if layer["fix"] is not None:
-            found.setdefault(layer["fix"], []).append(layer["op"])
+        if layer["keep_float"] is not None:
+            found.setdefault(layer["keep_float"], []).append(layer["op"])
     return found
 
 
-def test_nodes_of_one_float_node_have_one_fix(model: Model) -> None:
-    found = fixes(model)
+def test_nodes_of_one_float_node_have_its_name(model: Model) -> None:
+    found = names_of(model)
     assert any(ops == ["conv_v2", "requant_int32"] for ops in found.values())
-    assert all(fix.startswith("--keep-float '") for fix in found)
 
 
-def test_a_fix_keeps_the_node_in_float(model: Model) -> None:
-    for fix, ops in fixes(model).items():
-        option, name = shlex.split(fix)
-        assert option == "--keep-float"
+def test_the_name_keeps_the_node_in_float(model: Model) -> None:
+    for name, ops in names_of(model).items():
         changed = tc.convert(examples() / "digits.onnx", keep_float=[name], **GIVEN)
-        assert fix not in fixes(changed), (fix, ops)
+        assert name not in names_of(changed), (name, ops)
 
 
-def test_float_models_have_no_fix() -> None:
-    assert fixes(tc.convert(examples() / "digits.onnx")) == {}
+def test_float_models_have_no_names() -> None:
+    assert names_of(tc.convert(examples() / "digits.onnx")) == {}
 
 
 def test_names_are_quoted_for_a_shell() -> None:

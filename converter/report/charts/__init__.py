@@ -1,6 +1,6 @@
 """Charts of the report: inline SVG that needs no scripts, with the color variables of the page.
 
-A point or bar of a node has the attribute ``data-node`` with its index. The page includes ``STYLE``.
+A point or bar of a node has the attribute ``data-node`` with its index. Colors are in ``charts.css`` of the page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from tpuconvert.report.charts.calibration import convergence, histograms
 from tpuconvert.report.charts.cost_of_nodes import cost_by_node, cost_by_operator
 from tpuconvert.report.charts.error_over_depth import error_over_depth
 from tpuconvert.report.charts.memory_over_time import memory_over_time
-from tpuconvert.report.charts.style import STYLE as STYLE
 from tpuconvert.report.charts.tuning_curve import tuning_curve as tuning_curve
 
 

@@ -1,13 +1,13 @@
 """Elements of inline SVG: marks, text, axes, and the frame of a chart.
 
-Marks have classes only; ``STYLE`` in ``style.py`` gives them colors. Coordinates have one decimal, so that equal data
+Marks have classes only; ``charts.css`` of the page gives them colors. Coordinates have one decimal, so that equal data
 give equal text.
 """
 
 from __future__ import annotations
 
 from tpuconvert.report.charts.scale import Scale
-from tpuconvert.report.html_text import escape
+from tpuconvert.report.page.elements import escape
 
 WIDTH = 720
 LEFT, RIGHT = 76, 704
