@@ -77,8 +77,7 @@ function mount(container) {
   new ResizeObserver(resize).observe(parts.stage);
   report.onModel(showModel);
   report.onSelect((index, byUser) => { if (byUser !== false && !state.isOwn) reveal(index); });
-  if (report.onTheme) report.onTheme(recolour);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  report.onTheme(recolour);
   showModel();
 }
 
