@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from work_counts import calls_of
 
 from tpuconvert.report.graph_blocks import LARGEST, Blocks, find_blocks, label_blocks
-from tpuconvert.report.graph_layout import BLOCK, BOX, PORT, lay_out
+from tpuconvert.report.graph_layout import BLOCK, BOX, PORT, describe_layout, lay_out, operator_kinds
 from tpuconvert.report.layered_layout import BOX_GAP, LINE_GAP, Net, Plan
 
 GRAPHS = pytest.mark.parametrize("name", CASES)
@@ -229,6 +229,34 @@ def test_blocks_by_group() -> None:
     layout = lay_out(case.names, case.edges, case.vertices, [None] * 10 + ["group 0"] * 12 + ["group 1"] * 8)
     assert [block.name for block in layout.blocks] == ["group 0", "group 1"]
     assert [len(block.nodes) for block in layout.blocks] == [12, 8]
+
+
+def test_kinds_of_operators() -> None:
+    kinds = {
+        "linear": ["conv", "conv_v2", "matrix_mul", "fc_int", "deconv_v2", "batch_matmul", "attention"],
+        "arithmetic": ["add", "muls", "rdivs", "add_shift", "max"],
+        "activation": ["active", "clamp", "gelu", "lut"],
+        "conversion": ["cast", "requant_int32", "dequant_int_to_fp32"],
+        "data movement": ["reshape", "permute", "concat", "split", "pad"],
+        "other": ["pool", "softmax", "layer_norm", "reduce", "no_such_operator"],
+    }
+    expected = {name: kind for kind, names in kinds.items() for name in names}
+    assert operator_kinds(expected) == expected
+
+
+def test_description_has_scopes_of_sources_and_groups() -> None:
+    case = residual(18, scopes=True)
+    layers = [
+        {"name": f"t{v}", "op": "conv", "sources": [f"m.onnx: Conv '{name}'"], "group": v // 10 if v < 20 else None}
+        for v, name in enumerate(case.names)
+    ]
+    layout = describe_layout(layers, case.edges, case.vertices)
+    assert [block["name"] for block in layout["blocks"]] == [f"layer{i}" for i in range(6)]
+    assert [block["name"] for block in layout["groups"]["blocks"]] == ["group 0", "group 1"]
+    assert layout["kinds"] == {"conv": "linear"}
+    without = describe_layout([{**layer, "group": None} for layer in layers], case.edges, case.vertices)
+    assert "groups" not in without
+    assert json.loads(json.dumps(without)) == without, "plain values"
 
 
 @pytest.mark.parametrize("name", ["chain", "random", "transformer"])

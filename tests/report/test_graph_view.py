@@ -317,6 +317,35 @@ def test_tooltip_of_hostile_names_is_text(open_graph: OpenGraph) -> None:
         assert page.locator(".graph-tip img").count() == 0
 
 
+def test_shapes_of_lines(open_graph: OpenGraph) -> None:
+    """A line has the shape of its tensor, also with dynamic dimensions, but not if results of the node differ."""
+    labels = """() => {
+      const { context } = report.graph.parts;
+      const written = [];
+      const fillText = context.fillText;
+      context.fillText = (text) => written.push(text);
+      report.graph.paintNow();
+      context.fillText = fillText;
+      return written.filter((text) => text.includes("\u00d7"));
+    }"""
+    with open_graph(chain(2)) as page:
+        assert page.evaluate(labels) == [
+            "N\u00d73\u00d732\u00d732",
+            "N\u00d716\u00d78\u00d78",
+            "N\u00d716\u00d79\u00d78",
+        ]
+        page.evaluate("report.model.more_results = { 0: [{ shape: [1, 2] }] }")
+        assert page.evaluate(labels) == ["N\u00d73\u00d732\u00d732", "N\u00d716\u00d79\u00d78"]
+
+
+def test_model_without_layout_shows_no_graph(open_graph: OpenGraph) -> None:
+    with open_graph(chain(2)) as page:
+        assert page.locator(".graph-stage").is_visible()
+        page.evaluate("delete report.model.layout, report.showModel(0)")
+        assert page.evaluate("report.graph.state.scene") is None
+        assert not page.locator(".graph-stage").is_visible()
+
+
 def test_map_moves_in_a_large_graph(open_graph: OpenGraph) -> None:
     with open_graph(chain(10_000)) as page:
         page.click("text=Expand all")

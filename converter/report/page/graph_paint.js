@@ -311,9 +311,12 @@ function drawLabels(context, state, places) {
   }
 }
 
+// The shape of the tensors that a vertex produces; empty if they differ.
 function shapeOf(v) {
   const end = report.portOf(v);
   const shape = end ? end.port.shape : report.cell("shape", v);
+  const others = (report.model.more_results || {})[v] || [];
+  if (others.some((result) => String(result.shape) !== String(shape))) return "";
   return shape && shape.length ? shape.join("\u00d7") : "";
 }
 

@@ -104,7 +104,9 @@ function setLayout(layout) {
   state.summaries = blocks.map((block) => summary(block.nodes));
   if (report.nodeCount() <= SMALL) blocks.forEach((_, place) => state.expanded.add(place));
   parts.expand.hidden = parts.collapse.hidden = !blocks.length;
+  parts.tools.hidden = parts.stage.hidden = !layout;
   isFitted = false;
+  state.scene = null;
   rebuild();
   recolour();
   startView();
