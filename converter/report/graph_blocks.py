@@ -246,12 +246,23 @@ def _scopes(names: Sequence[str], limit: int) -> list[Hashable | None]:
         and largest[scope[:-1]] > limit
         and sum(size[child] for child in found if size[child] >= SMALLEST) > 0.8 * size[scope]
     }
-    labels: list[Hashable | None] = []
+    chosen: list[tuple[str, ...]] = []
     for path in paths:
         scopes = (path[:depth] for depth in range(1, len(path) + 1))
-        fitting = [scope for scope in scopes if size[scope] <= limit and scope not in divided]
-        labels.append(_scope_name(fitting[0]) if fitting else None)
-    return labels
+        chosen.append(next((scope for scope in scopes if size[scope] <= limit and scope not in divided), ()))
+    common = _common_scope([scope for scope in dict.fromkeys(chosen) if scope and size[scope] >= SMALLEST])
+    return [_scope_name(scope, common) if scope else None for scope in chosen]
+
+
+def _common_scope(scopes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the scope that contains all others, whose name is left out. What remains of each is not only a number."""
+    if len(scopes) < 2:
+        return ()
+    first, last = min(scopes), max(scopes)
+    count = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    while count and any(len(scope) <= count or scope[count].isdigit() for scope in scopes):
+        count -= 1
+    return first[:count]
 
 
 def _path(name: str) -> list[str]:
@@ -260,10 +271,12 @@ def _path(name: str) -> list[str]:
     return [part for part in re.split("/" if "/" in first else r"\.", first) if part]
 
 
-def _scope_name(scope: tuple[str, ...]) -> str:
+def _scope_name(scope: tuple[str, ...], common: tuple[str, ...]) -> str:
     """Return a scope as text. PyTorch repeats the parent in the child: ``layer1/layer1.0`` is ``layer1.0``."""
-    kept = [part for part, child in zip(scope, (*scope[1:], ""), strict=True) if not child.startswith(part + ".")]
-    return "/".join(kept)
+    inside = scope[len(common) :] if scope[: len(common)] == common else scope
+    return "/".join(
+        part for part, child in zip(inside, (*inside[1:], ""), strict=True) if not child.startswith(part + ".")
+    )
 
 
 def _runs(order: Sequence[int], labels: Sequence[Hashable | None]) -> Iterator[list[int]]:

@@ -85,7 +85,7 @@ def test_blocks_are_scopes_of_source_names() -> None:
 
 def test_blocks_are_layers_of_transformer() -> None:
     blocks = blocks_of(transformer(12))
-    assert blocks.names == [f"model/layers.{i}" for i in range(12)]
+    assert blocks.names == [f"layers.{i}" for i in range(12)]
     assert {len(members) for members in blocks.members} == {23}
 
 
@@ -105,7 +105,8 @@ def test_scopes_beside_a_large_scope_are_divided_too() -> None:
     [
         ("features.{block}.conv.{step}", "features/{block}"),
         ("/layer1/layer1.{block}/conv{step}/Conv", "layer1.{block}"),
-        ("net/unit_{block}/conv{step}/Relu;net/unit_{block}/add", "net/unit_{block}"),
+        ("net/{block}/conv{step}", "net/{block}"),
+        ("net/unit_{block}/conv{step}/Relu;net/unit_{block}/add", "unit_{block}"),
     ],
 )
 def test_scopes_of_exporters(names: str, expected: str) -> None:
