@@ -139,6 +139,12 @@ def test_many_small_scopes_are_joined() -> None:
     assert len(blocks.members) == 20
 
 
+def test_work_for_deep_scopes_is_bounded() -> None:
+    case = chain(20, lambda v: "a/" * 100_000 + str(v))
+    assert blocks_of(case).members
+    assert sum(map(len, blocks_of(case).names)) < 1_000
+
+
 def test_small_graph_has_no_blocks() -> None:
     assert blocks_of(chain(5)).members == []
 
