@@ -307,6 +307,31 @@ def test_drag_and_wheel_move_and_zoom(open_graph: OpenGraph) -> None:
         wait_until(page, f"report.graph.view.zoom > {moved[2]}")
 
 
+def test_touch_moves_and_pinches(open_graph: OpenGraph) -> None:
+    with open_graph(residual(18, scopes=True)) as page:
+        canvas = page.locator(".graph-stage > canvas").bounding_box()
+        touch = page.context.new_cdp_session(page)
+
+        def send(kind: str, *points: tuple[float, float]) -> None:
+            places = [{"x": canvas["x"] + x, "y": canvas["y"] + y, "id": i} for i, (x, y) in enumerate(points)]
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+        before = page.evaluate("({ ...report.graph.view })")
+        send("touchStart", (200, 200))
+        send("touchMove", (230, 160))
+        send("touchEnd")
+        moved = page.evaluate("({ ...report.graph.view })")
+        assert moved["x"] == pytest.approx(before["x"] - 30 / before["zoom"])
+        assert moved["y"] == pytest.approx(before["y"] + 40 / before["zoom"])
+        send("touchStart", (200, 200), (300, 200))
+        send("touchMove", (150, 200), (350, 200))
+        send("touchEnd")
+        zoomed = page.evaluate("({ ...report.graph.view })")
+        assert zoomed["zoom"] == pytest.approx(2 * moved["zoom"], rel=0.01)
+        middle = [view["x"] + 250 / view["zoom"] for view in (moved, zoomed)]
+        assert middle[1] == pytest.approx(middle[0], abs=1), "what is between the fingers stays there"
+
+
 def test_tooltip_of_hostile_names_is_text(open_graph: OpenGraph) -> None:
     case = Case()
     case.node("<img src=x onerror=alert(1)></script>", case.node("conv"))

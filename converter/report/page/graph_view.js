@@ -18,7 +18,9 @@ let mode = "kind";
 let isPending = false;
 let isFitted = false;
 
-report.addView("graph", { title: "Graph", mount, select, search, colour });
+const LEAD = "Drag to move, click a node for its details, double click a block to expand or collapse it.";
+
+report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, colour });
 
 // State, elements and actions, for graph_input.js and for tests.
 report.graph = {
@@ -49,7 +51,7 @@ function mount(container) {
   parts.blocks = element(
     "select",
     { "aria-label": "Blocks by", change: showBlocks },
-    element("option", { value: "layout" }, "Blocks by scope"),
+    element("option", { value: "layout" }, "Blocks by source"),
     element("option", { value: "groups" }, "Blocks by chip group")
   );
   parts.expand = button("Expand all", "Show the nodes of all blocks", () => setAll(true));
