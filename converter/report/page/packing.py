@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -54,12 +55,13 @@ def pack_column(column: list[Any]) -> Any:
     texts = list(map(repr, column))  # repr is about as long as JSON, and faster
     forms: list[tuple[int, Any]] = [(sum(map(len, texts)), column)]
     values = dict(zip(texts, column, strict=True))
-    if 2 * len(values) < len(column):
+    has_few = 2 * len(values) < len(column)
+    if has_few:
         places = {text: place for place, text in enumerate(values)}
         at = [places[text] for text in texts]
         size = sum(map(len, values)) + sum(map(len, map(str, at)))
         forms.append((size + _KEYS, {"values": list(values.values()), "at": at}))
-    lines, has_lists = _lines(column)
+    lines, has_lists = (None, False) if has_few else _lines(column)
     if lines is not None:
         shortest = min(len(text) for text in lines if text is not None)
         for key in (0, _KEY) if shortest >= _KEY else (0,):
@@ -100,12 +102,22 @@ def _front_coded(texts: Sequence[str | None], key: int) -> list[str | None]:
 
 
 def _common_prefix(first: str, second: str) -> int:
-    """Return the length of the common prefix."""
-    pairs = zip(first, second, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+    """Return the length of the common prefix, by bisection: most texts of a model are long and alike."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def pack_counts(counts: Sequence[int]) -> str:
     """Return one character per bin: ``2 * log2(1 + count)``, rounded, as a digit of base 64."""
-    levels = (round(_STEPS * math.log2(1 + count)) for count in counts)
-    return "".join(_LEVELS[min(level, len(_LEVELS) - 1)] for level in levels)
+    return "".join(map(_level, counts))
+
+
+@lru_cache(1 << 12)
+def _level(count: int) -> str:
+    return _LEVELS[min(round(_STEPS * math.log2(1 + count)), len(_LEVELS) - 1)]
