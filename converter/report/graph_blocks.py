@@ -33,6 +33,9 @@ LARGEST = 128
 MOST_BLOCKS = 120
 """Number of blocks from which on neighboring blocks become one."""
 
+_USUAL_SCOPE = 40
+"""Size up to which scopes are not divided, also in smaller graphs: a layer of a transformer has 20 to 40 nodes."""
+
 _COVERED = 0.6
 """Smallest share of nodes in blocks for which the source names are used."""
 
@@ -69,7 +72,8 @@ def find_blocks(names: Sequence[str], edges: Sequence[int], vertices: int) -> Bl
     if len(names) < FEWEST_NODES:
         return Blocks(items=graph.order(scopes))
     limit = int(min(LARGEST, max(16, 2 * math.sqrt(len(names)))))
-    found = graph.inherit(source_scopes(names, limit, SMALLEST) + scopes[len(names) :])
+    largest_scope = max(limit, min(_USUAL_SCOPE, len(names) // 3))
+    found = graph.inherit(source_scopes(names, largest_scope, SMALLEST) + scopes[len(names) :])
     runs = [run for run in _runs(graph.order(found), found) if len(run) >= SMALLEST]
     if sum(len(part) for part in graph.connected_parts(runs) if len(part) >= SMALLEST) < _COVERED * len(names):
         runs = []

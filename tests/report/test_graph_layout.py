@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from graph_view_cases import CASES, Case, chain, components, fan_in, random_graph, residual, transformer, u_net
+from graph_view_cases import CASES, Case, chain, components, decoder, fan_in, random_graph, residual, transformer, u_net
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from work_counts import calls_of
@@ -224,6 +224,25 @@ def test_main_path_beside_skip_is_straight() -> None:
     (trunk,) = (trunk for trunk in plan.trunks if len(trunk) > 1)
     assert len(set(plan.x)) == 1
     assert len(set(trunk)) == 1
+
+
+def test_main_path_beside_shared_tensors_is_straight() -> None:
+    layout = lay_out((case := decoder(12)).names, case.edges, case.vertices)
+    plan, nets = layout.top
+    blocks = [place for place, item in enumerate(layout.items) if item < 0]
+    assert [block.name for block in layout.blocks] == [f"layers.{i}" for i in range(12)]
+    assert len({plan.x[place] for place in blocks}) == 1
+    (mask,) = (trunk for (v, *_), trunk in zip(nets, plan.trunks, strict=True) if v == case.names.index("mask/expand"))
+    assert len(set(mask)) == 1
+
+
+def test_inputs_are_above_their_users() -> None:
+    layout = lay_out((case := decoder(12)).names, case.edges, case.vertices)
+    plan, nets = layout.top
+    for v, *users in nets:
+        source = layout.items.index(v) if v in layout.items else None
+        if source is not None and v >= len(case.names):
+            assert plan.layer[source] == min(plan.layer[user] for user in users) - 1
 
 
 def test_skips_of_u_net_have_separate_straight_lines() -> None:
