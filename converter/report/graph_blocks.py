@@ -102,16 +102,22 @@ def label_blocks(labels: Sequence[Hashable | None], edges: Sequence[int], vertic
     return graph.blocks(order, graph.connected_parts(_runs(order, given)), given)
 
 
+def adjacency(edges: Sequence[int], vertices: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the users and the producers of each vertex, without repeated edges."""
+    users: list[list[int]] = [[] for _ in range(vertices)]
+    producers: list[list[int]] = [[] for _ in range(vertices)]
+    for producer, user in dict.fromkeys(zip(edges[::2], edges[1::2], strict=True)):
+        users[producer].append(user)
+        producers[user].append(producer)
+    return users, producers
+
+
 class _Graph:
-    """Adjacency of the vertices, without repeated edges."""
+    """Adjacency of the vertices, and what is computed from it."""
 
     def __init__(self, vertices: int, edges: Sequence[int], nodes: int) -> None:
         self.nodes = nodes
-        self.users: list[list[int]] = [[] for _ in range(vertices)]
-        self.producers: list[list[int]] = [[] for _ in range(vertices)]
-        for producer, user in dict.fromkeys(zip(edges[::2], edges[1::2], strict=True)):
-            self.users[producer].append(user)
-            self.producers[user].append(producer)
+        self.users, self.producers = adjacency(edges, vertices)
 
     def order(self, labels: Sequence[Hashable | None]) -> list[int]:
         """Return a topological order, depth-first, that stays among equal labels where it can.

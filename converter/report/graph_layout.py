@@ -27,7 +27,7 @@ Form of the layout in the report (``describe_layout``)::
 
     PLAN = {"width": 400,            # boxes and lines are between 0 and this x coordinate
             "layer": [0, 1],         # layer of each vertex
-            "x": [84, 84],           # horizontal centre of each vertex
+            "x": [84, 84],           # horizontal center of each vertex
             "gaps": [38],            # vertical distance below each layer; the last has none
             "nets": [[0, 1]],        # for each tensor its producer and its users
             "trunks": [[], [210]]}   # for each net the x coordinates in the layers between producer and last user,
@@ -43,7 +43,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tpuconvert.report.graph_blocks import Blocks, find_blocks, label_blocks
+from tpuconvert.report.graph_blocks import Blocks, adjacency, find_blocks, label_blocks
 from tpuconvert.report.layered_layout import Net, Plan, arrange
 from tpuconvert.schema.op import Op, Trait, find_op
 
@@ -165,15 +165,12 @@ def lay_out(
 
 def lay_out_blocks(blocks: Blocks, edges: Sequence[int], nodes: int) -> Layout:
     """Return the layout for given blocks. ``nodes`` is the number of vertices that are no inputs or outputs."""
-    vertices = sum(item >= 0 for item in blocks.items) + sum(map(len, blocks.members))
-    users: list[list[int]] = [[] for _ in range(vertices)]
-    producers: list[list[int]] = [[] for _ in range(vertices)]
-    for producer, user in dict.fromkeys(zip(edges[::2], edges[1::2], strict=True)):
-        users[producer].append(user)
-        producers[user].append(producer)
+    contents = [[item] if item >= 0 else blocks.members[-1 - item] for item in blocks.items]
+    vertices = sum(map(len, contents))
+    users, producers = adjacency(edges, vertices)
     item_of = [0] * vertices
-    for place, item in enumerate(blocks.items):
-        for v in (item,) if item >= 0 else blocks.members[-1 - item]:
+    for place, content in enumerate(contents):
+        for v in content:
             item_of[v] = place
     plans: dict[tuple[Any, ...], int] = {}
     arranged: list[tuple[Plan, list[Net]]] = []
@@ -190,16 +187,13 @@ def lay_out_blocks(blocks: Blocks, edges: Sequence[int], nodes: int) -> Layout:
             arranged.append((arrange(widths, nets, len(entries), len(exits)), nets))
         planned.append(BlockPlan(name, members, entries, exits, plans[key]))
     widths = [BLOCK[0] if item < 0 else BOX[0] if item < nodes else PORT[0] for item in blocks.items]
-    outside: list[Net] = []
-    sources: list[int] = []
-    for place, item in enumerate(blocks.items):
-        for v in (item,) if item >= 0 else blocks.members[-1 - item]:
+    outer: list[tuple[int, Net]] = []
+    for place, content in enumerate(contents):
+        for v in content:
             if targets := sorted({item_of[user] for user in users[v]} - {place}):
-                outside.append((place, *targets))
-                sources.append(v)
-    top = arrange(widths, outside)
-    named = [(source, *net[1:]) for source, net in zip(sources, outside, strict=True)]
-    return Layout(planned, blocks.items, (top, named), arranged)
+                outer.append((v, (place, *targets)))
+    top = arrange(widths, [net for _, net in outer])
+    return Layout(planned, blocks.items, (top, [(v, *targets) for v, (_, *targets) in outer]), arranged)
 
 
 def _inner_nets(

@@ -48,7 +48,7 @@ class Plan:
 
     Args:
         layer: layer of each vertex, from 0 at the top.
-        x: horizontal centre of each vertex.
+        x: horizontal center of each vertex.
         trunks: for each net the x coordinates of its dummy points, in the layers below its producer; empty for a net
             that ends in the next layer, or that is too long.
         gaps: vertical distance below each layer.
@@ -68,7 +68,7 @@ def arrange(widths: Sequence[int], nets: Sequence[Net], first: int = 0, last: in
     Args:
         widths: width of the box of each vertex. Vertices are in topological order.
         nets: the tensors, sorted by their producer.
-        first: number of vertices, at the begin, that are alone in the top layer.
+        first: number of vertices, at the beginning, that are alone in the top layer.
         last: number of vertices, at the end, that are alone in the bottom layer.
     """
     layer = _layers(len(widths), nets, first, last)
@@ -79,7 +79,7 @@ def arrange(widths: Sequence[int], nets: Sequence[Net], first: int = 0, last: in
 
 
 def _layers(count: int, nets: Sequence[Net], first: int, last: int) -> list[int]:
-    """Return the layer of each vertex: the longest path to it, and less where that makes the lines shorter.
+    """Return the layer of each vertex: the longest path to it, or a lower one if that makes the lines shorter.
 
     A vertex with more users than operands moves down to its first user. Operands that move with it do not count: they
     are computed from inputs and constants only, and have no other user.

@@ -72,7 +72,7 @@ function byClass(classes, classOf) {
 
 function byMeasure(column, { unit, low, total }) {
   const values = column.filter((value) => typeof value === "number");
-  const most = Math.max(...values, 0);
+  const most = values.reduce((largest, value) => Math.max(largest, value), 0);
   const scale = low
     ? (value) => (BEST_DECIBEL - value) / (BEST_DECIBEL - WORST_DECIBEL)
     : (value) => (most ? Math.sqrt(value / most) : 0);
@@ -87,7 +87,7 @@ function byMeasure(column, { unit, low, total }) {
     blockText(nodes) {
       const found = known(nodes);
       if (!found.length) return null;
-      return total ? text(found.reduce((sum, value) => sum + value, 0)) : "worst " + text(Math.min(...found));
+      return total ? text(found.reduce((sum, value) => sum + value, 0)) : "worst " + text(found.reduce((least, value) => Math.min(least, value)));
     },
     worstOf(nodes) {
       const found = nodes.filter((v) => typeof column[v] === "number");
