@@ -56,8 +56,8 @@ def _precision(description: Description) -> list[Card]:
     count, macs = integer_shares(description)
     detail = f"{count} of {several(total, 'node')}"
     if macs is None:
-        return [Card("INT8 share of nodes", f"{count / total:.0%}", detail, count / total)]
-    return [Card("INT8 share of MACs", f"{macs:.1%}", detail, macs)]
+        return [Card("INT8 nodes", f"{count / total:.0%}", detail, count / total)]
+    return [Card("INT8 MACs", f"{macs:.1%}", detail, macs)]
 
 
 def _accuracy(description: Description) -> list[Card]:
@@ -75,7 +75,7 @@ def _accuracy(description: Description) -> list[Card]:
     value = f"{text} dB" if worst["sqnr_db"] is not None else text
     cosine = "-" if worst["cosine"] is None else f"{worst['cosine']:.6f}"
     detail = f"cosine {cosine}, {several(verification['samples'], 'sample')}"
-    return [_sqnr_card("SQNR of the worst output", value, detail, worst["sqnr_db"])]
+    return [_sqnr_card("Output SQNR", value, detail, worst["sqnr_db"])]
 
 
 def _attributed(description: Description) -> list[Card]:
@@ -87,7 +87,7 @@ def _attributed(description: Description) -> list[Card]:
     value = "exact" if sqnr is None and model["noise"] == 0.0 else "-" if sqnr is None else f"{sqnr:.1f} dB"
     cosine = "-" if model["cosine"] is None else f"{model['cosine']:.6f}"
     detail = f"cosine {cosine}, {several(attribution['samples'], 'sample')}"
-    return [_sqnr_card("SQNR at the outputs", value, detail, sqnr)]
+    return [_sqnr_card("Output SQNR", value, detail, sqnr)]
 
 
 def _sqnr_card(label: str, value: str, detail: str, sqnr: float | None) -> Card:
