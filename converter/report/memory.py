@@ -1,7 +1,7 @@
 """Memory of the tensors while a model runs: live bytes at each node, and the size of one arena for all of them.
 
 Both follow from the graph, so that they are the same on every machine. Constants are not counted. The native engine
-needs less, because it computes several nodes in one step; ``tpuconvert bench`` shows the arena of its plan.
+needs less, because it computes several nodes in one step; ``Session.memory`` has the arena of its plan.
 """
 
 from __future__ import annotations
