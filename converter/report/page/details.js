@@ -1,11 +1,7 @@
 // Panel with everything that is known about the selected node.
 
 const panel = document.getElementById("details");
-const builders = [];
 const { element, text } = report;
-
-// Add a section to the panel: a function of the node's index that returns [title, ...elements], or null.
-report.addDetail = (builder) => builders.push(builder);
 
 report.onSelect((index, byUser) => {
   panel.hidden = index < 0;
@@ -14,7 +10,7 @@ report.onSelect((index, byUser) => {
   if (index < 0) return;
   panel.append(heading(index));
   const isPort = report.portOf(index) !== null;
-  const sections = isPort ? [portType, connections] : [errors, rule, histogram, ...builders, notes, type, cost, connections, origin];
+  const sections = isPort ? [portType, connections] : [errors, rule, histogram, notes, type, cost, connections, origin];
   for (const build of sections) {
     const found = build(index);
     if (found) panel.append(element("section", {}, element("h4", {}, found[0]), ...found.slice(1)));
@@ -27,10 +23,7 @@ function heading(index) {
   const kind = report.portOf(index) ? "graph " + report.opOf(index) : "node " + index;
   const precision = report.cell("dtype", index);
   const close = element("button", { type: "button", class: "close", "aria-label": "Close the details" }, "Close");
-  close.addEventListener("click", () => {
-    document.documentElement.classList.remove("has-selection");
-    if (getComputedStyle(close).display !== "none" && getComputedStyle(panel).position === "fixed") report.select(-1);
-  });
+  close.addEventListener("click", () => report.select(-1));
   return element(
     "header",
     {},
