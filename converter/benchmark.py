@@ -53,7 +53,7 @@ class Timing:
         """Throughput: number of runs divided by their total time."""
         return len(self.seconds) / sum(self.seconds)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the times and their statistics as plain numbers, for JSON."""
         return {
             "runs": len(self.seconds),

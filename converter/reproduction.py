@@ -75,7 +75,7 @@ class Reproduction:
         """Return True if both files have the same bytes."""
         return self.wanted == self.found
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {**dataclasses.asdict(self), "is_same": self.is_same}
 

@@ -76,7 +76,7 @@ def command(
     with show_progress(progress_mode) as progress:
         found = attribute_source(
             model, source, weights, data, samples=samples, nodes=nodes, allow_root=allow_root, progress=progress
-        ).to_mapping()
+        ).to_dict()
     if report is not None:
         write_report(Path(report), {**describe_model(model), "attribution": found})
     if as_json:

@@ -93,7 +93,7 @@ def command(
         "macs": macs,
     }
     if as_json:
-        print_json({**facts, **timing.to_mapping(), **_profile_mapping(steps)})
+        print_json({**facts, **timing.to_dict(), **_profile_mapping(steps)})
         return
     engine = "NumPy executor" if ran_on == "reference" else "native engine"
     with_threads = f", {threads} threads" if threads and threads > 1 else ""

@@ -67,7 +67,7 @@ def command(
                 "quantize": description["quantize"],
                 "nodes": description["nodes"],
                 "operators": description["operators"],
-                "notes": [group.to_mapping() for group in notes],
+                "notes": [group.to_dict() for group in notes],
             }
         )
         return

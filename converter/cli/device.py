@@ -86,7 +86,7 @@ def compare(
             )
     result = compare_dumps(model, load_dumps(dumps), feeds)
     if as_json:
-        print_json(result.to_mapping())
+        print_json(result.to_dict())
     else:
         _print(result)
     if not result.is_equal:

@@ -62,7 +62,7 @@ def command(
     with show_progress(progress_mode) as progress:
         found = diagnose(model, weights, settings, data, labels, scores, backend, threads, progress)
     if as_json:
-        print_json(found.to_mapping())
+        print_json(found.to_dict())
     else:
         echo_text("\n".join(found.lines()))
     if strict:

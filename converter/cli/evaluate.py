@@ -169,8 +169,8 @@ def command(
             settings = Options(preprocess=rule)
             examined = diagnose(model, None, settings, data, classes, scores, backend, threads, progress)
     if as_json:
-        doctor = None if examined is None else examined.to_mapping()
-        print_json({"file": file, "reference_file": reference, **found.to_mapping(), "doctor": doctor})
+        doctor = None if examined is None else examined.to_dict()
+        print_json({"file": file, "reference_file": reference, **found.to_dict(), "doctor": doctor})
     else:
         _show(found, file, reference, per_class)
         if examined is not None:

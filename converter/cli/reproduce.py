@@ -54,7 +54,7 @@ def command(
             file, model, weights, calibration, ranges=measured, output=output, allow_root=allow_root, progress=progress
         )
     if as_json:
-        print_json(result.to_mapping())
+        print_json(result.to_dict())
     elif result.is_same:
         echo(f"{file}: reproduced, the bytes are equal\nSHA-256 {result.found}")
     result.check()

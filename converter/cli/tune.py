@@ -92,7 +92,7 @@ def command(
         search = Search(model, weights, checked, calibration, data, target, goal, seconds_of(budget), progress)
         for file in (search.state_file, search.rules_file):
             ensure_writable(str(file))
-        found = search.run().to_mapping()
+        found = search.run().to_dict()
     if report is not None:
         write_report(Path(report), {**describe_model(load(str(target))), "tuning": found})
     if as_json:

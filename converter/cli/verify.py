@@ -116,7 +116,7 @@ def command(
         )
     if report is not None:
         write_report(Path(report), describe_model(converted, result))
-    verification = result.to_mapping()
+    verification = result.to_dict()
     lines = verification_lines(verification)
     told = measure_metrics(measures, converted, model, weights, settings, data, samples) if measures else {}
     if told:

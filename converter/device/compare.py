@@ -67,14 +67,14 @@ class DumpComparison:
         """True if no tensor differs."""
         return not self.differing
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return {
             "equal": len(self.equal),
             "differing": [vars(item) for item in self.differing],
             "missing": list(self.missing),
             "unknown": list(self.unknown),
-            "fault": self.fault.to_mapping() if self.fault else None,
+            "fault": self.fault.to_dict() if self.fault else None,
         }
 
 

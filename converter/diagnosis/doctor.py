@@ -71,14 +71,14 @@ class Diagnosis:
         if self.findings:
             raise ThresholdError(f"{several(len(self.findings), 'warning')}: {self.findings[0]}", file=self.file)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, as printed by ``doctor --json``."""
         trial, found = self.trial, self.calibration
         return {
             "file": self.file,
             "samples": self.samples,
             "preprocess": self.preprocess,
-            "warnings": [finding.to_mapping() for finding in self.findings],
+            "warnings": [finding.to_dict() for finding in self.findings],
             "variants": [] if trial is None else [vars(item) for item in (trial.current, *trial.variants)],
             "calibration": None
             if found is None

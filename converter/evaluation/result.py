@@ -69,7 +69,7 @@ class Evaluation:
         if failed:
             raise ThresholdError(f"{'; '.join(failed)} on {several(self.samples, 'sample')}")
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields as a mapping with JSON types."""
         per_class = {
             metric: {str(index): value for index, value in found.items()} for metric, found in self.per_class.items()

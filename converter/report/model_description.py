@@ -29,7 +29,7 @@ def describe_model(model: Model, verification: Verification | None = None, *, la
         "transposes": sum(node.op.name == "permute" for node in model.graph.nodes),
         "metadata": dict(content.metadata),
         "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
-        "verification": verification.to_mapping() if verification is not None else None,
+        "verification": verification.to_dict() if verification is not None else None,
     }
 
 

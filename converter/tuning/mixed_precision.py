@@ -78,7 +78,7 @@ class Trial:
         """The precision rules as YAML, for ``--precision @FILE``."""
         return "".join(f"{json.dumps(name)}: float32\n" for name in self.keep_float) or "{}\n"
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON. An infinite metric becomes None."""
         metric = self.metric if math.isfinite(self.metric) else None
         return {"keep_float": list(self.keep_float), "metric": metric, "cost": self.cost, "is_enough": self.is_enough}
@@ -109,7 +109,7 @@ class Tuning:
     best: Trial
     is_complete: bool
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {
             "metric": self.metric,
@@ -117,9 +117,9 @@ class Tuning:
             "max_drop": self.max_drop,
             "max_cost": self.max_cost,
             "is_complete": self.is_complete,
-            "best": self.best.to_mapping(),
-            "curve": [trial.to_mapping() for trial in self.curve],
-            "trials": [trial.to_mapping() for trial in self.trials],
+            "best": self.best.to_dict(),
+            "curve": [trial.to_dict() for trial in self.curve],
+            "trials": [trial.to_dict() for trial in self.trials],
         }
 
 
@@ -341,7 +341,7 @@ class Search:
             "version": VERSION,
             "key": self._key(),
             "candidates": [[list(item.names), item.cost] for item in self._candidates],
-            "trials": [trial.to_mapping() for trial in self._trials.values()],
+            "trials": [trial.to_dict() for trial in self._trials.values()],
         }
         with replacing(self.state_file) as file:
             file.write((json.dumps(state, indent=1) + "\n").encode("utf-8"))

@@ -69,15 +69,15 @@ class NodeError:
         """Options of ``convert`` that remove the larger part."""
         return " ".join(f"--keep-float {_quote(name)}" for name in self.keep_float)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {
             "name": self.name,
             "op": self.op,
             "cause": self.cause,
-            "isolated": self.isolated.to_mapping(),
-            "from_weights": self.from_weights.to_mapping(),
-            "from_activations": self.from_activations.to_mapping(),
+            "isolated": self.isolated.to_dict(),
+            "from_weights": self.from_weights.to_dict(),
+            "from_activations": self.from_activations.to_dict(),
             "accumulated_sqnr_db": self.accumulated_sqnr if math.isfinite(self.accumulated_sqnr) else None,
             "keep_float": list(self.keep_float),
             "rule": self.rule,
@@ -107,16 +107,16 @@ class Attribution:
     integer_nodes: int
     unmatched: tuple[str, ...] = ()
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {
             "file": self.file,
             "samples": self.samples,
             "origin": self.origin,
-            "model": self.model.to_mapping(),
+            "model": self.model.to_dict(),
             "integer_nodes": self.integer_nodes,
             "unmatched": list(self.unmatched),
-            "nodes": [node.to_mapping() for node in self.nodes],
+            "nodes": [node.to_dict() for node in self.nodes],
         }
 
 

@@ -133,7 +133,7 @@ class Opinion:
     problem: str = ""
     exactness: Exactness | None = None
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         largest = max((item.relative for item in (*self.tensors, *self.outputs)), default=0.0)
         return {
@@ -143,7 +143,7 @@ class Opinion:
             "is_exact": self.is_exact,
             "largest_difference": largest if math.isfinite(largest) else None,
             "problem": self.problem,
-            "exactness": self.exactness.to_mapping() if self.exactness is not None else None,
+            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
         }
 
 
@@ -277,20 +277,20 @@ class Verification:
             hint += "; random numbers may be beyond what the model expects: give samples with --data"
         raise OutputError("; ".join(self.output_problems), file=self.file, hint=hint)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {
             "file": self.file,
             "samples": self.samples,
             "origin": self.origin,
             "is_quantized": self.is_quantized,
-            "first_difference": self.first.to_mapping() if self.first else None,
-            "outputs": [output.to_mapping() for output in self.outputs],
-            "layers": [layer.to_mapping() for layer in self.layers],
+            "first_difference": self.first.to_dict() if self.first else None,
+            "outputs": [output.to_dict() for output in self.outputs],
+            "layers": [layer.to_dict() for layer in self.layers],
             "most_noise_added_at": [layer.name for layer in self.worst[:MOST]],
             "unmatched": self.unmatched,
-            "opinion": self.opinion.to_mapping() if self.opinion is not None else None,
-            "exactness": self.exactness.to_mapping() if self.exactness is not None else None,
+            "opinion": self.opinion.to_dict() if self.opinion is not None else None,
+            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
             "output_problems": list(self.output_problems),
         }
 

@@ -57,7 +57,7 @@ def test_output_that_changes_between_samples_is_alive() -> None:
 def test_nan_output_fails_and_is_not_exact() -> None:
     graph = scaled_and_shifted(float("nan"))
     result = verify(graph, graph, model_of(scaled_and_shifted(float("nan"))), FEEDS)
-    assert result.outputs[0].to_mapping()["not_finite"] == 8
+    assert result.outputs[0].to_dict()["not_finite"] == 8
     with pytest.raises(OutputError, match="output 'y' has NaN: 8 of 8 elements in the model, 8 in the source"):
         result.check(Thresholds())
     accepted = verify(graph, graph, model_of(scaled_and_shifted(float("nan"))), FEEDS, allow_nan=True)

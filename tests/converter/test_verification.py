@@ -52,7 +52,7 @@ def test_values_that_are_not_finite() -> None:
     assert (same.max_absolute, same.sqnr) == (0, math.inf)
     other = difference([1, 1], [math.nan, 1])
     assert (other.max_absolute, other.cosine, other.sqnr) == (math.inf, 0, -math.inf)
-    assert other.to_mapping()["max_absolute"] is None  # JSON has no infinity
+    assert other.to_dict()["max_absolute"] is None  # JSON has no infinity
 
 
 def test_clipped_values_are_counted() -> None:
@@ -203,7 +203,7 @@ def test_another_engine_agrees() -> None:
     result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(statements())))
     assert result.opinion is not None
     assert [item.name for item in result.opinion.tensors] == ["product", "y"]
-    assert result.to_mapping()["opinion"] == {
+    assert result.to_dict()["opinion"] == {
         "engine": "engine 1",
         "tensors": 2,
         "outputs": 1,
@@ -241,7 +241,7 @@ def test_an_engine_that_cannot_run_the_source_is_no_failure() -> None:
     assert result.opinion is not None
     assert (result.opinion.tensors, result.opinion.problem) == ((), "no such operator")
     result.check(Thresholds(max_difference=0.0))
-    assert "engine 1 could not run the source: no such operator" in verification_lines(result.to_mapping())
+    assert "engine 1 could not run the source: no such operator" in verification_lines(result.to_dict())
 
 
 def test_an_engine_that_rounds_is_asked_about_outputs_alone() -> None:
