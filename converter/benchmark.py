@@ -143,7 +143,7 @@ def time_runs(
     return Timing(tuple(taken))
 
 
-def profile(session: Session, graph: Graph, feeds: Mapping[str, Array], runs: int) -> list[StepCost]:
+def profile_steps(session: Session, graph: Graph, feeds: Mapping[str, Array], runs: int) -> list[StepCost]:
     """Time every step of the plan, as the median over several runs.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.output_files import write_report
+from tpuconvert.report.report_file import write_report
 from tpuconvert.schema.errors import ResourceLimitError
 
 

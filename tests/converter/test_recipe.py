@@ -142,7 +142,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (tmp_path / "none.onnx", None, None, "cannot be read"),
     ):
         with pytest.raises(tc.UsageError, match=words):
-            reproduce(tmp_path / "m.tpum", source, weights, calibration)
+            reproduce(tmp_path / "m.tpum", source, weights, calibration=calibration)
 
 
 def test_a_file_without_recipe(tmp_path: Path) -> None:
