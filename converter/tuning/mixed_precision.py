@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -114,8 +114,8 @@ class Tuning(Result):
     curve: tuple[Trial, ...]
     best: Trial
     is_complete: bool
-    output: str = ""
-    rules: str = ""
+    output: str = field(default="", compare=False)
+    rules: str = field(default="", compare=False)
 
     def lines(self) -> list[str]:
         """Return the result in a sentence, the nodes in float, the table of the curve, and the written files."""
