@@ -60,6 +60,7 @@ class TuneOptions(CalibrationOptions, total=False):
     keep_float: Iterable[str]
     effort: str
     without: Iterable[str]
+    max_int16_share: float | None
     refinement_samples: int
     strict_set: bool
 

@@ -64,7 +64,6 @@ def test_text_is_that_of_the_command(results: dict[str, Result], repository: Pat
     source = str(repository / "examples" / "digits" / "digits.onnx")
     for arguments, result in (
         (["check", source], results["check"]),
-        (["ops"], results["ops"]),
         (["ops", "conv"], results["describe_op"]),
         (["passes"], results["passes"]),
     ):
