@@ -105,7 +105,7 @@ def test_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tpuconvert.cli.ops.load_plugins", interrupt)
+    monkeypatch.setattr("tpuconvert.cli.ops.ops", interrupt)
     assert main(["ops"]) == 130
     assert capsys.readouterr().err.strip() == "interrupted"
 
