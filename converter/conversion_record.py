@@ -49,7 +49,7 @@ class TensorStatistics:
     width: float = 0.0
     levels: tuple[int, ...] = ()
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {
             "minimum": self.low,
@@ -79,7 +79,7 @@ class Convergence:
     smallest: tuple[float, ...]
     slowest: str
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {name: list(item) if isinstance(item, tuple) else item for name, item in vars(self).items()}
 

@@ -73,7 +73,7 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             chip=options.chip,
             tool_version=version(),
             quantize="int8" if has_integers(graph) else "none",
-            preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
+            preprocessing=options.preprocess.to_dict() if options.preprocess else {},
             notes=(*notes, *quantized.notes, *warnings),
             plugins=tuple(plugins_of(graph)),
             metadata={**graph.metadata, **({KEY: record} if record else {})},

@@ -16,6 +16,7 @@ import numpy as np
 
 from tpuconvert.schema.array_fields import LONG, has_arrays
 from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.op import Op, operands_given
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
 
@@ -254,6 +255,27 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self)} nodes)"
+
+    def _repr_html_(self) -> str:
+        lines = [
+            repr(self),
+            *(f"input {port.name} {port.dtype}{format_shape(port.shape)}" for port in self.input_ports),
+            *(f"output {port.name} {port.dtype}{format_shape(port.shape)}" for port in self.output_ports),
+        ]
+        rows = [
+            (
+                str(index),
+                str(node.op),
+                ", ".join(value.name if value else "-" for value in node.inputs),
+                ", ".join(f"{value.name} {value.type}" for value in node.outputs),
+                "; ".join(map(str, node.sources)),
+            )
+            for index, node in enumerate(self.nodes)
+        ]
+        return notebook_html(lines, [("#", "operator", "operands", "results", "from"), *rows])
 
     def latest(self, count: int) -> list[Node]:
         """The ``count`` nodes that were added last, in the order in which they were added."""

@@ -14,10 +14,10 @@ from tpuconvert.ci.report_page import describe_outcomes, overview
 from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_document
-from tpuconvert.cli.output_files import write_reports
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import no_plugins_option, report_option, scheduler_option
 from tpuconvert.cli.terminal import echo, write_commands
+from tpuconvert.report.report_file import write_reports
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input, refuse_input
 

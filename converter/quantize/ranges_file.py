@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.partial_file import open_partial
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.recipe import source_digest
+from tpuconvert.results import Result
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
@@ -41,8 +42,8 @@ VERSION = 3
 samples."""
 
 
-@dataclass(frozen=True)
-class MeasuredRanges:
+@dataclass(frozen=True, repr=False)
+class MeasuredRanges(Result):
     """Ranges of the tensors of one source.
 
     Args:
@@ -59,6 +60,20 @@ class MeasuredRanges:
     samples: int
     ranges: Mapping[str, Range]
     methods: Mapping[str, str] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return the number of tensors and samples in one line."""
+        tensors, samples = several(len(self.ranges), "tensor"), several(self.samples, "sample")
+        return [f"ranges of {tensors} from {samples}, by {self.method}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values, as printed by ``calibrate --json``."""
+        return {"method": self.method, "samples": self.samples, "tensors": len(self.ranges)}
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        heading = ("tensor", "low", "high", "threshold")
+        numbers = ((name, found.low, found.high, found.threshold) for name, found in self.ranges.items())
+        return self.lines(), [heading, *((name, *(f"{each:.6g}" for each in found)) for name, *found in numbers)]
 
     def of(self, graph: Graph) -> Mapping[str, Range]:
         """Return the ranges for all tensors of an optimized graph.
@@ -158,7 +173,7 @@ def digests(*files: Source | None) -> tuple[str, ...]:
 
 @np.errstate(all="ignore")
 def measure_ranges(
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: CalibrationSource,
@@ -186,7 +201,7 @@ def measure_ranges(
 
 def _measure_on(
     workers: Workers,
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: CalibrationSource,
@@ -197,7 +212,7 @@ def _measure_on(
     graph = load_source(source, weights, options)
     options = with_preprocessing_of(graph, options)
     if is_quantized_source(graph):
-        raise UsageError("the source is quantized already and keeps its own scales", file=str(source))
+        raise UsageError("the source is quantized already and keeps its own scales", file=graph.file)
     feeds = calibration_feeds(graph, options, calibration)
     optimized = optimize_graph(graph, options, progress=progress)
     progress.report(f"calibration: {feeds.description}")

@@ -79,7 +79,7 @@ class Layout:
     top: tuple[Plan, list[Net]]
     plans: list[tuple[Plan, list[Net]]]
 
-    def to_mapping(self) -> Description:
+    def to_dict(self) -> Description:
         """Return the layout as plain values; the docstring of the module describes the form."""
         return {
             "box": list(BOX),
@@ -110,12 +110,12 @@ def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertice
         edges: flat list ``[from, to, from, to, ...]`` of indices of nodes, and of inputs and outputs after them.
         vertices: number of nodes, inputs and outputs.
     """
-    layout = lay_out([_source_name(layer) for layer in layers], edges, vertices).to_mapping()
+    layout = lay_out([_source_name(layer) for layer in layers], edges, vertices).to_dict()
     layout["kinds"] = operator_kinds(layer["op"] for layer in layers)
     groups = [layer.get("group") for layer in layers]
     if any(group is not None for group in groups):
         labels = [None if group is None else f"group {group}" for group in groups]
-        layout["groups"] = lay_out([], edges, vertices, labels).to_mapping() | {"kinds": layout["kinds"]}
+        layout["groups"] = lay_out([], edges, vertices, labels).to_dict() | {"kinds": layout["kinds"]}
     return layout
 
 

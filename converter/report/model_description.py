@@ -37,9 +37,9 @@ def describe_model(model: Model, verification: Verification | None = None, *, la
         "transposes": sum(node.op.name == "permute" for node in model.graph.nodes),
         "metadata": {key: value for key, value in content.metadata.items() if key != KEY},
         "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
-        "histograms": {name: found.to_mapping() for name, found in record.tensors.items()} if layers else {},
-        "convergence": record.convergence.to_mapping() if record.convergence is not None else None,
-        "verification": verification.to_mapping() if verification is not None else None,
+        "histograms": {name: found.to_dict() for name, found in record.tensors.items()} if layers else {},
+        "convergence": record.convergence.to_dict() if record.convergence is not None else None,
+        "verification": verification.to_dict() if verification is not None else None,
     }
 
 

@@ -157,7 +157,7 @@ def _facts(description: Description) -> dict[str, Any]:
 def _notes(description: Description, indices: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return the notes by reason. Nodes are indices; a node that the model does not contain any more is a name."""
     groups = group_notes(description.get("notes", []), operators_of(description))
-    return [{**group.to_mapping(), "nodes": [indices.get(name, name) for name in group.nodes]} for group in groups]
+    return [{**group.to_dict(), "nodes": [indices.get(name, name) for name in group.nodes]} for group in groups]
 
 
 def _groups(cost: Description | None) -> dict[str, list[Any]] | None:

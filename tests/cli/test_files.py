@@ -12,8 +12,8 @@ import pytest
 from converter.small_models import scaled_and_shifted
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.output_files import write_report
 from tpuconvert.report.model_description import describe_graph
+from tpuconvert.report.report_file import write_report
 from tpuconvert.schema.errors import ResourceLimitError
 
 

@@ -303,7 +303,7 @@ def test_layout_of_10_000_nodes_is_small(name: str) -> None:
         435 if name == "transformer" else 10_000
     )
     layout = lay_out(case.names, case.edges, case.vertices)
-    assert len(json.dumps(layout.to_mapping(), separators=(",", ":"))) < 1_000_000
+    assert len(json.dumps(layout.to_dict(), separators=(",", ":"))) < 1_000_000
 
 
 @pytest.mark.parametrize(
