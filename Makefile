@@ -35,8 +35,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(READY): setup.cfg pyproject.toml $(KERNELS) | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --editable '.[dev,oracles]' || { \
-	  echo "without the other engines, then: the tests that compare with them are skipped" >&2; \
+	@$(BIN)/python -m pip install --quiet --editable '.[dev,oracles,browser]' || { \
+	  echo "without the other engines and the browser driver, then: the tests that need them are skipped" >&2; \
 	  $(BIN)/python -m pip install --quiet --editable '.[dev]'; }
 	@touch $@
 

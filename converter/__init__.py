@@ -13,16 +13,43 @@ Importing this package loads nothing else: every name below is imported when it 
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tpuconvert.api.bench import Benchmark as Benchmark
+    from tpuconvert.api.bench import bench as bench
+    from tpuconvert.api.calibrate import calibrate as calibrate
+    from tpuconvert.api.check import Check as Check
+    from tpuconvert.api.check import check as check
+    from tpuconvert.api.device import DevicePlan as DevicePlan
+    from tpuconvert.api.device import GoldenCheck as GoldenCheck
+    from tpuconvert.api.device import device_check as device_check
+    from tpuconvert.api.device import device_compare as device_compare
+    from tpuconvert.api.device import device_plan as device_plan
+    from tpuconvert.api.inspect import Inspection as Inspection
+    from tpuconvert.api.inspect import inspect as inspect
+    from tpuconvert.api.op_test import OpTests as OpTests
+    from tpuconvert.api.op_test import op_test as op_test
+    from tpuconvert.api.ops import OperatorExplanation as OperatorExplanation
+    from tpuconvert.api.ops import OperatorList as OperatorList
+    from tpuconvert.api.ops import describe_op as describe_op
+    from tpuconvert.api.ops import ops as ops
+    from tpuconvert.api.passes import PassList as PassList
+    from tpuconvert.api.passes import passes as passes
+    from tpuconvert.api.quantize import quantize as quantize
+    from tpuconvert.api.report import report as report
+    from tpuconvert.api.verify import verify as verify
     from tpuconvert.cli.progress_bar import show_progress as show_progress
+    from tpuconvert.device.compare import DumpComparison as DumpComparison
     from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
     from tpuconvert.diagnosis.doctor import doctor as doctor
     from tpuconvert.difference.compare import diff as diff
     from tpuconvert.difference.result import ModelDifference as ModelDifference
     from tpuconvert.evaluation.evaluation import evaluate as evaluate
     from tpuconvert.evaluation.result import Evaluation as Evaluation
+    from tpuconvert.exporters.export import Export as Export
     from tpuconvert.exporters.export import export as export
     from tpuconvert.frontends.registry import register_converter as register_converter
     from tpuconvert.model import Model as Model
@@ -35,6 +62,9 @@ if TYPE_CHECKING:
     from tpuconvert.plugins import register_metric as register_metric
     from tpuconvert.plugins import register_op as register_op
     from tpuconvert.plugins import register_rule as register_rule
+    from tpuconvert.quantize.ranges_file import MeasuredRanges as MeasuredRanges
+    from tpuconvert.reproduction import Reproduction as Reproduction
+    from tpuconvert.reproduction import reproduce as reproduce
     from tpuconvert.runtime.border import TensorInfo as TensorInfo
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
@@ -61,17 +91,30 @@ if TYPE_CHECKING:
     from tpuconvert.tuning.mixed_precision import tune as tune
     from tpuconvert.verify.attribution import Attribution as Attribution
     from tpuconvert.verify.attribution import attribute as attribute
+    from tpuconvert.verify.verification import Verification as Verification
 
     __version__: str
 
 _MODULES = {
+    "tpuconvert.api.bench": ("Benchmark", "bench"),
+    "tpuconvert.api.calibrate": ("calibrate",),
+    "tpuconvert.api.check": ("Check", "check"),
+    "tpuconvert.api.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
+    "tpuconvert.api.inspect": ("Inspection", "inspect"),
+    "tpuconvert.api.op_test": ("OpTests", "op_test"),
+    "tpuconvert.api.ops": ("OperatorExplanation", "OperatorList", "describe_op", "ops"),
+    "tpuconvert.api.passes": ("PassList", "passes"),
+    "tpuconvert.api.quantize": ("quantize",),
+    "tpuconvert.api.report": ("report",),
+    "tpuconvert.api.verify": ("verify",),
     "tpuconvert.cli.progress_bar": ("show_progress",),
+    "tpuconvert.device.compare": ("DumpComparison",),
     "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
     "tpuconvert.difference.compare": ("diff",),
     "tpuconvert.difference.result": ("ModelDifference",),
     "tpuconvert.evaluation.evaluation": ("evaluate",),
     "tpuconvert.evaluation.result": ("Evaluation",),
-    "tpuconvert.exporters.export": ("export",),
+    "tpuconvert.exporters.export": ("Export", "export"),
     "tpuconvert.frontends.registry": ("register_converter",),
     "tpuconvert.model": ("Model", "load"),
     "tpuconvert.optimizer.engine": ("Skip",),
@@ -79,6 +122,8 @@ _MODULES = {
     "tpuconvert.optimizer.quantize.ranges": ("Range",),
     "tpuconvert.pipeline": ("convert",),
     "tpuconvert.plugins": ("register_calibrator", "register_metric", "register_op", "register_rule"),
+    "tpuconvert.quantize.ranges_file": ("MeasuredRanges",),
+    "tpuconvert.reproduction": ("Reproduction", "reproduce"),
     "tpuconvert.samples.preprocess": ("Preprocess",),
     "tpuconvert.runtime.border": ("TensorInfo",),
     "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
@@ -100,24 +145,42 @@ _MODULES = {
     "tpuconvert.session": ("Session",),
     "tpuconvert.tuning.mixed_precision": ("Tuning", "tune"),
     "tpuconvert.verify.attribution": ("Attribution", "attribute"),
+    "tpuconvert.verify.verification": ("Verification",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [*sorted(_HOME), "__version__"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        # This import takes 3 ms, and few programs read the version.
-        from tpuconvert.installed import version
+if not TYPE_CHECKING:  # a type checker would accept every name
 
-        return version()
-    if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
-        globals()[name] = value  # later accesses do not call __getattr__
-        return value
-    raise AttributeError(f"module 'tpuconvert' has no attribute '{name}'")
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            # This import takes 3 ms, and few programs read the version.
+            from tpuconvert.installed import version
+
+            return version()
+        if name in _HOME:
+            value = getattr(importlib.import_module(_HOME[name]), name)
+            globals()[name] = value  # later accesses do not call __getattr__
+            return value
+        raise AttributeError(f"module 'tpuconvert' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """This package. Its functions keep their names when a subpackage with the same name is imported.
+
+    ``verify``, ``quantize`` and ``report`` are functions of the public API, and subpackages that contain their code.
+    Python would replace the function by the subpackage as soon as the latter is imported.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -53,7 +53,7 @@ class Timing:
         """Throughput: number of runs divided by their total time."""
         return len(self.seconds) / sum(self.seconds)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the times and their statistics as plain numbers, for JSON."""
         return {
             "runs": len(self.seconds),
@@ -143,7 +143,7 @@ def time_runs(
     return Timing(tuple(taken))
 
 
-def profile(session: Session, graph: Graph, feeds: Mapping[str, Array], runs: int) -> list[StepCost]:
+def profile_steps(session: Session, graph: Graph, feeds: Mapping[str, Array], runs: int) -> list[StepCost]:
     """Time every step of the plan, as the median over several runs.
 
     Args:

@@ -13,8 +13,10 @@ from tpuconvert.model import Model
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import Progress
-from tpuconvert.report.html_page import Cell, escape, html_table, model_sections, page
-from tpuconvert.report.model_description import Description, describe_model
+from tpuconvert.report.html_page import report_page
+from tpuconvert.report.model_description import Description
+from tpuconvert.report.page.elements import Cell, escape, html_table, panel
+from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import UsageError
@@ -98,7 +100,7 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
     target.mkdir(parents=True, exist_ok=True)
     calibration, _ = load_part(folder, "calibration")
     images, labels = load_part(folder, "test")
-    rows, sections = [], []
+    rows, descriptions = [], []
     for source_format, (source, weights, layout) in SOURCES.items():
         progress.report(f"{source_format}: {source}")
         files = (folder / source, None if weights is None else folder / weights)
@@ -124,10 +126,10 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
             )
         )
         verification = verify_source(quantized, *files, options, calibration, progress=progress)
-        sections.append((source, describe_model(quantized, verification)))
+        descriptions.append(describe_for_report(quantized, verification))
     report = target / "report.html"
     with replacing(report) as file:
-        file.write(demo_page(rows, sections).encode("utf-8"))
+        file.write(demo_page(rows, descriptions).encode("utf-8"))
     return rows, report
 
 
@@ -146,7 +148,7 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def demo_page(rows: list[Row], sections: list[tuple[str, Description]]) -> str:
+def demo_page(rows: list[Row], descriptions: list[Description]) -> str:
     """Return the HTML page: the table, then the report of every INT8 model."""
     lead = (
         "A small network that reads handwritten digits, converted from three formats, in float and in INT8: "
@@ -155,7 +157,5 @@ def demo_page(rows: list[Row], sections: list[tuple[str, Description]]) -> str:
     accuracy: list[list[Cell]] = [
         [escape(name), *(("n", escape(figure)) for figure in figures)] for name, *figures in map(cells, rows)
     ]
-    parts = [f'<h2>Accuracy</h2>\n<p class="lead">{lead}</p>\n', html_table(HEADING, accuracy)]
-    for source, description in sections:
-        parts += [f"<h1>{escape(source)} in INT8</h1>\n", *model_sections(description)]
-    return page("tpuconvert demo: handwritten digits", *parts)
+    overview = panel("Accuracy", lead, html_table(HEADING, accuracy))
+    return report_page(descriptions, "demo, handwritten digits", overview)

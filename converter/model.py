@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.text import summary_text
+from tpuconvert.report.text import node_rows, summary_text
 from tpuconvert.runtime.border import info
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.file_format import read_model
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.file_writer import write_model
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.input_files import refuse_input
 from tpuconvert.schema.types import Chip
 
@@ -92,6 +93,17 @@ class Model:
     def summary(self) -> str:
         """Return a description of the model in a few lines."""
         return summary_text(describe_model(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description of the model as plain values; ``tpuconvert.inspect`` adds its cost on the chip."""
+        return describe_model(self)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        description = describe_model(self)
+        return notebook_html(summary_text(description).split("\n"), node_rows(description))
 
     def __repr__(self) -> str:
         return f"Model({self.graph.name!r}, {self.chip.value}, {self.quantize}, {len(self.graph)} nodes)"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
+from tpuconvert.conversion_record import KEY
+from tpuconvert.conversion_record_writer import make_record
 from tpuconvert.final_checks import check_expanded, check_legality, check_transposes
 from tpuconvert.installed import version
 from tpuconvert.model import Model
@@ -18,6 +21,9 @@ from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 
+if TYPE_CHECKING:
+    from tpuconvert.optimizer.quantize.ranges import Range
+
 
 class QuantizedGraph(NamedTuple):
     """A graph whose tensors have their final data types, integer or float.
@@ -26,11 +32,13 @@ class QuantizedGraph(NamedTuple):
         graph: the graph.
         notes: notes about ranges, and about nodes that stay in float.
         is_quantized: whether the options or the source request integers.
+        ranges: ranges of the calibration, by name of the tensor.
     """
 
     graph: Graph
     notes: tuple[Note, ...] = ()
     is_quantized: bool = False
+    ranges: Mapping[str, Range] = MappingProxyType({})
 
 
 def build_model(quantized: QuantizedGraph, options: Options) -> Model:
@@ -57,6 +65,7 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
     memory = None if options.local_memory is None else LocalMemory.parse(options.local_memory)
     grouping = plan_groups(graph, options.chip, memory) if options.grouping else None
     graph.validate()
+    record = make_record(graph, quantized.ranges)
     notes: Iterable[Note] = (Note("source", "", note) for note in graph.notes)
     return Model(
         FileModel(
@@ -64,10 +73,10 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             chip=options.chip,
             tool_version=version(),
             quantize="int8" if has_integers(graph) else "none",
-            preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
+            preprocessing=options.preprocess.to_dict() if options.preprocess else {},
             notes=(*notes, *quantized.notes, *warnings),
             plugins=tuple(plugins_of(graph)),
-            metadata=graph.metadata,
+            metadata={**graph.metadata, **({KEY: record} if record else {})},
             grouping=grouping,
         )
     )

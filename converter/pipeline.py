@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
+from tpuconvert.memory_sources import source_files
 from tpuconvert.model import Model
 from tpuconvert.model_building import QuantizedGraph, build_model
 from tpuconvert.optimization import optimize_graph
@@ -57,15 +58,16 @@ def _with_sources(function: Callable[P, Model]) -> Callable[P, Model]:
     def convert_with_sources(*arguments: P.args, **keywords: P.kwargs) -> Model:
         with noting_inputs() as files:
             model = function(*arguments, **keywords)
-        return replace(model, sources=tuple(files))
+        # Files of ``memory_sources`` are removed meanwhile.
+        return replace(model, sources=tuple(file for file in files if os.path.exists(file)))
 
     return convert_with_sources
 
 
 @_with_sources
 def convert(
-    source: str | os.PathLike[str] | ModelProto,
-    weights: str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] | bytes | ModelProto,
+    weights: str | os.PathLike[str] | bytes | None = None,
     *,
     chip: str | Chip = Chip.BM1686,
     quantize: str | None = None,
@@ -103,11 +105,12 @@ def convert(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Model:
-    """Convert a model file, or an ONNX model that is in memory.
+    """Convert a model file, or a model that is in memory.
 
     Args:
-        source: An ONNX or TFLite file, a Caffe prototxt, or an ``onnx.ModelProto``, which is not modified.
-        weights: The caffemodel of a prototxt.
+        source: An ONNX or TFLite file, a Caffe prototxt, the bytes of such a file, or an ``onnx.ModelProto``, which is
+            not modified.
+        weights: The caffemodel of a prototxt, or its bytes.
         chip: Target chip: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose
             operators they execute.
         quantize: ``int8``, or ``none`` for float. A quantized source keeps its own integers in both cases.
@@ -178,12 +181,38 @@ def convert(
         UsageError: Arguments exclude each other or do not fit the source.
         ThresholdError: More transposes or fewer integers than allowed, or a pass changed what the graph computes.
 
+    Example:
+        >>> settings = {"calibration": "calibration.npz", "preprocess": "color=GRAY,scale=0.0625"}
+        >>> model = tc.convert("digits.onnx", chip="bm1686", quantize="int8", **settings)
+        >>> model.outputs
+        [TensorInfo(name='probability', dtype='float32', shape=(1, 10))]
+        >>> with open("digits.tflite", "rb") as file:
+        ...     tc.convert(file.read())
+        Model('digits', BM1686, none, 14 nodes)
+        >>> model.save("digits.tpum")
+
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS}
     load_plugins(plugins)
     checked = Options.of(**given)
+    with source_files(source, weights) as files:
+        return convert_in_memory(*files, checked, calibration, resume=resume, progress=progress, watch=watch)
+
+
+def convert_in_memory(
+    source: Source,
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    calibration: CalibrationSource | None,
+    *,
+    ranges: MeasuredRanges | None = None,
+    resume: str | os.PathLike[str] | None,
+    progress: Progress | None,
+    watch: Watch | None = None,
+) -> Model:
+    """Convert a source, as :func:`convert_source` does, to a model that no longer maps its files. Remove ``resume``."""
     model = convert_source(
-        source, weights, checked, calibration, resume=resume, progress=progress or SILENT, watch=watch
+        source, weights, options, calibration, ranges=ranges, resume=resume, progress=progress or SILENT, watch=watch
     )
     own_constants(model.graph)
     if resume is not None:

@@ -18,6 +18,8 @@ from tpuconvert.schema.mapped_pages import aligned_buffer
 from tpuconvert.source_loading import Source, source_format
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import FeedSource
     from tpuconvert.schema.file_model import Json
@@ -81,10 +83,20 @@ def source_digest(source: Source) -> str:
     """
     if isinstance(source, (str, os.PathLike)):
         return file_digest(source)
+    return digest_of(serialize(source)).hex()
+
+
+def serialize(message: ModelProto) -> bytes:
+    """Return the bytes of an ONNX message.
+
+    Raises:
+        UsageError: protobuf cannot serialize the message.
+
+    """
     from google.protobuf.message import EncodeError  # the import takes 3 ms and is needed only for a message in memory
 
     try:
-        return digest_of(source.SerializeToString()).hex()
+        return message.SerializeToString()
     except EncodeError as error:
         hint = "save the model with external data and convert the file"
         raise UsageError("an onnx.ModelProto of more than 2 GiB cannot be serialized", hint=hint) from error

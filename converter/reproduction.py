@@ -6,15 +6,21 @@ import dataclasses
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.memory_sources import AnySource, Weights, source_files
 from tpuconvert.model import Model, load
 from tpuconvert.options import OPTIONS, Options
 from tpuconvert.pipeline import convert_source
+from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.quantize.ranges_file import MeasuredRanges, read_ranges
 from tpuconvert.recipe import file_digest, source_digest
+from tpuconvert.results import Result
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.types import Array
@@ -22,7 +28,6 @@ from tpuconvert.source_loading import Source
 from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
-    from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import CalibrationSource
     from tpuconvert.schema.graph import Graph
 
@@ -49,8 +54,8 @@ def _recipe(model: Model) -> Mapping[str, Any]:
     return recipe
 
 
-@dataclass(frozen=True)
-class Reproduction:
+@dataclass(frozen=True, repr=False)
+class Reproduction(Result):
     """Result of a second conversion.
 
     Args:
@@ -75,8 +80,14 @@ class Reproduction:
         """Return True if both files have the same bytes."""
         return self.wanted == self.found
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+    def lines(self) -> list[str]:
+        """Return whether the bytes are equal, and the digest."""
+        if self.is_same:
+            return [f"{self.file}: reproduced, the bytes are equal", f"SHA-256 {self.found}"]
+        return [f"{self.file}: a second conversion gives other bytes: {self.difference}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, as printed by ``reproduce --json``."""
         return {**dataclasses.asdict(self), "is_same": self.is_same}
 
     def check(self) -> None:
@@ -95,61 +106,79 @@ class Reproduction:
 
 
 def reproduce(
-    path: str | os.PathLike[str],
-    source: str | os.PathLike[str],
-    weights: str | os.PathLike[str] | None = None,
-    calibration: CalibrationSource | None = None,
+    file: str | os.PathLike[str],
+    source: AnySource,
+    weights: Weights = None,
     *,
-    ranges: MeasuredRanges | None = None,
+    calibration: CalibrationSource | None = None,
+    ranges: MeasuredRanges | str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
     allow_root: str | os.PathLike[str] | None = None,
-    progress: Progress = SILENT,
+    plugins: Iterable[str | Path] = (),
+    progress: Progress | None = None,
 ) -> Reproduction:
     """Convert the source again with the recipe of a model file, and compare the bytes.
 
     Args:
-        path: the ``.tpum`` file.
-        source: its source.
-        weights: the caffemodel of a prototxt.
-        calibration: the samples of the first conversion.
-        ranges: the ranges file of the first conversion.
-        output: path for the new file; None discards it.
-        allow_root: directory that may contain external data of the source, besides its folder.
-        progress: receives the stages.
+        file: The ``.tpum`` file.
+        source: Its source, as for ``convert``.
+        weights: The caffemodel of a prototxt.
+        calibration: The samples of the first conversion.
+        ranges: The ranges of the first conversion: result of ``calibrate``, or its file.
+        output: Path for the new file; None discards it.
+        allow_root: Directory that may contain external data of the source, besides its folder.
+        plugins: Python files with custom operators and converters.
+        progress: Receives the stages.
+
+    Returns:
+        Both digests, and the first difference. ``check`` raises an error if there is one.
 
     Raises:
-        UsageError: the file has no recipe, or the source, its external data or the samples differ from those of the
+        UsageError: The file has no recipe, or the source, its external data or the samples differ from those of the
             first conversion.
 
-    """
-    import tempfile
+    Example:
+        >>> tc.convert("digits.onnx").save("digits.tpum")
+        >>> tc.reproduce("digits.tpum", "digits.onnx").is_same
+        True
 
-    model = load(path)
+    """
+    load_plugins(plugins)
+    model = load(file)
     recipe, options = _recipe(model), read_options(model, allow_root)
-    check_source(model, source, weights, path)
-    if calibration is None and "calibration" in recipe:
-        count = several(int(recipe["calibration"]["samples"]), "sample")
-        raise UsageError(f"{path}: was quantized with {count}", hint="give them: --calibration DATA")
-    if (ranges is None) != ("ranges" not in recipe):
-        needs = "with ranges of a file" if ranges is None else "without a file of ranges"
-        raise UsageError(f"{path}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
-    if ranges is not None:
-        _check_same("ranges", recipe["ranges"], ranges.digest(), "the given file")
-    made = convert_source(source, weights, options, calibration, ranges=ranges, progress=progress)
-    parts = made.metadata["recipe"]
-    if "external" in parts:
-        _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], str(source))
-    if "calibration" in recipe:
-        found = parts["calibration"][ALGORITHM]
-        _check_same("samples", recipe["calibration"], found, str(calibration))
+    measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
+    with source_files(source, weights) as files:
+        check_source(model, *files, file)
+        if calibration is None and "calibration" in recipe:
+            count = several(int(recipe["calibration"]["samples"]), "sample")
+            raise UsageError(f"{file}: was quantized with {count}", hint="give them: --calibration DATA")
+        if (measured is None) != ("ranges" not in recipe):
+            needs = "with ranges of a file" if measured is None else "without a file of ranges"
+            raise UsageError(f"{file}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
+        if measured is not None:
+            _check_same("ranges", recipe["ranges"], measured.digest(), "the given file")
+        made = convert_source(*files, options, calibration, ranges=measured, progress=progress or SILENT)
+        parts = made.metadata["recipe"]
+        if "external" in parts:
+            _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], _name(files[0]))
+        if "calibration" in recipe:
+            found = parts["calibration"][ALGORITHM]
+            _check_same("samples", recipe["calibration"], found, str(calibration))
+        return _compare(file, model, made, output)
+
+
+def _compare(
+    file: str | os.PathLike[str], model: Model, made: Model, output: str | os.PathLike[str] | None
+) -> Reproduction:
+    """Write the new model and compare the bytes of both files."""
     with tempfile.TemporaryDirectory() as folder:
         target = output if output is not None else os.path.join(folder, "again.tpum")
         made.save(target)
         again = load(target)
-        wanted, digest = (file_sha256(file).hex() for file in (path, target))
+        wanted, digest = (file_sha256(each).hex() for each in (file, target))
         difference = "" if wanted == digest else first_difference(model, again)
     return Reproduction(
-        os.path.basename(path), wanted, digest, model.content.tool_version, made.content.tool_version, difference
+        os.path.basename(file), wanted, digest, model.content.tool_version, made.content.tool_version, difference
     )
 
 

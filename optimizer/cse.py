@@ -66,6 +66,7 @@ def share_nodes(graph: Graph) -> int:
         for old, new in zip(node.outputs, first.outputs, strict=True):
             graph.replace_uses(old, new)
         first.sources = tuple(dict.fromkeys((*first.sources, *node.sources)))
+        first.rules = tuple(dict.fromkeys((*first.rules, *node.rules)))
         graph.remove(node)
         merged += 1
     return merged

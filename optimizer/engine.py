@@ -141,8 +141,16 @@ def _apply_first(
                 _remove(graph, unneeded)
             continue
         trace.fire(item.name, node)
+        _record(item, found, added)
         return _replace(graph, item, node, replacement, added, trace)
     return None
+
+
+def _record(item: RewriteRule, found: Match, added: Sequence[Node]) -> None:
+    """Record the rule, and those of the matched nodes, in the nodes that it added."""
+    known = found.rules
+    for node in added:
+        node.rules = tuple(dict.fromkeys((*known, *node.rules, item.name)))
 
 
 def _replacement(graph: Graph, item: RewriteRule, found: Match) -> Results | Skip:

@@ -61,7 +61,7 @@ def expand_where_illegal(graph: Graph, chip: Chip) -> int:
 def _expand(graph: Graph, node: Node) -> None:
     assert isinstance(node.op, Composite)
     before = len(graph)
-    with graph.source(*node.sources):
+    with graph.derived_from(node):
         results = [graph.add(Copy(), new) if new in node.inputs else new for new in node.op.expand(graph, *node.inputs)]
     added = graph.latest(len(graph) - before)
     names = [value.name for value in node.outputs]

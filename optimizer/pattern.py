@@ -153,6 +153,11 @@ class Match:
         """The sources of all matched nodes, operands before their users."""
         return tuple(dict.fromkeys([source for node in reversed(self.nodes.values()) for source in node.sources]))
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that the matched nodes come from, operands before their users."""
+        return tuple(dict.fromkeys([rule for node in reversed(self.nodes.values()) for rule in node.rules]))
+
 
 def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
     """Match a pattern with ``node`` as its root.

@@ -17,12 +17,13 @@ import numpy as np
 
 from tpuconvert.runtime import batches
 from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
+from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Observer, Plan, failure, make_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.types import Array, Chip
+from tpuconvert.schema.types import Array, Chip, format_shape
 
 if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import NativePlan
@@ -75,6 +76,7 @@ class Session:
             raise UsageError(f"unknown backend '{backend}'; there are auto, native and reference")
         if threads is not None and threads < 1:
             raise UsageError(f"threads={threads}: at least one thread is needed")
+        self._threads = threads or available_threads()
         self._file: _LoadedFile | None = None
         if isinstance(model, (str, os.PathLike)):
             self._file = _open_file(model)
@@ -82,14 +84,14 @@ class Session:
         self._model = model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
-        self._native = None if backend == "reference" else self._native_plans(backend == "native", threads)
+        self._native = None if backend == "reference" else self._native_plans(backend == "native")
         if self._native is not None and not observed:
             self._native.prepare()
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
         self._is_open = True
         self._reference: Plan | None = None
 
-    def _native_plans(self, is_wanted: bool, threads: int | None) -> Plans | None:
+    def _native_plans(self, is_wanted: bool) -> Plans | None:
         """Return the native plans, or None if ``auto`` falls back to the reference."""
         if not is_wanted and extension() is None:
             return None
@@ -105,10 +107,15 @@ class Session:
                 )
             return None
         plans = {} if self._file is None else self._file.plans
-        key = (isa, threads or available_threads())
+        key = (isa, self._threads)
         if key not in plans:
             plans[key] = Plans(self._graph, self.chip.name, *key)
         return plans[key]
+
+    @property
+    def threads(self) -> int:
+        """Number of threads of the native engine; 1 for the NumPy executor."""
+        return self._threads if self.backend == "native" else 1
 
     @property
     def inputs(self) -> list[TensorInfo]:
@@ -120,16 +127,28 @@ class Session:
         """Names, types and shapes of the outputs, in the source's order."""
         return [info(port) for port in self._graph.output_ports]
 
+    def __repr__(self) -> str:
+        name = self._graph.file or self._graph.name
+        threads = f", {self.threads} thread{'' if self.threads == 1 else 's'}" if self.backend == "native" else ""
+        tensors = "; ".join(
+            f"{what} {', '.join(f'{each.name} {each.dtype}{format_shape(each.shape)}' for each in found)}"
+            for what, found in (("inputs", self.inputs), ("outputs", self.outputs))
+        )
+        state = "" if self._is_open else ", closed"
+        return f"<Session: {name} for {self.chip.value}, {self.backend}{threads}{state}; {tensors}>"
+
     # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
     @np.errstate(all="ignore")
     def run(
-        self, feeds: Mapping[str, Array], *, observe: Observer | None = None, borrow: bool = False
+        self, feeds: Feeds, *arrays: ArrayLike, observe: Observer | None = None, borrow: bool = False
     ) -> dict[str, Array]:
         """Run the model once, or batch by batch if there are more samples than its batch size.
 
         Args:
-            feeds: one array per input name. Types are converted if the conversion is lossless
+            feeds: one array per input name. Or the arrays in the order of the inputs, in a list or as arguments:
+                ``run(x)``, ``run(x, y)``, ``run([x, y])``. Types are converted if the conversion is lossless
                 (``schema/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
+            arrays: the arrays of further inputs, if ``feeds`` is that of the first.
             observe: callback with every input and every computed value. The native engine uses a second plan without
                 fusion for such runs.
             borrow: True if the callback neither keeps nor changes the arrays. They may then be views of memory that
@@ -141,19 +160,28 @@ class Session:
         Raises:
             UsageError: for missing or unknown names, wrong shapes or types, and incomplete batches.
             RunError: if an operator cannot compute these values; names the node.
+
+        Example:
+            >>> session = tc.Session(tc.convert("digits.onnx"), threads=1)
+            >>> x = np.zeros((1, 1, 8, 8), np.float32)
+            >>> session.run({"image": x})["probability"].shape
+            (1, 10)
+            >>> session.run(np.zeros((32, 1, 8, 8), np.float32))["probability"].shape
+            (32, 10)
         """
         self._check_open()
+        named = feeds_by_name(self._graph.input_ports, feeds, arrays)
         try:
-            arrays, extents = self._bind_feeds(feeds)
+            values, extents = self._bind_feeds(named)
         except InputShapeError as mismatch:
-            parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
+            parts = batches.split(named, self._graph.input_ports, self._graph.output_ports, mismatch)
             return batches.join([self.run(part, observe=observe, borrow=borrow) for part in parts])
         if self._native is None:
-            results = self._run_reference(arrays, observe)
+            results = self._run_reference(values, observe)
         elif observe is None:
-            results = self._native.plan(extents).run(arrays, self._evaluate)
+            results = self._native.plan(extents).run(values, self._evaluate)
         else:
-            results = self._observe(self._native.plan(extents, is_observed=True), arrays, observe, borrow)
+            results = self._observe(self._native.plan(extents, is_observed=True), values, observe, borrow)
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tpuconvert.schema.array_fields import LONG, has_arrays
 from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.op import Op, operands_given
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
 
@@ -149,17 +150,32 @@ class Value:
 
 
 class Node:
-    """One use of an operator, with its operands, its results and the source nodes it comes from."""
+    """One use of an operator, with its operands and its results.
 
-    __slots__ = ("inputs", "op", "outputs", "sources")
+    Args:
+        op: the operator.
+        inputs: the operands.
+        outputs: the results.
+        sources: the source nodes that it comes from.
+        rules: names of the rewrite rules that it comes from, the earliest first. Files have them in the record of the
+            conversion.
+    """
+
+    __slots__ = ("inputs", "op", "outputs", "rules", "sources")
 
     def __init__(
-        self, op: Op, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], sources: tuple[Source, ...]
+        self,
+        op: Op,
+        inputs: tuple[Value | None, ...],
+        outputs: tuple[Value, ...],
+        sources: tuple[Source, ...],
+        rules: tuple[str, ...] = (),
     ) -> None:
         self.op = op
         self.inputs = inputs
         self.outputs = outputs
         self.sources = sources
+        self.rules = rules
 
     @property
     def name(self) -> str:
@@ -178,22 +194,22 @@ class Node:
 
 
 class _Sources:
-    """Context manager returned by ``Graph.source``.
+    """Context manager returned by ``Graph.source`` and ``Graph.derived_from``.
 
     A class is faster than a generator; it is created for each source node and for each match of a rule.
     """
 
-    __slots__ = ("_before", "_graph", "_sources")
+    __slots__ = ("_before", "_graph", "_origin")
 
-    def __init__(self, graph: Graph, sources: tuple[Source, ...]) -> None:
+    def __init__(self, graph: Graph, sources: tuple[Source, ...], rules: tuple[str, ...] = ()) -> None:
         self._graph = graph
-        self._sources = sources
+        self._origin = sources, rules
 
     def __enter__(self) -> None:
-        self._before, self._graph._sources = self._graph._sources, self._sources
+        self._before, self._graph._origin = self._graph._origin, self._origin
 
     def __exit__(self, *_: object) -> None:
-        self._graph._sources = self._before
+        self._graph._origin = self._before
 
 
 class Graph:
@@ -227,7 +243,7 @@ class Graph:
         self._suffix: dict[str, int] = {}
         self._positions: dict[int, list[int]] = {}
         self._positions_of = 0
-        self._sources: tuple[Source, ...] = ()
+        self._origin: tuple[tuple[Source, ...], tuple[str, ...]] = (), ()
         self._inferred: dict[int, tuple[Op, _Types, tuple[TensorType, ...]]] = {}
 
     # Queries
@@ -239,6 +255,27 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self)} nodes)"
+
+    def _repr_html_(self) -> str:
+        lines = [
+            repr(self),
+            *(f"input {port.name} {port.dtype}{format_shape(port.shape)}" for port in self.input_ports),
+            *(f"output {port.name} {port.dtype}{format_shape(port.shape)}" for port in self.output_ports),
+        ]
+        rows = [
+            (
+                str(index),
+                str(node.op),
+                ", ".join(value.name if value else "-" for value in node.inputs),
+                ", ".join(f"{value.name} {value.type}" for value in node.outputs),
+                "; ".join(map(str, node.sources)),
+            )
+            for index, node in enumerate(self.nodes)
+        ]
+        return notebook_html(lines, [("#", "operator", "operands", "results", "from"), *rows])
 
     def latest(self, count: int) -> list[Node]:
         """The ``count`` nodes that were added last, in the order in which they were added."""
@@ -271,6 +308,10 @@ class Graph:
     def source(self, *sources: Source) -> _Sources:
         """Set the sources of every node that is added inside the ``with`` block."""
         return _Sources(self, sources)
+
+    def derived_from(self, node: Node) -> _Sources:
+        """Set the sources and rules of every node that is added inside the ``with`` block to those of a node."""
+        return _Sources(self, node.sources, node.rules)
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. The default port has the name, type and shape of the value."""
@@ -324,7 +365,8 @@ class Graph:
         types = self._infer(op, inputs)
         given = (op.name,) * len(types) if names is None else names
         outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
-        node = Node(op, inputs, outputs, self._sources if sources is None else sources)
+        known, rules = self._origin
+        node = Node(op, inputs, outputs, known if sources is None else sources, rules)
         for value in outputs:
             value.producer = node
         for index, operand in enumerate(inputs):

@@ -41,7 +41,8 @@ def _copy_node(copy: Graph, node: Node, twin: dict[Value, Value], *, keeps_types
     """Add a node to a copy; ``twin`` maps original values to their copies and gets the results."""
     operands = [None if value is None else twin[value] for value in node.inputs]
     names = [value.name for value in node.outputs]
-    results = copy.add_all(node.op, *operands, names=names, sources=node.sources)
+    with copy.derived_from(node):
+        results = copy.add_all(node.op, *operands, names=names)
     for old, new in zip(node.outputs, results, strict=True):
         new.quant = old.quant
         if keeps_types:

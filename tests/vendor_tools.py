@@ -59,7 +59,7 @@ class Vendor:
         grouping: int = 2,
     ) -> list[str]:
         """Export with every integer tensor, compile, simulate. Return a line per tensor, "ok ..." or "DIFF ..."."""
-        manifest = tc.export(model, folder, to=to, chip=chip, samples=feeds, with_checks=True).manifest
+        manifest = tc.export(model, folder, to=to, chip=chip, data=feeds, with_checks=True).manifest
         if to == "tpulang":
             compiled = self.run([self.python, str(folder / f"{manifest['name']}.py")])
         else:

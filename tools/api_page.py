@@ -30,6 +30,14 @@ LONGEST = 100
 
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Yields")
 
+LEAD = (
+    "Importing it is quick: each name is loaded when it is first used. Every command has its function, with the same "
+    "names and defaults. Results print the lines of the command; `to_dict()` returns the plain values of its `--json` "
+    "document, and notebooks show a table. A source (`AnySource`) is a path, bytes of an ONNX or TFLite file or of a "
+    "prototxt, or an `onnx.ModelProto`; weights are a path or bytes. `Unpack[...]` means options of `convert` with the "
+    "same names. All exceptions are listed under [Errors](#errors)."
+)
+
 INPUT_TYPES = (
     "`Session.run`, calibration, and the commands `run`, `verify` and `evaluate` accept the same types. Rows are the "
     'types of the input, columns those of the array; lists of Python numbers are int64 or float64. "fits" is accepted '
@@ -41,13 +49,33 @@ WANTED_TYPES = ("float32", "float16", "int64", "int32", "uint8", "quantized uint
 GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Convert": ("convert", "show_progress", "load", "Model", "Preprocess"),
+    "Convert": ("check", "Check", "convert", "show_progress", "load", "Model", "Preprocess"),
+    "Quantize": ("calibrate", "MeasuredRanges", "quantize"),
+    "Run": ("Session", "TensorInfo", "bench", "Benchmark"),
+    "Look at a model": ("inspect", "Inspection", "verify", "Verification", "report", "reproduce", "Reproduction"),
     "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning", "evaluate", "Evaluation"),
     "Compare": ("diff", "ModelDifference"),
-    "Export": ("export",),
-    "Run": ("Session", "TensorInfo"),
+    "Export": ("export", "Export"),
+    "Compare with a device": (
+        "device_plan",
+        "DevicePlan",
+        "device_compare",
+        "DumpComparison",
+        "device_check",
+        "GoldenCheck",
+    ),
+    "List operators and passes": (
+        "ops",
+        "OperatorList",
+        "describe_op",
+        "OperatorExplanation",
+        "passes",
+        "PassList",
+    ),
     "Extend": (
         "register_op",
+        "op_test",
+        "OpTests",
         "register_converter",
         "register_rule",
         "register_calibrator",
@@ -74,7 +102,7 @@ def page() -> str:
     if missing:
         raise SystemExit(f"{Path(__file__).name}: no chapter for {', '.join(sorted(missing))}")
     lines = ["# Python API", "", f"<!-- Made by `{COMMAND}` from the docstrings. -->", "", "```python"]
-    lines += ["import tpuconvert as tc", "```", "", "Importing it is quick: each name is loaded when it is first used."]
+    lines += ["import tpuconvert as tc", "```", "", *textwrap.wrap(LEAD, 118)]
     for chapter, names in chapters.items():
         lines += ["", f"## {chapter}"]
         for name in names:
@@ -186,6 +214,7 @@ def _first(text: str) -> str:
 def _prose(text: str) -> Iterable[str]:
     """Convert a docstring to Markdown; its sections become lists."""
     section = ""
+    text, _, example = text.partition("\nExample:\n")
     for line in text.replace("``", "`").splitlines():
         title = line.rstrip(":")
         if line == f"{title}:" and title in SECTIONS:
@@ -200,6 +229,8 @@ def _prose(text: str) -> Iterable[str]:
         else:
             section = "" if line.strip() else section
             yield line
+    if example:
+        yield from ("", "*Example*", "", "```pycon", *textwrap.dedent(example).strip().splitlines(), "```")
 
 
 def main() -> int:

@@ -189,7 +189,7 @@ def key_of(job: Job) -> str:
     options = Options.of(**job.options)
     digest = hashlib.sha256(f"{_FORM} {program()} {job.samples} {options.chip.value}\n".encode())
     digest.update(json.dumps(write_options(options), sort_keys=True).encode())
-    preprocess = options.preprocess.to_mapping() if options.preprocess is not None else None
+    preprocess = options.preprocess.to_dict() if options.preprocess is not None else None
     digest.update(json.dumps(preprocess, sort_keys=True).encode())
     for key in KEYED_FILES:
         if key in job.files:

@@ -62,23 +62,28 @@ def to_text(outcome: Outcome) -> str:
 
 def to_markdown(outcomes: Sequence[Outcome]) -> str:
     """Format all outcomes as a Markdown table, followed by the errors."""
-    lines = ["| model | result | INT8 nodes | cosine | size | transposes | limits |", "|---|---|---|---|---|---|---|"]
+    lines = [f"| model | result | {' | '.join(COLUMNS)} |", "|---|---" + "|---" * len(COLUMNS) + "|"]
     for outcome in outcomes:
-        found = outcome.measures
-        limits = "; ".join(str(miss) for miss in outcome.misses) or ("kept" if outcome.limits and found else "-")
-        cells = [_markdown(outcome.name), _MARKS[outcome.status]]
-        if found:
-            integers = f"{found['integer_nodes']} of {found['nodes']}"
-            cells += [integers, f"{found['cosine']:.5f}", bytes_text(found["size"]), str(found["transposes"]), limits]
-        else:
-            cells += ["-"] * 5
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append("| " + " | ".join([_markdown(outcome.name), _MARKS[outcome.status], *cells(outcome)]) + " |")
     for outcome in outcomes:
         if outcome.trouble is not None:
             text = visible(outcome.trouble.text)
             fence = _fence(text)
             lines += ["", f"**{_markdown(outcome.name)}** ({outcome.trouble.id})", "", f"{fence}text", text, fence]
     return "\n".join(lines) + "\n"
+
+
+COLUMNS = ("INT8 nodes", "cosine", "size", "transposes", "limits")
+
+
+def cells(outcome: Outcome) -> list[str]:
+    """Return the table cells of an outcome for ``COLUMNS``."""
+    found = outcome.measures
+    if not found:
+        return ["-"] * len(COLUMNS)
+    limits = "; ".join(str(miss) for miss in outcome.misses) or ("kept" if outcome.limits else "-")
+    integers = f"{found['integer_nodes']} of {found['nodes']}"
+    return [integers, f"{found['cosine']:.5f}", bytes_text(found["size"]), str(found["transposes"]), limits]
 
 
 def _markdown(name: str) -> str:

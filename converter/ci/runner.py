@@ -67,6 +67,7 @@ class Outcome:
         limits: limits of the job by key.
         trouble: error that prevented the conversion, or None.
         note: reason why an existing cache entry was not used; usually empty.
+        model: the model file in the cache, or None.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Outcome:
     limits: dict[str, float] = field(default_factory=dict)
     trouble: Trouble | None = None
     note: str = ""
+    model: Path | None = None
 
     @property
     def misses(self) -> list[Miss]:
@@ -243,7 +245,7 @@ def _success(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outc
         trouble = _attempt(_bring, entry, output)
         if isinstance(trouble, Trouble):
             return _failure(job, trouble, note)
-    return Outcome(job.name, _source_name(job), is_cached, entry.measures, dict(job.limits), note=note)
+    return Outcome(job.name, _source_name(job), is_cached, entry.measures, dict(job.limits), None, note, entry.model)
 
 
 def _failure(job: Job, trouble: Trouble, note: str = "") -> Outcome:

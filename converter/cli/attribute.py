@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure, ensure_report_name
+from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
-from tpuconvert.report.attribution import attribution_lines
-from tpuconvert.report.model_description import describe_model
-from tpuconvert.verify.attribution import NODES, SAMPLES, attribute_source
+from tpuconvert.verify.attribution import NODES, SAMPLES, attribute
 
 
 @click.command("attribute")
@@ -70,16 +66,15 @@ def command(
         hint="tpuconvert attribute MODEL [WEIGHTS] FILE.tpum",
     )
     source, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
-    ensure_report_name(report)
     load_plugins(plugins)
     model = load(file)
     with show_progress(progress_mode) as progress:
-        found = attribute_source(
-            model, source, weights, data, samples=samples, nodes=nodes, allow_root=allow_root, progress=progress
-        ).to_mapping()
+        found = attribute(
+            model, source, weights, data=data, samples=samples, nodes=nodes, allow_root=allow_root, progress=progress
+        )
     if report is not None:
-        write_report(Path(report), {**describe_model(model), "attribution": found})
+        write_model_report(model, report, attribution=found)
     if as_json:
-        print_json(found)
+        print_json(found.to_dict())
     else:
-        echo("\n".join(attribution_lines(found)))
+        echo(str(found))

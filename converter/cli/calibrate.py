@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
+from tpuconvert.api.calibrate import calibrate
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
@@ -14,10 +14,7 @@ from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import PARTIAL_SUFFIX, calibration_option, progress_option, resume_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.options import SOURCE_OPTIONS, Options
-from tpuconvert.plugins import load_plugins
-from tpuconvert.quantize.ranges_file import measure_ranges
-from tpuconvert.text_format import several
+from tpuconvert.options import SOURCE_OPTIONS
 
 SUFFIX = ".json"
 
@@ -48,25 +45,19 @@ def command(
     """
     ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")
     ensure_writable(output)
-    load_plugins(plugins)
-    partial = Path(f"{output}{PARTIAL_SUFFIX}")
-    settings = Options.of(quantize="int8", **options)
+    partial = f"{output}{PARTIAL_SUFFIX}" if resume else None
     with show_progress(progress_mode) as progress:
-        measured = measure_ranges(
-            model, weights, settings, calibration, progress=progress, resume=partial if resume else None
+        found = calibrate(
+            model,
+            weights,
+            calibration=calibration,
+            output=output,
+            resume=partial,
+            plugins=plugins,
+            progress=progress,
+            **options,
         )
-    measured.save(output)
-    if resume:
-        partial.unlink(missing_ok=True)
     if as_json:
-        print_json(
-            {
-                "source": model,
-                "output": output,
-                "method": measured.method,
-                "samples": measured.samples,
-                "tensors": len(measured.ranges),
-            }
-        )
-        return
-    echo(f"{model}: ranges of {several(len(measured.ranges), 'tensor')} by {measured.method}\nwrote {output}")
+        print_json({"source": model, "output": output, **found.to_dict()})
+    else:
+        echo(f"{model}: {found}\nwrote {output}")

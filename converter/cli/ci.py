@@ -10,12 +10,14 @@ import click
 from tpuconvert.ci import reports
 from tpuconvert.ci.cache import Cache
 from tpuconvert.ci.manifest import read_manifest
+from tpuconvert.ci.report_page import describe_outcomes, overview
 from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_document
 from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.shared_options import no_plugins_option, scheduler_option
+from tpuconvert.cli.shared_options import no_plugins_option, report_option, scheduler_option
 from tpuconvert.cli.terminal import echo, write_commands
+from tpuconvert.report.report_file import write_reports
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input, refuse_input
 
@@ -44,6 +46,7 @@ DEFAULT = "tpuconvert.yaml"
     metavar="FILE",
     help="Write a summary as Markdown; $GITHUB_STEP_SUMMARY gets it as well.",
 )
+@report_option
 @no_plugins_option
 @json_option
 @click.pass_context
@@ -57,6 +60,7 @@ def command(
     junit: str | None,
     sarif: str | None,
     markdown: str | None,
+    report: str | None,
     as_json: bool,
 ) -> None:
     """Convert every model of a MANIFEST that is not in the cache, and compare all models with their limits.
@@ -68,7 +72,7 @@ def command(
     for location in (location for job in jobs_of_all for location in job.inputs):
         note_input(location)
     made = {os.path.realpath(job.files["output"]): job.name for job in jobs_of_all if "output" in job.files}
-    for path in (junit, sarif, markdown):
+    for path in (junit, sarif, markdown, report):
         ensure_writable(path)
         name = None if path is None else made.get(os.path.realpath(path))
         ensure(name is None, f"{path}: is the output of the model '{name}'", hint="name another file for the report")
@@ -85,6 +89,8 @@ def command(
         if path is not None:
             with replacing(Path(path)) as file:
                 file.write(form(outcomes).encode("utf-8"))
+    if report is not None:
+        write_reports(Path(report), describe_outcomes(outcomes), Path(manifest).name, overview(outcomes))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         refuse_input(summary)

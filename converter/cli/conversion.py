@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpuconvert.api.report import report
 from tpuconvert.cli.json_output import print_json
-from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
+from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.shared_options import PARTIAL_SUFFIX
 from tpuconvert.cli.terminal import echo_text
 from tpuconvert.model import Model
@@ -18,7 +18,6 @@ from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import Progress
 from tpuconvert.report.conversion_summary import summarize, summary_lines
-from tpuconvert.report.model_description import describe_model
 
 if TYPE_CHECKING:
     from tpuconvert.pass_instrumentation import Watch
@@ -68,7 +67,6 @@ class Files(NamedTuple):
             hint="use 'tpuconvert run' or 'tpuconvert inspect' with it; a source of this name needs -o OUT.tpum",
         )
         ensure_model_name(self.target)
-        ensure_report_name(self.report)
         same = self.report is not None and os.path.normpath(self.report) == os.path.normpath(self.target)
         ensure(not same, f"{self.report}: named for the model and for the report")
 
@@ -117,7 +115,7 @@ def convert_files(
     if resume:
         files.partial.unlink(missing_ok=True)
     if files.report is not None:
-        write_report(Path(files.report), describe_model(model, verification))
+        report(model, files.report, verification=verification)
     next_command = _next_command(files, source_args, is_verified=verification is not None)
     return summarize(model, files.target, verification, next_command)
 
@@ -125,10 +123,9 @@ def convert_files(
 def _verify(model: Model, files: Files, options: Options, progress: Progress) -> Verification:
     # 330 ms: imports the quantizer, the engine and the oracles
     from tpuconvert.verify.source_comparison import verify_source
-    from tpuconvert.verify.verification import Thresholds
 
     verification = verify_source(model, files.model, files.weights, options, files.calibration, progress=progress)
-    verification.check(Thresholds.default(model, verification.exactness))
+    verification.check()
     return verification
 
 

@@ -20,14 +20,11 @@ from tpuconvert.cli.shared_options import plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.difference.change import CATEGORIES
 from tpuconvert.difference.compare import SAMPLES, diff
-from tpuconvert.difference.html import to_html
-from tpuconvert.difference.limits import ANY, GROWTH_LIMITS, OUTPUTS, check_difference, parse_categories, parse_growth
+from tpuconvert.difference.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
 from tpuconvert.difference.markdown import to_markdown
 from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.options import SOURCE_OPTIONS
-from tpuconvert.plugins import load_plugins
 from tpuconvert.text_format import several
-from tpuconvert.verify.verification import Thresholds
 
 _USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
 _FAIL_ON = (*CATEGORIES, OUTPUTS, ANY)
@@ -126,7 +123,6 @@ def command(
     growth = {key: others.pop(key) for key in keys if others[key] is not None}
     given = click.get_current_context().get_parameter_source
     options = {name: others[name] for name in others if name not in keys and given(name) != ParameterSource.DEFAULT}
-    load_plugins(plugins)
     (first, first_weights), (second, second_weights) = _pair_files(files)
     with show_progress(progress_mode) as progress:
         found = diff(
@@ -137,19 +133,19 @@ def command(
             data=data,
             samples=samples,
             as_read=as_read,
+            plugins=plugins,
             progress=progress,
             **options,
         )
     if page is not None:
-        write_text(Path(page), to_html(found))
+        found.save(page)
     if markdown is not None:
         write_text(Path(markdown), to_markdown(found))
     if as_json:
         print_json(found.to_dict())
     else:
         echo(found.text(everything=everything))
-    thresholds = Thresholds(max_difference, min_cosine, min_sqnr)
-    check_difference(found, fail_on=fail_on, thresholds=thresholds, growth=growth)
+    found.check(fail_on=fail_on, max_difference=max_difference, min_cosine=min_cosine, min_sqnr=min_sqnr, **growth)
 
 
 for _limit in reversed(GROWTH_LIMITS):

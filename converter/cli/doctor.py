@@ -12,9 +12,8 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import engine_options, progress_option
 from tpuconvert.cli.terminal import echo_text
-from tpuconvert.diagnosis.doctor import diagnose
-from tpuconvert.options import SOURCE_OPTIONS, Options
-from tpuconvert.plugins import load_plugins
+from tpuconvert.diagnosis.doctor import doctor
+from tpuconvert.options import SOURCE_OPTIONS
 
 
 @click.command("doctor")
@@ -57,13 +56,22 @@ def command(
     tpuconvert doctor net.onnx --data validation/ --preprocess mean=127.5,scale=0.0078125
     tpuconvert doctor net.onnx --data images.npz --labels labels.npy
     """
-    load_plugins(plugins)
-    settings = Options.of(**options)
     with show_progress(progress_mode) as progress:
-        found = diagnose(model, weights, settings, data, labels, scores, backend, threads, progress)
+        found = doctor(
+            model,
+            data,
+            weights,
+            labels=labels,
+            scores=scores,
+            backend=backend,
+            threads=threads,
+            plugins=plugins,
+            progress=progress,
+            **options,
+        )
     if as_json:
-        print_json(found.to_mapping())
+        print_json(found.to_dict())
     else:
-        echo_text("\n".join(found.lines()))
+        echo_text(str(found))
     if strict:
         found.check()

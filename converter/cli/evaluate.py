@@ -17,16 +17,14 @@ from tpuconvert.cli.shared_options import (
     workers_options,
 )
 from tpuconvert.cli.terminal import echo, echo_text
-from tpuconvert.diagnosis.doctor import diagnose
+from tpuconvert.diagnosis.doctor import doctor
 from tpuconvert.evaluation.decoders import decoder_names
 from tpuconvert.evaluation.evaluation import DEFAULT_METRICS, evaluate
 from tpuconvert.evaluation.metric import METRIC_NAMES, Setup
-from tpuconvert.evaluation.result import Evaluation, check_names, measure_names
+from tpuconvert.evaluation.result import check_names, measure_names
 from tpuconvert.model import load
-from tpuconvert.options import Options
 from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.text_format import several
 
 
 class _Limit(click.ParamType[tuple[str, float]]):
@@ -143,18 +141,17 @@ def command(
     low, high = {**dict(least), **short}, dict(most)
     check_names([*low, *high], measure_names(asked, reference is not None, unlabelled))
     rule = Preprocess.parse(preprocess) if preprocess is not None else None
-    model = load(file)
     examined = None
     with show_progress(progress_mode) as progress:
         found = evaluate(
-            model,
+            file,
             data,
             labels,
             metrics=asked,
-            reference=load(reference) if reference is not None else None,
+            reference=reference,
             unlabelled=unlabelled,
             decode=decode,
-            output=scores,
+            scores=scores,
             preprocess=rule,
             min_score=min_score,
             nms_iou=nms_iou,
@@ -165,35 +162,20 @@ def command(
             scheduler=scheduler,
         )
         if with_doctor:
-            classes = labels if found.right else None
-            settings = Options(preprocess=rule)
-            examined = diagnose(model, None, settings, data, classes, scores, backend, threads, progress)
+            examined = doctor(
+                load(file),
+                data,
+                labels=labels if found.right else None,
+                scores=scores,
+                backend=backend,
+                threads=threads,
+                progress=progress,
+                preprocess=rule,
+            )
     if as_json:
-        doctor = None if examined is None else examined.to_mapping()
-        print_json({"file": file, "reference_file": reference, **found.to_mapping(), "doctor": doctor})
+        print_json({**found.to_dict(), "doctor": None if examined is None else examined.to_dict()})
     else:
-        _show(found, file, reference, per_class)
+        echo("\n".join(found.lines(per_class=per_class)))
         if examined is not None:
-            echo_text("\n".join(examined.lines()))
+            echo_text(str(examined))
     found.check(low, high)
-
-
-def _show(found: Evaluation, file: str, reference: str | None, per_class: bool) -> None:
-    scores = f", scores '{found.output}'" if found.output is not None else ""
-    echo(f"{file} on {several(found.samples, 'sample')}{scores}, {found.backend} backend")
-    for name, value in found.values.items():
-        right = f"  ({found.right[name]} right)" if name in found.right else ""
-        other = f"  ({_text(name, found.reference[name])} with {reference})" if found.reference is not None else ""
-        echo(f"  {name}  {_text(name, value)}{right}{other}")
-    for name, value in found.agreement.items():
-        echo(f"  {name}  {_text(name, value)}")
-    if per_class:
-        for name, values in found.per_class.items():
-            for index, value in values.items():
-                echo(f"  {name} of class {index}  {_text(name, value)}")
-
-
-def _text(name: str, value: float) -> str:
-    """Return a measure as text: shares in percent, counts and results of functions as they are."""
-    is_share = isinstance(value, float) and ":" not in name
-    return f"{value:.2%}" if is_share else f"{value:.8g}"

@@ -8,10 +8,9 @@ from tpuconvert.cli.file_parameters import InputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.exporters.export import FORMS, export
+from tpuconvert.exporters.export import export
 from tpuconvert.exporters.form_names import FORM_NAMES
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
-from tpuconvert.plugins import load_plugins
 
 
 @click.command("export")
@@ -50,15 +49,8 @@ def command(
     tpuconvert export net.tpum net_tpulang --to tpulang
     tpuconvert export net.tpum net.onnx --to onnx
     """
-    load_plugins(plugins)
-    manifest = export(file, path, to=to, chip=chip, samples=data, with_checks=with_checks).manifest
+    found = export(file, path, to=to, chip=chip, data=data, with_checks=with_checks, plugins=plugins)
     if as_json:
-        print_json({"path": path, **manifest})
-        return
-    echo(FORMS[to].title.format_map(manifest))
-    for output in manifest["outputs"]:
-        echo(f"  output  {output['name']}  {output['dtype']}{output['shape']}")
-    for node in manifest.get("host_nodes", ()):
-        echo(f"  host    {node['operator']} '{node['name']}': the program ends before it")
-    echo(f"wrote {path}")
-    echo(f"next: {FORMS[to].next_step.format_map({**manifest, 'path': path})}")
+        print_json(found.to_dict())
+    else:
+        echo(str(found))

@@ -6,28 +6,21 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.api.inspect import inspect
 from tpuconvert.cli.conversion_options import declared_option
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.shared_options import plugin_option
+from tpuconvert.cli.problems import ensure
+from tpuconvert.cli.shared_options import plugin_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
-from tpuconvert.frontends.sniffing import identify_file
-from tpuconvert.model import load
-from tpuconvert.options import Options
-from tpuconvert.plugins import load_plugins
-from tpuconvert.report.cost import cost_lines, cost_node_lines, describe_cost, group_lines
-from tpuconvert.report.model_description import describe_graph, describe_model
-from tpuconvert.report.text import node_lines, summary_text
-from tpuconvert.source_loading import load_source
+from tpuconvert.report.report_file import write_report
 
 
 @click.command("inspect")
 @click.argument("file", type=InputFile())
 @click.argument("weights", type=InputFile(), required=False)
 @json_option
-@click.option("--html", "page", type=OutputFile(), metavar="OUT.html", help="Write one self-contained page instead.")
+@report_option
 @click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
 @click.option("--cost", "with_cost", is_flag=True, help="Show work, traffic and least time on the chip (.tpum only).")
 @declared_option("signature")
@@ -37,37 +30,25 @@ def command(
     weights: str | None,
     signature: str | None,
     as_json: bool,
-    page: str | None,
+    report: str | None,
     summary: bool,
     with_cost: bool,
     plugins: tuple[str, ...],
 ) -> None:
-    """Show what is in FILE: a .tpum file, or a source model as it looks before conversion."""
-    ensure(not (as_json and page), "--json and --html exclude each other")
-    ensure_writable(page)
-    if page is not None:
-        ensure(page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
-    load_plugins(plugins)
-    kind = identify_file(file)
-    if kind is not None and kind.id == "tpum":
-        ensure(weights is None, f"{weights}: a .tpum file holds its weights itself")
-        ensure(signature is None, f"{file}: signatures are those of a source file")
-        model = load(file)
-        description = {**describe_model(model), "cost": describe_cost(model)}
-    else:
-        ensure(not with_cost, f"{file}: the cost is that on a chip; convert it first")
-        options = Options.of(signature=signature, allow_non_finite=True)  # non-finite weights can be inspected
-        description = describe_graph(load_source(file, weights, options, require_weights=False))
-    if page is not None:
-        write_report(Path(page), description)
-        echo(f"wrote {page}")
+    """Show what is in FILE: a .tpum file, or a source model as it looks before conversion.
+
+    \b
+    tpuconvert inspect net.tpum --html net.html
+    """
+    ensure(not (as_json and report), "--json prints the description, and --report or --html write a report instead")
+    found = inspect(file, weights, signature=signature, plugins=plugins)
+    tables = found.tables(with_nodes=not summary, with_cost=with_cost)
+    if report is not None:
+        write_report(Path(report), found.description)
+        echo(f"wrote {report}")
     elif as_json:
-        print_json(description)
+        print_json(found.to_dict())
     else:
-        echo_text(summary_text(description))
-        cost = description.get("cost")
-        if cost is not None:
-            echo("\n" + "\n".join([*(cost_lines(cost) if with_cost else ()), *group_lines(cost)]))
-        if not summary:
-            lines = cost_node_lines(description, cost) if with_cost and cost is not None else node_lines(description)
-            echo("\n" + "\n".join(lines))
+        echo_text("\n".join(found.summary()))
+        if tables:
+            echo("\n".join(tables))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import click
 
+from tpuconvert.api.op_test import op_test
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import no_plugins_option
 from tpuconvert.cli.terminal import echo_text
-from tpuconvert.op_test import raise_if_failed, run_tests
-from tpuconvert.plugins import operators_of_file
-from tpuconvert.report.text import table
 
 
 @click.group("op", context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,18 +21,15 @@ def command() -> None:
 @no_plugins_option
 @json_option
 @click.option("--require-native", is_flag=True, help="Fail when a native kernel is not built.")
-def op_test(file: str, as_json: bool, require_native: bool) -> None:
+def test(file: str, as_json: bool, require_native: bool) -> None:
     """Test the operators that PLUGIN.py registers on the examples in their definitions.
 
     Inferred types must match the reference, the reference must be deterministic, the native kernel and the integer form
     must agree with the reference, and a saved and loaded model must give the same results. Exit code 5 if a test fails.
     """
-    outcomes = run_tests(operators_of_file(file), require_native=require_native)
+    found = op_test(file, require_native=require_native)
     if as_json:
-        print_json({"tests": [dataclasses.asdict(outcome) for outcome in outcomes]})
+        print_json(found.to_dict())
     else:
-        words = {True: "passed", False: "FAILED", None: "-"}
-        rows = [("operator", "test", "result", "")]
-        rows += [(item.operator, item.test, words[item.passed], item.detail) for item in outcomes]
-        echo_text("\n".join(table(rows)))
-    raise_if_failed(outcomes)
+        echo_text(str(found))
+    found.check()

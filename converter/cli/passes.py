@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.api.passes import passes
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.optimizer.pipeline import describe_passes
-from tpuconvert.plugins import load_plugins
-from tpuconvert.report.text import table
 
 
 @click.command("passes")
@@ -21,11 +19,9 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
     A pass is one walk over the graph; most of them are stages of rules, all of which run until none fires. Every name
     can be given to convert --disable-rule and --dump-after.
     """
-    load_plugins(plugins)
-    rows = describe_passes()
+    found = passes(plugins=plugins)
     if as_json:
-        print_json(rows)
+        print_json(found.to_dict()["passes"])
         return
-    cells = [(str(row["order"]), row["name"], row["rule"] or "-", row["about"]) for row in rows]
-    echo("\n".join(table([("#", "pass", "rule", "what it does"), *cells])))
-    echo(f"{sum(bool(row['rule']) for row in rows)} rules", err=True)
+    echo(str(found))
+    echo(found.summary, err=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from tpuconvert.report.report_file import check_report_name
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import refuse_input
 
 SOURCE_SUFFIXES = (".onnx", ".tflite", ".prototxt", ".caffemodel")
-REPORT_SUFFIXES = (".html", ".htm", ".json", ".txt")
 
 
 def ensure_model_name(path: str | None) -> None:
@@ -37,12 +37,7 @@ def ensure_report_name(path: str | None) -> None:
     """
     ensure_writable(path)
     if path is not None:
-        known = ", ".join(REPORT_SUFFIXES)
-        ensure(
-            os.path.splitext(path)[1].lower() in REPORT_SUFFIXES,
-            f"{path}: the suffix selects the format of the report",
-            hint=f"one of {known}",
-        )
+        check_report_name(path)
 
 
 def ensure_writable(path: str | None) -> None:

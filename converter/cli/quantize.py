@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.api.quantize import check_data
 from tpuconvert.cli.conversion import Files, convert_files, print_summary
 from tpuconvert.cli.conversion_options import conversion_options, source_option_args
 from tpuconvert.cli.file_parameters import InputFile
@@ -62,11 +63,7 @@ def command(
     tpuconvert quantize net.onnx --ranges ranges.json -o net.tpum
     tpuconvert quantize net.onnx --ranges ranges.json --calibration images/ -o net.tpum
     """
-    ensure(
-        ranges is not None or calibration is not None,
-        "quantization needs ranges or samples",
-        hint="--ranges FILE from tpuconvert calibrate, or --calibration DATA",
-    )
+    check_data(ranges is not None, calibration is not None)
     ensure(
         calibration is not None or not with_verification,
         "--verify needs samples: ranges are not made for random numbers",

@@ -11,8 +11,6 @@ from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.plugins import load_plugins
-from tpuconvert.quantize.ranges_file import read_ranges
 from tpuconvert.reproduction import reproduce
 
 
@@ -47,14 +45,20 @@ def command(
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
     if output is not None:
         ensure_model_name(output)
-    load_plugins(plugins)
-    measured = None if ranges is None else read_ranges(ranges)
     with show_progress(progress_mode) as progress:
-        result = reproduce(
-            file, model, weights, calibration, ranges=measured, output=output, allow_root=allow_root, progress=progress
+        found = reproduce(
+            file,
+            model,
+            weights,
+            calibration=calibration,
+            ranges=ranges,
+            output=output,
+            allow_root=allow_root,
+            plugins=plugins,
+            progress=progress,
         )
     if as_json:
-        print_json(result.to_mapping())
-    elif result.is_same:
-        echo(f"{file}: reproduced, the bytes are equal\nSHA-256 {result.found}")
-    result.check()
+        print_json(found.to_dict())
+    elif found.is_same:
+        echo(str(found))
+    found.check()

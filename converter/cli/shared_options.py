@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.progress_bar import MODES
 from tpuconvert.plugins import without_installed_plugins
 
@@ -78,10 +80,23 @@ def verify_option(function: F) -> F:
 
 
 def report_option(function: F) -> F:
-    """Add --report."""
-    return click.option(
-        "--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json or text."
-    )(function)
+    """Add --report and --html; the command receives the file of either as ``report``."""
+
+    @functools.wraps(function)
+    def command(*arguments: Any, report: str | None, page: str | None, **keywords: Any) -> Any:
+        ensure(report is None or page is None, "--report with --html", hint="--report OUT.html writes the page as well")
+        if page is not None:
+            ensure(page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
+        ensure_report_name(report or page)
+        return function(*arguments, report=report or page, **keywords)
+
+    add_report = click.option(
+        "--report", type=OutputFile(), metavar="FILE", help="Write a report: .html, .json (docs/report.md) or text."
+    )
+    add_page = click.option(
+        "--html", "page", type=OutputFile(), metavar="OUT.html", help="Write the report as one self-contained page."
+    )
+    return cast(F, add_report(add_page(command)))
 
 
 def calibration_option(**arguments: Any) -> Callable[[F], F]:

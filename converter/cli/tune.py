@@ -7,21 +7,17 @@ from typing import Any
 
 import click
 
+from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure_model_name, ensure_report_name, ensure_writable
+from tpuconvert.cli.problems import ensure_model_name, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, model_output_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.model import load
-from tpuconvert.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS, Options
-from tpuconvert.plugins import load_plugins
-from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.tuning import tuning_lines
+from tpuconvert.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS
 from tpuconvert.tuning.metrics import NAMES
-from tpuconvert.tuning.mixed_precision import Goal, Search, seconds_of
+from tpuconvert.tuning.mixed_precision import files_beside, tune
 
 
 @click.command("tune")
@@ -84,19 +80,26 @@ def command(
     """
     target = Path(output) if output is not None else Path(model).with_suffix(".tpum")
     ensure_model_name(str(target))
-    ensure_report_name(report)
-    load_plugins(plugins)
-    checked = Options.of(quantize="int8", **options)
-    goal = Goal(metric, max_drop, max_cost)
+    for file in files_beside(target):
+        ensure_writable(str(file))
     with show_progress(progress_mode) as progress:
-        search = Search(model, weights, checked, calibration, data, target, goal, seconds_of(budget), progress)
-        for file in (search.state_file, search.rules_file):
-            ensure_writable(str(file))
-        found = search.run().to_mapping()
+        found = tune(
+            model,
+            weights,
+            calibration=calibration,
+            data=data,
+            output=target,
+            metric=metric,
+            max_drop=max_drop,
+            max_cost=max_cost,
+            budget=budget,
+            plugins=plugins,
+            progress=progress,
+            **options,
+        )
     if report is not None:
-        write_report(Path(report), {**describe_model(load(str(target))), "tuning": found})
+        write_model_report(target, report, tuning=found)
     if as_json:
-        print_json({"output": str(target), "rules": str(search.rules_file), **found})
+        print_json(found.to_dict())
     else:
-        lines = [*tuning_lines(found), f"wrote {target} and {search.rules_file} (convert --precision @FILE)"]
-        echo("\n".join(lines))
+        echo(str(found))

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
+from tpuconvert.api.report import report as write_model_report
+from tpuconvert.api.verify import verify
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.output_files import write_report
-from tpuconvert.cli.problems import ensure, ensure_report_name
+from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
-from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.options import SOURCE_OPTIONS
 from tpuconvert.plugins import load_plugins
-from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.text import verification_lines
-from tpuconvert.verify.metrics import MetricLimit, check_metrics
-from tpuconvert.verify.source_comparison import measure_metrics, verify_source
-from tpuconvert.verify.verification import NamedLimit, Thresholds
+from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES
+from tpuconvert.verify.verification import NamedLimit
 
 
 @click.command("verify")
@@ -37,7 +34,11 @@ from tpuconvert.verify.verification import NamedLimit, Thresholds
     help="Samples: a folder of images, an .npz or .npy file. Default: random numbers.",
 )
 @click.option(
-    "--samples", type=click.IntRange(min=1), default=4, show_default=True, help="How many to compare at most."
+    "--samples",
+    type=click.IntRange(min=1),
+    default=VERIFICATION_SAMPLES,
+    show_default=True,
+    help="How many to compare at most.",
 )
 @click.option("--max-difference", type=float, metavar="SHARE", help="Largest difference, as a share of the range.")
 @click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
@@ -104,30 +105,32 @@ def command(
         hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum",
     )
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
-    ensure_report_name(report)
     named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
-    measures = [MetricLimit.parse(text) for text in metrics]
-    settings = Options.of(**options)
     converted = load(file)
     with show_progress(progress_mode) as progress:
-        result = verify_source(
-            converted, model, weights, settings, data, samples=samples, oracle=oracle, progress=progress
+        found = verify(
+            converted,
+            model,
+            weights,
+            data=data,
+            samples=samples,
+            oracle=oracle,
+            metrics=metrics,
+            progress=progress,
+            **options,
         )
     if report is not None:
-        write_report(Path(report), describe_model(converted, result))
-    verification = result.to_mapping()
-    lines = verification_lines(verification)
-    told = measure_metrics(measures, converted, model, weights, settings, data, samples) if measures else {}
-    if told:
-        verification["metrics"] = told
-        lines += [f"{name} of '{output}': {number:.6g}" for name, by in told.items() for output, number in by.items()]
+        write_model_report(converted, report, verification=found)
     if as_json:
-        print_json(verification)
+        print_json(found.to_dict())
     else:
-        echo("\n".join(lines))
-    given = Thresholds(max_difference, min_cosine, min_sqnr, max_different)
-    thresholds = Thresholds.default(converted, result.exactness) if given == Thresholds() else given
-    result.check(thresholds, named)
-    check_metrics(measures, told)
+        echo(str(found))
+    found.check(
+        max_difference=max_difference,
+        min_cosine=min_cosine,
+        min_sqnr=min_sqnr,
+        max_different=max_different,
+        limits=named,
+    )
     echo("within the thresholds", err=True)

@@ -13,13 +13,17 @@ import numpy as np
 from tpuconvert.device.faults import Evidence, Fault, classify
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.model import Model
+from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
-from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
 
 DIGEST = "program_digest"
 """Key of a dump file with the digest of the program that was compiled."""
+
+LISTED = 10
+"""Differing tensors that are listed as text."""
 
 SUFFIXES = ("f32", "f16", "i8", "u8", "i16", "u16", "i32", "si8", "ui8", "si16", "ui16", "si32")
 """Suffixes that compilers append to the names of tensors."""
@@ -44,8 +48,8 @@ class TensorDifference:
     largest: int
 
 
-@dataclass(frozen=True)
-class DumpComparison:
+@dataclass(frozen=True, repr=False)
+class DumpComparison(Result):
     """Result of a comparison.
 
     Attributes:
@@ -67,14 +71,38 @@ class DumpComparison:
         """True if no tensor differs."""
         return not self.differing
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return plain values."""
+    def check(self) -> None:
+        """Check that no tensor differs.
+
+        Raises:
+            ThresholdError: a tensor differs.
+
+        """
+        if not self.is_equal:
+            count, first = len(self.differing), self.differing[0].name
+            raise ThresholdError(f"{count} tensors differ, the first is '{first}'")
+
+    def lines(self) -> list[str]:
+        """Return the numbers of tensors, those that differ, and the explanation of the first."""
+        equal, differing, missing = len(self.equal), len(self.differing), len(self.missing)
+        lines = [f"{equal} tensors are equal, {differing} differ, {missing} have no dump"]
+        if self.unknown:
+            lines.append(f"no integer tensor of the model: {', '.join(self.unknown[:LISTED])}")
+        for item in self.differing[:LISTED]:
+            elements = f"{item.differing} of {item.elements} elements differ, by at most {item.largest}"
+            lines.append(f"  {item.name}  ({item.operator})  {elements}")
+        if self.fault is not None:
+            lines += [f"first difference: {self.fault.kind}: {self.fault.text}", f"next: {self.fault.hint}"]
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as printed by ``device compare --json``."""
         return {
             "equal": len(self.equal),
             "differing": [vars(item) for item in self.differing],
             "missing": list(self.missing),
             "unknown": list(self.unknown),
-            "fault": self.fault.to_mapping() if self.fault else None,
+            "fault": self.fault.to_dict() if self.fault else None,
         }
 
 

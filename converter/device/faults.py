@@ -64,7 +64,7 @@ class Fault:
     hint: str
     is_exact: bool = False
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return dataclasses.asdict(self)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -17,10 +17,14 @@ from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.diagnosis.trial import Predict, Trial, compare_variants
 from tpuconvert.diagnosis.variants import TrialSamples, short
 from tpuconvert.evaluation.classes import LABELS, Labelled, in_order, load_labelled, read_labels
+from tpuconvert.memory_sources import AnySource, Weights, source_files
 from tpuconvert.model import Model, load
+from tpuconvert.option_types import DoctorOptions
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_graph
+from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.calibration_data import FeedSource, image_feeds, load_feeds
@@ -28,7 +32,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.types import Array
-from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.text_format import several
 
 SHOWN = 5
@@ -40,8 +44,8 @@ MOST_COMPARED = 500
 Backend = Literal["auto", "native", "reference"]
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Result):
     """The report of the doctor.
 
     Args:
@@ -71,14 +75,18 @@ class Diagnosis:
         if self.findings:
             raise ThresholdError(f"{several(len(self.findings), 'warning')}: {self.findings[0]}", file=self.file)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        rows = [(found.id, found.seen, found.expected, found.advice) for found in self.findings]
+        return self.lines()[:1], [("warning", "found", "expected", "change"), *rows]
+
+    def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, as printed by ``doctor --json``."""
         trial, found = self.trial, self.calibration
         return {
             "file": self.file,
             "samples": self.samples,
             "preprocess": self.preprocess,
-            "warnings": [finding.to_mapping() for finding in self.findings],
+            "warnings": [finding.to_dict() for finding in self.findings],
             "variants": [] if trial is None else [vars(item) for item in (trial.current, *trial.variants)],
             "calibration": None
             if found is None
@@ -124,61 +132,81 @@ class Diagnosis:
 
 
 def doctor(
-    source: str | os.PathLike[str] | Model,
+    source: AnySource | Model,
     data: Any,
-    weights: str | os.PathLike[str] | None = None,
+    weights: Weights = None,
     *,
     labels: Any = None,
     scores: str | None = None,
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
-    **options: Any,
+    plugins: Iterable[str | Path] = (),
+    progress: Progress | None = None,
+    **options: Unpack[DoctorOptions],
 ) -> Diagnosis:
     """Check samples and their preprocessing against what a model expects.
 
     Args:
-        source: an ONNX or TFLite file, a Caffe prototxt, a ``.tpum`` file, or a model.
+        source: a source as for ``convert``, a ``.tpum`` file, or a model.
         data: samples as ``convert`` takes them for calibration, or labelled samples as ``evaluate`` takes them.
         weights: the caffemodel that belongs to a prototxt.
         labels: index of the class of each sample: an array, or a file (.npy, .npz, or text with one per line).
         scores: the output with the scores of the classes; the first when None.
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
-        options: as ``convert`` takes them: preprocess, input_shapes, calibration_method ...
+        plugins: Python files with custom operators and converters.
+        progress: receives the stages.
+        options: ``chip``, ``calibration_method`` and the options that decide how the source is read, as for
+            ``convert``.
+
+    Returns:
+        The warnings. ``check`` turns them into an error.
 
     Raises:
         UsageError: samples or labels that do not fit the model.
         TpuConvertError: as ``convert`` does.
 
+    Example:
+        >>> found = tc.doctor("digits.onnx", "labelled.npz", preprocess="color=GRAY,scale=16")
+        >>> [finding.id for finding in found.findings]
+        ['batch-norm-scale', 'better-variant']
+
     """
-    return diagnose(source, weights, Options.of(**options), data, labels, scores, backend, threads)
+    load_plugins(plugins)
+    settings = Options.of(**options)
+    if isinstance(source, Model):
+        if weights is not None:
+            raise UsageError("weights with a converted model, which contains them", hint="leave them out")
+        return _diagnose(source, None, settings, data, labels, scores, backend, threads, progress or SILENT)
+    with source_files(source, weights) as files:
+        return _diagnose(*files, settings, data, labels, scores, backend, threads, progress or SILENT)
 
 
-def diagnose(
-    source: str | os.PathLike[str] | Model,
+def _diagnose(
+    source: Source | Model,
     weights: str | os.PathLike[str] | None,
     options: Options,
     data: Any,
-    labels: Any = None,
-    scores: str | None = None,
-    backend: Backend = "auto",
-    threads: int | None = None,
-    progress: Progress = SILENT,
+    labels: Any,
+    scores: str | None,
+    backend: Backend,
+    threads: int | None,
+    progress: Progress,
 ) -> Diagnosis:
-    """Same as :func:`doctor`, with the conversion options in one object."""
     progress.stage("load")
     expected: dict[str, Expected] | None = None
-    is_source = not isinstance(source, Model) and Path(source).suffix.lower() != ".tpum"
-    if is_source:
-        assert not isinstance(source, Model)
+    if isinstance(source, Model):
+        model, name = source, source.graph.name
+    elif isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() == ".tpum":
+        if weights is not None:
+            raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+        model, name = load(source), os.fspath(source)
+    else:
         graph = load_source(source, weights, options)
+        name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name
         options = with_preprocessing_of(graph, options)
         expected = None if is_quantized_source(graph) else expectations(graph)
         model = convert_graph(graph, options, progress=progress)
-    else:
-        model = source if isinstance(source, Model) else load(source)
-        if weights is not None:
-            raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
     rule = options.preprocess if options.preprocess is not None else model.preprocess
     ports = model.graph.input_ports
     output = _scores_port(model, scores)
@@ -198,7 +226,6 @@ def diagnose(
                 trial = compare_variants(samples, predictor(session, ports[0], output), chosen, words)
             findings += trial.findings
     text = short(rule) if rule is not None else ""
-    name = model.graph.name if isinstance(source, Model) else os.fspath(source)
     return Diagnosis(name, feeds.samples, text, findings, trial, sufficiency)
 
 

@@ -26,6 +26,6 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.seen}; expected {self.expected}; {self.advice}"
 
-    def to_mapping(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, str]:
         """The fields as plain values."""
         return dataclasses.asdict(self)

@@ -240,7 +240,7 @@ _LAYOUT_ADVICE = "transpose the arrays between NHWC and NCHW (numpy.transpose) i
 
 def short(rule: Preprocess) -> str:
     """Format a preprocessing as a value of ``--preprocess``, without the size, which the model determines."""
-    values = dataclasses.replace(rule, size=None).to_mapping()
+    values = dataclasses.replace(rule, size=None).to_dict()
     words = []
     for key, value in values.items():
         if isinstance(value, list):

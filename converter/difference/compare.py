@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.leftover import explain_unmatched
@@ -18,11 +19,12 @@ from tpuconvert.difference.side import Compared, Side, load_sides
 from tpuconvert.difference.wiring import find_rewired
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.report.cost import describe_cost
-from tpuconvert.report.model_description import Description, describe_graph, describe_model
+from tpuconvert.report.model_description import Description
+from tpuconvert.report.report_description import describe_for_report, describe_source_for_report
 from tpuconvert.schema import cost
 
 if TYPE_CHECKING:
+    from tpuconvert.option_types import ChipOptions
     from tpuconvert.samples.calibration_data import CalibrationSource
 
 SAMPLES = 4
@@ -38,8 +40,9 @@ def diff(
     data: CalibrationSource | None = None,
     samples: int = SAMPLES,
     as_read: bool = False,
+    plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[ChipOptions],
 ) -> ModelDifference:
     """Compare two models: nodes matched by structure, constants, scales, settings, sizes, cost and outputs.
 
@@ -55,6 +58,7 @@ def diff(
             By default random numbers from a fixed seed.
         samples: largest number of samples; 0 compares no outputs.
         as_read: compare sources as they are read, without the optimizer.
+        plugins: Python files with custom operators and converters.
         progress: receives the stages.
         options: options of :func:`tpuconvert.convert` for reading sources.
 
@@ -64,8 +68,17 @@ def diff(
     Raises:
         TpuConvertError: a model cannot be read.
 
+    Example:
+        >>> pixels = "color=GRAY,scale=0.0625"
+        >>> floats = tc.convert("digits.onnx", preprocess=pixels)
+        >>> tc.diff("digits.onnx", floats).is_equal
+        True
+        >>> integers = tc.convert("digits.onnx", quantize="int8", calibration="calibration.npz", preprocess=pixels)
+        >>> "precision" in tc.diff(floats, integers).counts()
+        True
+
     """
-    load_plugins()
+    load_plugins(plugins)
     progress = progress or SILENT
     progress.stage("load")
     weights = first_weights, second_weights
@@ -117,8 +130,8 @@ def _sort(changes: Iterable[Change]) -> list[Change]:
 
 def _describe(side: Side) -> Description:
     if side.model is None:
-        return describe_graph(side.graph)
-    return {**describe_model(side.model), "cost": describe_cost(side.model)}
+        return describe_source_for_report(side.graph)
+    return describe_for_report(side.model)
 
 
 def _measures(before: Side, after: Side, descriptions: tuple[Description, Description]) -> Iterable[Measure]:

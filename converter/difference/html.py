@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.text import (
@@ -15,7 +15,8 @@ from tpuconvert.difference.text import (
     summary,
     value_text,
 )
-from tpuconvert.report.html_page import Cell, escape, html_table, page
+from tpuconvert.report.html_page import report_page
+from tpuconvert.report.page.elements import Cell, escape, html_table, name_html, panel
 from tpuconvert.report.text import number
 from tpuconvert.text_format import several
 
@@ -26,41 +27,44 @@ _HEADING = ("name", "change", "property", "before", "after")
 
 
 def to_html(found: ModelDifference) -> str:
-    """Return the page with the differences of two models."""
-    return page(f"tpuconvert: {found.before} compared with {found.after}", *difference_sections(found))
-
-
-def describe_difference(found: ModelDifference) -> dict[str, Any]:
-    """Return the differences with the descriptions of both models, from which a page can draw both graphs.
-
-    ``difference`` is ``ModelDifference.to_dict()``, whose changes contain the indices of their nodes in ``models``.
-    """
-    return {"title": f"{found.before} -> {found.after}", "difference": found.to_dict(), "models": list(found.models)}
+    """Return the page with the differences, and with the reports and graphs of both models."""
+    models = [
+        {**description, "file": f"{side}: {name}"}
+        for side, name, description in zip(("before", "after"), (found.before, found.after), found.models, strict=True)
+    ]
+    return report_page(models, f"{found.before} -> {found.after}", "".join(difference_sections(found)))
 
 
 def difference_sections(found: ModelDifference) -> list[str]:
     """Return the sections of the page: verdict, sizes and cost, outputs, and one table per category."""
-    sections = [f'<p class="lead">{escape(summary(found))}.</p>\n', _measures(found), _outputs(found)]
+    sections = [panel("Difference", f"{summary(found)}.", ""), _outputs(found)]
     for category, changes in by_category(found).items():
         own = [change for change in changes if not change.follows]
         others = [change for change in changes if change.follows]
-        title, lead = f"{category.capitalize()}: {len(own)}", _sentence(CATEGORIES[category])
-        sections.append(f'<h2>{escape(title)}</h2>\n<p class="lead">{escape(lead)}.</p>\n')
-        if own:
-            sections.append(_table(own))
+        content = _table(own) if own else ""
         if others:
             title = f"{len(others)} more, which follow from other changes"
-            sections.append(f"<details><summary>{escape(title)}</summary>\n{_table(others)}</details>\n")
-    return sections
+            content += f"<details><summary>{escape(title)}</summary>\n{_table(others)}</details>\n"
+        sections.append(panel(f"{category.capitalize()}: {len(own)}", f"{_sentence(CATEGORIES[category])}.", content))
+    return [*sections, _measures(found)]
 
 
 def _table(changes: Sequence[Change]) -> str:
     rows: list[Sequence[Cell]] = []
     for change in changes:
         after = measured_text(change) if change.measured else change.after
-        cells = (change.name, change.action, change.what, change.before, after)
-        rows.append([("w", escape(cells[0])), escape(cells[1]), ("t", escape(cells[2])), *_texts(cells[3:])])
+        name: Cell = ("w", _link(change))
+        rows.append([name, escape(change.action), ("t", escape(change.what)), *_texts((change.before, after))])
     return html_table(_HEADING, rows)
+
+
+def _link(change: Change) -> str:
+    """Return the name of a change as a link to its first node, in the second model if it has one."""
+    for model, nodes in ((1, change.nodes_after), (0, change.nodes_before)):
+        if nodes:
+            address = f"#m{model}n{nodes[0]}"
+            return f'<a href="{address}" data-show="{model}" data-node="{nodes[0]}">{name_html(change.name)}</a>'
+    return name_html(change.name)
 
 
 def _texts(cells: Sequence[str]) -> list[Cell]:
@@ -78,13 +82,13 @@ def _measures(found: ModelDifference) -> str:
         for name, measure in found.measures.items()
         if measure.before is not None or measure.after is not None
     ]
-    return f"<h2>Sizes and cost</h2>\n{html_table(('', found.before, found.after, 'growth'), rows)}"
+    return panel("Sizes and cost", "", html_table(("", found.before, found.after, "growth"), rows))
 
 
 def _outputs(found: ModelDifference) -> str:
     outputs = found.outputs
     if outputs.problem:
-        return "".join(f"<h2>Outputs</h2>\n<p>{escape(_sentence(line))}.</p>\n" for line in output_lines(outputs))
+        return "".join(panel("Outputs", f"{_sentence(line)}.", "") for line in output_lines(outputs))
     rows: list[Sequence[Cell]] = []
     for output in outputs.outputs:
         measured = output.difference
@@ -98,7 +102,7 @@ def _outputs(found: ModelDifference) -> str:
         rows.append([("w", escape(output.name)), *(("n", escape(cell)) for cell in cells)])
     heading = ("output", "cosine", "SQNR dB", "largest difference", "share of range", "other class")
     samples = f"On {several(outputs.samples, 'sample')} {outputs.origin}".rstrip()
-    return f'<h2>Outputs</h2>\n<p class="lead">{escape(samples)}.</p>\n{html_table(heading, rows)}'
+    return panel("Outputs", f"{samples}.", html_table(heading, rows))
 
 
 def _sentence(text: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tpuconvert.difference.change import CATEGORIES
-from tpuconvert.difference.result import ModelDifference
 from tpuconvert.difference.text import MEASURES
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.text_format import against_limit, several
 from tpuconvert.verify.verification import Thresholds, limit_failures
+
+if TYPE_CHECKING:
+    from tpuconvert.difference.result import ModelDifference
 
 OUTPUTS, ANY = "outputs", "any"
 """Further words for ``--fail-on``: outputs that differ, and any difference."""

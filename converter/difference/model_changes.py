@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tpuconvert.conversion_record import KEY as CONVERSION_RECORD
 from tpuconvert.difference.change import Change
 from tpuconvert.difference.node_pairs import UNMATCHED, Matching
 from tpuconvert.difference.side import Side
@@ -90,7 +91,7 @@ def setting_changes(before: Side, after: Side) -> Iterator[Change]:
         if old != new:
             yield Change("settings", "changed", name, "", old or "-", new or "-", severity=1.0)
     old_data, new_data = ({**m.metadata, "tool_version": m.content.tool_version} for m in (first, second))
-    for key in sorted({*old_data, *new_data} - {"recipe", "golden"}):
+    for key in sorted({*old_data, *new_data} - {"recipe", "golden", CONVERSION_RECORD}):
         if old_data.get(key) != new_data.get(key):
             yield Change("metadata", "changed", key, "", _plain(old_data.get(key)), _plain(new_data.get(key)))
 

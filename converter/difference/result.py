@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tpuconvert.difference.change import CATEGORIES, Change
-from tpuconvert.difference.html import difference_sections
+from tpuconvert.difference.html import difference_sections, to_html
+from tpuconvert.difference.limits import check_difference, parse_categories
+from tpuconvert.difference.markdown import to_markdown
 from tpuconvert.difference.outputs import OutputComparison
 from tpuconvert.difference.text import difference_lines
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.verify.verification import Thresholds
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,60 @@ class ModelDifference:
     def _repr_html_(self) -> str:
         """Return HTML for notebooks."""
         return "".join(difference_sections(self))
+
+    def check(
+        self,
+        *,
+        fail_on: Iterable[str] = (),
+        max_difference: float | None = None,
+        min_cosine: float | None = None,
+        min_sqnr: float | None = None,
+        max_size_growth: float | None = None,
+        max_constants_growth: float | None = None,
+        max_cost_growth: float | None = None,
+    ) -> None:
+        """Compare the differences with limits.
+
+        Args:
+            fail_on: categories that must not have changes, ``outputs`` for other outputs, or ``any``.
+            max_difference: largest difference of an output, as a share of its range.
+            min_cosine: smallest cosine similarity of an output.
+            min_sqnr: smallest signal-to-quantization-noise ratio of an output in decibel.
+            max_size_growth: largest growth of the file, as a share.
+            max_constants_growth: largest growth of the constants, as a share.
+            max_cost_growth: largest growth of the least time on the chip, as a share.
+
+        Raises:
+            ThresholdError: A limit is exceeded.
+            UsageError: A category is unknown, or a limit is for something that was not measured.
+
+        """
+        growth = {
+            "max_size_growth": max_size_growth,
+            "max_constants_growth": max_constants_growth,
+            "max_cost_growth": max_cost_growth,
+        }
+        check_difference(
+            self,
+            fail_on=parse_categories(",".join(fail_on)) if fail_on else (),
+            thresholds=Thresholds(max_difference, min_cosine, min_sqnr),
+            growth={key: most for key, most in growth.items() if most is not None},
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page with both models and graphs (``.html``), or Markdown for a pull request (``.md``).
+
+        Raises:
+            UsageError: The file has another suffix, or cannot be written.
+
+        """
+        suffix = Path(path).suffix.lower()
+        if suffix not in (".html", ".htm", ".md"):
+            hint = "one of .html, .htm, .md"
+            raise UsageError(f"{os.fspath(path)}: the suffix selects the format of the differences", hint=hint)
+        text = to_markdown(self) if suffix == ".md" else to_html(self)
+        with replacing(path) as file:
+            file.write(text.encode("utf-8"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as printed by ``tpuconvert diff --json``."""

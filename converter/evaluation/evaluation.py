@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,8 @@ from tpuconvert.evaluation.classes import LABELS, Labelled, load_any
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, find_metric
 from tpuconvert.evaluation.metrics.user_function import UserFunction
 from tpuconvert.evaluation.result import Evaluation
-from tpuconvert.model import Model
+from tpuconvert.model import Model, load
+from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.samples.calibration_data import FeedSource, load_feeds, single_images
 from tpuconvert.samples.preprocess import Preprocess
@@ -29,15 +30,15 @@ DEFAULT_METRICS = ("top1", "top5")
 
 
 def evaluate(
-    model: Model,
+    model: Model | str | os.PathLike[str],
     data: Any,
     labels: Any = None,
     *,
     metrics: Sequence[str | Callable[..., Any]] | str | Callable[..., Any] = DEFAULT_METRICS,
-    reference: Model | None = None,
+    reference: Model | str | os.PathLike[str] | None = None,
     unlabelled: bool = False,
     decode: str | Callable[..., Any] | None = None,
-    output: str | None = None,
+    scores: str | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
     min_score: float = Setup.min_score,
     nms_iou: float = Setup.nms_iou,
@@ -46,11 +47,12 @@ def evaluate(
     progress: Progress | None = None,
     workers: int | Workers = 1,
     scheduler: str | None = None,
+    plugins: Iterable[str | Path] = (),
 ) -> Evaluation:
     """Run a model on labelled samples and measure how good its results are.
 
     Args:
-        model: the model.
+        model: the model, or its file.
         data: samples. For ``topK``: an ``.npz`` file with an array ``labels``, a folder with a folder of images per
             class, or with ``labels`` also a folder of images, a list of image files, or arrays. For ``map`` and
             ``miou``: a folder of images or a list of image files. For a function: any of these.
@@ -60,14 +62,14 @@ def evaluate(
             [height, width].
         metrics: ``top1``, ``top5`` or another k; ``map`` (COCO average precision); ``miou``; or a function of the
             outputs by name, with all samples along axis 0, and the list of labels, also as ``module:function``.
-        reference: another model, usually the float one. It is measured on the same samples, and the predictions for
-            each sample are compared with its predictions.
+        reference: another model or its file, usually the float one. It is measured on the same samples, and the
+            predictions for each sample are compared with its predictions.
         unlabelled: the samples have no labels. The predictions are only compared with those of ``reference``.
         decode: for ``map``, how the outputs become boxes: the name of a decoder listed in ``docs/evaluation.md``, or a
             function of the outputs by name and of the size (height, width) of the image, also as
             ``module:function``. The function returns boxes [N, 4] (left, top, right, bottom in pixels of the image),
             scores [N] and class indices [N].
-        output: for ``topK`` and ``miou``, the output with the scores; the first one when None.
+        scores: for ``topK`` and ``miou``, the output with the scores; the first one when None.
         preprocess: preprocessing that replaces the model's, also as text ``key=value,...`` or as a mapping.
         min_score: smallest score of a detection of a built-in decoder.
         nms_iou: overlap above which built-in decoders suppress the box with the lower score.
@@ -76,12 +78,28 @@ def evaluate(
         progress: receives the stages, as an object with the methods of ``tpuconvert.progress.Progress``.
         workers: number of threads that the samples are split over. ``tune`` passes open workers.
         scheduler: address of a dask scheduler, over whose workers the samples are split.
+        plugins: Python files with custom operators.
+
+    Returns:
+        The measures. ``check`` compares them with limits.
 
     Raises:
         UsageError: samples, labels or outputs do not fit the metric; the message names them.
         CorruptInputError: a file of samples or labels is damaged.
 
+    Example:
+        >>> model = tc.convert("digits.onnx", preprocess="color=GRAY,scale=0.0625")
+        >>> found = tc.evaluate(model, "labelled.npz")
+        >>> found.values["top1"] > 0.9
+        True
+        >>> found.check({"top1": 0.9})
+
     """
+    load_plugins(plugins)
+    names_of_models = _file_name(model), None if reference is None else _file_name(reference)
+    model = model if isinstance(model, Model) else load(model)
+    if reference is not None and not isinstance(reference, Model):
+        reference = load(reference)
     names = [metrics] if isinstance(metrics, str) or callable(metrics) else list(dict.fromkeys(metrics))
     if not names:
         raise UsageError("no metrics", hint="give at least one, such as top1")
@@ -90,7 +108,7 @@ def evaluate(
         raise UsageError(f"unlabelled samples {found}", hint="they are for the comparison with a reference model only")
     progress = SILENT if progress is None else progress
     rule = Preprocess.of(preprocess) if preprocess is not None else None
-    setup = Setup(model, output, rule or model.preprocess, decode, min_score, nms_iou)
+    setup = Setup(model, scores, rule or model.preprocess, decode, min_score, nms_iou)
     measured = [_Measured(setup, [_new_metric(name, setup) for name in names])]
     if reference is not None:
         other = replace(setup, model=reference, preprocess=rule or reference.preprocess or model.preprocess)
@@ -107,7 +125,12 @@ def evaluate(
             for group in zip(*(_split(outputs, per_feed) for outputs in results), strict=True):
                 _count(measured, labelled, samples, group, unlabelled)
                 samples += 1
-    return _result(measured, samples, backends[0], unlabelled)
+    evaluation = _result(measured, samples, backends[0], unlabelled)
+    return replace(evaluation, file=names_of_models[0], reference_file=names_of_models[1])
+
+
+def _file_name(model: Model | str | os.PathLike[str]) -> str:
+    return model.graph.name if isinstance(model, Model) else os.fspath(model)
 
 
 @dataclass(frozen=True)

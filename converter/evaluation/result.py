@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tpuconvert.evaluation.metric import find_metric
+from tpuconvert.results import Result
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.text_format import against_limit, several
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """Measures of a model on labelled samples.
 
     Args:
@@ -25,6 +26,8 @@ class Evaluation:
         reference: ``values`` of the other model; None without one.
         agreement: comparison of the predictions for each sample with those of the other model: ``flips``,
             ``kept`` and ``detections``, or ``changed_pixels``. Empty without another model.
+        file: name of the model.
+        reference_file: name of the other model; None without one.
 
     """
 
@@ -36,6 +39,27 @@ class Evaluation:
     per_class: dict[str, dict[int, float]] = field(default_factory=dict)
     reference: dict[str, float] | None = None
     agreement: dict[str, float] = field(default_factory=dict)
+    file: str = ""
+    reference_file: str | None = None
+
+    def lines(self, *, per_class: bool = False) -> list[str]:
+        """Return the measures, also those of the other model; with ``per_class`` also those of each class."""
+        scores = f", scores '{self.output}'" if self.output is not None else ""
+        lines = [f"{self.file} on {several(self.samples, 'sample')}{scores}, {self.backend} backend"]
+        for name, value in self.values.items():
+            right = f"  ({self.right[name]} right)" if name in self.right else ""
+            other = ""
+            if self.reference is not None:
+                other = f"  ({_text(name, self.reference[name])} with {self.reference_file})"
+            lines.append(f"  {name}  {_text(name, value)}{right}{other}")
+        lines += [f"  {name}  {_text(name, value)}" for name, value in self.agreement.items()]
+        for name, values in self.per_class.items() if per_class else ():
+            lines += [f"  {name} of class {index}  {_text(name, value)}" for index, value in values.items()]
+        return lines
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        rows = [(name, _text(name, value)) for name, value in self.measures().items()]
+        return self.lines()[:1], [("measure", "value"), *rows]
 
     def measures(self) -> dict[str, float]:
         """Return what can have limits: values, agreement, and the loss of each value, such as ``top1_drop``."""
@@ -69,12 +93,19 @@ class Evaluation:
         if failed:
             raise ThresholdError(f"{'; '.join(failed)} on {several(self.samples, 'sample')}")
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the fields as a mapping with JSON types."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, as printed by ``evaluate --json``."""
         per_class = {
             metric: {str(index): value for index, value in found.items()} for metric, found in self.per_class.items()
         }
-        return {**asdict(self), "per_class": per_class}
+        names = {"file": self.file, "reference_file": self.reference_file}
+        return {**names, **asdict(self), "per_class": per_class}
+
+
+def _text(name: str, value: float) -> str:
+    """Return a measure as text: shares in percent, counts and results of functions as they are."""
+    is_share = isinstance(value, float) and ":" not in name
+    return f"{value:.2%}" if is_share else f"{value:.8g}"
 
 
 def drop_of(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,8 @@ from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_
 from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
 from tpuconvert.exporters.tpulang.package import export_tpulang, lower_for_tpulang
 from tpuconvert.model import Model, load
+from tpuconvert.plugins import load_plugins
+from tpuconvert.results import Result
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Chip
 
@@ -69,18 +71,35 @@ FORMS: Mapping[str, Form] = MappingProxyType(
 """Export targets by name: those of ``FORM_NAMES``."""
 
 
-@dataclass(frozen=True)
-class Export:
+@dataclass(frozen=True, repr=False)
+class Export(Result):
     """Result of an export.
 
     Attributes:
         path: the exported folder, or the ONNX file.
         manifest: contents of ``export.json``: names, types and scales of inputs and outputs, and operators that remain
             for the host. An ONNX file has most of this in its metadata.
+        to: the target.
     """
 
     path: Path
     manifest: dict[str, Any]
+    to: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the target, the outputs, the operators that remain for the host, and the next step."""
+        form = FORMS[self.to]
+        lines = [form.title.format_map(self.manifest)]
+        for output in self.manifest["outputs"]:
+            lines.append(f"  output  {output['name']}  {output['dtype']}{output['shape']}")
+        for node in self.manifest.get("host_nodes", ()):
+            lines.append(f"  host    {node['operator']} '{node['name']}': the program ends before it")
+        following = form.next_step.format_map({**self.manifest, "path": self.path})
+        return [*lines, f"wrote {self.path}", f"next: {following}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the path and the manifest, as printed by ``export --json``."""
+        return {"path": str(self.path), **self.manifest}
 
 
 def export(
@@ -89,8 +108,9 @@ def export(
     *,
     to: str = "tpu-mlir",
     chip: str | None = None,
-    samples: Any = None,
+    data: Any = None,
     with_checks: bool = False,
+    plugins: Iterable[str | Path] = (),
 ) -> Export:
     """Export a model to the format of another toolchain, with bit-exact integers.
 
@@ -101,17 +121,31 @@ def export(
         to: the target; ``tpu-mlir`` is the vendor's compiler, ``tpulang`` a Python program of its TPULang API,
             ``onnx`` a file of standard ONNX operators.
         chip: ``bm1684x``, ``bm1688`` or, for ``tpu-mlir``, ``bm1684``; default ``bm1684x``.
-        samples: for ``tpu-mlir`` and ``tpulang``: inputs to store with their expected results, as ``calibration`` of
+        data: for ``tpu-mlir`` and ``tpulang``: inputs to store with their expected results, as ``calibration`` of
             ``convert``. Default: random numbers.
         with_checks: let the exported program return every integer tensor, to locate differences.
+        plugins: Python files with custom operators.
+
+    Returns:
+        The path and the manifest.
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent in the target. Nothing is written.
         UsageError: an argument is invalid, or the file or folder cannot be written.
+
+    Example:
+        >>> model = tc.convert("digits.onnx")
+        >>> print(tc.export(model, "exported.onnx", to="onnx"))
+        digits with the arithmetic of bm1686, ONNX operator set 21
+          output  probability  float32[1, 10]
+        wrote exported.onnx
+        next: open exported.onnx in ONNX Runtime
+
     """
+    load_plugins(plugins)
     form = FORMS.get(to)
     if form is None:
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")
     if not isinstance(model, Model):
         model = load(model)
-    return Export(Path(path), form.write(Request(model, Path(path), chip, samples, with_checks)))
+    return Export(Path(path), form.write(Request(model, Path(path), chip, data, with_checks)), to)

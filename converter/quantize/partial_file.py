@@ -36,7 +36,8 @@ from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source
 
 FORMAT = "tpuconvert partial calibration"
-VERSION = 1
+VERSION = 2
+"""Version of the file format. Since version 2, it has the largest magnitude of each sample."""
 
 SECONDS = 30.0
 """Time between two writes, for a process that is killed."""

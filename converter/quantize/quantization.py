@@ -15,25 +15,18 @@ from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.quantize import (
-    NO_RULES,
-    Balancing,
     Legalized,
     Precision,
     Range,
     apply_rules,
-    balance,
     float_paths,
     legalize,
     prepare,
-    quantize,
     refine,
 )
-from tpuconvert.optimizer.quantize.annotate import activation_params
-from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.feature_maps import uncorrected_results
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.precision_checks import (
     check_asymmetric_tensors,
@@ -42,14 +35,13 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 )
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
-from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
-from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
 from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
-from tpuconvert.quantize.int16_nodes import Annotated, describe_int16_nodes, find_int16_nodes
+from tpuconvert.quantize.int16_nodes import describe_int16_nodes, find_int16_nodes
+from tpuconvert.quantize.integer_forms import IntegerForms
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.partial_file import open_partial as open_partial
@@ -118,184 +110,181 @@ def quantize_graph(
         UsageError: the source is already quantized, or there are neither samples nor ranges.
 
     """
-    cache = cache or CalibrationCache()
-    with open_workers(cache.workers or options.workers, options.scheduler) as workers:
-        return _quantize_on(workers, optimized, options, calibration, ranges, cache, progress)
-
-
-def _quantize_on(
-    workers: Workers,
-    optimized: OptimizedGraph,
-    options: Options,
-    calibration: CalibrationSource | None,
-    ranges: MeasuredRanges | None,
-    cache: CalibrationCache,
-    progress: Progress,
-) -> QuantizedGraph:
     graph = optimized.graph
     is_quantized = is_quantized_source(graph)
     if is_quantized and (calibration is not None or ranges is not None):
         hint = "leave --calibration and --ranges out"
         raise UsageError("the source is quantized already and keeps its own scales", hint=hint)
-    feeds: FeedSource | None = None
-    found: Mapping[str, Range] = {}
-    notes: list[Note] = []
-    precision = NO_RULES
-    shifts_only, is_bm1684 = options.exact_on == "bm1684", options.chip is Chip.BM1684
-    balancing = Balancing()
-    changed: list[str] = []
-    kept: Mapping[str, str] = {}
-    chosen: Int16Nodes | None = None
-    int16_notes: list[Note] = []
+    if options.quantize is not None and not is_quantized:
+        cache = cache or CalibrationCache()
+        with open_workers(cache.workers or options.workers, options.scheduler) as workers:
+            return _Quantization(workers, optimized, options, cache, progress).run(calibration, ranges)
+    precision = _rules_of_quantized_source(optimized, options)
+    progress.stage("legalize")
+    legalized = legalize(graph, options.chip, precision.floats, shifts_only=options.exact_on == "bm1684")
+    notes = [Note("precision", "", text) for text in describe_effects(precision, graph, {}, legalized)]
+    return _with_notes(graph, legalized, notes, options.chip, is_quantized=is_quantized, ranges={})
 
-    def annotate(
-        kept: Mapping[str, str],
-        int16: Collection[str],
-        balanced: Collection[str] | None = None,
-        left_out: Collection[str] = (),
-    ) -> Annotated:
-        channel_scales, split_weights = (
-            options.has_algorithm(name) and name not in left_out for name in ("channel-scales", "two-term-weights")
-        )
-        wide = {*precision.wide, *int16}
-        reasons = quantize(
-            graph,
-            found,
-            options.chip,
-            kept,
-            shifts_only=shifts_only,
-            channel_scales=channel_scales,
-            asymmetric=precision.asymmetric,
-            wide=wide,
-        )
-        two_terms: set[str] = set()
-        if is_bm1684 and not shifts_only and split_weights:
-            two_terms = choose_two_term_nodes(graph, found, reasons)
-        if is_bm1684 and not shifts_only and channel_scales:
-            scale_channels(graph, found, set(reasons), OneMultiplier(two_terms))
-        changed[:] = balance(graph, found, reasons, options.chip, balancing.names if balanced is None else balanced)
-        plan = plan_wide_values(graph, wide, reasons, options.chip)
-        narrow = {
-            value.name: activation_params(found[value.name], value.name in precision.asymmetric)
-            for value in plan.values
-        }
-        return Annotated(reasons, two_terms, plan, narrow)
 
-    def attempt(
-        kept: Mapping[str, str],
-        balanced: Collection[str] | None = None,
-        left_out: Collection[str] = (),
-        int16: Collection[str] | None = None,
-    ) -> Legalized:
-        if int16 is None:
-            int16 = () if chosen is None or INT16_NODES in left_out else chosen.names
-        annotated = annotate(kept, int16, balanced, left_out)
-        return legalize(
-            graph,
-            options.chip,
-            annotated.reasons,
-            shifts_only=shifts_only,
-            per_tensor=precision.per_tensor,
-            two_terms=annotated.two_terms,
-            float16=precision.float16,
-            plan=annotated.plan,
-            narrow=annotated.narrow,
-        )
+class _Quantization:
+    """Quantization of a float graph, with its samples, ranges and notes.
 
-    if options.quantize is None or is_quantized:
-        precision = _rules_of_quantized_source(optimized, options)
-        progress.stage("legalize")
-        legalized = legalize(graph, options.chip, precision.floats, shifts_only=shifts_only)
-    else:
-        if calibration is not None or ranges is None:
+    Args:
+        workers: run the samples.
+        optimized: the graph, which is changed in place.
+        options: options of the conversion.
+        cache: calibration that several quantizations share.
+        progress: receives the stages.
+    """
+
+    def __init__(
+        self, workers: Workers, optimized: OptimizedGraph, options: Options, cache: CalibrationCache, progress: Progress
+    ) -> None:
+        self._workers = workers
+        self._optimized = optimized
+        self._graph = optimized.graph
+        self._options = options
+        self._cache = cache
+        self._progress = progress
+        self._refinements = effective([name for name in REFINEMENTS if options.has_algorithm(name)])
+        self._notes: list[Note] = []
+        self._int16_notes: list[Note] = []
+
+    def run(self, calibration: CalibrationSource | None, measured: MeasuredRanges | None) -> QuantizedGraph:
+        """Quantize the graph. Arguments are those of :func:`quantize_graph`."""
+        graph, options = self._graph, self._options
+        feeds: FeedSource | None = None
+        if calibration is not None or measured is None:
             feeds = calibration_feeds(graph, options, calibration)
-        if feeds is not None:
-            progress.report(f"calibration: {feeds.description}")
+            self._progress.report(f"calibration: {feeds.description}")
         constants = constant_arrays(graph)
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)
-        precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
-        found, notes = _find_ranges(workers, optimized, options, feeds, ranges, precision, cache, progress)
-        check_float16_ranges(precision, graph, found)
-        progress.stage("quantize")
-        if feeds is not None and ranges is None and options.exact_on == "none" and options.has_algorithm("balancing"):
-            balancing = find_balancing(graph, options, feeds, found, precision, attempt)
-        if options.has_algorithm("decision-paths"):
-            kept = float_paths(graph, lambda paths: attempt(precision.nodes_in_float(paths)), feeds)
-        kept = precision.nodes_in_float(kept)
-        if feeds is None and options.max_int16_share and options.has_algorithm(INT16_NODES):
-            raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
-        if feeds is not None and options.has_algorithm(INT16_NODES):
-            progress.stage("choose 16-bit nodes")
-            chosen = find_int16_nodes(
-                graph,
-                options.int16_share,
-                feeds,
-                precision,
-                lambda names: annotate(kept, names),
-                lambda names: attempt(kept, int16=names),
-            )
-            int16_notes = [Note(INT16_NODES, "", describe_int16_nodes(chosen, options.int16_share))]
-        progress.stage("legalize")
+        precision = apply_rules(graph, options.precision_rules, options.chip, self._optimized.tensors)
+        ranges, self._notes = _find_ranges(
+            self._workers, self._optimized, options, feeds, measured, precision, self._cache, self._progress
+        )
+        check_float16_ranges(precision, graph, ranges)
+        forms = IntegerForms(graph, options, precision, ranges)
+        self._progress.stage("quantize")
+        if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
+            forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
+        kept = self._nodes_in_float(forms, precision, feeds)
+        self._choose_int16_nodes(forms, kept, precision, feeds)
+        self._progress.stage("legalize")
         if options.exact_on == "none":
-            legalized = attempt(kept)
+            legalized = forms.legalize(kept)
         else:
             # 30 ms: imports the exporter
             from tpuconvert.quantize.exact_forms import quantize_exactly
 
-            legalized = quantize_exactly(graph, options, attempt, kept)
-    refinements = effective([name for name in REFINEMENTS if options.has_algorithm(name)])
+            legalized = quantize_exactly(graph, options, forms.legalize, kept)
+        if feeds is not None and self._refinements:
+            legalized = self._refine_and_gate(forms, kept, legalized, feeds)
+        check_wide_results(precision, graph, legalized)
+        check_asymmetric_tensors(precision, graph, ranges, legalized)
+        if forms.balanced:
+            text = describe_balancing(replace(forms.balancing, names=forms.balanced))
+            self._notes.append(Note("balancing", "", text))
+        self._notes += self._int16_notes
+        effects = describe_effects(precision, graph, ranges, legalized)
+        self._notes += [Note("precision", "", text) for text in effects]
+        return _with_notes(graph, legalized, self._notes, options.chip, is_quantized=True, ranges=ranges)
 
-    def rebuild(left_out: Collection[str]) -> Legalized:
-        forget_annotations(graph)
-        return attempt(kept, left_out=left_out)
+    def _nodes_in_float(self, forms: IntegerForms, precision: Precision, feeds: FeedSource | None) -> Mapping[str, str]:
+        """Return the nodes that rules or decisions keep in float: the reason by the name of the node."""
+        kept: Mapping[str, str] = {}
+        if self._options.has_algorithm("decision-paths"):
+            kept = float_paths(self._graph, lambda paths: forms.legalize(precision.nodes_in_float(paths)), feeds)
+        return precision.nodes_in_float(kept)
 
-    def refine_graph(target: Legalized, left_out: Collection[str]) -> None:
-        assert feeds is not None
-        enabled = {name: name in refinements and name not in left_out for name in REFINEMENTS}
-        progress.stage("refine", len(target.graph))
+    def _choose_int16_nodes(
+        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource | None
+    ) -> None:
+        options = self._options
+        if not options.has_algorithm(INT16_NODES):
+            return
+        if feeds is None:
+            if options.max_int16_share:
+                raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
+            return
+        self._progress.stage("choose 16-bit nodes")
+        forms.int16 = find_int16_nodes(
+            self._graph,
+            options.int16_share,
+            feeds,
+            precision,
+            lambda names: forms.annotate(kept, names),
+            lambda names: forms.legalize(kept, int16=names),
+        )
+        self._int16_notes = [Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share))]
+
+    def _refine_and_gate(
+        self, forms: IntegerForms, kept: Mapping[str, str], legalized: Legalized, feeds: FeedSource
+    ) -> Legalized:
+        """Refine the integer graph. Return it, or one without the algorithms that do not reduce the error."""
+        graph, options = self._graph, self._options
+
+        def rebuild(left_out: Collection[str]) -> Legalized:
+            forget_annotations(graph)
+            return forms.legalize(kept, left_out=left_out)
+
+        def refine_without(target: Legalized, left_out: Collection[str]) -> None:
+            self._refine(target, feeds, left_out)
+
+        if options.exact_on != "none":
+            self._refine(legalized, feeds)
+            return legalized
+        others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
+        costly = [INT16_NODES] if forms.int16 is not None else []
+        known = self._cache.floats.outputs if self._cache.floats is not None else ()
+        error = OutputError(graph, options.chip, last_feeds(feeds), known)
+        gated = gate_algorithms(legalized, rebuild, refine_without, error, self._refinements, others, costly)
+        if INT16_NODES in gated.without_gain:
+            self._int16_notes = []
+        self._notes.append(Note("refinement", "", gated.describe()))
+        return gated.legalized
+
+    def _refine(self, target: Legalized, feeds: FeedSource, left_out: Collection[str] = ()) -> None:
+        """Refine the constants of an integer graph in place, without the algorithms ``left_out``."""
+        options, cache = self._options, self._cache
+        enabled = {name: name in self._refinements and name not in left_out for name in REFINEMENTS}
+        self._progress.stage("refine", len(target.graph))
         refine(
             target,
-            graph,
+            self._graph,
             feeds,
             options.chip,
-            progress=progress.advance,
+            progress=self._progress.advance,
             means=cache.means,  # empty with ranges from a file
             most=options.refinement_samples,
             weight_rounding=enabled["weight-rounding"],
             bias_correction=enabled["bias-correction"],
             reconstruction=enabled["reconstruction"],
-            uncorrected=uncorrected_results(graph, options.chip),
+            uncorrected=uncorrected_results(self._graph, options.chip),
             recorded=cache.floats,
-            statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
+            statistics_of=split_samples(self._workers, options.chip, feeds, options.refinement_samples),
         )
 
-    if feeds is not None and refinements and options.exact_on != "none":
-        refine_graph(legalized, ())
-    elif feeds is not None and refinements:
-        others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
-        costly = [INT16_NODES] if chosen is not None else []
-        known = cache.floats.outputs if cache.floats is not None else ()
-        error = OutputError(graph, options.chip, last_feeds(feeds), known)
-        gated = gate_algorithms(legalized, rebuild, refine_graph, error, refinements, others, costly)
-        legalized = gated.legalized
-        if INT16_NODES in gated.without_gain:
-            int16_notes = []
-        notes.append(Note("refinement", "", gated.describe()))
-    check_wide_results(precision, graph, legalized)
-    check_asymmetric_tensors(precision, graph, found, legalized)
-    if changed:
-        notes.append(Note("balancing", "", describe_balancing(replace(balancing, names=tuple(changed)))))
-    notes += int16_notes
-    notes += [Note("precision", "", text) for text in describe_effects(precision, graph, found, legalized)]
+
+def _with_notes(
+    graph: Graph,
+    legalized: Legalized,
+    notes: Sequence[Note],
+    chip: Chip,
+    *,
+    is_quantized: bool,
+    ranges: Mapping[str, Range],
+) -> QuantizedGraph:
+    """Return the result with its notes: the integer share, those of the quantization, and the nodes in float."""
     in_float = [
         Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")
         for item in legalized.float_nodes
     ]
-    if options.chip is not Chip.BM1682:
+    if chip is not Chip.BM1682:
         notes = [*share_notes(legalized.graph, in_float), *notes]
     legalized.graph.metadata, legalized.graph.notes = graph.metadata, graph.notes
-    return QuantizedGraph(legalized.graph, (*notes, *in_float), is_quantized or options.quantize is not None)
+    return QuantizedGraph(legalized.graph, (*notes, *in_float), is_quantized, ranges)
 
 
 def _rules_of_quantized_source(optimized: OptimizedGraph, options: Options) -> Precision:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,12 @@ import numpy as np
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
+from tpuconvert.optimizer.range_statistics import BINS, RangeStatistics, sample_counts
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.partial_file import open_partial
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.recipe import source_digest
+from tpuconvert.results import Result
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
@@ -40,8 +42,8 @@ VERSION = 3
 samples."""
 
 
-@dataclass(frozen=True)
-class MeasuredRanges:
+@dataclass(frozen=True, repr=False)
+class MeasuredRanges(Result):
     """Ranges of the tensors of one source.
 
     Args:
@@ -58,6 +60,20 @@ class MeasuredRanges:
     samples: int
     ranges: Mapping[str, Range]
     methods: Mapping[str, str] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return the number of tensors and samples in one line."""
+        tensors, samples = several(len(self.ranges), "tensor"), several(self.samples, "sample")
+        return [f"ranges of {tensors} from {samples}, by {self.method}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values, as printed by ``calibrate --json``."""
+        return {"method": self.method, "samples": self.samples, "tensors": len(self.ranges)}
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        heading = ("tensor", "low", "high", "threshold")
+        numbers = ((name, found.low, found.high, found.threshold) for name, found in self.ranges.items())
+        return self.lines(), [heading, *((name, *(f"{each:.6g}" for each in found)) for name, *found in numbers)]
 
     def of(self, graph: Graph) -> Mapping[str, Range]:
         """Return the ranges for all tensors of an optimized graph.
@@ -138,10 +154,16 @@ _COLUMNS = ("largest", "second", "variance", "mean")
 def _fields(found: Range) -> dict[str, Any]:
     """Return the fields. ``dataclasses.asdict`` would copy the tuples, which takes as long as writing them."""
     channels = None if found.channels is None else {key: getattr(found.channels, key) for key in _COLUMNS}
-    fields = {**vars(found), "channels": channels}
+    fields = {**vars(found), "channels": channels, "statistics": _statistics_fields(found.statistics)}
     if not found.method:
         del fields["method"]
+    if not fields["statistics"]:
+        del fields["statistics"]
     return fields
+
+
+def _statistics_fields(found: RangeStatistics | None) -> dict[str, Any] | None:
+    return None if found is None else {**vars(found), "levels": found.levels.hex(), "growth": list(found.growth)}
 
 
 def digests(*files: Source | None) -> tuple[str, ...]:
@@ -151,7 +173,7 @@ def digests(*files: Source | None) -> tuple[str, ...]:
 
 @np.errstate(all="ignore")
 def measure_ranges(
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: CalibrationSource,
@@ -179,7 +201,7 @@ def measure_ranges(
 
 def _measure_on(
     workers: Workers,
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: CalibrationSource,
@@ -190,7 +212,7 @@ def _measure_on(
     graph = load_source(source, weights, options)
     options = with_preprocessing_of(graph, options)
     if is_quantized_source(graph):
-        raise UsageError("the source is quantized already and keeps its own scales", file=str(source))
+        raise UsageError("the source is quantized already and keeps its own scales", file=graph.file)
     feeds = calibration_feeds(graph, options, calibration)
     optimized = optimize_graph(graph, options, progress=progress)
     progress.report(f"calibration: {feeds.description}")
@@ -242,12 +264,24 @@ def _range(found: Mapping[str, Any]) -> Range:
     if low > high or threshold < 0:
         raise ValueError(f"a range from {low} to {high} with threshold {threshold}")
     channels, method = found["channels"], str(found.get("method", ""))
+    statistics = _statistics(found["statistics"]) if "statistics" in found else None
     if channels is None:
-        return Range(low, high, threshold, None, method)
+        return Range(low, high, threshold, None, method, statistics)
     columns = {key: tuple(map(_number, channels[key])) for key in _COLUMNS}
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("channels of different numbers")
-    return Range(low, high, threshold, Channels(**columns), method)
+    return Range(low, high, threshold, Channels(**columns), method, statistics)
+
+
+def _statistics(found: Mapping[str, Any]) -> RangeStatistics:
+    levels, clipped = bytes.fromhex(found["levels"]), found["clipped"]
+    if len(levels) not in (0, BINS):
+        raise ValueError(f"a histogram of {len(levels)} bins, expected {BINS}")
+    growth, samples = tuple(map(_number, found["growth"])), int(found["samples"])
+    if growth and len(growth) != len(sample_counts(samples)):
+        raise ValueError(f"{len(growth)} numbers about {samples} samples")
+    clipped = None if clipped is None else _number(clipped)
+    return RangeStatistics(str(found["method"]), levels, int(found["exponent"]), clipped, growth, samples)
 
 
 def _number(value: Any) -> float:

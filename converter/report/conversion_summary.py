@@ -71,7 +71,7 @@ def _grouped_notes(notes: Sequence[Mapping[str, str]], nodes: Iterable[Node]) ->
     if not notes:
         return []
     operators = {node.name: node.op.name for node in nodes}
-    return [group.to_mapping() for group in group_notes(notes, operators)]
+    return [group.to_dict() for group in group_notes(notes, operators)]
 
 
 def summary_lines(summary: Summary) -> list[str]:

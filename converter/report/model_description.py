@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.conversion_record import KEY, read_record
+from tpuconvert.report.precision_fix import float_names
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 
@@ -19,17 +21,25 @@ Description = dict[str, Any]
 def describe_model(model: Model, verification: Verification | None = None, *, layers: bool = True) -> Description:
     """Return everything that a report shows, as plain values. Without ``layers``, the list of nodes is left out."""
     content = model.content
+    record = read_record(model.graph, content.metadata)
+    graph = describe_graph(model.graph, layers=layers)
+    names = float_names(model.graph) if layers and model.quantize != "none" else {}
+    for layer in graph["layers"]:
+        layer["rules"] = list(record.rules.get(layer["index"], ()))
+        layer["keep_float"] = names.get(layer["index"])
     return {
         "tool_version": content.tool_version,
         "chip": model.chip.value,
         "quantize": model.quantize,
         "preprocessing": dict(content.preprocessing),
         "plugins": list(content.plugins),
-        **describe_graph(model.graph, layers=layers),
+        **graph,
         "transposes": sum(node.op.name == "permute" for node in model.graph.nodes),
-        "metadata": dict(content.metadata),
+        "metadata": {key: value for key, value in content.metadata.items() if key != KEY},
         "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
-        "verification": verification.to_mapping() if verification is not None else None,
+        "histograms": {name: found.to_dict() for name, found in record.tensors.items()} if layers else {},
+        "convergence": record.convergence.to_dict() if record.convergence is not None else None,
+        "verification": verification.to_dict() if verification is not None else None,
     }
 
 
@@ -43,6 +53,8 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
         "notes": [{"kind": "source", "node": "", "message": note} for note in graph.notes],
         "inputs": [_port(port) for port in graph.input_ports],
         "outputs": [_port(port) for port in graph.output_ports],
+        "input_values": [value.name for value in graph.inputs],
+        "output_values": [value.name for value in graph.outputs],
         "nodes": len(graph),
         "operators": dict(sorted(Counter(node.op.name for node in graph.nodes).items())),
         "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
@@ -58,6 +70,8 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
                 "inputs": [None if value is None else value.name for value in node.inputs],
                 "outputs": [_value(value) for value in node.outputs],
                 "sources": [str(source) for source in node.sources],
+                "rules": list(node.rules),
+                "keep_float": None,
             }
             for index, node in enumerate(graph.nodes if layers else ())
         ],

@@ -55,7 +55,7 @@ class NoteGroup:
         """The reason, with a hint if the reasons of other notes differ in quoted names."""
         return f"{self.reason} (the others alike)" if self.is_alike else self.reason
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"kind": self.kind, "reason": self.text, "operators": dict(self.operators), "nodes": self.nodes}
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import format_shape
-from tpuconvert.schema.visible_text import for_json, one_line
+from tpuconvert.schema.visible_text import one_line
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.difference import LAYER_SQNR
 
@@ -20,11 +19,6 @@ MANY = 4
 
 NOISIEST = 3
 """Largest number of tensors in the line about quantization noise."""
-
-
-def to_json(description: Description) -> str:
-    """Format a description as JSON text. Equal descriptions give equal text."""
-    return for_json(json.dumps(description, indent=2, ensure_ascii=False)) + "\n"
 
 
 def summary_text(description: Description) -> str:
@@ -80,7 +74,12 @@ def metadata_lines(metadata: Description) -> list[str]:
 
 def node_lines(description: Description) -> list[str]:
     """One line per node, under a heading."""
-    rows = [("#", "operator", "result", "type", "scale", "from")]
+    return table(node_rows(description))
+
+
+def node_rows(description: Description) -> list[tuple[str, ...]]:
+    """Return the table of the nodes; the first row is the heading."""
+    rows: list[tuple[str, ...]] = [("#", "operator", "result", "type", "scale", "from")]
     for layer in description["layers"]:
         first = layer["outputs"][0]
         rows.append(
@@ -93,11 +92,17 @@ def node_lines(description: Description) -> list[str]:
                 "; ".join(shorten(source.split(": ", 1)[-1]) for source in layer["sources"]) or "-",
             )
         )
-    return table(rows)
+    return rows
 
 
 def verification_lines(verification: Description, *, layers: bool = True) -> list[str]:
     """Return the comparison with the source as text: the verdict, then with ``layers`` a row per tensor."""
+    rows = verification_rows(verification, layers=layers)
+    return [*verdict_lines(verification), *noise_lines(verification), *table(rows)]
+
+
+def verification_rows(verification: Description, *, layers: bool = True) -> list[tuple[str, ...]]:
+    """Return the table of the compared tensors; the first row is the heading."""
     is_quantized = verification["is_quantized"]
     has_integers = verification["exactness"] is not None
     rows: list[tuple[str, ...]] = [
@@ -124,7 +129,7 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
                 else ("-", "-")
             )
         rows.append(row)
-    return [*verdict_lines(verification), *noise_lines(verification), *table(rows)]
+    return rows
 
 
 def verdict_lines(verification: Description) -> list[str]:

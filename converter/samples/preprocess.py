@@ -139,7 +139,7 @@ class Preprocess:
                 fields[key] = word.lower() if key == "fit" else word.upper()
         return Preprocess(**fields)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain lists, numbers and strings, for YAML and the model file."""
         return {
             key: list(value) if isinstance(value, tuple) else value
@@ -149,7 +149,7 @@ class Preprocess:
 
     def __str__(self) -> str:
         parts = []
-        for key, value in self.to_mapping().items():
+        for key, value in self.to_dict().items():
             separator = "x" if key == "size" else ","
             parts.append(f"{key}={separator.join(map(str, value)) if isinstance(value, list) else value}")
         return ",".join(parts)

@@ -8,12 +8,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from tpuconvert.memory_sources import AnySource, Weights, source_paths
 from tpuconvert.model import Model
+from tpuconvert.option_types import TuneOptions
 from tpuconvert.options import QUANTIZATION_OPTIONS, Options, default_of
 from tpuconvert.pipeline import convert_source
 from tpuconvert.plugins import load_plugins
@@ -21,6 +23,8 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.integer_share import integer_share
 from tpuconvert.quantize.quantization import CalibrationCache
 from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.report.tuning import HEADING, headline, row, tuning_lines
+from tpuconvert.results import Result
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -28,7 +32,7 @@ from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.text_format import several
 from tpuconvert.tuning.metrics import Metric
 from tpuconvert.tuning.search import BudgetSpentError, Chosen, best_of, pareto, search
-from tpuconvert.verify.attribution import attribute_source
+from tpuconvert.verify.attribution import attribute
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Workers
 
@@ -78,14 +82,14 @@ class Trial:
         """The precision rules as YAML, for ``--precision @FILE``."""
         return "".join(f"{json.dumps(name)}: float32\n" for name in self.keep_float) or "{}\n"
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON. An infinite metric becomes None."""
         metric = self.metric if math.isfinite(self.metric) else None
         return {"keep_float": list(self.keep_float), "metric": metric, "cost": self.cost, "is_enough": self.is_enough}
 
 
-@dataclass(frozen=True)
-class Tuning:
+@dataclass(frozen=True, repr=False)
+class Tuning(Result):
     """Result of a search.
 
     Args:
@@ -97,6 +101,8 @@ class Tuning:
         curve: those that no other one beats in metric and cost, the cheapest first.
         best: the chosen one.
         is_complete: False if the budget was spent before the search ended.
+        output: the model file that was written.
+        rules: the file with the precision rules of this model, for ``convert --precision @FILE``.
 
     """
 
@@ -108,24 +114,37 @@ class Tuning:
     curve: tuple[Trial, ...]
     best: Trial
     is_complete: bool
+    output: str = field(default="", compare=False)
+    rules: str = field(default="", compare=False)
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
+    def lines(self) -> list[str]:
+        """Return the result in a sentence, the nodes in float, the table of the curve, and the written files."""
+        written = f"wrote {self.output} and {self.rules} (convert --precision @FILE)"
+        return [*tuning_lines(self.to_dict()), *([written] if self.output else [])]
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        values = self.to_dict()
+        return [headline(values)], [HEADING, *(row(trial, values) for trial in values["curve"])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as printed by ``tune --json``."""
         return {
+            "output": self.output,
+            "rules": self.rules,
             "metric": self.metric,
             "of_float": self.of_float if math.isfinite(self.of_float) else None,
             "max_drop": self.max_drop,
             "max_cost": self.max_cost,
             "is_complete": self.is_complete,
-            "best": self.best.to_mapping(),
-            "curve": [trial.to_mapping() for trial in self.curve],
-            "trials": [trial.to_mapping() for trial in self.trials],
+            "best": self.best.to_dict(),
+            "curve": [trial.to_dict() for trial in self.curve],
+            "trials": [trial.to_dict() for trial in self.trials],
         }
 
 
 def tune(
-    source: str | os.PathLike[str],
-    weights: str | os.PathLike[str] | None = None,
+    source: AnySource,
+    weights: Weights = None,
     *,
     calibration: str | os.PathLike[str],
     data: str | os.PathLike[str],
@@ -134,8 +153,9 @@ def tune(
     max_drop: float = 0.5,
     max_cost: float | None = None,
     budget: str = "10m",
-    plugins: Sequence[str | Path] = (),
-    **options: Any,
+    plugins: Iterable[str | Path] = (),
+    progress: Progress | None = None,
+    **options: Unpack[TuneOptions],
 ) -> Tuning:
     """Find the nodes to keep in float so that an INT8 model is as accurate as wanted, at the smallest cost.
 
@@ -143,7 +163,7 @@ def tune(
     call continues a search that was interrupted.
 
     Args:
-        source: The source file.
+        source: The source, as for ``convert``.
         weights: The caffemodel of a prototxt.
         calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file.
         data: Other samples, on which the metric is measured; labelled as for ``evaluate`` for ``top1``.
@@ -155,7 +175,9 @@ def tune(
         max_cost: Largest share of the multiply-accumulates in float, from 0 to 1.
         budget: Time after which no further trial begins: ``90s``, ``10m`` or ``2h``.
         plugins: Python files with custom operators and converters.
-        options: Options of ``convert``.
+        progress: Receives the stages and a line for each trial.
+        options: ``chip``, ``calibration_method``, ``strict_set``, the options of the quantization and those that decide
+            how the source is read, as for ``convert``.
 
     Returns:
         The chosen precision, and all trials.
@@ -163,11 +185,19 @@ def tune(
     Raises:
         UsageError: The samples are those of the calibration, or the file beside ``output`` is that of another search.
 
+    Example:
+        >>> samples = {"calibration": "calibration.npz", "data": "labelled.npz"}
+        >>> found = tc.tune("digits.onnx", **samples, output="tuned.tpum", preprocess="color=GRAY,scale=0.0625")
+        >>> found.best.is_enough, found.best.keep_float
+        (True, ())
+
     """
     load_plugins(plugins)
     checked = Options.of(**{**options, "quantize": "int8"})
     goal = Goal(metric, max_drop, max_cost)
-    return Search(source, weights, checked, calibration, data, output, goal, seconds_of(budget)).run()
+    limit = seconds_of(budget)
+    with source_paths(source, weights) as files:
+        return Search(*files, checked, calibration, data, output, goal, limit, progress or SILENT).run()
 
 
 @dataclass(frozen=True)
@@ -200,6 +230,11 @@ def seconds_of(budget: str) -> float:
     if not 0 < seconds < math.inf:
         raise UsageError(f"budget '{budget}' is not a duration", hint="90s, 10m or 2h")
     return seconds
+
+
+def files_beside(output: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Return the file with the state of a search and that with the rules of its best model, beside the model file."""
+    return Path(output).with_suffix(".tuning.json"), Path(output).with_suffix(".rules.yaml")
 
 
 class Search:
@@ -246,12 +281,12 @@ class Search:
     @property
     def state_file(self) -> Path:
         """The file with all trials."""
-        return self._output.with_suffix(".tuning.json")
+        return files_beside(self._output)[0]
 
     @property
     def rules_file(self) -> Path:
         """The file with the precision rules of the best model so far."""
-        return self._output.with_suffix(".rules.yaml")
+        return files_beside(self._output)[1]
 
     def run(self) -> Tuning:
         """Search, or continue a search.
@@ -341,7 +376,7 @@ class Search:
             "version": VERSION,
             "key": self._key(),
             "candidates": [[list(item.names), item.cost] for item in self._candidates],
-            "trials": [trial.to_mapping() for trial in self._trials.values()],
+            "trials": [trial.to_dict() for trial in self._trials.values()],
         }
         with replacing(self.state_file) as file:
             file.write((json.dumps(state, indent=1) + "\n").encode("utf-8"))
@@ -363,11 +398,11 @@ class Search:
     def _find_candidates(self) -> None:
         """Rank the nodes by the error that each of them causes, measured on calibration samples."""
         model = self._convert(())
-        attribution = attribute_source(
+        attribution = attribute(
             model,
             self._source,
             self._weights,
-            self._calibration,
+            data=self._calibration,
             samples=SAMPLES,
             nodes=NODES,
             allow_root=self._options.allow_root,
@@ -443,6 +478,8 @@ class Search:
             tuple(pareto(self._trials.values())),
             best,
             is_complete,
+            str(self._output),
+            str(self.rules_file),
         )
 
 

@@ -5,23 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpuconvert.memory_sources import AnySource, Weights, source_files
 from tpuconvert.model import Model, load
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.quantize import prepare
+from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.report.attribution import HEADING, attribution_lines, cells, headline
+from tpuconvert.report.precision_fix import keep_float_options
 from tpuconvert.reproduction import check_source, read_options
+from tpuconvert.results import Result
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
-from tpuconvert.source_loading import Source, is_quantized_source, load_source
+from tpuconvert.source_loading import is_quantized_source, load_source
 from tpuconvert.verify.integer_units import IntegerUnit, find_units
 from tpuconvert.verify.isolated_error import IsolatedErrors
 from tpuconvert.verify.output_noise import OutputNoise
@@ -67,25 +73,25 @@ class NodeError:
     @property
     def rule(self) -> str:
         """Options of ``convert`` that remove the larger part."""
-        return " ".join(f"--keep-float {_quote(name)}" for name in self.keep_float)
+        return keep_float_options(self.keep_float)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {
             "name": self.name,
             "op": self.op,
             "cause": self.cause,
-            "isolated": self.isolated.to_mapping(),
-            "from_weights": self.from_weights.to_mapping(),
-            "from_activations": self.from_activations.to_mapping(),
+            "isolated": self.isolated.to_dict(),
+            "from_weights": self.from_weights.to_dict(),
+            "from_activations": self.from_activations.to_dict(),
             "accumulated_sqnr_db": self.accumulated_sqnr if math.isfinite(self.accumulated_sqnr) else None,
             "keep_float": list(self.keep_float),
             "rule": self.rule,
         }
 
 
-@dataclass(frozen=True)
-class Attribution:
+@dataclass(frozen=True, repr=False)
+class Attribution(Result):
     """Errors of the nodes of a quantized model.
 
     Args:
@@ -107,39 +113,52 @@ class Attribution:
     integer_nodes: int
     unmatched: tuple[str, ...] = ()
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
+    def lines(self) -> list[str]:
+        """Return the error of the model, the table of nodes, and the options that remove the largest errors."""
+        return attribution_lines(self.to_dict())
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        values = self.to_dict()
+        return [headline(values)], [HEADING, *map(cells, values["nodes"])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as printed by ``attribute --json``."""
         return {
             "file": self.file,
             "samples": self.samples,
             "origin": self.origin,
-            "model": self.model.to_mapping(),
+            "model": self.model.to_dict(),
             "integer_nodes": self.integer_nodes,
             "unmatched": list(self.unmatched),
-            "nodes": [node.to_mapping() for node in self.nodes],
+            "nodes": [node.to_dict() for node in self.nodes],
         }
 
 
+@np.errstate(all="ignore")  # Powers handles non-finite elements
 def attribute(
     model: Model | str | os.PathLike[str],
-    source: Source,
-    weights: str | os.PathLike[str] | None = None,
+    source: AnySource,
+    weights: Weights = None,
     *,
     data: CalibrationSource | None = None,
     samples: int = SAMPLES,
     nodes: int = NODES,
     allow_root: str | os.PathLike[str] | None = None,
+    plugins: Iterable[str | Path] = (),
+    progress: Progress | None = None,
 ) -> Attribution:
     """Measure the error that each integer node of a quantized model causes at the outputs.
 
     Args:
         model: The INT8 model, or its file. Its recipe has the options with which the source is read.
-        source: The source of the model.
+        source: The source of the model, as for ``convert``.
         weights: The caffemodel of a prototxt.
         data: Samples, as ``convert`` takes them for calibration; None uses random numbers from a fixed seed.
         samples: Largest number of feeds to use.
         nodes: Largest number of nodes to measure on all samples: those with the largest error on the first one.
         allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
+        plugins: Python files with custom operators and converters.
+        progress: Receives the stages.
 
     Returns:
         The nodes, the largest error first.
@@ -147,29 +166,24 @@ def attribute(
     Raises:
         UsageError: The model has no integer nodes, was converted from another source, or the source is quantized.
 
+    Example:
+        >>> settings = {"calibration": "calibration.npz", "preprocess": "color=GRAY,scale=0.0625"}
+        >>> model = tc.convert("digits.onnx", quantize="int8", **settings)
+        >>> found = tc.attribute(model, "digits.onnx", data="calibration.npz", samples=4)
+        >>> worst = found.nodes[0]
+        >>> worst.op, worst.cause
+        ('conv', 'weights')
+
     """
-    return attribute_source(model, source, weights, data, samples=samples, nodes=nodes, allow_root=allow_root)
-
-
-@np.errstate(all="ignore")  # Powers handles non-finite elements
-def attribute_source(
-    model: Model | str | os.PathLike[str],
-    source: Source,
-    weights: str | os.PathLike[str] | None,
-    data: CalibrationSource | None,
-    *,
-    samples: int,
-    nodes: int,
-    allow_root: str | os.PathLike[str] | None = None,
-    progress: Progress = SILENT,
-) -> Attribution:
-    """Same as :func:`attribute`, with progress."""
+    load_plugins(plugins)
     name = "the model" if isinstance(model, Model) else os.fspath(model)
     converted = model if isinstance(model, Model) else load(model)
     options = read_options(converted, allow_root)
-    check_source(converted, source, weights, name)
-    progress.stage("load the source")
-    graph = load_source(source, weights, options)
+    watcher = progress or SILENT
+    with source_files(source, weights) as files:
+        check_source(converted, *files, name)
+        watcher.stage("load the source")
+        graph = load_source(*files, options)
     if is_quantized_source(graph):
         hint = "tpuconvert verify compares every integer with the source"
         raise UsageError(f"{name}: the source is quantized and defines the integers", hint=hint)
@@ -183,7 +197,7 @@ def attribute_source(
     # The recipe contains samples if they refined weights and biases. Ranges from a file alone do not.
     is_corrected = "calibration" in converted.metadata["recipe"] and options.has_algorithm("bias-correction")
     return attribute_error(
-        graph, converted, feeds, nodes=nodes, has_corrected_biases=is_corrected, origin=origin, progress=progress
+        graph, converted, feeds, nodes=nodes, has_corrected_biases=is_corrected, origin=origin, progress=watcher
     )
 
 
@@ -252,7 +266,3 @@ def _nodes_to_keep(unit: IntegerUnit, units: Sequence[IntegerUnit], *, is_from_w
         users = [other for other in units if any(item.origin in quantized for item in other.operands)]
         names.update(dict.fromkeys(other.name for other in users))
     return tuple(names)
-
-
-def _quote(name: str) -> str:
-    return "'" + name.replace("'", "'\\''") + "'"

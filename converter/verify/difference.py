@@ -134,7 +134,7 @@ class Difference:
         """Share of the source's values that are outside the range of the model's integers."""
         return self._outside / self._size if self._size else 0.0
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return plain values. Infinities and NaN become None, because JSON cannot represent them."""
         numbers = {
             "max_absolute": self.max_absolute,

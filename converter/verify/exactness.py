@@ -139,6 +139,6 @@ class Exactness:
             text += f"; outputs: {self.output_integers - self.output_different:,} of {self.output_integers:,} equal"
         return text
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         return {"oracle": self.oracle, "is_exact": self.is_exact, **vars(self), "verdict": self.verdict}

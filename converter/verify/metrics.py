@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.schema.errors import ThresholdError, UsageError
@@ -70,7 +70,7 @@ class MetricLimit:
         return limit
 
 
-def check_metrics(limits: Sequence[MetricLimit], found: dict[str, dict[str, float]]) -> None:
+def check_metrics(limits: Sequence[MetricLimit], found: Mapping[str, Mapping[str, float]]) -> None:
     """Check that no metric exceeds its limit.
 
     Raises:

@@ -33,7 +33,7 @@ class OutputNoise:
         """Signal-to-quantization-noise ratio in decibel; infinite without noise."""
         return to_decibel(self.noise)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON. Infinities and NaN become None."""
         numbers = {"noise": self.noise, "sqnr_db": self.sqnr, "cosine": self.cosine}
         return {**{key: value if math.isfinite(value) else None for key, value in numbers.items()}, "flips": self.flips}

@@ -123,8 +123,8 @@ def _feeds(
 def measure_metrics(
     limits: Sequence[MetricLimit],
     model: Model,
-    source: str,
-    weights: str | None,
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
     options: Options,
     data: CalibrationSource | None,
     samples: int,

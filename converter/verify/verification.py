@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tpuconvert.model import Model
 from tpuconvert.model_building import has_integers
+from tpuconvert.report.text import noise_lines, verdict_lines, verification_lines, verification_rows
+from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph
@@ -31,6 +33,7 @@ from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
 from tpuconvert.verify.difference import LAYER_SQNR, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
+from tpuconvert.verify.metrics import MetricLimit, check_metrics
 from tpuconvert.verify.oracle import OracleError, Statement
 from tpuconvert.verify.output_checks import output_problems, output_statistics
 from tpuconvert.verify.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
@@ -133,7 +136,7 @@ class Opinion:
     problem: str = ""
     exactness: Exactness | None = None
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
         largest = max((item.relative for item in (*self.tensors, *self.outputs)), default=0.0)
         return {
@@ -143,12 +146,12 @@ class Opinion:
             "is_exact": self.is_exact,
             "largest_difference": largest if math.isfinite(largest) else None,
             "problem": self.problem,
-            "exactness": self.exactness.to_mapping() if self.exactness is not None else None,
+            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
         }
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(Result):
     """The comparison of a model with its source.
 
     Args:
@@ -162,6 +165,9 @@ class Verification:
         opinion: comparison of the source with another engine, or None.
         exactness: comparison of the integers of a quantized source; None if source or model compute in float.
         output_problems: messages about NaN and dead outputs.
+        defaults: limits of the model if the user gives none.
+        metrics: by metric of a plugin, the largest value for each output.
+        metric_limits: these metrics with their limits.
 
     """
 
@@ -175,6 +181,9 @@ class Verification:
     opinion: Opinion | None = None
     exactness: Exactness | None = None
     output_problems: tuple[str, ...] = ()
+    defaults: Thresholds = Thresholds()
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    metric_limits: tuple[MetricLimit, ...] = ()
 
     @property
     def worst(self) -> list[Difference]:
@@ -239,7 +248,36 @@ class Verification:
             return []
         return [self.exactness.verdict]
 
-    def check(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> None:
+    def check(
+        self,
+        *,
+        max_difference: float | None = None,
+        min_cosine: float | None = None,
+        min_sqnr: float | None = None,
+        max_different: int | None = None,
+        limits: Iterable[str | NamedLimit] = (),
+    ) -> None:
+        """Compare outputs, tensors and metrics with limits; without the first four arguments with the default limits.
+
+        Args:
+            max_difference: Largest absolute difference of an output, as a share of its range.
+            min_cosine: Smallest cosine similarity of an output.
+            min_sqnr: Smallest ratio of signal to difference of an output, in decibel.
+            max_different: Largest number of integers that differ from those of a quantized source.
+            limits: Limits for tensors by name, such as ``conv*:sqnr=25``.
+
+        Raises:
+            OutputError: An output is NaN or dead.
+            ThresholdError: A limit is missed; the message names the first tensor and stage with a difference.
+            UsageError: No tensor name matches the pattern of a limit.
+
+        """
+        given = Thresholds(max_difference, min_cosine, min_sqnr, max_different)
+        named = [NamedLimit.parse(limit) if isinstance(limit, str) else limit for limit in limits]
+        self.check_limits(self.defaults if given == Thresholds() else given, named)
+        check_metrics(self.metric_limits, self.metrics)
+
+    def check_limits(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> None:
         """Compare outputs and tensors with their limits.
 
         Raises:
@@ -277,21 +315,34 @@ class Verification:
             hint += "; random numbers may be beyond what the model expects: give samples with --data"
         raise OutputError("; ".join(self.output_problems), file=self.file, hint=hint)
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
+    def lines(self) -> list[str]:
+        """Return the verdict, the table of tensors and outputs, and the metrics of plugins."""
+        lines = verification_lines(self.to_dict())
+        for name, values in self.metrics.items():
+            lines += [f"{name} of '{output}': {number:.6g}" for output, number in values.items()]
+        return lines
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        values = self.to_dict()
+        return [*verdict_lines(values), *noise_lines(values)], verification_rows(values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as printed by ``verify --json``."""
+        metrics = {"metrics": {name: dict(by) for name, by in self.metrics.items()}} if self.metrics else {}
         return {
             "file": self.file,
             "samples": self.samples,
             "origin": self.origin,
             "is_quantized": self.is_quantized,
-            "first_difference": self.first.to_mapping() if self.first else None,
-            "outputs": [output.to_mapping() for output in self.outputs],
-            "layers": [layer.to_mapping() for layer in self.layers],
+            "first_difference": self.first.to_dict() if self.first else None,
+            "outputs": [output.to_dict() for output in self.outputs],
+            "layers": [layer.to_dict() for layer in self.layers],
             "most_noise_added_at": [layer.name for layer in self.worst[:MOST]],
             "unmatched": self.unmatched,
-            "opinion": self.opinion.to_mapping() if self.opinion is not None else None,
-            "exactness": self.exactness.to_mapping() if self.exactness is not None else None,
+            "opinion": self.opinion.to_dict() if self.opinion is not None else None,
+            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
             "output_problems": list(self.output_problems),
+            **metrics,
         }
 
 
@@ -394,8 +445,9 @@ def verify(
     opinion = None
     if oracle is not None:
         compared = tuple(item for item in source_outputs.values() if item.is_used)
-        exactness = Exactness.of(engine, imported.by_name.values(), compared) if in_integers else None
-        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, is_exact, problem, exactness)
+        integers = Exactness.of(engine, imported.by_name.values(), compared) if in_integers else None
+        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, is_exact, problem, integers)
+    exactness = Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs) if in_integers else None
     return Verification(
         model.graph.file or model.graph.name,
         samples,
@@ -405,8 +457,9 @@ def verify(
         len(final.unmatched),
         origin,
         opinion,
-        Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs) if in_integers else None,
+        exactness,
         tuple(output_problems(*statistics, allow_nan=allow_nan)),
+        Thresholds.default(model, exactness),
     )
 
 

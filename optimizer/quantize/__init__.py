@@ -6,13 +6,12 @@ from tpuconvert.optimizer.quantize.balancing import Balancing, balance, choose_b
 from tpuconvert.optimizer.quantize.calibration import calibrate
 from tpuconvert.optimizer.quantize.deciding import Quantize, float_paths, forget_annotations
 from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, as_float, legalize
-from tpuconvert.optimizer.quantize.precision import NO_RULES, Precision, apply_rules
+from tpuconvert.optimizer.quantize.precision import Precision, apply_rules
 from tpuconvert.optimizer.quantize.prepare import prepare
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.refinement import refine
 
 __all__ = [
-    "NO_RULES",
     "Balancing",
     "FloatNode",
     "Legalized",

@@ -97,7 +97,7 @@ def legalize(
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         _input(lowering, value, port)
     for node in graph.sorted_nodes():
-        with lowering.g.source(*node.sources):
+        with lowering.g.derived_from(node):
             reason = (reasons or {}).get(node.name)
             try:
                 with lowering.narrowed_operands(node) if reason is None else contextlib.nullcontext():

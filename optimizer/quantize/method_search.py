@@ -228,14 +228,16 @@ class _Search:
                 self._measure(candidate)
         chosen = {name: self._methods[name] for name in names}
         ranges = {
-            name: dataclasses.replace(
-                found, threshold=self._threshold(name, self._methods[name]), method=self._methods[name]
-            )
-            if name in chosen
-            else found
-            for name, found in self._ranges.items()
+            name: self._with_method(name, found) if name in chosen else found for name, found in self._ranges.items()
         }
         return MethodChoice(chosen, ranges, before, self._errors, self._candidates)
+
+    def _with_method(self, name: str, found: Range) -> Range:
+        """Return the range of a tensor with the threshold of its method."""
+        method = self._methods[name]
+        threshold = self._threshold(name, method)
+        statistics = self._collectors[name].statistics(method, threshold)
+        return dataclasses.replace(found, threshold=threshold, method=method, statistics=statistics)
 
     def _tensors_with_scale(self) -> list[str]:
         """Annotate the graph, and return the names of the tensors whose own threshold determines their scale."""

@@ -5,7 +5,6 @@ Rules are applied in order. For each setting (data type, scales of weights, rang
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -83,7 +82,7 @@ class Precision:
         if not self.thresholds:
             return ranges
         changed = {
-            name: dataclasses.replace(ranges[name], threshold=threshold)
+            name: ranges[name].with_threshold(threshold)
             for name, threshold in self.thresholds.items()
             if name in ranges
         }

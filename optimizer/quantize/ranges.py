@@ -6,6 +6,7 @@ not exceed. The other methods are in ``thresholds``.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ from tpuconvert.optimizer.quantize.thresholds import (
     octav_threshold,
     percentile_threshold,
     relative_error,
+)
+from tpuconvert.optimizer.range_statistics import (
+    BINS,
+    RangeStatistics,
+    clipped_share,
+    expected_growth,
+    level_counts,
 )
 from tpuconvert.runtime.channel_statistics import ChannelSummary, channel_summary
 from tpuconvert.schema.types import Array
@@ -65,6 +73,7 @@ class Range:
         threshold: largest magnitude that quantization should represent. Calibration chooses at most max(-low, high).
         channels: statistics per index of axis 1; None for tensors of rank 1, or if the extent varied.
         method: method of the threshold, if it was chosen by a search; otherwise empty.
+        statistics: what reports show of the calibration; None if the range is from a file.
     """
 
     low: float
@@ -72,6 +81,12 @@ class Range:
     threshold: float
     channels: Channels | None = None
     method: str = ""
+    statistics: RangeStatistics | None = None
+
+    def with_threshold(self, threshold: float) -> Range:
+        """Return the range with the threshold of a precision rule."""
+        statistics = self.statistics and self.statistics.with_threshold(threshold)
+        return dataclasses.replace(self, threshold=threshold, statistics=statistics)
 
     @property
     def is_never_negative(self) -> bool:
@@ -151,6 +166,7 @@ class _ChannelStatistics:
         self._high: Array = np.zeros(0)
         self._mean = self._square = ExactSums(0)
         self._waiting: list[tuple[ChannelSummary, int, int]] = []
+        self._largest_of_samples: Array = np.zeros(0)
 
     def add(self, found: ChannelSummary, positions: int, samples: int) -> None:
         """Add samples: the summary of their values [samples * m, channels, positions]."""
@@ -173,6 +189,7 @@ class _ChannelStatistics:
             self._waiting += other._waiting
             self.digest()
             self._insert(np.stack([other._largest, other._second]))
+            self._append(other._largest_of_samples)
             self._widen(other._low, other._high)
             self._mean.merge(other._mean)
             self._square.merge(other._square)
@@ -219,10 +236,22 @@ class _ChannelStatistics:
             means.append(_sample_means(found.sums, positions, samples))
             squares.append(_sample_means(found.squares, positions, samples))
         self._waiting = []
-        self._insert(np.concatenate(magnitudes))
+        magnitude = np.concatenate(magnitudes)
+        self._insert(magnitude)
+        self._append(magnitude.max(axis=1))
         self._widen(np.min(lows, axis=0), np.max(highs, axis=0))
         self._mean.add(np.concatenate(means))
         self._square.add(np.concatenate(squares))
+
+    def largest_of_samples(self) -> Array:
+        """Return the largest magnitude of each sample, in any order; nothing if ``result`` returns None."""
+        if not self._is_valid:
+            return np.zeros(0)
+        self.digest()
+        return self._largest_of_samples
+
+    def _append(self, largest: Array) -> None:
+        self._largest_of_samples = np.concatenate([self._largest_of_samples, largest.astype(np.float64)])
 
     def _insert(self, found: Array) -> None:
         """Update the two largest magnitudes by those of more samples."""
@@ -283,7 +312,21 @@ class RangeCollector:
         """Return the range of all values. The threshold is 0 if there are no values, or only zeros."""
         if self._low > self._high:
             return Range(0.0, 0.0, 0.0)
-        return Range(self._low, self._high, self.threshold(self.method), self.channels())
+        threshold = self.threshold(self.method)
+        statistics = self.statistics(self.method, threshold)
+        return Range(self._low, self._high, threshold, self.channels(), statistics=statistics)
+
+    def statistics(self, method: str, threshold: float) -> RangeStatistics:
+        """Return the statistics for reports, with the threshold of a method."""
+        largest = self._channels.largest_of_samples()
+        growth, samples = expected_growth(largest), len(largest)
+        counts = self._histogram.counts
+        if not self.has_histogram or not counts.any():
+            return RangeStatistics(method, growth=growth, samples=samples)
+        exponent = self._histogram.exponent
+        clipped = clipped_share(counts, math.ldexp(threshold, -exponent))
+        bins = exponent + (len(counts) // BINS).bit_length() - 1
+        return RangeStatistics(method, level_counts(counts), bins, clipped, growth, samples)
 
     def threshold(self, method: str) -> float:
         """Threshold that a method gives for the collected values. Methods except ``minmax`` need a histogram."""

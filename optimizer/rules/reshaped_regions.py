@@ -153,7 +153,8 @@ class _Region:
             taken = len(_operands(node))
             operands = [self._operand(value, made) if value in node.inputs[:taken] else value for value in node.inputs]
             names = [_name_after(value) for value in node.outputs]
-            new = self._graph.add_all(self.members[node], *operands, names=names, sources=node.sources)
+            with self._graph.derived_from(node):
+                new = self._graph.add_all(self.members[node], *operands, names=names)
             for old, value in zip(node.outputs, new, strict=True):
                 value.quant = old.quant
                 made[old] = value

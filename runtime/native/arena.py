@@ -20,7 +20,7 @@ def footprint(size: int, slack: int) -> int:
 
 def lower_bound(buffers: Sequence[Buffer], steps: int, slack: int) -> int:
     """Largest number of bytes that are live at one step. No arena can be smaller."""
-    return max(_live_bytes(buffers, steps, slack), default=0)
+    return max(live_bytes(buffers, steps, slack), default=0)
 
 
 def place(buffers: Sequence[Buffer], slack: int) -> int:
@@ -36,12 +36,10 @@ def place(buffers: Sequence[Buffer], slack: int) -> int:
     if not buffers:
         return 0
     sizes = {buffer.index: footprint(buffer.size, slack) for buffer in buffers}
-    live_bytes = _live_bytes(buffers, max(buffer.last for buffer in buffers), slack)
-    enough = max(live_bytes) * NEAR_ENOUGH
+    live = live_bytes(buffers, max(buffer.last for buffer in buffers), slack)
+    enough = max(live) * NEAR_ENOUGH
     largest_first = sorted(buffers, key=lambda item: (-item.size, item.first))
-    by_breadth = sorted(
-        buffers, key=lambda item: (-max(live_bytes[item.first : item.last + 1]), -item.size, item.first)
-    )
+    by_breadth = sorted(buffers, key=lambda item: (-max(live[item.first : item.last + 1]), -item.size, item.first))
     best_top, best, order = _assign_offsets(largest_first, sizes)
     rounds = MOST_WORK // len(buffers) ** 2
     if best_top > enough and rounds > 0:
@@ -91,8 +89,8 @@ def _assign_offsets(order: list[Buffer], sizes: dict[int, int]) -> tuple[int, di
     return top, offsets, order
 
 
-def _live_bytes(buffers: Sequence[Buffer], steps: int, slack: int) -> list[int]:
-    """Number of live bytes at each step."""
+def live_bytes(buffers: Sequence[Buffer], steps: int, slack: int) -> list[int]:
+    """Number of live bytes at each step, and 0 after the last ones."""
     change = [0] * (steps + 2)
     for buffer in buffers:
         change[buffer.first] += footprint(buffer.size, slack)

@@ -89,7 +89,7 @@ def test_input_that_does_not_fit(capsys: Captured) -> None:
 @pytest.mark.usefixtures("network")
 def test_number_and_time_exclude_each_other(capsys: Captured) -> None:
     assert main(["bench", "net.tpum", "--runs", "1", "--seconds", "1"]) == 2
-    assert "--runs and --seconds exclude each other" in capsys.readouterr().err
+    assert "runs and seconds exclude each other" in capsys.readouterr().err
 
 
 def test_input_of_unknown_size(capsys: Captured) -> None:

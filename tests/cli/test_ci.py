@@ -183,7 +183,7 @@ def test_a_changed_limit_fails_that_model_and_makes_nothing(
 def test_errors_are_told_and_the_others_are_made(models: dict[str, dict[str, object]], capsys: Captured) -> None:
     Path("broken.onnx").write_bytes(b"\x08\x07 this is not a model")
     write({"broken": {"source": "broken.onnx", "output": "build/broken.tpum"}, **models})
-    found = statuses(capsys, "--junit", "junit.xml", "--sarif", "ci.sarif", code=4)
+    found = statuses(capsys, "--junit", "junit.xml", "--sarif", "ci.sarif", "--html", "ci.html", code=4)
     assert [model["status"] for model in found.values()] == ["error", "made", "made"]
     assert not Path("build/broken.tpum").exists()
     check_junit(Path("junit.xml").read_text())
@@ -192,6 +192,11 @@ def test_errors_are_told_and_the_others_are_made(models: dict[str, dict[str, obj
     (result,) = sarif["runs"][0]["results"]
     assert result["ruleId"] == "TC4001"
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "broken.onnx"
+    page = Path("ci.html").read_text()
+    assert "3 models, 1 with an error or a missed limit." in page
+    assert '<a href="#m0" data-show="0">float</a>' in page and '<a href="#m1" data-show="1">int8</a>' in page
+    assert "broken: TC4001" in page
+    assert page.count('<article class="model"') == 2
 
 
 def test_several_processes_give_the_same(models: dict[str, dict[str, object]], capsys: Captured) -> None:

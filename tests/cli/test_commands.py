@@ -110,7 +110,8 @@ def test_verify_says_where_and_how_much(digits: Path, capsys: Captured) -> None:
     verification = json.loads(capsys.readouterr().out)
     assert verification["samples"] == 2
     assert [output["name"] for output in verification["outputs"]] == ["probability"]
-    assert json.loads(Path("net.json").read_text())["verification"] == verification
+    (model,) = json.loads(Path("net.json").read_text())["models"]
+    assert [output["name"] for output in model["verification"]["outputs"]] == ["probability"]
     assert main([*call, "--min-sqnr", "90"]) == 5
     complaint = capsys.readouterr().err
     assert "output 'probability': SQNR in dB" in complaint
@@ -242,7 +243,7 @@ def test_demo(capsys: Captured) -> None:
         assert in_float == pytest.approx(98.8, abs=0.21)  # the accuracy reached in training, plus or minus one image
         assert in_float - in_int8 <= 1.5
     page = Path("out/report.html").read_text()
-    assert page.count("<h2>Compared with the source</h2>") == 3
+    assert page.count("<h3>Compared with the source</h3>") == 3
     assert f"report: {Path('out/report.html').resolve()}" in shown
 
 

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from converter.small_models import scaled_and_shifted
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.output_files import write_report
+from tpuconvert.report.model_description import describe_graph
+from tpuconvert.report.report_file import write_report
 from tpuconvert.schema.errors import ResourceLimitError
 
 
@@ -26,8 +28,11 @@ def test_same_bytes_with_other_hash_seeds_and_folders(digits: Path, tmp_path: Pa
         folder = tmp_path / f"folder_{seed}"
         folder.mkdir()
         command = [sys.executable, "-m", "tpuconvert", *convert(digits, "net.tpum"), "--report", "net.json"]
-        subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
-        results.append(((folder / "net.tpum").read_bytes(), (folder / "net.json").read_bytes()))
+        page = [sys.executable, "-m", "tpuconvert", "inspect", "net.tpum", "--html", "net.html"]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        for call in (command, page):
+            subprocess.run(call, cwd=folder, env=environment, check=True, capture_output=True)
+        results.append([(folder / f"net.{suffix}").read_bytes() for suffix in ("tpum", "json", "html")])
     assert results[0] == results[1] == results[2]
 
 
@@ -79,13 +84,13 @@ def test_report_keeps_its_old_content_when_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "report.json"
-    write_report(path, {"a": 1})
+    write_report(path, describe_graph(scaled_and_shifted(name="first")))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ResourceLimitError, match="No space left"):
-        write_report(path, {"a": 2})
-    assert json.loads(path.read_text()) == {"a": 1}
+        write_report(path, describe_graph(scaled_and_shifted(name="second")))
+    assert json.loads(path.read_text())["title"] == "first.onnx"
     assert list(tmp_path.iterdir()) == [path]

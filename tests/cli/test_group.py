@@ -102,10 +102,10 @@ def test_errors_of_others(error: Exception, code: int, text: str) -> None:
 
 
 def test_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tpuconvert.cli.ops.load_plugins", interrupt)
+    monkeypatch.setattr("tpuconvert.cli.ops.ops", interrupt)
     assert main(["ops"]) == 130
     assert capsys.readouterr().err.strip() == "interrupted"
 

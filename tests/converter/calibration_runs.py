@@ -55,7 +55,7 @@ class Example:
             {name: [auto.collectors[name].threshold(method) for method in METHODS[1:]] for name in sorted(auto.names)},
             list(map(str, statistics.findings())),
         ]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(content, default=bytes.hex).encode()).hexdigest()
 
 
 def load_example(calibration: Path | None = None) -> Example:

@@ -155,7 +155,7 @@ def test_rules_quote_names_for_the_shell(outlier: tuple[Path, tc.Model]) -> None
 
 def test_random_samples_are_stated(outlier: tuple[Path, tc.Model]) -> None:
     path, model = outlier
-    lines = attribution_lines(tc.attribute(model, path, samples=3).to_mapping())
+    lines = attribution_lines(tc.attribute(model, path, samples=3).to_dict())
     assert lines[0].startswith("error at the outputs on 3 samples of random numbers: SQNR ")
     assert lines[0].endswith("; 6 of 6 integer nodes measured")
 
@@ -203,9 +203,9 @@ def test_the_command_prints_what_the_function_returns(
 ) -> None:
     call, found = digits_int8
     assert main(call) == 0
-    assert capsys.readouterr().out == "\n".join(attribution_lines(found.to_mapping())) + "\n"
+    assert capsys.readouterr().out == "\n".join(attribution_lines(found.to_dict())) + "\n"
     assert main([*call, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == found.to_mapping()
+    assert json.loads(capsys.readouterr().out) == found.to_dict()
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.txt", "report.json"])
@@ -217,9 +217,11 @@ def test_reports_contain_the_attribution(digits_int8: tuple[list[str], Attributi
         assert "Error of each node at the outputs" in text
         assert all(f"--keep-float &#x27;{node.name}&#x27;" in text for node in found.nodes)
     elif name == "report.txt":
-        assert "\n".join(attribution_lines(found.to_mapping())) in text
+        assert "\n".join(attribution_lines(found.to_dict())) in text
     else:
-        assert json.loads(text)["attribution"] == found.to_mapping()
+        [model] = json.loads(text)["models"]
+        assert model["attribution"]["integer_nodes"] == found.integer_nodes
+        assert {node.rule for node in found.nodes} == set(model["nodes"]["fix"]) - {None}
 
 
 def test_the_command_needs_source_and_model(tmp_path: Path, capsys: Captured) -> None:

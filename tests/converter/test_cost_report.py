@@ -36,7 +36,7 @@ def test_groups_and_cost_as_text(model: str, capsys: Captured) -> None:
 def test_groups_on_the_page(model: str, tmp_path: Path) -> None:
     assert main(["inspect", model, "--html", "net.html"]) == 0
     page = (tmp_path / "net.html").read_text()
-    assert "<h2>Groups</h2>" in page
+    assert "<h3>Groups</h3>" in page
     assert "in on-chip memory (8 lanes of 8.0 KiB)" in page
 
 

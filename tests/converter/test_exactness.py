@@ -129,8 +129,8 @@ def test_one_wrong_rescale_is_named(quantized_model: Path) -> None:
     assert result.exactness.first == node.name
     assert result.exactness.different > 0
     with pytest.raises(ThresholdError, match=r"not bit-exact: .* first at"):
-        result.check(Thresholds.default(model, result.exactness))
-    result.check(Thresholds(max_different=result.exactness.integers))
+        result.check_limits(Thresholds.default(model, result.exactness))
+    result.check_limits(Thresholds(max_different=result.exactness.integers))
 
 
 def test_chip_without_the_rounding_is_not_held_to_it(quantized_model: Path) -> None:
@@ -139,14 +139,14 @@ def test_chip_without_the_rounding_is_not_held_to_it(quantized_model: Path) -> N
     assert result.exactness is not None
     assert result.exactness.output_integers == 2 * 4 * 8 * 8
     assert "integers in outputs" in result.exactness.verdict
-    result.check(Thresholds.default(model, result.exactness))
+    result.check_limits(Thresholds.default(model, result.exactness))
 
 
 def test_float_models_have_no_verdict(quantized_model: Path) -> None:
     result = verify_model(quantized_model, "bm1682")
     assert result.exactness is None
     with pytest.raises(UsageError, match="compute in float"):
-        result.check(Thresholds(max_different=0))
+        result.check_limits(Thresholds(max_different=0))
 
 
 def test_commands_tell_the_verdict(quantized_model: Path, capsys: Captured) -> None:

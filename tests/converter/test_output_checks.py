@@ -39,7 +39,7 @@ def test_dead_output_fails() -> None:
     graph = scaled_and_shifted(0.0, 3.0)
     result = verify(graph, graph, model_of(scaled_and_shifted(0.0, 3.0)), FEEDS)
     with pytest.raises(OutputError, match="output 'y' is dead: all of 8 elements in 2 samples are 3, in the model and"):
-        result.check(Thresholds(max_difference=1.0))
+        result.check_limits(Thresholds(max_difference=1.0))
 
 
 def test_output_that_died_in_the_model_fails() -> None:
@@ -57,11 +57,11 @@ def test_output_that_changes_between_samples_is_alive() -> None:
 def test_nan_output_fails_and_is_not_exact() -> None:
     graph = scaled_and_shifted(float("nan"))
     result = verify(graph, graph, model_of(scaled_and_shifted(float("nan"))), FEEDS)
-    assert result.outputs[0].to_mapping()["not_finite"] == 8
+    assert result.outputs[0].to_dict()["not_finite"] == 8
     with pytest.raises(OutputError, match="output 'y' has NaN: 8 of 8 elements in the model, 8 in the source"):
-        result.check(Thresholds())
+        result.check_limits(Thresholds())
     accepted = verify(graph, graph, model_of(scaled_and_shifted(float("nan"))), FEEDS, allow_nan=True)
-    accepted.check(Thresholds())
+    accepted.check_limits(Thresholds())
     only_here = verify(scaled_and_shifted(), graph, model_of(scaled_and_shifted(float("nan"))), FEEDS, allow_nan=True)
     assert only_here.output_problems
 

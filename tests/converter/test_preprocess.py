@@ -75,8 +75,8 @@ def test_parse_command_line_form() -> None:
 
 def test_text_form_reads_back() -> None:
     assert Preprocess.parse(str(READ)) == READ
-    assert Preprocess.from_mapping(READ.to_mapping()) == READ
-    assert Preprocess.from_mapping(json.loads(json.dumps(READ.to_mapping()))) == READ
+    assert Preprocess.from_mapping(READ.to_dict()) == READ
+    assert Preprocess.from_mapping(json.loads(json.dumps(READ.to_dict()))) == READ
 
 
 @pytest.mark.parametrize("indent", ["", "preprocess:"])

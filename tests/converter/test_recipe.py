@@ -84,7 +84,7 @@ def test_every_option_goes_into_the_recipe_and_back() -> None:
         assert changed or item.name in others, f"{item.name} has to differ from its default"
     written = json.loads(json.dumps(write_options(options)))
     model = model_of(scaled_and_shifted(), metadata={"recipe": {"options": written}})
-    content = dataclasses.replace(model.content, chip=options.chip, preprocessing=options.preprocess.to_mapping())
+    content = dataclasses.replace(model.content, chip=options.chip, preprocessing=options.preprocess.to_dict())
     assert read_options(tc.Model(content)) == options
 
 
@@ -128,7 +128,7 @@ def test_made_again(tmp_path: Path) -> None:
     assert result.is_same
     result.check()
     assert (other / "m.tpum").read_bytes() == (tmp_path / "m.tpum").read_bytes()
-    assert result.to_mapping()["is_same"] is True
+    assert result.to_dict()["is_same"] is True
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (tmp_path / "none.onnx", None, None, "cannot be read"),
     ):
         with pytest.raises(tc.UsageError, match=words):
-            reproduce(tmp_path / "m.tpum", source, weights, calibration)
+            reproduce(tmp_path / "m.tpum", source, weights, calibration=calibration)
 
 
 def test_a_file_without_recipe(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_another_preprocessing_may_be_given(tmp_path: Path) -> None:
         with pytest.raises(tc.UsageError, match="the model stores no preprocessing") as told:
             session.run_images(pixels(1))
         assert "--preprocess" in told.value.hint
-        for rule in (RULE, tc.Preprocess.parse(RULE), tc.Preprocess.parse(RULE).to_mapping()):
+        for rule in (RULE, tc.Preprocess.parse(RULE), tc.Preprocess.parse(RULE).to_dict()):
             np.testing.assert_allclose(session.run_images(pixels(1), preprocess=rule)["y"], 2 * preprocess(pixels(1)))
 
 

@@ -52,7 +52,7 @@ def test_values_that_are_not_finite() -> None:
     assert (same.max_absolute, same.sqnr) == (0, math.inf)
     other = difference([1, 1], [math.nan, 1])
     assert (other.max_absolute, other.cosine, other.sqnr) == (math.inf, 0, -math.inf)
-    assert other.to_mapping()["max_absolute"] is None  # JSON has no infinity
+    assert other.to_dict()["max_absolute"] is None  # JSON has no infinity
 
 
 def test_clipped_values_are_counted() -> None:
@@ -85,7 +85,7 @@ def test_same_model() -> None:
     assert {layer.stage for layer in result.layers} == {"same"}
     assert result.samples == 2
     assert result.first is None
-    result.check(Thresholds(max_difference=0.0, min_cosine=0.999999, min_sqnr=200.0))
+    result.check_limits(Thresholds(max_difference=0.0, min_cosine=0.999999, min_sqnr=200.0))
 
 
 @pytest.mark.parametrize(("scale", "shift", "first"), [(2.5, 1.0, "product"), (2.0, 1.5, "y")])
@@ -95,7 +95,7 @@ def test_fault_is_found_where_it_is(scale: float, shift: float, first: str) -> N
     assert result.first is not None
     assert (result.first.name, result.first.stage) == (first, "legalize")
     with pytest.raises(ThresholdError) as caught:
-        result.check(Thresholds(max_difference=1e-4))
+        result.check_limits(Thresholds(max_difference=1e-4))
     assert f"'{first}'" in caught.value.hint
     assert "output 'y'" in str(caught.value)
     assert caught.value.exit_code == 5
@@ -203,7 +203,7 @@ def test_another_engine_agrees() -> None:
     result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(statements())))
     assert result.opinion is not None
     assert [item.name for item in result.opinion.tensors] == ["product", "y"]
-    assert result.to_mapping()["opinion"] == {
+    assert result.to_dict()["opinion"] == {
         "engine": "engine 1",
         "tensors": 2,
         "outputs": 1,
@@ -213,7 +213,7 @@ def test_another_engine_agrees() -> None:
         "exactness": None,
     }
     assert result.first is None
-    result.check(Thresholds(max_difference=0.0))
+    result.check_limits(Thresholds(max_difference=0.0))
 
 
 @pytest.mark.parametrize(("scale", "shift", "first"), [(2.5, 1.0, "product"), (2.0, 1.5, "y")])
@@ -226,7 +226,7 @@ def test_fault_of_the_import_is_called_so(scale: float, shift: float, first: str
     assert result.first is not None
     assert (result.first.name, result.first.stage) == (first, "import")
     with pytest.raises(ThresholdError, match="as engine 1 computes it, output 'y'") as caught:
-        result.check(Thresholds(max_difference=1e-4))
+        result.check_limits(Thresholds(max_difference=1e-4))
     assert f"appears at '{first}'" in caught.value.hint
     assert "stage import" in caught.value.hint
 
@@ -240,8 +240,8 @@ def test_an_engine_that_cannot_run_the_source_is_no_failure() -> None:
     result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", refuses()))
     assert result.opinion is not None
     assert (result.opinion.tensors, result.opinion.problem) == ((), "no such operator")
-    result.check(Thresholds(max_difference=0.0))
-    assert "engine 1 could not run the source: no such operator" in verification_lines(result.to_mapping())
+    result.check_limits(Thresholds(max_difference=0.0))
+    assert "engine 1 could not run the source: no such operator" in verification_lines(result.to_dict())
 
 
 def test_an_engine_that_rounds_is_asked_about_outputs_alone() -> None:
@@ -252,10 +252,10 @@ def test_an_engine_that_rounds_is_asked_about_outputs_alone() -> None:
     assert result.opinion is not None
     assert (result.opinion.tensors, result.opinion.is_exact) == ((), False)
     assert result.first is None
-    result.check(Thresholds(max_difference=0.0))
+    result.check_limits(Thresholds(max_difference=0.0))
     wrong = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(statements(-2, rounds=True))))
     with pytest.raises(ThresholdError, match="output 'y': cosine"):
-        wrong.check(Thresholds(max_difference=0.0))
+        wrong.check_limits(Thresholds(max_difference=0.0))
 
 
 def test_outputs_of_a_signature_are_found_by_their_place() -> None:
@@ -263,18 +263,18 @@ def test_outputs_of_a_signature_are_found_by_their_place() -> None:
     renamed = [Statement({"serving:0": item.tensors["y"] + 1}, ("serving:0",)) for item in statements()]
     result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(renamed)))
     with pytest.raises(ThresholdError, match="as e computes it, output 'y'"):
-        result.check(Thresholds(max_difference=0.0))
+        result.check_limits(Thresholds(max_difference=0.0))
 
 
 def test_limits_by_name() -> None:
     graph = scaled_and_shifted()
     result = verify(graph, graph, model_of(scaled_and_shifted(2.0001)), FEEDS)
-    result.check(Thresholds(max_difference=1.0), [NamedLimit.parse("prod*:sqnr=60")])
+    result.check_limits(Thresholds(max_difference=1.0), [NamedLimit.parse("prod*:sqnr=60")])
     with pytest.raises(ThresholdError, match=r"tensor 'product': SQNR in dB .* is below 120") as caught:
-        result.check(Thresholds(max_difference=1.0), [NamedLimit.parse("p?oduct:sqnr=120,cosine=0.5")])
+        result.check_limits(Thresholds(max_difference=1.0), [NamedLimit.parse("p?oduct:sqnr=120,cosine=0.5")])
     assert "'y'" not in str(caught.value)
     with pytest.raises(UsageError, match=r"fits 'z\*'"):
-        result.check(Thresholds(), [NamedLimit.parse("z*:cosine=0")])
+        result.check_limits(Thresholds(), [NamedLimit.parse("z*:cosine=0")])
 
 
 @pytest.mark.parametrize(

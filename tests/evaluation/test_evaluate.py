@@ -313,7 +313,7 @@ def test_workers_measure_the_same(scenes: Path) -> None:
         ({"labels": [0.5, 1, 2, 0]}, "labels are float64, expected integers"),
         ({"labels": "absent.txt"}, "absent.txt: holds no labels"),
         ({}, "samples without labels"),
-        ({"output": "z", "labels": [0, 0, 0, 0]}, "there is no output 'z'"),
+        ({"scores": "z", "labels": [0, 0, 0, 0]}, "there is no output 'z'"),
         ({"unlabelled": True}, "unlabelled samples without another model"),
     ],
 )

@@ -53,7 +53,7 @@ def model_of(graph, chip=Chip.BM1686):
 
 def test_files_and_manifest(graph, tmp_path):
     samples = {"x": np.array([[0, 1, 2, 255]], np.uint8)}
-    result = tc.export(model_of(graph), tmp_path / "out", samples=samples)
+    result = tc.export(model_of(graph), tmp_path / "out", data=samples)
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     manifest = json.loads((tmp_path / "out" / "export.json").read_text())
     assert manifest == result.manifest

@@ -395,7 +395,7 @@ def test_options_of_other_targets_are_refused(tmp_path):
     with pytest.raises(UsageError, match="arithmetic of the model's chip"):
         tc.export(model, tmp_path / "net.onnx", to="onnx", chip="bm1684x")
     with pytest.raises(UsageError, match="stores none"):
-        tc.export(model, tmp_path / "net.onnx", to="onnx", samples={"x": np.zeros((1, 4), np.uint8)})
+        tc.export(model, tmp_path / "net.onnx", to="onnx", data={"x": np.zeros((1, 4), np.uint8)})
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match="not a regular file"):
         tc.export(model, tmp_path / "folder", to="onnx")

@@ -13,6 +13,7 @@ from tpuconvert.optimizer.pipeline import optimize
 from tpuconvert.optimizer.registry import RewriteRule, rules_of
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Source
+from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
@@ -106,6 +107,21 @@ def test_names_sources_and_annotations_pass_to_the_result():
     assert (node.name, node.op, node.output.quant) == ("result", ABS, Q)
     assert [source.node for source in node.sources] == ["first", "second"]
     assert graph.outputs == [node.output] and graph.output_ports[0].name == "result"
+
+
+def test_rules_are_recorded_in_the_nodes_that_they_add():
+    def build(g, x):
+        return g.add(TANH, g.add(RELU, x))
+
+    to_abs = RewriteRule("to_abs", (RELU_NODE,), "test", lambda g, m: g.add(ABS, m.x), False)
+    pair = p(Active, p(Active, "x", name="first", where=lambda node: node.op == ABS), name="second")
+    merge = RewriteRule("merge", (pair,), "test", lambda g, m: g.add(EXP, g.add(EXP, m.x)), False)
+    graph = graph_of(build, SHAPE)
+    fire(graph, to_abs)
+    assert [node.rules for node in graph.nodes] == [("to_abs",), ()]
+    fire(graph, merge)
+    assert [node.rules for node in graph.nodes] == [("to_abs", "merge")] * 2
+    assert [node.rules for node in copy_graph(graph).nodes] == [("to_abs", "merge")] * 2
 
 
 def test_an_existing_value_keeps_the_name_of_its_tensor():

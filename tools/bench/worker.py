@@ -155,12 +155,12 @@ class _Loaded:
         return _time_call(self._run, count)
 
     def kernels(self, runs: int) -> list[KernelCost]:
-        from tpuconvert.benchmark import by_kernel, profile
+        from tpuconvert.benchmark import by_kernel, profile_steps
         from tpuconvert.model import load
 
         model = load(self._job.model)
         with open_session(self._job, model) as session:
-            return by_kernel(profile(session, model.graph, read_feeds(self._job), runs))
+            return by_kernel(profile_steps(session, model.graph, read_feeds(self._job), runs))
 
     def peak_bytes(self) -> int:
         """Read the peak resident memory. Not by ``getrusage``: its maximum includes that of the parent process."""

@@ -203,4 +203,4 @@ def test_other_engine_is_not_run_with_other_ports(tmp_path: Path) -> None:
     for arguments in ({"keep_io_layout": False}, {"state": "ports"}):
         options = Options.of(**arguments)  # type: ignore[arg-type]  # by name
         found = verify_source(tc.convert(path, **arguments), path, None, options, oracle="auto")  # type: ignore[arg-type]  # by name
-        assert found.to_mapping()["first_difference"] is None
+        assert found.to_dict()["first_difference"] is None

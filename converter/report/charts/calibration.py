@@ -1,0 +1,150 @@
+"""Charts of the calibration: growth of the ranges with the number of samples, and histograms of tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuconvert.report.charts.drawing import (
+    HALF_LINE,
+    LEFT,
+    RIGHT,
+    TOP,
+    chart,
+    horizontal_axis,
+    mark,
+    text,
+    vertical_axis,
+)
+from tpuconvert.report.charts.nodes import node_indices
+from tpuconvert.report.charts.scale import Scale
+from tpuconvert.report.text import share
+from tpuconvert.text_format import shorten
+
+_HEIGHT = 200.0
+
+_SHOWN = 6
+"""Number of tensors with a histogram."""
+
+_COLUMNS = 2
+_PANEL_WIDTH, _PANEL_HEIGHT, _GAP = 340.0, 162.0, 24.0
+_BARS = 84.0
+"""Height of the bars of a histogram."""
+
+_NAME = 30
+
+_CONVERGED = 0.02
+"""Largest growth with the last doubling of the samples, as a share, that counts as converged."""
+
+
+def convergence(description: dict[str, Any]) -> tuple[str, str]:
+    """Return a sentence and the chart of the largest magnitudes against the number of samples."""
+    found = description["convergence"]
+    samples: list[int] = found["samples"]
+    bottom = TOP + _HEIGHT
+    y = Scale.covering(0.0, 100.0, bottom, TOP)
+    doublings = [math.log2(count) for count in samples]
+    x = Scale.exact(0.0, max(doublings[-1], 1.0), LEFT + 10, RIGHT - 10)
+    parts = vertical_axis(y, "largest magnitude, % of that of all samples")
+    names = dict(zip(doublings, map(str, samples), strict=True))
+    if len(samples) > 1 and doublings[-1] - doublings[-2] < _least_distance(x):
+        del names[doublings[-2]]
+    parts += horizontal_axis(x, bottom, "number of samples", names=names)
+    for kind, key, label in (
+        ("s2", "smallest", "smallest of the tensors"),
+        ("s1", "median", "median of the tensors"),
+    ):
+        points = [(x.at(place), y.at(100 * part)) for place, part in zip(doublings, found[key], strict=True)]
+        if len(points) > 1:
+            line = " ".join(f"{left:.1f},{top:.1f}" for left, top in points)
+            parts.append(f'<polyline class="curve {kind}" points="{line}"/>')
+        for (left, top), count, part in zip(points, samples, found[key], strict=True):
+            parts.append(mark("circle", kind, tip=f"{label}, {count} samples: {part:.1%}", cx=left, cy=top, r=3.5))
+        middle = points[len(points) // 2]
+        below = 18 if key == "smallest" else -14
+        parts.append(text(middle[0], middle[1] + below, label, "note middle", shift=HALF_LINE))
+    lead = "Every point is the mean over all selections of so many calibration samples."
+    if len(samples) > 1:
+        slowest, left = shorten(found["slowest"]), 1.0 - found["smallest"][-2]
+        lead += (
+            f" With {samples[-2]} instead of {samples[-1]} samples, the range of '{slowest}' would be {left:.1%} "
+            f"smaller, and that of half of the tensors at most {1.0 - found['median'][-2]:.1%}."
+        )
+        lead += " More samples would hardly change the ranges." if left < _CONVERGED else ""
+    return lead, chart("Convergence of the calibration", bottom + 60, parts)
+
+
+def _least_distance(x: Scale) -> float:
+    """Return the distance of two ticks whose texts do not overlap, in doublings."""
+    return 40.0 * (x.high - x.low) / (x.end - x.start)
+
+
+def histograms(description: dict[str, Any]) -> tuple[str, str]:
+    """Return a sentence and the histograms of the tensors that matter most; two empty texts without histograms.
+
+    They are the tensors that add most noise, and after these the ones with the largest clipped share.
+    """
+    known = {name: found for name, found in description["histograms"].items() if found["counts"]}
+    if not known:
+        return "", ""
+    verification = description.get("verification")
+    noisy = verification["most_noise_added_at"] if verification and verification["is_quantized"] else []
+    ordered = sorted(known, key=lambda name: (-(known[name]["clipped"] or 0.0), name))
+    shown = list(dict.fromkeys([name for name in noisy if name in known] + ordered))[:_SHOWN]
+    nodes = node_indices(description)
+    parts: list[str] = []
+    for place, name in enumerate(shown):
+        left = 8.0 + (place % _COLUMNS) * (_PANEL_WIDTH + _GAP)
+        top = 8.0 + (place // _COLUMNS) * (_PANEL_HEIGHT + _GAP)
+        parts += _panel(name, known[name], nodes.get(name), left, top)
+    rows = -(-len(shown) // _COLUMNS)
+    clipped = [found["clipped"] or 0.0 for found in known.values()]
+    lead = (
+        "Magnitudes of the values on the calibration samples; the height of a bar is the logarithm of its count. "
+        "Values beyond the line, which is the threshold, are clipped: in "
+        f"{sum(part > 0 for part in clipped)} of {len(known)} tensors, at most {_share_text(max(clipped))}."
+    )
+    return lead, chart("Histograms of tensors", 8.0 + rows * (_PANEL_HEIGHT + _GAP), parts)
+
+
+def _panel(name: str, found: Mapping[str, Any], node: int | None, left: float, top: float) -> list[str]:
+    """Return the histogram of one tensor with its name, threshold and clipped share."""
+    counts: Sequence[int] = found["counts"]
+    right = left + _PANEL_WIDTH
+    bottom = top + 50 + _BARS
+    x = Scale.exact(found["low"], found["high"], left, right)
+    largest = math.log1p(max(counts))
+    step = (right - left) / len(counts)
+    width = (found["high"] - found["low"]) / len(counts)
+    parts = [text(left, top + 8, shorten(name, _NAME), "name", shift=HALF_LINE, node=node)]
+    beyond = "no value clipped" if not found["clipped"] else f"{_share_text(found['clipped'])} clipped"
+    parts.append(text((left + right) / 2, bottom + 8, beyond, "middle", shift=".8em"))
+    for place, count in enumerate(counts):
+        if not count:
+            continue
+        start = found["low"] + place * width
+        height = max(1.0, _BARS * math.log1p(count) / largest)
+        kind = "warn" if start >= found["threshold"] else "s1"
+        tip = f"about {count:,} from {start:.4g} to {start + width:.4g}"
+        bar = max(step - 0.8, 0.5)
+        parts.append(mark("rect", kind, tip=tip, x=left + place * step, y=bottom - height, width=bar, height=height))
+    parts.append(mark("line", "axis", x1=left, y1=bottom, x2=right, y2=bottom))
+    limit = x.at(found["threshold"])
+    parts.append(mark("line", "limit", x1=limit, y1=top + 42, x2=limit, y2=bottom))
+    parts.append(_threshold_note(found, limit, top + 32, left, right))
+    parts.append(text(left, bottom + 8, "0", shift=".8em"))
+    parts.append(text(right, bottom + 8, f"{found['high']:.4g}", "end", shift=".8em"))
+    return parts
+
+
+def _threshold_note(found: Mapping[str, Any], x: float, y: float, left: float, right: float) -> str:
+    """Return the threshold and its method as text above its line."""
+    is_right = x > (left + right) / 2
+    content = f"{found['method']} {found['threshold']:.4g}"
+    return text(x, y, content, "note end" if is_right else "note", shift=HALF_LINE)
+
+
+def _share_text(part: float) -> str:
+    """Format a share as a percentage, or a small one as parts of a million."""
+    return share(part) if part == 0.0 or part >= 1e-4 else f"{1e6 * part:.2g} of a million"

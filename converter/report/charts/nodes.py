@@ -1,0 +1,21 @@
+"""Nodes of a description: their indices, and selections of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def node_indices(description: dict[str, Any]) -> dict[str, int]:
+    """Return the index of the node that computes each tensor, by the name of the tensor."""
+    return {value["name"]: layer["index"] for layer in description["layers"] for value in layer["outputs"]}
+
+
+def thin(items: Sequence[T], most: int, weight: Callable[[T], float]) -> list[T]:
+    """Return at most ``most`` items: of each run of adjacent items of equal length, the one with the largest weight."""
+    if len(items) <= most:
+        return list(items)
+    length = -(-len(items) // most)
+    return [max(items[start : start + length], key=weight) for start in range(0, len(items), length)]

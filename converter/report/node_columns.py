@@ -1,0 +1,191 @@
+"""Columns of the nodes in the data of the report, and the values of tensors in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuconvert.report.attribute_text import short_lists
+from tpuconvert.report.model_description import Description
+from tpuconvert.report.rounding import round_number
+from tpuconvert.schema.types import DType
+
+Columns = dict[str, list[Any]]
+
+_SCALE_DIGITS = 7
+"""Significant digits of a scale: those of float32."""
+
+_ACTIVATION_BITS = 16
+"""Widest integer type, in bits, that has a range. Wider integers are accumulators."""
+
+_LAYER_COLUMNS = ("rules", "keep_float")
+"""Columns that are keys of the layers of the description."""
+
+_COST_COLUMNS = ("macs", "bytes", "seconds", "group")
+
+_VERIFICATION_COLUMNS = {
+    "stage": "stage",
+    "sqnr": "sqnr_db",
+    "cosine": "cosine",
+    "max_difference": "max_absolute",
+    "relative_difference": "relative",
+    "noise_added": "noise_added",
+    "clipped": "clipped",
+    "integers": "integers",
+    "different": "different",
+    "steps": "steps",
+    "not_finite": "not_finite",
+}
+"""Column -> key of a compared tensor."""
+
+
+def node_columns(description: Description, indices: Mapping[str, int]) -> Columns:
+    """Return the columns of the nodes, without those that have no value.
+
+    Args:
+        description: the description of a model.
+        indices: name of a tensor -> index of its node.
+
+    """
+    columns = _node_columns(description)
+    columns |= _verification_columns(description, indices)
+    columns |= _attribution_columns(description, indices)
+    return {name: column for name, column in columns.items() if any(entry is not None for entry in column)}
+
+
+def _node_columns(description: Description) -> Columns:
+    layers = description["layers"]
+    first = [layer["outputs"][0] for layer in layers]
+    quants = [value["quantization"] for value in first]
+    constants = description.get("constants", {})
+    columns: Columns = {
+        "name": [layer["name"] for layer in layers],
+        "op": [layer["op"] for layer in layers],
+        "parameters": [short_lists(layer["parameters"]) or None for layer in layers],
+        "dtype": [value["dtype"] for value in first],
+        "shape": [value["shape"] for value in first],
+        "scale": [_scale(quant) for quant in quants],
+        "zero_point": [_zero_point(quant) for quant in quants],
+        "range": [_range(value) for value in first],
+        "constants": [[constants[name] for name in layer["inputs"] if name in constants] or None for layer in layers],
+        "sources": [[source.split(": ", 1)[-1] for source in layer["sources"]] or None for layer in layers],
+    }
+    columns |= {name: [layer.get(name) or None for layer in layers] for name in _LAYER_COLUMNS}
+    if "cost" in description:
+        costs = description["cost"]["layers"]
+        columns |= {name: [round_number(cost[name], 3) for cost in costs] for name in _COST_COLUMNS}
+    if description.get("memory"):
+        columns["live_bytes"] = description["memory"]["live_bytes"]
+    return columns
+
+
+def _verification_columns(description: Description, indices: Mapping[str, int]) -> Columns:
+    verification = description.get("verification")
+    if not verification:
+        return {}
+    is_first = {layer["name"] for layer in description["layers"]}
+    columns: Columns = {name: [None] * len(description["layers"]) for name in _VERIFICATION_COLUMNS}
+    has_integers = verification["exactness"] is not None
+    for entry in verification["layers"]:
+        if entry["name"] not in is_first:
+            continue
+        for name, key in _VERIFICATION_COLUMNS.items():
+            columns[name][indices[entry["name"]]] = round_number(entry[key])
+    for name in ("integers", "different", "steps"):
+        if not has_integers:
+            del columns[name]
+    if not any(columns["not_finite"]):
+        del columns["not_finite"]
+    if not verification["is_quantized"]:
+        del columns["noise_added"], columns["clipped"]
+    return columns
+
+
+def _attribution_columns(description: Description, indices: Mapping[str, int]) -> Columns:
+    attribution = description.get("attribution")
+    if not attribution:
+        return {}
+    names = ("isolated", "isolated_cosine", "flips", "weights_only", "activations_only", "accumulated", "cause", "fix")
+    columns: Columns = {name: [None] * len(description["layers"]) for name in names}
+    for node in attribution["nodes"]:
+        index = indices.get(node["name"])
+        if index is None:
+            continue
+        entries = (
+            round_number(node["isolated"]["sqnr_db"]),
+            round_number(node["isolated"]["cosine"], 7),
+            round_number(node["isolated"]["flips"]),
+            round_number(node["from_weights"]["sqnr_db"]),
+            round_number(node["from_activations"]["sqnr_db"]),
+            round_number(node["accumulated_sqnr_db"]),
+            node["cause"],
+            node["rule"],
+        )
+        for name, entry in zip(names, entries, strict=True):
+            columns[name][index] = entry
+    return columns
+
+
+def more_results(layers: Sequence[Description]) -> dict[str, Any]:
+    """Return index -> the results of a node after the first one."""
+    return {
+        str(index): [
+            {
+                "name": value["name"],
+                "dtype": value["dtype"],
+                "shape": value["shape"],
+                "scale": _scale(value["quantization"]),
+                "zero_point": _zero_point(value["quantization"]),
+                "range": _range(value),
+            }
+            for value in layer["outputs"][1:]
+        ]
+        for index, layer in enumerate(layers)
+        if len(layer["outputs"]) > 1
+    }
+
+
+def describe_port(port: Description) -> dict[str, Any]:
+    """Return an input or output of the graph."""
+    quant = port["quantization"]
+    return {
+        "name": port["name"],
+        "dtype": port["dtype"],
+        "shape": port["shape"],
+        "scale": _scale(quant),
+        "zero_point": _zero_point(quant),
+    }
+
+
+def _scale(quant: Description | None) -> Any:
+    """Return the scale; for per-channel scales the lowest, the highest, their number and the axis."""
+    if quant is None:
+        return None
+    scales = [round_number(scale, _SCALE_DIGITS) for scale in quant["scale"]]
+    return scales[0] if quant["axis"] is None else [min(scales), max(scales), len(scales), quant["axis"]]
+
+
+def _zero_point(quant: Description | None) -> Any:
+    """Return the zero point; the lowest and the highest if channels differ."""
+    if quant is None:
+        return None
+    zeros = sorted(set(quant["zero_point"]))
+    return zeros[0] if len(zeros) == 1 else [zeros[0], zeros[-1]]
+
+
+def _range(value: Description) -> list[Any] | None:
+    """Return the lowest and the highest value that the integers of a tensor represent; None for accumulators."""
+    found = _value_range(value)
+    return None if found is None else [round_number(found[0], 4), round_number(found[1], 4)]
+
+
+def _value_range(value: Description) -> tuple[float, float] | None:
+    """Return the lowest and the highest dequantized value of an integer tensor; None for accumulators and floats."""
+    quant = value["quantization"]
+    if quant is None or DType(value["dtype"]).bits > _ACTIVATION_BITS:
+        return None
+    pairs = list(zip(quant["scale"], quant["zero_point"], strict=True))
+    dtype = DType(quant["dtype"])
+    return min((dtype.min - zero) * scale for scale, zero in pairs), max(
+        (dtype.max - zero) * scale for scale, zero in pairs
+    )

@@ -1,0 +1,127 @@
+"""Cards with the key figures of a model, at the top of its article."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tpuconvert.report.model_description import Description
+from tpuconvert.report.page.elements import bar, escape
+from tpuconvert.report.report_data import integer_shares
+from tpuconvert.report.text import sqnr_text
+from tpuconvert.text_format import bytes_text, several
+from tpuconvert.verify.difference import LAYER_SQNR
+
+_GOOD_SQNR = 30.0
+"""SQNR in dB from which an output is marked as good: noise of 0.1 % of the signal power."""
+
+
+class Card(NamedTuple):
+    """One figure.
+
+    Args:
+        label: name of the figure.
+        value: the figure with its unit.
+        detail: one line below it.
+        part: length of the bar, from 0 to 1; None without bar.
+        kind: ``good``, ``warn`` or empty.
+
+    """
+
+    label: str
+    value: str
+    detail: str
+    part: float | None = None
+    kind: str = ""
+
+
+def cards(description: Description) -> str:
+    """Return the cards as HTML."""
+    found = [*_precision(description), *_accuracy(description), *_size(description), *_cost(description)]
+    return f'<dl class="cards">\n{"".join(map(_card_html, found))}</dl>\n'
+
+
+def _card_html(card: Card) -> str:
+    length = "" if card.part is None else bar(card.part)
+    kind = f"card {card.kind}".strip()
+    return (
+        f'<div class="{kind}"><dt>{escape(card.label)}</dt><dd><b>{escape(card.value)}</b>{length}'
+        f"<span>{escape(card.detail)}</span></dd></div>\n"
+    )
+
+
+def _precision(description: Description) -> list[Card]:
+    total = description["nodes"]
+    if description.get("quantize", "none") == "none" or not description["layers"]:
+        return [Card("Nodes", f"{total:,}", several(len(description["operators"]), "operator"))]
+    count, macs = integer_shares(description)
+    detail = f"{count} of {several(total, 'node')}"
+    if macs is None:
+        return [Card("INT8 nodes", f"{count / total:.0%}", detail, count / total)]
+    return [Card("INT8 MACs", f"{macs:.1%}", detail, macs)]
+
+
+def _accuracy(description: Description) -> list[Card]:
+    verification = description.get("verification")
+    if not verification:
+        return _attributed(description)
+    outputs = verification["outputs"]
+    if not outputs:
+        return []
+    inexact = [entry for entry in outputs if entry["max_absolute"] != 0.0]
+    if not inexact:
+        return [Card("Outputs", "exact", "equal to the source on all samples", 1.0, "good")]
+    worst = min(inexact, key=lambda entry: float("-inf") if entry["sqnr_db"] is None else entry["sqnr_db"])
+    text = sqnr_text(worst)
+    value = f"{text} dB" if worst["sqnr_db"] is not None else text
+    cosine = "-" if worst["cosine"] is None else f"{worst['cosine']:.6f}"
+    detail = f"cosine {cosine}, {several(verification['samples'], 'sample')}"
+    return [_sqnr_card("Output SQNR", value, detail, worst["sqnr_db"])]
+
+
+def _attributed(description: Description) -> list[Card]:
+    attribution = description.get("attribution")
+    if not attribution:
+        return []
+    model = attribution["model"]
+    sqnr = model["sqnr_db"]
+    value = "exact" if sqnr is None and model["noise"] == 0.0 else "-" if sqnr is None else f"{sqnr:.1f} dB"
+    cosine = "-" if model["cosine"] is None else f"{model['cosine']:.6f}"
+    detail = f"cosine {cosine}, {several(attribution['samples'], 'sample')}"
+    return [_sqnr_card("Output SQNR", value, detail, sqnr)]
+
+
+def _sqnr_card(label: str, value: str, detail: str, sqnr: float | None) -> Card:
+    if sqnr is None:
+        return Card(label, value, detail)
+    kind = "good" if sqnr >= _GOOD_SQNR else "warn" if sqnr < LAYER_SQNR else ""
+    return Card(label, value, detail, max(0.0, sqnr) / 60.0, kind)
+
+
+def _size(description: Description) -> list[Card]:
+    size = bytes_text(description["constant_bytes"])
+    return [Card("Constants", size, f"{description['parameters']:,} numbers")]
+
+
+def _cost(description: Description) -> list[Card]:
+    cost = description.get("cost")
+    if cost is None:
+        return []
+    seconds, before = cost["seconds"], cost["seconds_node_by_node"]
+    least = f"on {cost['chip']}" + (f", {_time(before)} node by node" if before > seconds else "")
+    traffic = f"{cost['saved']:.0%} saved by {several(len(cost['groups']), 'group')}" if cost["groups"] else "no groups"
+    return [
+        Card("MACs", _count(cost["macs"]), "multiply-accumulates"),
+        Card("Memory traffic", bytes_text(cost["bytes"]), traffic),
+        Card("Least time", _time(seconds), least),
+    ]
+
+
+def _count(count: int) -> str:
+    for unit, size in (("G", 10**9), ("M", 10**6), ("K", 10**3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,295 @@
+// The object `report` that all scripts share: data, the shown model, the selected node, views, and DOM helpers.
+// Data come from a model file and are untrusted: they become text nodes, never HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+const listeners = { select: [], model: [], theme: [] };
+const views = new Map();
+
+report.data = JSON.parse(document.getElementById("report-data").textContent);
+for (const model of report.data.models) {
+  for (const [name, column] of Object.entries(model.nodes)) model.nodes[name] = unpackColumn(column);
+}
+report.model = null;
+report.modelIndex = -1;
+report.selected = -1;
+
+// A column is a list, or packed: its different entries and their places, or texts without their common prefixes.
+function unpackColumn(column) {
+  if (Array.isArray(column)) return column;
+  if (column.at) return column.at.map((place) => column.values[place]);
+  const last = new Map();
+  const { key } = column;
+  return column.front.map((entry) => {
+    if (entry === null) return null;
+    const start = entry.slice(0, key);
+    const length = parseInt(entry.slice(key, key + 2), 36);
+    const text = (last.has(start) ? last.get(start) : start).slice(0, length) + entry.slice(key + 2);
+    last.set(start, text);
+    return column.lists ? text.split("\n") : text;
+  });
+}
+
+// --- DOM -----------------------------------------------------------------------------------------------------------
+
+// Create an element. A function among the attributes is an event listener; null and undefined are left out.
+report.element = function (tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+};
+
+report.svg = function (tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+};
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child !== null && child !== undefined && child !== false) element.append(child);
+  }
+  return element;
+}
+
+// A link that selects a node of the shown model.
+report.nodeLink = function (index, text) {
+  const name = text === undefined ? report.nameOf(index) : text;
+  const attributes = { href: "#m" + report.modelIndex + "n" + index, "data-node": index, title: report.nameOf(index) };
+  return report.element("a", attributes, report.breakable(report.shorten(name)));
+};
+
+// --- Nodes of the shown model --------------------------------------------------------------------------------------
+
+// Number of nodes. Graph inputs, then graph outputs have the indices after them.
+report.nodeCount = () => (report.model.nodes.name || []).length;
+
+report.column = (name) => report.model.nodes[name] || null;
+
+report.cell = function (name, index) {
+  const column = report.model.nodes[name];
+  return column && index < column.length ? column[index] : null;
+};
+
+// The graph input or output behind an index, as {port, kind}; null for a node.
+report.portOf = function (index) {
+  const place = index - report.nodeCount();
+  if (place < 0) return null;
+  const inputs = report.model.inputs || [];
+  const outputs = report.model.outputs || [];
+  if (place < inputs.length) return { port: inputs[place], kind: "input" };
+  const port = outputs[place - inputs.length];
+  return port ? { port, kind: "output" } : null;
+};
+
+report.nameOf = function (index) {
+  const end = report.portOf(index);
+  return end ? end.port.name : report.model.nodes.name[index];
+};
+
+report.opOf = function (index) {
+  const end = report.portOf(index);
+  return end ? end.kind : report.model.nodes.op[index];
+};
+
+// True if the first result of a node is an integer tensor.
+report.isInteger = (index) => /^U?INT/.test(report.cell("dtype", index) || "");
+
+// Nodes before and after each node, in the order of the operands.
+report.producers = (index) => report.neighbours.before[index] || [];
+report.users = (index) => report.neighbours.after[index] || [];
+
+function readNeighbours(edges) {
+  const before = [];
+  const after = [];
+  for (let place = 0; place < edges.length; place += 2) {
+    (after[edges[place]] = after[edges[place]] || []).push(edges[place + 1]);
+    (before[edges[place + 1]] = before[edges[place + 1]] || []).push(edges[place]);
+  }
+  return { before, after };
+}
+
+// --- Selection, model, theme ---------------------------------------------------------------------------------------
+
+report.onSelect = (listener) => listeners.select.push(listener);
+report.onModel = (listener) => listeners.model.push(listener);
+report.onTheme = (listener) => listeners.theme.push(listener);
+
+// Select a node of the shown model; -1 selects none. Nothing is scrolled.
+// `byUser` is false for the node that is selected when a model is shown.
+report.select = function (index, byUser = true) {
+  const isKnown = Number.isInteger(index) && index >= 0 && (index < report.nodeCount() || report.portOf(index));
+  report.selected = isKnown ? index : -1;
+  for (const link of document.querySelectorAll("[data-node].selected")) link.classList.remove("selected");
+  if (report.selected >= 0) {
+    const article = document.getElementById("m" + report.modelIndex);
+    for (const link of article.querySelectorAll('[data-node="' + report.selected + '"]')) link.classList.add("selected");
+  }
+  for (const listener of listeners.select) listener(report.selected, byUser);
+  for (const view of views.values()) view.select && view.select(report.selected);
+};
+
+// Show a model of the page: its article, and the views with its nodes.
+report.showModel = function (place) {
+  report.modelIndex = place;
+  report.model = report.data.models[place];
+  report.neighbours = readNeighbours(report.model.edges || []);
+  for (const article of document.querySelectorAll("article.model")) {
+    article.hidden = Number(article.dataset.model) !== place;
+  }
+  for (const [name, view] of views) moveView(name, view);
+  for (const listener of listeners.model) listener(report.model);
+  const first = (report.model.worst || [])[0];
+  report.select(first === undefined ? (report.nodeCount() ? 0 : -1) : first, false);
+};
+
+// The colour of a variable of the style sheet, for a canvas.
+report.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+report.setTheme = function (name) {
+  document.documentElement.dataset.theme = name;
+  for (const listener of listeners.theme) listener(name);
+};
+
+report.theme = function () {
+  const isDark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+  return document.documentElement.dataset.theme || (isDark ? "dark" : "light");
+};
+
+// --- Views ---------------------------------------------------------------------------------------------------------
+
+// Register a view: {title, lead, height, mount(container), select(index), search(indices), colour(by)}. All but `mount`
+// are optional. The view is shown in the slot of its name in the article of the shown model.
+report.addView = function (name, view) {
+  views.set(name, view);
+  if (report.model) moveView(name, view);
+};
+
+report.view = (name) => views.get(name) || null;
+
+const TITLES = { graph: "Graph", nodes: "All nodes" };
+
+function moveView(name, view) {
+  const slot = document.querySelector("#m" + report.modelIndex + ' .slot[data-view="' + name + '"]');
+  if (!slot) return;
+  if (!view.section) {
+    const stage = report.element("div", { class: "stage stage-" + name });
+    const heading = report.element("h3", {}, view.title || TITLES[name] || name);
+    const lead = view.lead ? report.element("p", { class: "lead" }, view.lead) : null;
+    view.section = report.element("section", { class: "panel", id: "view-" + name }, heading, lead, stage);
+    slot.append(view.section);
+    view.mount(stage);
+  } else if (view.section.parentNode !== slot) {
+    slot.append(view.section);
+  }
+}
+
+// Show nodes that a search found, in all views.
+report.showFound = function (indices) {
+  for (const view of views.values()) view.search && view.search(indices);
+};
+
+// --- Text ----------------------------------------------------------------------------------------------------------
+
+const LONGEST = 72;
+
+// Shorten a long name in the middle, as the text reports do.
+report.shorten = function (name, longest = LONGEST) {
+  const text = String(name);
+  if (text.length <= longest) return text;
+  const half = Math.floor((longest - 3) / 2);
+  return text.slice(0, longest - 3 - half) + "..." + text.slice(text.length - half);
+};
+
+// A name as text that wraps after a slash.
+report.breakable = (name) =>
+  String(name).split("/").map((part, place) => (place ? ["/", report.element("wbr", {}), part] : part));
+
+report.text = {
+  shape: (shape) => (shape ? "[" + shape.join(", ") + "]" : ""),
+  type: (dtype, shape) => dtype + report.text.shape(shape),
+  number: (value) => (value === null || value === undefined ? "-" : Number(value.toPrecision(4)).toString()),
+  decibel: (value) => (value === null || value === undefined ? "-" : value.toFixed(1)),
+  share(value) {
+    if (value === null || value === undefined) return "-";
+    if (value === 0) return "0";
+    return value >= 5e-5 ? (100 * value).toFixed(2) + "%" : "<0.01%";
+  },
+  count: (value) => (value === null || value === undefined ? "-" : value.toLocaleString("en-US")),
+  bytes(value) {
+    if (value === null || value === undefined) return "-";
+    for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+      if (value >= size) return (value / size).toFixed(1) + " " + unit;
+    }
+    return value + " bytes";
+  },
+  time(seconds) {
+    if (seconds === null || seconds === undefined) return "-";
+    return seconds >= 1e-3 ? (seconds * 1e3).toPrecision(3) + " ms" : Number((seconds * 1e6).toPrecision(3)) + " us";
+  },
+  scale(scale, zero) {
+    if (scale === null || scale === undefined) return "-";
+    if (Array.isArray(scale)) return scale[0] + " to " + scale[1] + " (" + scale[2] + " on axis " + scale[3] + ")";
+    return scale + (zero ? ", zero " + (Array.isArray(zero) ? zero.join(" to ") : zero) : "");
+  },
+};
+
+// --- Start ---------------------------------------------------------------------------------------------------------
+
+const ADDRESS = /^#m(\d+)(?:n(\d+))?$/;
+
+// Show the model and select the node that the address of the page names.
+function followAddress() {
+  const found = ADDRESS.exec(location.hash);
+  if (!found || Number(found[1]) >= report.data.models.length) return;
+  if (Number(found[1]) !== report.modelIndex) report.showModel(Number(found[1]));
+  if (found[2] !== undefined) report.select(Number(found[2]));
+}
+
+function followClick(event) {
+  const shown = event.target.closest("[data-show]");
+  if (shown) report.showModel(Number(shown.dataset.show));
+  const target = event.target.closest("[data-node]");
+  if (!target) return;
+  const article = target.closest("article.model");
+  if (article && Number(article.dataset.model) !== report.modelIndex) report.showModel(Number(article.dataset.model));
+  report.select(Number(target.dataset.node));
+}
+
+function addTools() {
+  const tools = document.getElementById("tools");
+  if (report.data.models.length > 1) {
+    const options = report.data.models.map((model, place) => report.element("option", { value: place }, model.name));
+    const chooser = report.element("select", { "aria-label": "Model", id: "model" }, options);
+    chooser.addEventListener("change", () => report.showModel(Number(chooser.value)));
+    report.onModel(() => { chooser.value = String(report.modelIndex); });
+    tools.append(chooser);
+  }
+  if (report.searchBox) tools.append(report.searchBox());
+  const label = () => (report.theme() === "dark" ? "Light" : "Dark");
+  const toggle = report.element("button", { type: "button", id: "theme", title: "Switch between light and dark" }, label());
+  toggle.addEventListener("click", () => {
+    report.setTheme(report.theme() === "dark" ? "light" : "dark");
+    toggle.textContent = label();
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    toggle.textContent = label();
+    for (const listener of listeners.theme) listener(report.theme());
+  });
+  tools.append(toggle);
+}
+
+document.documentElement.classList.add("scripted");
+
+// Build what needs scripts, after the static content is on the screen.
+report.start = () => requestAnimationFrame(() => setTimeout(start));
+
+function start() {
+  addTools();
+  if (!report.data.models.length) return;
+  report.showModel(0);
+  followAddress();
+  document.addEventListener("click", followClick);
+  window.addEventListener("hashchange", followAddress);
+  document.documentElement.classList.add("started");
+}

@@ -1,0 +1,391 @@
+// The graph view: a canvas that shows the visible part of the graph, with buttons, a legend, a map and a tooltip.
+// graph_geometry.js computes positions, graph_colours.js colours; graph_paint.js draws, graph_input.js handles events.
+
+const { element } = report;
+const SMALL = 150; // largest number of nodes of a graph whose blocks are expanded at first
+const MOST_ZOOM = 2.5;
+const LEAST_START_ZOOM = 0.3;
+const MARGIN = 28; // around the graph when it fits, in screen pixels
+const MAP = 150; // largest width and height of the map
+
+const view = { x: 0, y: 0, zoom: 1, width: 0, height: 0, ratio: 1 };
+const state = {
+  scene: null, layout: null, painter: null, colours: null, stripes: [], summaries: [], blockOf: [], paths: new Set(),
+  expanded: new Set(), selected: -1, selectedBlock: -1, hovered: -1, found: null, foundBlocks: new Set(),
+};
+const parts = {};
+let mode = "kind";
+let isPending = false;
+let isFitted = false;
+
+const LEAD = "Drag to move, click a node for its details, double click a block to expand or collapse it.";
+
+report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, colour });
+
+// State, elements and actions, for graph_input.js and for tests.
+report.graph = {
+  view, state, parts, mapSize, request, fit, startView, center, move, zoomBy, toggle, selectHere, say,
+  paintNow: paint,
+  // Position on the canvas of the box that shows a node.
+  screenBox(v) {
+    const { x, y, w, h, kind } = state.scene.boxes[state.scene.boxOf[v]];
+    const { zoom } = view;
+    return { x: (x - view.x) * zoom, y: (y - view.y) * zoom, w: w * zoom, h: h * zoom, kind };
+  },
+};
+
+// --- Construction --------------------------------------------------------------------------------------------------
+
+function mount(container) {
+  const button = (label, title, action) => element("button", { type: "button", title, click: action }, label);
+  parts.canvas = element("canvas", { tabindex: "0", role: "application", "aria-roledescription": "graph" });
+  parts.context = parts.canvas.getContext("2d");
+  parts.map = element("canvas", { class: "graph-map", "aria-hidden": "true" });
+  parts.mapMark = element("div", { class: "graph-map-mark", "aria-hidden": "true" });
+  parts.mapBox = element("div", { class: "graph-map-box", hidden: true }, parts.map, parts.mapMark);
+  parts.tip = element("div", { class: "graph-tip", hidden: true, role: "tooltip" });
+  parts.hint = element("div", { class: "graph-hint", hidden: true }, "Click the graph or hold Ctrl to zoom with the wheel");
+  parts.live = element("p", { class: "graph-live", "aria-live": "polite" });
+  parts.legend = element("ul", { class: "graph-legend", "aria-label": "Legend" });
+  parts.colour = element("select", { "aria-label": "Colour by", change: () => colour(parts.colour.value) });
+  parts.blocks = element(
+    "select",
+    { "aria-label": "Blocks by", change: showBlocks },
+    element("option", { value: "layout" }, "Blocks by source"),
+    element("option", { value: "groups" }, "Blocks by chip group")
+  );
+  parts.expand = button("Expand all", "Show the nodes of all blocks", () => setAll(true));
+  parts.collapse = button("Collapse all", "Show each block as one box", () => setAll(false));
+  parts.tools = element(
+    "div",
+    { class: "graph-tools" },
+    button("Fit", "Show the whole graph (0)", fit),
+    button("+", "Zoom in (+)", () => zoomBy(1.3)),
+    button("\u2212", "Zoom out (-)", () => zoomBy(1 / 1.3)),
+    parts.expand,
+    parts.collapse,
+    parts.blocks,
+    element("label", {}, element("span", {}, "Colour by"), parts.colour),
+    parts.legend
+  );
+  parts.stage = element("div", { class: "graph-stage" }, parts.canvas, parts.mapBox, parts.tip, parts.hint);
+  container.classList.add("graph-container");
+  container.append(parts.tools, parts.stage, parts.live);
+  report.graphInput.listen(report.graph);
+  new ResizeObserver(resize).observe(parts.stage);
+  report.onModel(showModel);
+  report.onSelect((index, byUser) => { if (byUser !== false && !state.isOwn) reveal(index); });
+  report.onTheme(recolour);
+  showModel();
+}
+
+function showModel() {
+  const model = report.model;
+  const count = report.nodeCount();
+  parts.blocks.hidden = !(model.layout && model.layout.groups);
+  parts.blocks.value = "layout";
+  parts.colour.replaceChildren(...report.graphColours.modes().map(([value, title]) => element("option", { value }, title)));
+  if (![...parts.colour.options].some((option) => option.value === mode)) mode = "kind";
+  parts.colour.value = mode;
+  parts.canvas.setAttribute(
+    "aria-label",
+    "Graph with " + count + " nodes. Arrow keys move, plus and minus zoom, 0 fits, Shift with an arrow key goes to a " +
+      "neighbour, Enter expands or collapses a block."
+  );
+  setLayout(model.layout || null);
+}
+
+function showBlocks() {
+  setLayout(parts.blocks.value === "groups" ? report.model.layout.groups : report.model.layout);
+}
+
+function setLayout(layout) {
+  const blocks = layout ? layout.blocks : [];
+  Object.assign(state, { layout, selectedBlock: -1, hovered: -1, found: null, foundBlocks: new Set(), blockOf: [], expanded: new Set() });
+  blocks.forEach((block, place) => { for (const v of block.nodes) state.blockOf[v] = place; });
+  state.summaries = blocks.map((block) => summary(block.nodes));
+  if (report.nodeCount() <= SMALL) blocks.forEach((_, place) => state.expanded.add(place));
+  parts.expand.hidden = parts.collapse.hidden = !blocks.length;
+  parts.tools.hidden = parts.stage.hidden = !layout;
+  isFitted = false;
+  state.scene = null;
+  rebuild();
+  recolour();
+  startView();
+}
+
+// Operators of a block, the most frequent first.
+function summary(nodes) {
+  const counts = new Map();
+  for (const v of nodes) counts.set(report.opOf(v), (counts.get(report.opOf(v)) || 0) + 1);
+  const most = [...counts].sort((a, b) => b[1] - a[1]);
+  return most.slice(0, 3).map(([op, count]) => count + " " + op).join(", ") + (most.length > 3 ? ", \u2026" : "");
+}
+
+function rebuild() {
+  if (!state.layout) return;
+  state.scene = report.graphGeometry.build(state.layout, report.nodeCount(), state.expanded);
+  tracePaths();
+  drawMap();
+  request();
+}
+
+function recolour() {
+  if (!state.layout) return;
+  state.colours = report.graphPaint.palette();
+  state.painter = report.graphColours.painter(mode);
+  state.stripes = state.layout.blocks.map((block) => stripes(block.nodes));
+  const items = state.painter.legend.map(([name, colour]) => {
+    const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
+    swatch.style.background = colour;
+    return element("li", {}, swatch, name);
+  });
+  parts.legend.replaceChildren(...items);
+  drawMap();
+  request();
+}
+
+// Colours of a collapsed block: shares of its nodes by class, or the colour of the worst node.
+function stripes(nodes) {
+  const counts = new Map();
+  for (const v of nodes) {
+    const colour = state.painter.colourOf(v);
+    if (colour) counts.set(colour, (counts.get(colour) || 0) + 1);
+  }
+  const sum = [...counts.values()].reduce((total, count) => total + count, 0);
+  if (!state.painter.isClass) {
+    const worst = state.painter.worstOf(nodes);
+    return worst === null ? [] : [{ colour: state.painter.colourOf(worst), share: 1 }];
+  }
+  return [...counts].sort((a, b) => b[1] - a[1]).map(([colour, count]) => ({ colour, share: count / sum }));
+}
+
+// --- Painting ------------------------------------------------------------------------------------------------------
+
+function request() {
+  if (isPending) return;
+  isPending = true;
+  requestAnimationFrame(() => {
+    isPending = false;
+    paint();
+  });
+}
+
+function paint() {
+  if (!state.scene || !view.width) return;
+  report.graphPaint.draw(parts.context, view, state);
+  const { scene } = state;
+  const size = mapSize();
+  const mark = parts.mapMark.style;
+  const left = Math.max(0, view.x / scene.width) * size.width;
+  const top = Math.max(0, view.y / scene.height) * size.height;
+  mark.left = left + "px";
+  mark.top = top + "px";
+  mark.width = Math.max(3, Math.min(1, (view.x + view.width / view.zoom) / scene.width) * size.width - left) + "px";
+  mark.height = Math.max(3, Math.min(1, (view.y + view.height / view.zoom) / scene.height) * size.height - top) + "px";
+}
+
+function resize() {
+  const { clientWidth, clientHeight } = parts.stage;
+  if (!clientWidth || !clientHeight) return;
+  Object.assign(view, { width: clientWidth, height: clientHeight, ratio: window.devicePixelRatio || 1 });
+  parts.canvas.width = Math.round(clientWidth * view.ratio);
+  parts.canvas.height = Math.round(clientHeight * view.ratio);
+  if (!isFitted) startView();
+  keepInView();
+  drawMap();
+  paint(); // at once: a canvas is empty after a change of its size
+}
+
+// The map is shown if the graph is much larger than the view. Its height and width are scaled separately, because a deep
+// network is a thin line otherwise.
+function mapSize() {
+  const { width, height } = state.scene;
+  const scale = Math.min(MAP / width, Math.min(MAP, view.height - 40) / height);
+  return { width: Math.max(36, width * scale), height: Math.max(36, height * scale), ratio: view.ratio };
+}
+
+function drawMap() {
+  if (!state.scene || !view.width || !state.colours) return;
+  const isLarge = state.scene.width * state.scene.height > 6 * view.width * view.height;
+  parts.mapBox.hidden = !isLarge || view.width < 600;
+  if (parts.mapBox.hidden) return;
+  const size = mapSize();
+  parts.map.width = Math.round(size.width * size.ratio);
+  parts.map.height = Math.round(size.height * size.ratio);
+  parts.map.style.width = size.width + "px";
+  parts.map.style.height = size.height + "px";
+  report.graphPaint.drawMap(parts.map.getContext("2d"), size, state);
+}
+
+// --- Position ------------------------------------------------------------------------------------------------------
+
+function fitZoom() {
+  const { width, height } = state.scene;
+  return Math.min((view.width - 2 * MARGIN) / width, (view.height - 2 * MARGIN) / height, 1.2);
+}
+
+function fit() {
+  if (!state.scene) return;
+  view.zoom = fitZoom();
+  center(state.scene.width / 2, state.scene.height / 2);
+}
+
+// Begin at the top, at a zoom at which the width fits and names are legible.
+function startView() {
+  if (!state.scene || !view.width) return;
+  isFitted = true;
+  const { width, height } = state.scene;
+  view.zoom = Math.max(LEAST_START_ZOOM, Math.min(1, (view.width - 2 * MARGIN) / width));
+  view.x = width / 2 - view.width / view.zoom / 2;
+  view.y = height * view.zoom < view.height - 2 * MARGIN ? height / 2 - view.height / view.zoom / 2 : -MARGIN / view.zoom;
+  request();
+}
+
+function center(x, y) {
+  view.x = x - view.width / view.zoom / 2;
+  view.y = y - view.height / view.zoom / 2;
+  keepInView();
+  request();
+}
+
+// A part of the graph stays visible.
+function keepInView() {
+  if (!state.scene) return;
+  const clamp = (value, size, length) => Math.max(-length / view.zoom + 60 / view.zoom, Math.min(size - 60 / view.zoom, value));
+  view.x = clamp(view.x, state.scene.width, view.width);
+  view.y = clamp(view.y, state.scene.height, view.height);
+}
+
+function move(dx, dy) {
+  view.x += dx / view.zoom;
+  view.y += dy / view.zoom;
+  keepInView();
+  request();
+}
+
+function zoomBy(factor, x = view.width / 2, y = view.height / 2) {
+  if (!state.scene) return;
+  const zoom = Math.max(Math.min(fitZoom() * 0.8, 0.2), Math.min(MOST_ZOOM, view.zoom * factor));
+  view.x += x / view.zoom - x / zoom;
+  view.y += y / view.zoom - y / zoom;
+  view.zoom = zoom;
+  keepInView();
+  request();
+}
+
+// --- Blocks --------------------------------------------------------------------------------------------------------
+
+function setAll(isExpanded) {
+  if (!state.layout) return;
+  state.expanded = new Set(isExpanded ? state.layout.blocks.keys() : []);
+  rebuild();
+  startView();
+  say(isExpanded ? "All blocks are expanded" : "All blocks are collapsed");
+}
+
+// Expand or collapse a block; its top stays at its position on the screen.
+function toggle(block) {
+  const before = state.scene.boxes[state.scene.frameOf.get(block)];
+  const [x, y] = [before.x + before.w / 2, Math.max(before.y, view.y)];
+  if (!state.expanded.delete(block)) state.expanded.add(block);
+  rebuild();
+  const after = state.scene.boxes[state.scene.frameOf.get(block)];
+  view.x += after.x + after.w / 2 - x;
+  view.y += after.y - y;
+  state.hovered = -1;
+  keepInView();
+  say("Block " + state.layout.blocks[block].name + (state.expanded.has(block) ? " is expanded" : " is collapsed"));
+}
+
+// --- Selection -----------------------------------------------------------------------------------------------------
+
+function select(index) {
+  state.selected = index;
+  if (index >= 0) state.selectedBlock = -1;
+  tracePaths();
+  request();
+}
+
+// Select a node in all views. The graph stays where it is, unless the node is outside of the view.
+function selectHere(v) {
+  state.isOwn = true;
+  report.select(v);
+  state.isOwn = false;
+  if (v < 0) return;
+  const shape = report.portOf(v) ? "" : ", " + report.text.shape(report.cell("shape", v));
+  say(report.opOf(v) + " " + report.nameOf(v) + shape);
+}
+
+// Show a node that was selected elsewhere.
+function reveal(index) {
+  if (index < 0 || !state.scene) return;
+  const block = state.blockOf[index];
+  if (block !== undefined && !state.expanded.has(block)) {
+    state.expanded.add(block);
+    rebuild();
+  }
+  const box = state.scene.boxes[state.scene.boxOf[index]];
+  if (!box) return;
+  view.zoom = Math.max(view.zoom, Math.min(0.8, MOST_ZOOM));
+  center(box.x + box.w / 2, box.y + box.h / 2);
+  say(report.opOf(index) + " " + report.nameOf(index));
+}
+
+// The lines to and from the selected node: its own nets, and the way back from its operands to their producers.
+function tracePaths() {
+  const { scene, selected } = state;
+  state.paths = new Set();
+  if (!scene || selected < 0) return;
+  for (const line of scene.leaving.get(selected) || []) state.paths.add(line);
+  const place = scene.boxOf[selected];
+  if (place === undefined || scene.boxes[place].v !== selected) return;
+  for (let line of scene.arrivals.get(place) || []) {
+    while (line !== undefined && line >= 0 && !state.paths.has(line)) {
+      state.paths.add(line);
+      line = scene.lines[line].parent;
+    }
+  }
+}
+
+// Highlight the nodes that a search found, and show the first ones; null ends the search.
+function search(indices) {
+  state.found = indices && indices.length ? new Set(indices) : null;
+  state.foundBlocks = new Set((indices || []).map((v) => state.blockOf[v]).filter((block) => block !== undefined));
+  drawMap();
+  request();
+  if (!state.found || !state.scene || !view.width) return;
+  const boxes = indices.map((v) => state.scene.boxes[state.scene.boxOf[v]]).filter(Boolean);
+  if (!boxes.length) return;
+  let shown = boxes;
+  let bounds = boundsOf(shown);
+  const fitting = (area) => Math.min(view.width / (area.right - area.left + 80), view.height / (area.bottom - area.top + 80));
+  if (fitting(bounds) < LEAST_START_ZOOM) {
+    shown = boxes.slice(0, 1);
+    bounds = boundsOf(shown);
+  }
+  view.zoom = Math.max(LEAST_START_ZOOM, Math.min(1, fitting(bounds)));
+  center((bounds.left + bounds.right) / 2, (bounds.top + bounds.bottom) / 2);
+  say(indices.length + (indices.length === 1 ? " node is" : " nodes are") + " highlighted");
+}
+
+function boundsOf(boxes) {
+  const bounds = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  for (const { x, y, w, h } of boxes) {
+    bounds.left = Math.min(bounds.left, x);
+    bounds.top = Math.min(bounds.top, y);
+    bounds.right = Math.max(bounds.right, x + w);
+    bounds.bottom = Math.max(bounds.bottom, y + h);
+  }
+  return bounds;
+}
+
+function colour(by) {
+  mode = by;
+  parts.colour.value = by;
+  recolour();
+}
+
+function say(text) {
+  parts.live.textContent = text;
+}

@@ -1,0 +1,278 @@
+"""Sections of the report that are readable without scripts: cards, verdicts, worst nodes, notes, groups, and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpuconvert.report.attribution import HEADING, cells, headline, unmatched_lines
+from tpuconvert.report.charts import chart_sections, tuning_curve
+from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
+from tpuconvert.report.model_description import Description, port_text, scale_text
+from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
+from tpuconvert.report.page.cards import cards
+from tpuconvert.report.page.elements import Cell, NodeLinks, bar, escape, html_table, panel, source_html
+from tpuconvert.report.report_data import node_indices, worst_nodes
+from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
+from tpuconvert.report.tuning import HEADING as TUNING_HEADING
+from tpuconvert.report.tuning import headline as tuning_headline
+from tpuconvert.report.tuning import row as tuning_row
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.types import format_shape
+from tpuconvert.text_format import bytes_text, operator_counts, several
+
+_BAR_FULL = 60.0
+"""SQNR in dB at which its bar has the full length."""
+
+_MANY = 8
+"""Largest number of nodes of a note, and of groups, that are shown without being expanded by a click."""
+
+_MOST = 100
+"""Largest number of nodes of a note that are named, and of groups. The data of the page contain all."""
+
+
+def model_article(description: Description, model: int) -> str:
+    """Return the article about one model.
+
+    Args:
+        description: the description of the model.
+        model: its index on the page.
+
+    """
+    links = NodeLinks(model, node_indices(description))
+    groups = group_notes(description.get("notes", []), operators_of(description))
+    verification = description.get("verification")
+    others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
+    parts = [
+        _notes("Little of this model is INT8", "", groups, links, SHARE),
+        _verification(verification) if verification else "",
+        _worst(description, links),
+        '<div class="slot" data-view="graph"></div>\n',
+        _charts(description),
+        _tuning(description["tuning"]) if description.get("tuning") else "",
+        _float(description, groups, links),
+        _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, links, "chip"),
+        _notes("About the source and the samples", "", groups, links, *others),
+        _facts(description),
+        _groups(description["cost"]) if "cost" in description else "",
+        '<div class="slot" data-view="nodes"></div>\n',
+    ]
+    name = escape(description["file"] or description["name"])
+    return (
+        f'<article class="model" id="m{model}" data-model="{model}">\n<header class="intro"><h2>{name}</h2>'
+        f"<p>{_made_for(description)}</p></header>\n{cards(description)}{''.join(parts)}</article>\n"
+    )
+
+
+def _made_for(description: Description) -> str:
+    if "chip" not in description:
+        return '<span class="tag">source graph</span>'
+    kind = "float" if description["quantize"] == "none" else description["quantize"].upper()
+    return (
+        f'<span class="tag">{escape(description["chip"])}</span> <span class="tag">{escape(kind)}</span> '
+        f"<span>made by tpuconvert {escape(description['tool_version'])}</span>"
+    )
+
+
+def _facts(description: Description) -> str:
+    rows: list[tuple[str, str]] = []
+    for what in ("input", "output"):
+        rows += [(what, port_text(port)) for port in description[f"{what}s"]]
+    arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
+    rows.append(("operators", operator_counts(description["operators"]) or "none"))
+    rows.append(("results", arithmetic or "none"))
+    if description["conversions"]:
+        rows.append(("conversions", f"{description['conversions']} between integers and floats"))
+    if "transposes" in description:
+        rows.append(("transposes", f"{description['transposes']} left"))
+    rows.append(("constants", f"{bytes_text(description['constant_bytes'])}, {description['parameters']:,} numbers"))
+    if description.get("preprocessing"):
+        rows.append(("preprocessing", str(Preprocess.from_mapping(description["preprocessing"]))))
+    if description.get("plugins"):
+        rows.append(("plugins", ", ".join(description["plugins"])))
+    body = "\n".join(f'<tr><th scope="row">{escape(what)}</th><td>{escape(text)}</td></tr>' for what, text in rows)
+    return panel("Model", "", f'<table class="facts"><tbody>\n{body}\n</tbody></table>\n')
+
+
+def _verification(verification: Description) -> str:
+    lines = verdict_lines(verification)
+    stands_out = verification["first_difference"] is not None or bool(verification["output_problems"])
+    kind = "verdict bad" if stands_out else "verdict"
+    shown = "".join(f'<p class="{kind if line == lines[0] else "lead"}">{escape(line)}.</p>\n' for line in lines)
+    rows = [
+        (
+            ("w", escape(entry["name"])),
+            ("n", sqnr_text(entry)),
+            ("b", bar(_sqnr_part(entry))),
+            ("n", "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"),
+            ("n", number(entry["max_absolute"])),
+            ("n", number(entry["relative"])),
+        )
+        for entry in verification["outputs"]
+    ]
+    heading = ("output", "SQNR dB", "", "cosine", "max difference", "share of range")
+    return panel("Compared with the source", "", shown + html_table(heading, rows), "compared")
+
+
+def _sqnr_part(entry: Description) -> float:
+    return 1.0 if entry["max_absolute"] == 0.0 else max(0.0, entry["sqnr_db"] or 0.0) / _BAR_FULL
+
+
+def _worst(description: Description, links: NodeLinks) -> str:
+    """Return the tables of the nodes to examine first: by attribution, by added noise, or by time."""
+    verification = description.get("verification")
+    parts = []
+    if description.get("attribution"):
+        parts.append(_attribution(description["attribution"], links))
+    if verification and verification["is_quantized"] and verification["most_noise_added_at"]:
+        parts.append(_most_noise(verification, description["layers"], links))
+    if not parts and "cost" in description:
+        parts.append(_slowest(description, links))
+    return "".join(parts)
+
+
+def _attribution(attribution: Description, links: NodeLinks) -> str:
+    """Return the table of the nodes by their error at the outputs, with the options that remove it."""
+    rows: list[Sequence[Cell]] = []
+    for node in attribution["nodes"]:
+        _, operator, *numbers = cells(node)
+        row: list[Cell] = [
+            ("w", links.link(node["name"])),
+            escape(operator),
+            *(("n", escape(cell)) for cell in numbers),
+        ]
+        rows.append([*row, ("w", f"<code>{escape(node['rule'])}</code>")])
+    lead = ". ".join([headline(attribution), *unmatched_lines(attribution)])
+    table = html_table((*HEADING, "keep in float"), rows)
+    return panel("Error of each node at the outputs", f"{lead}. The largest error comes first.", table, "worst")
+
+
+def _most_noise(verification: Description, layers: Sequence[Description], links: NodeLinks) -> str:
+    scales = {value["name"]: value["quantization"] for layer in layers for value in layer["outputs"]}
+    sources = {value["name"]: layer["sources"] for layer in layers for value in layer["outputs"]}
+    by_name = {entry["name"]: entry for entry in verification["layers"]}
+    worst = [by_name[name] for name in verification["most_noise_added_at"]]
+    largest = max(entry["noise_added"] or 0.0 for entry in worst)
+    rows: list[Sequence[Cell]] = [
+        (
+            ("w", links.link(entry["name"])),
+            escape(entry["op"]),
+            ("n", share(entry["noise_added"])),
+            ("b", bar((entry["noise_added"] or 0.0) / largest if largest else 0.0)),
+            ("n", sqnr_text(entry)),
+            ("n", share(entry["clipped"])),
+            ("s", escape(scale_text(scales.get(entry["name"])))),
+            ("t", "<br>".join(source_html(source) for source in sources.get(entry["name"], ())) or "-"),
+        )
+        for entry in worst
+    ]
+    heading = ("tensor", "operator", "noise added", "", "SQNR dB", "clipped", "scale", "source")
+    lead = (
+        "The tensors whose own step adds most noise, as a share of their power, the largest first. "
+        "Clipped are values beyond the largest integer."
+    )
+    return panel("Where the accuracy went", lead, html_table(heading, rows), "noise")
+
+
+def _slowest(description: Description, links: NodeLinks) -> str:
+    cost, layers = description["cost"], description["layers"]
+    total = cost["seconds_node_by_node"]
+    rows: list[Sequence[Cell]] = []
+    for index in worst_nodes(description):
+        layer, costs = layers[index], cost["layers"][index]
+        first = layer["outputs"][0]
+        rows.append(
+            (
+                ("w", links.link(layer["name"])),
+                escape(layer["op"]),
+                ("m", escape(first["dtype"] + format_shape(first["shape"]))),
+                ("n", "-" if costs["macs"] is None else f"{costs['macs']:,}"),
+                ("n", "-" if costs["bytes"] is None else f"{costs['bytes']:,}"),
+                ("n", f"{costs['seconds'] * 1e6:,.1f}"),
+                ("n", share(costs["seconds"] / total if total else 0.0)),
+                ("b", bar(costs["seconds"] / total if total else 0.0)),
+            )
+        )
+    heading = ("node", "operator", "type", "MACs", "bytes", "least time in us", "share", "")
+    lead = (
+        "The nodes with the largest least time on the chip, each for itself. "
+        "tpuconvert verify and tpuconvert attribute add the accuracy of each node."
+    )
+    return panel("Where the time goes", lead, html_table(heading, rows), "worst") if rows else ""
+
+
+def _charts(description: Description) -> str:
+    shown = [
+        f'<figure class="panel chart"><figcaption><h3>{escape(title)}</h3>'
+        f'<p class="lead">{escape(lead)}</p></figcaption>{svg}</figure>\n'
+        for title, lead, svg in chart_sections(description)
+    ]
+    return f'<div class="charts">\n{"".join(shown)}</div>\n' if shown else ""
+
+
+def _tuning(tuning: Description) -> str:
+    """Return the result of a mixed-precision search: a sentence, the picture, and the table of the curve."""
+    rows: list[Sequence[Cell]] = []
+    for trial in tuning["curve"]:
+        mark, *numbers = tuning_row(trial, tuning)
+        names = ", ".join(trial["keep_float"]) or "-"
+        rows.append(["chosen" if mark else "", *(("n", escape(cell)) for cell in numbers), ("w", escape(names))])
+    shown = html_table((*TUNING_HEADING, "in float"), rows)
+    return panel("Search for a mixed precision", f"{tuning_headline(tuning)}.", f"{tuning_curve(tuning)}{shown}")
+
+
+def _float(description: Description, groups: list[NoteGroup], links: NodeLinks) -> str:
+    """Return the section about the nodes of a quantized model or source that stay in float, with the reasons."""
+    if not any(group.kind == "float" for group in groups):
+        if description.get("quantize", "none") == "none":
+            return ""
+        return panel("What stayed in float", "Nothing: every operator computes with integers.", "")
+    lead = "These operators compute in float, and their inputs are dequantized."
+    return _notes("What stayed in float, and why", lead, groups, links, "float")
+
+
+def _notes(title: str, lead: str, groups: list[NoteGroup], links: NodeLinks, *kinds: str) -> str:
+    """Return a table with one row per reason, the most frequent first. A click expands the list of nodes."""
+    chosen = sorted((group for group in groups if group.kind in kinds), key=lambda group: -len(group.nodes))
+    if not chosen:
+        return ""
+    if not any(group.nodes for group in chosen):
+        listed = "\n".join(f"<li>{escape(group.text)}</li>" for group in chosen)
+        return panel(title, lead, f"<ul>\n{listed}\n</ul>\n")
+    rows: list[Sequence[Cell]] = []
+    for group in chosen:
+        prefix = "" if group.kind in HEADINGS else f"{group.kind}: "
+        rows.append(
+            (
+                ("n", str(len(group.nodes) or "")),
+                escape(operator_counts({name: count for name, count in group.operators.most_common() if name}) or "-"),
+                escape(prefix + group.text),
+                ("w", _node_names(group.nodes, links)),
+            )
+        )
+    return panel(title, lead, html_table(("nodes", "operators", "reason", "which"), rows))
+
+
+def _node_names(nodes: list[str], links: NodeLinks) -> str:
+    shown = ", ".join(links.link(node) for node in nodes[:_MANY])
+    if len(nodes) <= _MANY:
+        return shown or "-"
+    rest = ", ".join(links.link(node) for node in nodes[_MANY:_MOST])
+    left = len(nodes) - _MOST
+    rest += f" and {several(left, 'other node')}" if left > 0 else ""
+    return f"{shown}<details><summary>and {len(nodes) - _MANY} more</summary>{rest}</details>"
+
+
+def _groups(cost: Description) -> str:
+    """Return the table of groups of nodes that share on-chip memory; of many groups those with most traffic."""
+    lead = f"{group_summary(cost)}."
+    table = group_rows(cost)
+    if len(table) > _MOST:
+        traffic = [group["bytes"] for group in cost["groups"]]
+        largest = sorted(range(len(traffic)), key=lambda place: -traffic[place])[:_MOST]
+        table = [table[place] for place in sorted(largest)]
+        lead += f" The table has the {_MOST} groups with most traffic."
+    rows: list[Sequence[Cell]] = [(*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in table]
+    shown = html_table(GROUP_HEADING, rows) if rows else ""
+    if len(rows) > _MANY:
+        shown = f"<details><summary>{several(len(rows), 'group')}</summary>{shown}</details>\n"
+    return panel("Groups", lead, shown, "groups")

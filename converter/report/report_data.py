@@ -1,0 +1,230 @@
+"""Data of the report: one JSON block with a documented schema, for the scripts of the page and for other programs.
+
+docs/report.md describes the block, docs/schemas/report.schema.json is its schema. The nodes are stored as columns of
+equal length. Numbers are rounded, keys without a value are left out, and so are columns without any value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuconvert.report.graph_layout import describe_layout
+from tpuconvert.report.model_description import Description
+from tpuconvert.report.node_columns import describe_port, more_results, node_columns
+from tpuconvert.report.notes import group_notes, operators_of
+from tpuconvert.report.rounding import round_number, round_numbers, without_none
+from tpuconvert.schema.types import DType
+from tpuconvert.schema.visible_text import for_json
+
+VERSION = 1
+"""Version of the block. It changes if keys are renamed or removed."""
+
+_WORST = 12
+"""Largest number of entries in ``worst``."""
+
+_HISTOGRAM_COLUMNS = ("minimum", "maximum", "threshold", "method", "clipped", "high")
+
+
+def report_data(*descriptions: Description, title: str = "") -> dict[str, Any]:
+    """Return the JSON block for models. Keys of the descriptions that are absent leave parts of the block out.
+
+    Args:
+        descriptions: results of ``describe_for_report``.
+        title: title of the page; the name of the model by default.
+
+    """
+    models = [_model(description) for description in descriptions]
+    versions = [description["tool_version"] for description in descriptions if "tool_version" in description]
+    block = {
+        "version": VERSION,
+        "tool_version": versions[0] if versions else None,
+        "title": title or (models[0]["name"] if models else ""),
+        "models": models,
+    }
+    found: dict[str, Any] = without_none(block)
+    return found
+
+
+def to_compact_json(block: Mapping[str, Any]) -> str:
+    """Return the block as JSON text without white space. Equal blocks give equal text."""
+    text = json.dumps(block, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return for_json(text)
+
+
+def node_indices(description: Description) -> dict[str, int]:
+    """Return name of a result -> index of its node. Names of source nodes are included if nothing else has them."""
+    found: dict[str, int] = {}
+    for index, layer in enumerate(description["layers"]):
+        for value in layer["outputs"]:
+            found[value["name"]] = index
+    for index, layer in enumerate(description["layers"]):
+        for source in layer["sources"]:
+            quoted = re.search(r"'(.*)'$", source, re.DOTALL)
+            if quoted is not None:
+                found.setdefault(quoted[1], index)
+    return found
+
+
+def integer_shares(description: Description) -> tuple[int, float | None]:
+    """Return the number of nodes that compute in integers, and their share of the multiply-accumulates if known."""
+    is_integer = [_is_integer(layer) for layer in description["layers"]]
+    macs = [layer["macs"] or 0 for layer in description["cost"]["layers"]] if "cost" in description else []
+    total = sum(macs)
+    share = sum(count for count, integer in zip(macs, is_integer, strict=False) if integer) / total if total else None
+    return sum(is_integer), share
+
+
+def worst_nodes(description: Description) -> list[int]:
+    """Return the indices of the nodes to examine first.
+
+    The order is that of the attribution; without one, that of the noise that nodes add; without a comparison, that of
+    the time.
+    """
+    indices = node_indices(description)
+    attribution, verification = description.get("attribution"), description.get("verification")
+    names: list[str] = []
+    if attribution:
+        names = [node["name"] for node in attribution["nodes"]]
+    elif verification:
+        names = list(verification["most_noise_added_at"])
+    found = list(dict.fromkeys(indices[name] for name in names if name in indices))
+    if not found and "cost" in description:
+        layers = description["cost"]["layers"]
+        found = sorted(range(len(layers)), key=lambda index: -layers[index]["seconds"])
+    return found[:_WORST]
+
+
+def _model(description: Description) -> dict[str, Any]:
+    indices = node_indices(description)
+    verification, attribution = description.get("verification"), description.get("attribution")
+    columns = node_columns(description, indices)
+    edges = _edges(description)
+    return {
+        "name": description["file"] or description["name"],
+        "chip": description.get("chip"),
+        "quantize": description.get("quantize"),
+        "facts": _facts(description),
+        "notes": _notes(description, indices),
+        "nodes": columns,
+        "edges": edges,
+        "inputs": [describe_port(port) for port in description["inputs"]],
+        "outputs": [describe_port(port) for port in description["outputs"]],
+        "more_results": more_results(description["layers"]) or None,
+        "worst": worst_nodes(description),
+        "groups": _groups(description.get("cost")),
+        "layout": _layout(description, edges),
+        "histograms": _histograms(description.get("histograms"), indices),
+        "convergence": round_numbers(description.get("convergence")),
+        "verification": _verification(verification, set(columns.get("name", ())), indices) if verification else None,
+        "attribution": _attribution(attribution, indices) if attribution else None,
+        "tuning": round_numbers(description.get("tuning")),
+        "evaluation": round_numbers(description.get("evaluation")),
+    }
+
+
+def _facts(description: Description) -> dict[str, Any]:
+    integer_nodes, integer_macs = integer_shares(description)
+    cost = description.get("cost")
+    facts: dict[str, Any] = {
+        "nodes": description["nodes"],
+        "operators": description["operators"],
+        "arithmetic": description["arithmetic"],
+        "integer_nodes": integer_nodes,
+        "integer_mac_share": round_number(integer_macs),
+        "conversions": description["conversions"],
+        "transposes": description.get("transposes"),
+        "constant_bytes": description["constant_bytes"],
+        "parameters": description["parameters"],
+        "preprocessing": description.get("preprocessing") or None,
+        "plugins": description.get("plugins") or None,
+    }
+    if cost is not None:
+        facts |= {
+            "macs": cost["macs"],
+            "bytes": cost["bytes"],
+            "bytes_node_by_node": cost["bytes_node_by_node"],
+            "seconds": round_number(cost["seconds"]),
+            "seconds_node_by_node": round_number(cost["seconds_node_by_node"]),
+        }
+    if description.get("memory"):
+        facts |= {name: description["memory"][name] for name in ("peak_bytes", "arena_bytes")}
+    return facts
+
+
+def _notes(description: Description, indices: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the notes by reason. Nodes are indices; a node that the model does not contain any more is a name."""
+    groups = group_notes(description.get("notes", []), operators_of(description))
+    return [{**group.to_dict(), "nodes": [indices.get(name, name) for name in group.nodes]} for group in groups]
+
+
+def _groups(cost: Description | None) -> dict[str, list[Any]] | None:
+    """Return the groups of nodes in on-chip memory as columns."""
+    if cost is None or not cost["groups"]:
+        return None
+    names = ("first", "nodes", "tiles", "keeps_constants", "lane_bytes", "macs", "repeated_macs", "bytes", "seconds")
+    columns = {name: [round_number(group[name], 3) for group in cost["groups"]] for name in names}
+    return {**columns, "tiles": [list(tiles.values()) for tiles in columns["tiles"]]}
+
+
+def _verification(verification: Description, names: set[str], indices: Mapping[str, int]) -> dict[str, Any]:
+    """Return the comparison without the tensors that are in the columns of the nodes, which have these names."""
+    layers = [entry for entry in verification["layers"] if entry["name"] not in names]
+    worst = [indices.get(name, name) for name in verification["most_noise_added_at"]]
+    return {**round_numbers({**verification, "layers": layers}), "most_noise_added_at": worst}
+
+
+def _attribution(attribution: Description, indices: Mapping[str, int]) -> dict[str, Any]:
+    """Return the attribution without the nodes that are in the columns."""
+    nodes = [node for node in attribution["nodes"] if node["name"] not in indices]
+    found: dict[str, Any] = round_numbers({**attribution, "nodes": nodes})
+    return found
+
+
+def _edges(description: Description) -> list[int]:
+    """Return pairs of node indices in one list. Graph inputs, then graph outputs are pseudo nodes after the nodes."""
+    layers = description["layers"]
+    if not layers:
+        return []
+    producers = {value["name"]: index for index, layer in enumerate(layers) for value in layer["outputs"]}
+    after = len(layers)
+    for place, name in enumerate(description["input_values"]):
+        producers[name] = after + place
+    after += len(description["input_values"])
+    edges: list[int] = []
+    for index, layer in enumerate(layers):
+        for name in layer["inputs"]:
+            if name in producers:
+                edges += (producers[name], index)
+    for place, name in enumerate(description["output_values"]):
+        if name in producers:
+            edges += (producers[name], after + place)
+    return edges
+
+
+def _layout(description: Description, edges: Sequence[int]) -> dict[str, Any] | None:
+    """Return the layout of the graph view."""
+    layers = description["layers"]
+    if not layers:
+        return None
+    if "cost" in description:
+        costs = description["cost"]["layers"]
+        layers = [{**layer, "group": cost["group"]} for layer, cost in zip(layers, costs, strict=True)]
+    vertices = len(layers) + len(description["inputs"]) + len(description["outputs"])
+    layout: dict[str, Any] = describe_layout(layers, edges, vertices)
+    return layout
+
+
+def _is_integer(layer: Description) -> bool:
+    return all(DType(value["dtype"]).is_integer for value in layer["outputs"])
+
+
+def _histograms(found: Mapping[str, Description] | None, indices: Mapping[str, int]) -> dict[str, list[Any]] | None:
+    """Return the calibration results of tensors as columns, with the index of the node of each."""
+    known = {indices[name]: entry for name, entry in (found or {}).items() if name in indices}
+    if not known:
+        return None
+    columns = {name: [round_number(entry[name], 4) for entry in known.values()] for name in _HISTOGRAM_COLUMNS}
+    return {"node": list(known), **columns, "counts": [entry["counts"] for entry in known.values()]}

@@ -1,0 +1,41 @@
+"""Base of the results of the public functions: text, plain values, and the display in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tpuconvert.schema.html_text import notebook_html
+from tpuconvert.text_format import shorten
+
+LONGEST = 120
+"""Length above which the first line of a result is shortened in its ``repr``."""
+
+
+class Result:
+    """Result of a public function.
+
+    ``str(result)`` gives the lines that the command prints, ``repr(result)`` the first of them. Derived classes are
+    frozen dataclasses with ``repr=False``.
+    """
+
+    def lines(self) -> list[str]:
+        """Return the text of the command, line by line."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as the command prints them with ``--json``."""
+        raise NotImplementedError
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        """Return the lines and the table that a notebook shows. The first row of the table is its heading."""
+        return self.lines(), ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {shorten(self.lines()[0].strip(), LONGEST)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(*self._notebook())
