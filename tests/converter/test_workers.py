@@ -26,12 +26,12 @@ from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.optimizer.quantize import float_operands, refinement
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import Progress
 from tpuconvert.quantize import quantization
 from tpuconvert.quantize.calibration_shards import calibrate_on
+from tpuconvert.quantize.refinement_shards import SplitSamples
 from tpuconvert.samples.calibration_data import FeedSource, load_feeds
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.graph import Port
@@ -150,7 +150,7 @@ def test_every_worker_has_its_part_of_the_samples_compared_with_the_float_graph(
 
 def test_the_covariance_is_computed_during_the_correction(monkeypatch: pytest.MonkeyPatch) -> None:
     reached = threading.Event()
-    inputs, correct, done = OperandSamples.inputs, refinement.correct_weights, []
+    inputs, correct, done = SplitSamples.inputs, refinement.correct_weights, []
 
     def compute(*arguments: Any) -> Any:
         reached.set()
@@ -161,9 +161,9 @@ def test_the_covariance_is_computed_during_the_correction(monkeypatch: pytest.Mo
         reached.clear()
         return correct(*arguments)
 
-    monkeypatch.setattr(OperandSamples, "inputs", compute)
+    monkeypatch.setattr(SplitSamples, "inputs", compute)
     monkeypatch.setattr(refinement, "correct_weights", wait)
-    convert_on(ThisProcess(), monkeypatch, np.load(examples() / "calibration.npz")["images"])
+    convert_on(Threads(2), monkeypatch, np.load(examples() / "calibration.npz")["images"])
     assert done and all(done)
 
 
