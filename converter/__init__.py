@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tpuconvert.diagnosis.doctor import doctor as doctor
     from tpuconvert.difference.compare import diff as diff
     from tpuconvert.difference.result import ModelDifference as ModelDifference
+    from tpuconvert.drawing.drawing import Drawing as Drawing
     from tpuconvert.evaluation.evaluation import evaluate as evaluate
     from tpuconvert.evaluation.result import Evaluation as Evaluation
     from tpuconvert.exporters.export import Export as Export
@@ -112,6 +113,7 @@ _MODULES = {
     "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
     "tpuconvert.difference.compare": ("diff",),
     "tpuconvert.difference.result": ("ModelDifference",),
+    "tpuconvert.drawing.drawing": ("Drawing",),
     "tpuconvert.evaluation.evaluation": ("evaluate",),
     "tpuconvert.evaluation.result": ("Evaluation",),
     "tpuconvert.exporters.export": ("Export", "export"),

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.drawing.drawing import Decode, Drawing, as_picture, real_outputs
+from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpreter
+from tpuconvert.drawing.labels import ClassNames, Labels
 from tpuconvert.runtime import batches, session
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.samples.preprocess import Preprocess
@@ -95,6 +98,50 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
         if not arrays:
             raise _none_given()
         return {port.name: _as_declared(np.concatenate(arrays), port)}
+
+    def draw(
+        self,
+        image: Any,
+        *,
+        labels: Labels | None = None,
+        decode: Decode | None = None,
+        min_score: float = MIN_SCORE,
+        nms_iou: float = NMS_IOU,
+        preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    ) -> Drawing:
+        """Run the model on one image and draw what it found: classes, boxes, points or a mask.
+
+        Args:
+            image: a path, a PIL image, or a uint8 array [H, W, 3] or [H, W]. Needs Pillow.
+            labels: names of the classes: a file (text with one per line, or JSON), or a list. None: those that the
+                source stored.
+            decode: how outputs become results: ``classes``, ``segmentation``, ``points2d``, ``points3d``, a decoder of
+                :func:`tpuconvert.evaluate`, ``module:function``, or a function. None: found from the outputs.
+            min_score: smallest score of an object.
+            nms_iou: overlap above which the box with the lower score is left out.
+            preprocess: replaces the preprocessing of the model.
+
+        Returns:
+            The results in pixels of the image, and the picture. A notebook shows it.
+
+        Raises:
+            MissingExtraError: Pillow is not installed.
+            UsageError: the meaning of the outputs is not known, or the labels do not fit.
+        """
+        picture = as_picture(image)
+        port = self._image_port(None)
+        rule = self._rule(preprocess).with_size_of(port.shape)
+        names = ClassNames.of(labels)
+        interpreter = Interpreter(rule, names, self._metadata, decode, min_score, nms_iou)
+        outputs = real_outputs(self.run_images(picture, preprocess=rule), self._graph.output_ports)
+        return Drawing(interpreter.interpret(outputs, (picture.height, picture.width)), picture)
+
+    @property
+    def _metadata(self) -> Mapping[str, Any]:
+        """The metadata that the model file stores."""
+        content = getattr(self._model, "content", self._model)
+        found: Mapping[str, Any] = getattr(content, "metadata", {})
+        return found
 
     def _rule(self, given: Preprocess | str | Mapping[str, Any] | None) -> Preprocess:
         if given is not None:

@@ -15,7 +15,11 @@ CALLS: dict[str, list[list[str]]] = {
     ],
     "check": [["check", "digits.onnx"], ["check", "digits.prototxt"]],
     "inspect": [["inspect", "net.tpum"], ["inspect", "float.tpum"], ["inspect", "digits.tflite"]],
-    "run": [["run", "net.tpum", "calibration.npz"], ["run", "net.tpum", "one.png"]],
+    "run": [
+        ["run", "net.tpum", "calibration.npz"],
+        ["run", "net.tpum", "one.png"],
+        ["run", "net.tpum", "one.png", "--draw", "o.png"],
+    ],
     "bench": [
         ["bench", "net.tpum", "--runs", "2", "--warmup", "0"],
         ["bench", "net.tpum", "--runs", "2", "--profile", "--backend", "reference"],

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpuconvert.cli.drawn_results import (
+    DrawingOptions,
+    add_labels,
+    drawing_options,
+    interpret_images,
+    result_lines,
+    write_pictures,
+)
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.output_files import write_arrays
@@ -40,6 +48,7 @@ BEST = 5
     metavar="OUT.npz",
     help="Write all outputs; samples are concatenated along the first axis.",
 )
+@drawing_options
 @preprocess_option
 @engine_options
 @json_option
@@ -48,6 +57,11 @@ def command(
     file: str,
     inputs: tuple[str, ...],
     output: str | None,
+    draw: str | None,
+    labels: str | None,
+    decode: str | None,
+    min_score: float,
+    nms_iou: float,
     preprocess: str | None,
     backend: Any,
     threads: int | None,
@@ -59,6 +73,8 @@ def command(
     \b
     tpuconvert run net.tpum cat.jpg
     tpuconvert run net.tpum tokens=a.npy mask=b.npy -o out.npz
+    tpuconvert run net.tpum photo.jpg --labels labels.txt --draw result.png
+    tpuconvert run detector.tpum photos/ --decode yolov8 --draw results/
     """
     import numpy as np
 
@@ -69,19 +85,31 @@ def command(
     rule = Preprocess.parse(preprocess) if preprocess is not None else model.preprocess
     feeds = load_feeds(_inputs(inputs, [tensor.name for tensor in model.inputs]), model.graph.input_ports, rule)
     feeds.check_complete()
+    drawing = DrawingOptions(draw, labels, decode, min_score, nms_iou)
+    drawing.check(feeds)
+    names = drawing.class_names(model)
     if len(feeds) > 1:
         check_joinable(model.graph.input_ports, model.graph.output_ports)
     with Session(model, backend=backend, threads=threads) as session:
         results = [session.run(feed) for feed in feeds]
+    found = interpret_images(drawing, model, rule, feeds, results)
     outputs: dict[str, Array] = results[0]
     if len(results) > 1:
         outputs = {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in results[0]}
     if output is not None:
         write_arrays(Path(output), outputs)
+    pictures = write_pictures(drawing, feeds, found)
     images = feeds.images
     summaries = [_summary(name, array) for name, array in outputs.items()]
+    add_labels(summaries, names, images)
     if as_json:
-        described = {"samples": feeds.samples, "pictures": images, "outputs": summaries}
+        described = {
+            "samples": feeds.samples,
+            "pictures": images,
+            "outputs": summaries,
+            "results": [results.to_dict() for results in found],
+            "drawn": list(map(str, pictures)),
+        }
         print_json(described)
         return
     echo(feeds.description)
@@ -91,14 +119,21 @@ def command(
             f"min {summary['min']:.6g}  max {summary['max']:.6g}  mean {summary['mean']:.6g}"
         )
         samples = summary["shape"][0] if summary["best"] else 0
-        labels = images if len(images) == samples else [f"sample {index}" for index in range(samples)]
-        for label, best in zip(labels, summary["best"], strict=False):
-            scores = "  ".join(f"{item['index']}: {item['value']:.4g}" for item in best)
-            echo(f"    {label:<{max(map(len, labels[:BEST]))}}  {scores}")
+        titles = images if len(images) == samples else [f"sample {index}" for index in range(samples)]
+        for title, best in zip(titles, summary["best"], strict=False):
+            scores = "  ".join(f"{_class(item)}: {item['value']:.4g}" for item in best)
+            echo(f"    {title:<{max(map(len, titles[:BEST]))}}  {scores}")
         if samples > BEST:
             echo(f"    and {samples - BEST} more" + ("" if output else "; -o OUT.npz writes all"))
-    if output is not None:
-        echo(f"wrote {output}")
+    for line in result_lines(images, found, summaries):
+        echo(line)
+    for path in [*([output] if output is not None else []), *pictures]:
+        echo(f"wrote {path}")
+
+
+def _class(item: dict[str, Any]) -> str:
+    """Return the number of a class, and its name if it has one."""
+    return f"{item['index']} {item['label']}" if "label" in item else str(item["index"])
 
 
 def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:

@@ -26,16 +26,19 @@ class Detections:
         boxes: [N, 4], left, top, right, bottom.
         scores: [N].
         classes: [N], class indices.
+        points: [N, K, 2], x and y of the landmarks of each object; None if the model finds none.
 
     """
 
     boxes: Array
     scores: Array
     classes: Array
+    points: Array | None = None
 
     def take(self, index: Array) -> Detections:
         """Return the detections at integer or boolean indices."""
-        return Detections(self.boxes[index], self.scores[index], self.classes[index])
+        points = None if self.points is None else self.points[index]
+        return Detections(self.boxes[index], self.scores[index], self.classes[index], points)
 
 
 @dataclass(frozen=True)

@@ -59,22 +59,28 @@ def user_decoder(decode: str | Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def check_detections(result: Any, name: str) -> Detections:
-    """Convert the result of a user's decoder: boxes [N, 4], scores [N], classes [N].
+    """Convert the result of a user's decoder: boxes [N, 4], scores [N], classes [N], and perhaps points [N, K, 2].
 
     Raises:
         UsageError: the result has another form; the message has the shapes found.
 
     """
     try:
-        boxes, scores, classes = (np.asarray(item) for item in result)
+        boxes, scores, classes, *points = (np.asarray(item) for item in result)
     except (TypeError, ValueError):
         raise UsageError(f"{name} returned {type(result).__name__}", hint="return boxes, scores, classes") from None
     boxes = boxes.reshape(0, 4) if boxes.size == 0 else boxes
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes) == scores.size == classes.size:
         shapes = ", ".join(str(list(item.shape)) for item in (boxes, scores, classes))
         raise UsageError(f"{name} returned arrays {shapes}", hint="expected [N, 4], [N], [N]")
+    if len(points) > 1 or any(item.ndim != 3 or len(item) != len(boxes) or item.shape[2] != 2 for item in points):
+        shapes = ", ".join(str(list(item.shape)) for item in points)
+        raise UsageError(f"{name} returned points {shapes}", hint=f"expected [{len(boxes)}, points, 2]")
     return Detections(
-        boxes.astype(np.float64), scores.reshape(-1).astype(np.float64), classes.reshape(-1).astype(np.int64)
+        boxes.astype(np.float64),
+        scores.reshape(-1).astype(np.float64),
+        classes.reshape(-1).astype(np.int64),
+        points[0].astype(np.float64) if points else None,
     )
 
 
@@ -118,8 +124,11 @@ def detection_output(outputs: Outputs, size: tuple[int, int], min_score: float) 
 
 @decoder("yunet")
 def yunet(outputs: Outputs, size: tuple[int, int], min_score: float) -> Detections:
-    """Face detector YuNet: ``cls_S``, ``obj_S`` and ``bbox_S`` [1, cells, ...] for the strides 8, 16 and 32."""
-    boxes, scores = [], []
+    """Face detector YuNet: ``cls_S``, ``obj_S`` and ``bbox_S`` [1, cells, ...] for the strides 8, 16 and 32.
+
+    ``kps_S`` [1, cells, 2 K] has the landmarks of the faces, relative to the cell. They are optional.
+    """
+    boxes, scores, points = [], [], []
     for stride in (8, 16, 32):
         try:
             known = [outputs[f"{kind}_{stride}"].astype(np.float64) for kind in ("cls", "obj", "bbox")]
@@ -130,7 +139,11 @@ def yunet(outputs: Outputs, size: tuple[int, int], min_score: float) -> Detectio
         center = cells + place[:, :2]
         boxes.append(_from_centers(np.concatenate([center, np.exp(place[:, 2:])], axis=1) * stride))
         scores.append(np.sqrt(np.clip(kind, 0, 1) * np.clip(presence, 0, 1)))
-    return _candidates(np.concatenate(boxes), np.concatenate(scores), min_score)
+        if f"kps_{stride}" in outputs:
+            offsets = outputs[f"kps_{stride}"].astype(np.float64)
+            points.append((offsets.reshape(len(cells), -1, 2) + cells[:, np.newaxis]) * stride)
+    landmarks = np.concatenate(points) if len(points) == len(boxes) else None
+    return _candidates(np.concatenate(boxes), np.concatenate(scores), min_score, landmarks)
 
 
 @decoder("fastestdet")
@@ -165,10 +178,11 @@ def _unsuitable(expected: str, outputs: Outputs) -> UsageError:
     return UsageError(f"the model's outputs are {found}, the decoder expects {expected}", hint=hint)
 
 
-def _candidates(boxes: Array, scores: Array, min_score: float) -> Detections:
+def _candidates(boxes: Array, scores: Array, min_score: float, points: Array | None = None) -> Detections:
     """Return one detection per box and class with a sufficient score. Scores are [N, C]."""
     rows, classes = np.nonzero(scores >= min_score)
-    return Detections(boxes[rows].astype(np.float64), scores[rows, classes].astype(np.float64), classes)
+    found = None if points is None else points[rows]
+    return Detections(boxes[rows].astype(np.float64), scores[rows, classes].astype(np.float64), classes, found)
 
 
 def _from_centers(boxes: Array) -> Array:

@@ -57,7 +57,12 @@ class FeedSource:
     @property
     def images(self) -> list[str]:
         """File names of the images, in order; empty if the samples are arrays."""
-        return [path.name for batch in self._batches if isinstance(batch, list) for path in batch]
+        return [path.name for path in self.image_files]
+
+    @property
+    def image_files(self) -> list[Path]:
+        """Paths of the images, in order; empty if the samples are arrays."""
+        return [path for batch in self._batches if isinstance(batch, list) for path in batch]
 
     @property
     def are_images(self) -> bool:
@@ -348,7 +353,7 @@ class _FeedBuilder:
             port = self.only_port
             images = self.image_rule(port)
             x = np.concatenate([images.load(path) for path in batch])
-            return {port.name: self._fit(port, _as_declared(port, x))}
+            return {port.name: self._fit_input(port, _as_declared(port, x))}
         if not isinstance(batch, Mapping):
             batch = {self.only_port.name: batch}
         missing = [describe(port) for name, port in self.ports.items() if name not in batch]
@@ -384,6 +389,10 @@ class _FeedBuilder:
     def _fit(self, port: Port, array: Array) -> Array:
         if self.is_images(port, array):
             array = _as_declared(port, self.image_rule(port).apply(array))
+        return self._fit_input(port, array)
+
+    def _fit_input(self, port: Port, array: Array) -> Array:
+        """Return an array that needs no preprocessing with the axes and the type of the input."""
         if array.ndim == len(port.shape) - 1 and self.batch(port) == 1:
             array = array[np.newaxis]  # one sample without its batch axis
         extents = zip(array.shape, port.shape, strict=False)

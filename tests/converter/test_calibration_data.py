@@ -111,6 +111,17 @@ def test_preprocessed_images_are_quantized_for_an_integer_input() -> None:
     assert feed["x"].ravel().tolist() == [3, 43]  # 0 / 0.5 + 3, 20 / 0.5 + 3
 
 
+def test_image_file_is_preprocessed_once_for_a_uint8_input(tmp_path: Path) -> None:
+    """The quantized pixels look like an image again, and ``fit=crop`` would enlarge it twice."""
+    port = Port("x", "uint8", (1, 16, 16, 3), QuantParams.per_tensor(1.0, 0, DType.UINT8))
+    rule = Preprocess(fit="crop", layout="NHWC", mean=(1.0,))
+    image = RNG.integers(1, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    [feed] = load_feeds(tmp_path / "a.png", [port], rule)
+    cropped = Image.fromarray(image).crop((1, 1, 15, 15)).resize((16, 16), Image.Resampling.BILINEAR)
+    assert np.array_equal(feed["x"][0], np.maximum(np.asarray(cropped).astype(np.int64) - 1, 0))
+
+
 def test_folder_of_images(tmp_path: Path) -> None:
     for name, level in (("b.png", 20), ("a.png", 10), ("c.JPG", 30)):
         Image.new("RGB", (8, 8), (level, level, level)).save(tmp_path / name)

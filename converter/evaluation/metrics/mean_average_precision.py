@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.evaluation.average_precision import average_precisions
-from tpuconvert.evaluation.boxes import Detections, Objects, count_kept, suppress
+from tpuconvert.evaluation.boxes import Detections, Objects, count_kept
 from tpuconvert.evaluation.classes import Labelled
-from tpuconvert.evaluation.decoders import check_detections, decoder_names, find_decoder, user_decoder
+from tpuconvert.evaluation.decoders import decoder_names
+from tpuconvert.evaluation.detector import Detector
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.evaluation.objects import load_objects
 from tpuconvert.schema.errors import UsageError
@@ -30,10 +31,7 @@ class MeanAveragePrecision(Metric):
         if setup.decode is None:
             known = f"{', '.join(decoder_names())}, or a function as module:function"
             raise UsageError("metric 'map' without a decoder of the outputs", hint=f"--decode {known}")
-        self.decode = setup.decode
-        self.user = user_decoder(self.decode)
-        self.built_in = find_decoder(str(self.decode)) if self.user is None else None
-        self.rule = setup.image_rule()
+        self.detector = Detector(setup.decode, setup.image_rule(), setup.min_score, setup.nms_iou)
         self.found: list[Detections] = []
         self.labelled: list[Objects] = []
         self.kept = 0
@@ -50,19 +48,7 @@ class MeanAveragePrecision(Metric):
 
     def predict(self, sample: Sample) -> Detections:
         """Return the detections in pixels of the image file."""
-        height, width = sample.size()
-        if self.user is not None:
-            name = self.decode if isinstance(self.decode, str) else self.decode.__name__
-            return check_detections(self.user(dict(sample.outputs), (height, width)), name)
-        assert self.built_in is not None
-        assert self.rule.size is not None
-        found = self.built_in(sample.outputs, self.rule.size, self.setup.min_score)
-        found = found.take(np.isfinite(found.boxes).all(axis=1) & np.isfinite(found.scores))
-        found = suppress(found, self.setup.nms_iou)
-        left, top, right, bottom = self.rule.region(width, height)
-        rows, columns = self.rule.size
-        scale = np.array([right - left, bottom - top] * 2) / np.array([columns, rows] * 2)
-        return Detections(found.boxes * scale + (left, top, left, top), found.scores, found.classes)
+        return self.detector.detect(sample.outputs, sample.size())
 
     def add(self, prediction: Detections, label: Objects) -> None:
         """Keep the detections and the labels of one image."""

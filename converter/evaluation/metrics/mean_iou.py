@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.evaluation.class_maps import IGNORED, class_map
 from tpuconvert.evaluation.classes import Labelled
 from tpuconvert.evaluation.images import read_label_image
 from tpuconvert.evaluation.label_images import load_label_images
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
-
-IGNORED = 255
-"""Label of pixels that do not count."""
 
 
 @evaluation_metric("miou")
@@ -42,36 +40,8 @@ class MeanIou(Metric):
         return load_label_images(samples, labels)
 
     def predict(self, sample: Sample) -> Array:
-        """Return the class of every pixel of the image file, [height, width]; ``IGNORED`` outside the model's input.
-
-        A pixel takes the class of the output cell in which its center lies.
-        """
-        classes = self._classes(sample.outputs[self.output])
-        height, width = sample.size()
-        left, top, right, bottom = self.rule.region(width, height)
-        result = np.full((height, width), IGNORED, dtype=np.int64)
-        rows = _cells(bottom - top, classes.shape[0])
-        columns = _cells(right - left, classes.shape[1])
-        result[top:bottom, left:right] = classes[rows[:, None], columns[None, :]]
-        return result
-
-    def _classes(self, scores: Array) -> Array:
-        """Return the class per cell, [rows, columns], from scores per class or from class indices."""
-        if scores.ndim == 4:
-            axis = 1 if self.rule.layout == "NCHW" else 3
-            classes = scores.take(0, axis) if scores.shape[axis] == 1 else scores.argmax(axis)
-        else:
-            classes = scores
-        if classes.ndim == 3 and len(classes) == 1:
-            classes = classes[0]
-        if classes.ndim != 2 or (classes != np.round(classes)).any() or classes.min() < 0:
-            raise UsageError(
-                f"output '{self.output}' {list(scores.shape)} holds neither scores nor class indices of pixels",
-                hint="expected [1, classes, rows, columns], [1, rows, columns, classes] or [1, rows, columns]; "
-                "--scores NAME chooses another output",
-            )
-        found: Array = classes.astype(np.int64)
-        return found
+        """Return the class of every pixel of the image file, [height, width]; ``IGNORED`` outside the model's input."""
+        return class_map(sample.outputs[self.output], self.output, self.rule, sample.size())
 
     def add(self, prediction: Array, label: Array | Path) -> None:
         """Add the pixels of one image to the confusion matrix."""
@@ -113,9 +83,3 @@ class MeanIou(Metric):
     def agreement(self) -> dict[str, float]:
         """Return the share of pixels whose class differs."""
         return {"changed_pixels": self.changed / self.compared}
-
-
-def _cells(pixels: int, cells: int) -> Array:
-    """Return the index of the cell in which the center of each pixel lies."""
-    found: Array = (2 * np.arange(pixels) + 1) * cells // (2 * pixels)
-    return found

@@ -1,0 +1,62 @@
+"""Classes of the pixels of an image, from the output of a segmentation network."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.types import Array
+
+IGNORED = 255
+"""Class of pixels that the model does not see; as a label: of pixels that do not count."""
+
+
+def class_map(scores: Array, output: str, rule: Preprocess, size: tuple[int, int]) -> Array:
+    """Return the class of every pixel of an image, int64 [height, width]; ``IGNORED`` outside the model's input.
+
+    A pixel takes the class of the output cell in which its center lies.
+
+    Args:
+        scores: scores per class, or class indices.
+        output: name of the output, for the message of an error.
+        rule: preprocessing of the image, with a size.
+        size: (height, width) of the image.
+
+    Raises:
+        UsageError: the output holds neither scores nor class indices of pixels.
+
+    """
+    classes = _classes(scores, output, rule)
+    height, width = size
+    left, top, right, bottom = rule.region(width, height)
+    result = np.full((height, width), IGNORED, dtype=np.int64)
+    rows = _cells(bottom - top, classes.shape[0])
+    columns = _cells(right - left, classes.shape[1])
+    result[top:bottom, left:right] = classes[rows[:, None], columns[None, :]]
+    return result
+
+
+def _classes(scores: Array, output: str, rule: Preprocess) -> Array:
+    """Return the class per cell, [rows, columns], from scores per class or from class indices."""
+    if scores.ndim == 4:
+        axis = 1 if rule.layout == "NCHW" else 3
+        classes = scores.take(0, axis) if scores.shape[axis] == 1 else scores.argmax(axis)
+    else:
+        classes = scores
+    if classes.ndim == 3 and len(classes) == 1:
+        classes = classes[0]
+    if classes.ndim != 2 or (classes != np.round(classes)).any() or classes.min() < 0:
+        raise UsageError(
+            f"output '{output}' {list(scores.shape)} holds neither scores nor class indices of pixels",
+            hint="expected [1, classes, rows, columns], [1, rows, columns, classes] or [1, rows, columns]; "
+            "--scores NAME chooses another output",
+        )
+    found: Array = classes.astype(np.int64)
+    return found
+
+
+def _cells(pixels: int, cells: int) -> Array:
+    """Return the index of the cell in which the center of each pixel lies."""
+    found: Array = (2 * np.arange(pixels) + 1) * cells // (2 * pixels)
+    return found
