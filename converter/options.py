@@ -32,11 +32,18 @@ REFINEMENT_NEEDS = {"reconstruction": "weight-rounding"}
 METHOD_SEARCH = "method-search"
 """Choice of calibration methods by the error at the outputs."""
 
+INT16_NODES = "int16-nodes"
+"""Choice of a few nodes with 16 bits by the error at the outputs."""
+
+INT16_SHARE = 0.05
+"""Largest share of the multiply-accumulates of these nodes with ``effort`` ``high``."""
+
 ALGORITHMS = (
     METHOD_SEARCH,
     "channel-scales",
     "balancing",
     "two-term-weights",
+    INT16_NODES,
     *REFINEMENTS,
     "decision-paths",
 )
@@ -211,6 +218,13 @@ def _read_share(share: float | None) -> float | None:
     return None if share is None else float(share)
 
 
+def _read_int16_share(share: float | None) -> float | None:
+    if share is not None and not 0 <= share <= 1:
+        hint = "the share of the multiply-accumulates that may have 16 bits, as 0.05"
+        raise UsageError(f"max_int16_share is {share}, expected a number from 0 to 1", hint=hint)
+    return None if share is None else float(share)
+
+
 def _read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
     return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
 
@@ -272,19 +286,30 @@ class Options:
     effort: str = option(
         "default",
         "Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods and "
-        "refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs is "
-        "smaller.",
+        "refines weights and biases, ``high`` also gives 16 bits to a few nodes (BM1686) and leaves out algorithms "
+        "without which the error at the outputs is smaller.",
         is_of_quantization=True,
         choices=("default", "low", "high"),
     )
     without: tuple[str, ...] = option(
         (),
         "Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``, "
-        "``two-term-weights``, ``reconstruction``, ``weight-rounding``, ``bias-correction``, ``decision-paths``.",
+        "``two-term-weights``, ``int16-nodes``, ``reconstruction``, ``weight-rounding``, ``bias-correction``, "
+        "``decision-paths``.",
         read=_read_without,
         is_of_quantization=True,
         metavar="ALGORITHM",
         is_repeated=True,
+    )
+    max_int16_share: float | None = option(
+        None,
+        "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
+        "their operands to 8 bits adds most error at the outputs. Default: 0.05 with ``--effort high``, otherwise 0.",
+        read=_read_int16_share,
+        is_of_quantization=True,
+        metavar="SHARE",
+        least=0.0,
+        most=1.0,
     )
     refinement_samples: int = option(
         64,
@@ -454,7 +479,18 @@ class Options:
 
     def has_algorithm(self, name: str) -> bool:
         """Return True if the quantization uses an algorithm of ``ALGORITHMS``."""
+        if name == INT16_NODES:
+            return self.int16_share > 0.0
         return name not in self.without and (self.effort != "low" or name not in (METHOD_SEARCH, *REFINEMENTS))
+
+    @property
+    def int16_share(self) -> float:
+        """Largest share of the multiply-accumulates in nodes that get 16 bits without a rule."""
+        if INT16_NODES in self.without or self.chip is not Chip.BM1686 or self.exact_on != "none":
+            return 0.0
+        if self.max_int16_share is not None:
+            return self.max_int16_share
+        return INT16_SHARE if self.effort == "high" else 0.0
 
     @staticmethod
     def of(**given: Any) -> Options:
@@ -475,6 +511,10 @@ class Options:
                 if getattr(options, name) != default_of(name):
                     hint = f"add --quantize int8, or leave --{name.replace('_', '-')} out"
                     raise UsageError(f"{name} without quantization", hint=hint)
+        if options.max_int16_share and (options.chip is not Chip.BM1686 or options.exact_on != "none"):
+            reason = f"exact_on={options.exact_on}" if options.chip is Chip.BM1686 else f"chip={options.chip.value}"
+            found = f"max_int16_share with {reason}: 16-bit nodes are for BM1686 without exact_on"
+            raise UsageError(found, hint="leave one of the two out")
         if options.local_memory is not None and not options.grouping:
             raise UsageError("a local memory without grouping", hint="leave one of the two out")
         alias = alias_of(given.get("chip", options.chip))

@@ -38,6 +38,7 @@ class Gated:
         errors: errors of the integer graph.
         applied: names of the algorithms that the graph was built with.
         left_out: names of the algorithms without which the error is smaller.
+        without_gain: names of the costly algorithms that do not reduce the error.
     """
 
     legalized: Legalized
@@ -45,6 +46,7 @@ class Gated:
     errors: Errors
     applied: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    without_gain: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Text for the summary."""
@@ -54,6 +56,8 @@ class Gated:
             text += f", {self.errors.sqnr:.1f} dB with {', '.join(self.applied)}"
         if self.left_out:
             text += f"; left out, because the error is smaller without: {', '.join(self.left_out)}"
+        if self.without_gain:
+            text += f"; left out, because the error is not smaller with: {', '.join(self.without_gain)}"
         return text
 
 
@@ -75,6 +79,7 @@ def gate_algorithms(
     error: OutputError,
     refinements: Sequence[str],
     others: Sequence[str] = (),
+    costly: Sequence[str] = (),
 ) -> Gated:
     """Refine an integer graph, and leave out algorithms without which its error is smaller.
 
@@ -87,28 +92,36 @@ def gate_algorithms(
             in turn, then all.
         others: other algorithms. They and the refinements are left out in turn, even if the refinement reduces the
             error. A difference counts if it is larger than its standard error.
+        costly: algorithms that make the network slower. They are left out unless the error with them is smaller by more
+            than its standard error.
     """
     unrefined = error.measure(legalized.graph)
     refine(legalized, ())
     best = Gated(legalized, unrefined, error.measure(legalized.graph), tuple(refinements))
     last = best
 
-    def trial(left_out: Sequence[str]) -> Gated:
-        candidate = rebuild(left_out)
+    def trial(left_out: Sequence[str], without_gain: Sequence[str]) -> Gated:
+        candidate = rebuild((*without_gain, *left_out))
+        before = best.unrefined if without_gain == best.without_gain else error.measure(candidate.graph)
         refine(candidate, left_out)
         applied = effective([name for name in refinements if name not in left_out])
-        return Gated(candidate, unrefined, error.measure(candidate.graph), applied, tuple(left_out))
+        errors = error.measure(candidate.graph)
+        return Gated(candidate, before, errors, applied, tuple(left_out), tuple(without_gain))
 
+    for name in costly:
+        last = trial((), (*best.without_gain, name))
+        if not best.errors.log_ratio_to(last.errors).is_lower:
+            best = last
     if others:
         for name in (*others, *refinements):
-            last = trial((*best.left_out, name))
+            last = trial((*best.left_out, name), best.without_gain)
             if last.errors.log_ratio_to(best.errors).is_lower:
                 best = last
-    elif best.errors.mean > unrefined.mean:
+    elif best.errors.mean > best.unrefined.mean:
         for left_out in [*([name] for name in refinements if len(refinements) > 1), list(refinements)]:
-            last = trial(left_out)
+            last = trial(left_out, best.without_gain)
             if last.errors.mean < best.errors.mean:
                 best = last
     if last is not best:
-        rebuild(best.left_out)  # the float graph gets the scales of the result again
+        rebuild((*best.without_gain, *best.left_out))  # the float graph gets the scales of the result again
     return best

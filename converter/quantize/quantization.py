@@ -33,6 +33,7 @@ from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_ch
 from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.feature_maps import uncorrected_results
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.precision_checks import (
     check_asymmetric_tensors,
@@ -40,13 +41,15 @@ from tpuconvert.optimizer.quantize.precision_checks import (
     check_wide_results,
 )
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
-from tpuconvert.options import REFINEMENTS, Options
+from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
+from tpuconvert.quantize.int16_nodes import Annotated, describe_int16_nodes, find_int16_nodes
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.partial_file import open_partial as open_partial
@@ -78,6 +81,7 @@ class CalibrationCache:
         ranges: ranges of all tensors, by name; None before the first quantization.
         notes: warnings about samples that do not fit what the network expects.
         means: means per channel of the float tensors on the samples for refinement.
+        floats: other tensors of the float graph.
         partial: file of an interrupted calibration.
         workers: open workers to use, in place of those that the options request.
 
@@ -86,6 +90,7 @@ class CalibrationCache:
     ranges: Mapping[str, Range] | None = None
     notes: Sequence[Note] = ()
     means: Mapping[str, Array] = field(default_factory=dict)
+    floats: RecordedFloats | None = None
     partial: PartialFile | None = None
     workers: Workers | None = None
 
@@ -140,13 +145,19 @@ def _quantize_on(
     balancing = Balancing()
     changed: list[str] = []
     kept: Mapping[str, str] = {}
+    chosen: Int16Nodes | None = None
+    int16_notes: list[Note] = []
 
-    def attempt(
-        kept: Mapping[str, str], balanced: Collection[str] | None = None, left_out: Collection[str] = ()
-    ) -> Legalized:
+    def annotate(
+        kept: Mapping[str, str],
+        int16: Collection[str],
+        balanced: Collection[str] | None = None,
+        left_out: Collection[str] = (),
+    ) -> Annotated:
         channel_scales, split_weights = (
             options.has_algorithm(name) and name not in left_out for name in ("channel-scales", "two-term-weights")
         )
+        wide = {*precision.wide, *int16}
         reasons = quantize(
             graph,
             found,
@@ -155,7 +166,7 @@ def _quantize_on(
             shifts_only=shifts_only,
             channel_scales=channel_scales,
             asymmetric=precision.asymmetric,
-            wide=precision.wide,
+            wide=wide,
         )
         two_terms: set[str] = set()
         if is_bm1684 and not shifts_only and split_weights:
@@ -163,21 +174,32 @@ def _quantize_on(
         if is_bm1684 and not shifts_only and channel_scales:
             scale_channels(graph, found, set(reasons), OneMultiplier(two_terms))
         changed[:] = balance(graph, found, reasons, options.chip, balancing.names if balanced is None else balanced)
-        plan = plan_wide_values(graph, precision.wide, reasons, options.chip)
+        plan = plan_wide_values(graph, wide, reasons, options.chip)
         narrow = {
             value.name: activation_params(found[value.name], value.name in precision.asymmetric)
             for value in plan.values
         }
+        return Annotated(reasons, two_terms, plan, narrow)
+
+    def attempt(
+        kept: Mapping[str, str],
+        balanced: Collection[str] | None = None,
+        left_out: Collection[str] = (),
+        int16: Collection[str] | None = None,
+    ) -> Legalized:
+        if int16 is None:
+            int16 = () if chosen is None or INT16_NODES in left_out else chosen.names
+        annotated = annotate(kept, int16, balanced, left_out)
         return legalize(
             graph,
             options.chip,
-            reasons,
+            annotated.reasons,
             shifts_only=shifts_only,
             per_tensor=precision.per_tensor,
-            two_terms=two_terms,
+            two_terms=annotated.two_terms,
             float16=precision.float16,
-            plan=plan,
-            narrow=narrow,
+            plan=annotated.plan,
+            narrow=annotated.narrow,
         )
 
     if options.quantize is None or is_quantized:
@@ -201,6 +223,19 @@ def _quantize_on(
         if options.has_algorithm("decision-paths"):
             kept = float_paths(graph, lambda paths: attempt(precision.nodes_in_float(paths)), feeds)
         kept = precision.nodes_in_float(kept)
+        if feeds is None and options.max_int16_share and options.has_algorithm(INT16_NODES):
+            raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
+        if feeds is not None and options.has_algorithm(INT16_NODES):
+            progress.stage("choose 16-bit nodes")
+            chosen = find_int16_nodes(
+                graph,
+                options.int16_share,
+                feeds,
+                precision,
+                lambda names: annotate(kept, names),
+                lambda names: attempt(kept, int16=names),
+            )
+            int16_notes = [Note(INT16_NODES, "", describe_int16_nodes(chosen, options.int16_share))]
         progress.stage("legalize")
         if options.exact_on == "none":
             legalized = attempt(kept)
@@ -231,6 +266,7 @@ def _quantize_on(
             bias_correction=enabled["bias-correction"],
             reconstruction=enabled["reconstruction"],
             uncorrected=uncorrected_results(graph, options.chip),
+            recorded=cache.floats,
             statistics_of=split_samples(workers, options.chip, feeds, options.refinement_samples),
         )
 
@@ -238,14 +274,19 @@ def _quantize_on(
         refine_graph(legalized, ())
     elif feeds is not None and refinements:
         others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
-        error = OutputError(graph, options.chip, last_feeds(feeds))
-        gated = gate_algorithms(legalized, rebuild, refine_graph, error, refinements, others)
+        costly = [INT16_NODES] if chosen is not None else []
+        known = cache.floats.outputs if cache.floats is not None else ()
+        error = OutputError(graph, options.chip, last_feeds(feeds), known)
+        gated = gate_algorithms(legalized, rebuild, refine_graph, error, refinements, others, costly)
         legalized = gated.legalized
+        if INT16_NODES in gated.without_gain:
+            int16_notes = []
         notes.append(Note("refinement", "", gated.describe()))
     check_wide_results(precision, graph, legalized)
     check_asymmetric_tensors(precision, graph, found, legalized)
     if changed:
         notes.append(Note("balancing", "", describe_balancing(replace(balancing, names=tuple(changed)))))
+    notes += int16_notes
     notes += [Note("precision", "", text) for text in describe_effects(precision, graph, found, legalized)]
     in_float = [
         Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")
@@ -291,12 +332,22 @@ def _find_ranges(
         return ranges, [*few_samples(measured.samples), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
-        means = FirstMeans(options.refinement_samples)
+        means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds))
         cache.ranges, cache.notes = calibrate_and_check(
             workers, graph, feeds, options, optimized.expected, progress, precision, means, cache.partial
         )
-        cache.means = means.by_name
+        cache.means, cache.floats = means.by_name, means.floats
     return precision.with_thresholds(cache.ranges), [*few_samples(feeds.samples), *cache.notes]
+
+
+def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource) -> RecordedFloats | None:
+    """Return the record of the float tensors that the refinement needs; None if it does not change weights."""
+    if not all(options.has_algorithm(name) for name in ("weight-rounding", "reconstruction")):
+        return None
+    count = len(feeds)
+    refined = min(count, options.refinement_samples) if feeds.samples == count else 0
+    outputs = range(count - len(last_feeds(feeds)), count)
+    return RecordedFloats(graph, refined, uncorrected_results(graph, options.chip), outputs)
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:

@@ -16,6 +16,7 @@ HEADINGS = {
     "source": "about the source",
     "calibration": "calibration",
     "balancing": "balanced channels",
+    "int16-nodes": "16-bit nodes",
     "refinement": "refinement",
     "precision": "precision rule",
     "float": "stays in float",

@@ -130,6 +130,7 @@ def collect(
     collectors: dict[str, Collector] = {}
     samples = 1
     method_of = choose_methods(graph, method, methods)
+    floats = None if means is None else means.floats
 
     def observe(value: Value, array: Array) -> None:
         if value.dtype.is_float:
@@ -140,6 +141,8 @@ def collect(
                 found.add(array, samples)
             else:
                 found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
+            if floats is not None:
+                floats.observe(done, value.name, array)
 
     done = 0
     with Session(graph, observed=True) if session is None else nullcontext(session) as running:
@@ -147,7 +150,9 @@ def collect(
             if means is not None:
                 means.before(feeds, collectors)
             samples = samples_in(feeds)
-            running.run(feeds, observe=observe, borrow=True)
+            outputs = running.run(feeds, observe=observe, borrow=True)
+            if floats is not None:
+                floats.add_outputs(done, outputs)
             done += 1
             if progress is not None:
                 progress(done)

@@ -16,8 +16,9 @@ ranges of the activations.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -121,12 +122,19 @@ def choose_scales(
         for value in made:
             options[value] += _scales_for_weights(value, options[value], chosen)
             affected[value] += [node for node in [value.producer] if node is not None]
+    others = {value: _scale_sources(affected[value], scales, chosen, layers) - {value} for value in made}
+    compared: dict[Value, list[Vector]] = {}
     for _ in range(2):
         for value in made:
+            fixed = [scales[other] for other in made if other in others[value]]
+            if value in compared and all(map(operator.is_, compared[value], fixed)):
+                continue  # The second round would repeat the first.
+            compared[value] = fixed
+            known = [(node, _NodeStatistics.of(node, ranges)) for node in affected[value]]
             costs = []
             for option in options[value]:
                 scales[value] = option
-                costs.append(sum(_expected_error(node, scales, chosen, ranges, layers) for node in affected[value]))
+                costs.append(sum(_expected_error(node, item, scales, chosen, layers) for node, item in known))
             scales[value] = options[value][int(np.argmin(costs))]
     return scales
 
@@ -177,11 +185,64 @@ def _scale_users(value: Value, chosen: set[Value]) -> list[Node]:
     return found
 
 
+def _scale_sources(
+    nodes: list[Node], scales: Mapping[Value, Vector], chosen: set[Value], layers: OneMultiplier | None
+) -> set[Value]:
+    """Values whose chosen scales determine the expected errors of nodes."""
+    found: set[Value] = set()
+    pending = []
+    for node in nodes:
+        pending += operands(node)[:1] if Trait.LINEAR in node.op.traits else operands(node)
+        pending += node.outputs if layers is not None else []
+    while pending:
+        value = pending.pop()
+        if value in scales:
+            found.add(value)
+        elif value in chosen and value.producer is not None:
+            pending += operands(value.producer)
+    return found
+
+
+@dataclass(frozen=True)
+class _NodeStatistics:
+    """Constants of the expected error of a node, computed once for all scales that are compared.
+
+    Args:
+        power: variance of the result, added over its channels.
+        variance: of the operand of a linear operator, by input channel; [output channels, 1] for a depthwise one.
+        squares: sums of squares of its weights, [output channels, input channels].
+        largest: largest magnitudes, like ``squares``.
+        taps: kernel size.
+    """
+
+    power: float
+    variance: Array = field(default_factory=lambda: np.zeros(0))
+    squares: Array = field(default_factory=lambda: np.zeros(0))
+    largest: Array = field(default_factory=lambda: np.zeros(0))
+    taps: int = 0
+
+    @staticmethod
+    def of(node: Node, ranges: Mapping[str, Range]) -> _NodeStatistics:
+        """Statistics of a linear operator or an add."""
+        result = ranges[node.name].channels
+        power = (sum(result.variance) if result is not None else 0.0) or 1.0
+        if Trait.LINEAR not in node.op.traits:
+            return _NodeStatistics(power)
+        x, w = operands(node)[:2]
+        found = ranges[x.name].channels
+        assert found is not None
+        variance = np.asarray(found.variance)
+        squares, largest, taps = _by_channel(node, w.array.astype(np.float64))
+        if squares.shape[1] == 1 and x.shape[1] != 1:  # depthwise: one input channel per output channel
+            variance = np.repeat(variance, squares.shape[0] // variance.size)[:, None]
+        return _NodeStatistics(power, variance, squares, largest, taps)
+
+
 def _expected_error(
     node: Node,
+    known: _NodeStatistics,
     scales: Mapping[Value, Vector],
     chosen: set[Value],
-    ranges: Mapping[str, Range],
     layers: OneMultiplier | None = None,
 ) -> float:
     """Squared error of a linear operator's result due to rounding operand and weights, relative to its variance.
@@ -191,29 +252,19 @@ def _expected_error(
     are the scales of the output channels, have one scale, and the error is multiplied by t^2. The mean of the weight
     error is not included, because bias correction removes it.
     """
-    x, w = operands(node)[:2]
     if Trait.LINEAR not in node.op.traits:
         steps = [_scales_of(value, scales, chosen) for value in operands(node)]
-        return float(sum(np.sum(step**2) for step in steps)) / 12 / _power(node, ranges)
-    found = ranges[x.name].channels
-    assert found is not None
-    step, variance = _scales_of(x, scales, chosen), np.asarray(found.variance)
-    squares, largest, taps = _by_channel(node, w.array.astype(np.float64))
-    if squares.shape[1] == 1 and step.size > 1:  # depthwise: one input channel per output channel
-        step = np.repeat(step, squares.shape[0] // step.size)[:, None]
-        variance = np.repeat(variance, squares.shape[0] // variance.size)[:, None]
-    rounding = np.sum(squares * step**2, axis=1) / 12
-    rows = np.max(largest * step, axis=1)
+        return float(sum(np.sum(step**2) for step in steps)) / 12 / known.power
+    step = _scales_of(operand(node), scales, chosen)
+    if known.variance.ndim > 1:
+        step = np.repeat(step, len(known.variance) // step.size)[:, None]
+    rounding = np.sum(known.squares * step**2, axis=1) / 12
+    rows = np.max(known.largest * step, axis=1)
     if layers is not None:
         after = _scales_of(node.output, scales, chosen)
         rows = after * np.max(rows / after) if node.name not in layers.two_terms else np.zeros(1)
-    weights = (rows / 127) ** 2 / 12 * taps * np.sum(variance / step**2, axis=-1)
-    return float(np.sum(rounding + weights)) / _power(node, ranges)
-
-
-def _power(node: Node, ranges: Mapping[str, Range]) -> float:
-    found = ranges[node.name].channels
-    return (sum(found.variance) if found is not None else 0.0) or 1.0
+    weights = (rows / 127) ** 2 / 12 * known.taps * np.sum(known.variance / step**2, axis=-1)
+    return float(np.sum(rounding + weights)) / known.power
 
 
 def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.calibrators import Collector
 from tpuconvert.optimizer.quantize.ranges import RangeCollector, samples_in
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.schema.types import Array
 
 _FEWEST_FEEDS = 8
@@ -40,12 +41,14 @@ class FirstMeans:
 
     Args:
         most: as for ``FirstSamples``.
+        floats: records other float tensors of the calibration.
 
     Attributes:
         by_name: the means by name of the value. Values that are not all finite have no entry.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, floats: RecordedFloats | None = None) -> None:
+        self.floats = floats
         self.by_name: dict[str, Array] = {}
         self._most = most
         self._first = FirstSamples(most)

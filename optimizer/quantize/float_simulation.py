@@ -6,25 +6,45 @@ activations alone. Refinement reduces the errors of weights and biases later; un
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.lowering import Lowering
 from tpuconvert.optimizer.quantize.traits import keeps_scale
+from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.types import Chip
+from tpuconvert.schema.types import I16, Chip, QuantParams
 
 
-def simulate(graph: Graph) -> Graph:
+def simulate(graph: Graph, plan: WidePlan = NO_PLAN, narrow: Mapping[str, QuantParams] | None = None) -> Graph:
     """Return a float graph in which every annotated value of ``graph`` is quantized and dequantized.
 
     Values that data movement or a clamp leaves on the same scale are rounded once.
+
+    Args:
+        graph: annotated float graph.
+        plan: the values with 16 bits, and the nodes that take them.
+        narrow: parameters of the 8-bit forms of these values, which all other integer nodes read, by name.
     """
     lowering = Lowering(graph, Chip.BM1686)  # the only chip that quantizes by per-channel scales
+    narrowed: dict[Value, Value] = {}
+
+    def operand(node: Node, value: Value) -> Value:
+        is_float_node = node.outputs[0].quant is None
+        is_wide = value in plan.values and value.quant is not None and value.quant.dtype is I16
+        if is_float_node or not is_wide or plan.reads(node):
+            return lowering.float_value(value)
+        if value not in narrowed:
+            params = (narrow or {})[value.name]
+            narrowed[value] = lowering.rounded_float(lowering.float_value(value), params, f"{value.name}:narrow")
+        return narrowed[value]
+
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         lowering.set_float_value(value, lowering.g.input(value.name, value.type, port))
         if value.quant is not None:
             lowering.saturate_float_value(value)
     for node in graph.sorted_nodes():
-        inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
+        inputs = [None if value is None else operand(node, value) for value in node.inputs]
         results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
         for old, new in zip(node.outputs, results, strict=True):
             lowering.set_float_value(old, new)

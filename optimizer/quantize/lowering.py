@@ -256,6 +256,10 @@ class Lowering:
             self.quantized_value(old)
             del self._floats[old]
 
+    def rounded_float(self, new: Value, params: QuantParams, name: str) -> Value:
+        """Return a FLOAT32 value of the new graph after it was quantized and dequantized."""
+        return self._dequantize(self._quantize(new, params, name), f"{name}:float32")
+
     # Building blocks
 
     def table(self, x: Value, params: QuantParams, function: Callable[[Array], Array], name: str) -> Value:

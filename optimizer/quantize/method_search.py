@@ -58,7 +58,7 @@ _WEIGHT = 1400
 _REFERENCE = 20
 """Factor of the work if the NumPy executor runs the network, because its extents depend on data."""
 
-_FEWEST = 4
+FEWEST = 4
 """Number of samples of the first comparison, and smallest number for a search."""
 
 _ENOUGH = 8
@@ -149,18 +149,18 @@ def search_methods(
         The choice; None if there are too few samples to measure a difference, if measuring takes too much work compared
         with the calibration, or if no tensor is quantized.
     """
-    if len(feeds) < _FEWEST or chip is Chip.BM1682:
+    if len(feeds) < FEWEST or chip is Chip.BM1682:
         return None
-    work = _Work(graph, chip, feeds[0])
+    work = Work(graph, chip, feeds[0])
     budget = max(least, SHARE * samples * work.sample)
     # The float outputs, the start and a candidate, on all samples and on few.
-    if 3 * work.sample * (_FEWEST + min(len(feeds), _ENOUGH)) + 2 * work.candidate > budget:
+    if 3 * work.sample * (FEWEST + min(len(feeds), _ENOUGH)) + 2 * work.candidate > budget:
         return None
     return _Search(graph, chip, annotate, collectors, ranges, methods, feeds, work, budget).run()
 
 
-class _Work:
-    """Estimated work of a search.
+class Work:
+    """Estimated work of measuring candidates.
 
     Args:
         graph: float graph without annotations.
@@ -190,7 +190,7 @@ class _Search:
         ranges: Mapping[str, Range],
         methods: Mapping[str, str],
         feeds: Sequence[Feed],
-        work: _Work,
+        work: Work,
         budget: float,
     ) -> None:
         self._graph = graph
@@ -204,9 +204,9 @@ class _Search:
         self._work = work
         # A third of the work for the float outputs, the start and the first candidate.
         samples = int(min(len(feeds), max(_ENOUGH, budget / 3 / (3 * work.sample))))
-        self._few = OutputError(graph, chip, feeds[:_FEWEST])
+        self._few = OutputError(graph, chip, feeds[:FEWEST])
         self._all = OutputError(graph, chip, feeds[:samples])
-        self._left -= work.sample * (samples + _FEWEST)
+        self._left -= work.sample * (samples + FEWEST)
 
     def run(self) -> MethodChoice | None:
         """Measure candidates until the work is done."""
@@ -221,7 +221,7 @@ class _Search:
             return None
         start = simulate(self._graph)
         self._errors_of_few, self._errors = self._few.measure(start), self._all.measure(start)
-        self._left -= self._work.sample * (len(self._all.feeds) + _FEWEST) + self._work.candidate
+        self._left -= self._work.sample * (len(self._all.feeds) + FEWEST) + self._work.candidate
         before = self._errors
         for candidates in (self._for_all, self._for_single):
             for candidate in candidates(names):
@@ -301,7 +301,7 @@ class _Search:
 
     def _measure(self, candidate: _Candidate) -> None:
         """Measure a candidate and accept it if it is better, unless too little work is left."""
-        cost = self._work.sample * _FEWEST + self._work.candidate
+        cost = self._work.sample * FEWEST + self._work.candidate
         changes = {
             name: method
             for name, method in candidate.methods.items()

@@ -19,6 +19,7 @@ from tpuconvert.optimizer.quantize.operand_sums import accumulator_means, withou
 from tpuconvert.optimizer.quantize.operand_windows import windows_of
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
 from tpuconvert.optimizer.quantize.reconstruction import DriftSums, drift_of
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats, Windows
 from tpuconvert.optimizer.quantize.sample_run import SampleRun
 from tpuconvert.optimizer.quantize.weight_rounding import InputSums
 from tpuconvert.schema.convolution_params import SpatialConvolution
@@ -63,11 +64,13 @@ class FloatReference(NamedTuple):
         graph: float graph, whose inputs have the names of those of the integer graph.
         names: names of its nodes, one per linear operator of the integer graph.
         feeds: number of feeds, the first ones, on which both graphs are compared.
+        recorded: tensors of the float graph on these feeds, if there are any.
     """
 
     graph: Graph
     names: Sequence[str]
     feeds: int
+    recorded: RecordedFloats | None = None
 
 
 class OperandSamples:
@@ -97,6 +100,7 @@ class OperandSamples:
         if reference is not None:
             compared = feeds[: reference.feeds]
             self._floats = FloatOperands(reference.graph, chip, compared, reference.names)
+            self._reference = reference
             self._halves = [_halves_of(feed, count) for feed, count in zip(compared, self._counts, strict=False)]
         self.index = -1
         """Index of the operator whose operand was computed last."""
@@ -138,9 +142,14 @@ class OperandSamples:
     def drift(self, index: int, most: int) -> dict[int, DriftSums]:
         """Sums of the inputs and of their drift, over two halves of the samples."""
         node, integers = self._products[index], self._operand(index)
-        found = None if self._floats is None else self._floats.operand(index)
         quant = operand(node).quant
-        if found is None or quant is None or any(quant.zero_point) or quant.dtype.bits != 8:
+        if self._floats is None or quant is None or any(quant.zero_point) or quant.dtype.bits != 8:
+            return {}
+        recorded = self._recorded_rows(index, most)
+        if recorded is not None:
+            return self._recorded_drift(node, quant.scale, recorded, most)
+        found = self._floats.operand(index)
+        if found is None:
             return {}
         floats = found[1]
         if any(a.shape != b.shape for a, b in zip(floats, integers, strict=False)):
@@ -151,6 +160,29 @@ class OperandSamples:
             if exact:
                 rows = self._rows(node, stored, most)
                 halves[half] = DriftSums.of(rows, self._drift_rows(node, quant.scale, exact, stored, rows, most))
+        return halves
+
+    def _recorded_rows(self, index: int, most: int) -> list[Array] | None:
+        """Recorded windows of the float operand, one array per compared feed of one sample; None if there are none."""
+        node, recorded = self._products[index], self._reference.recorded
+        if recorded is None or not isinstance(node.op, (ConvV2, Conv)) or any(len(parts) > 1 for parts in self._halves):
+            return None
+        kernel = tuple(map(int, operand(node, 1).shape[2:]))
+        shapes = [array.shape for array in self._operand(index)[: len(self._halves)]]
+        return recorded.take(self._reference.names[index], Windows(node.op.geometry, kernel, most), shapes)
+
+    def _recorded_drift(
+        self, node: Node, scales: Sequence[float], recorded: list[Array], most: int
+    ) -> dict[int, DriftSums]:
+        halves: dict[int, DriftSums] = {}
+        integers = self._run.arrays(operand(node))
+        for half in range(2):
+            chosen = [number for number, parts in enumerate(self._halves) if parts == [half]]
+            if chosen:
+                rows = self._rows(node, [integers[number] for number in chosen], most)
+                # In the memory order of ``rows``: positions are contiguous.
+                floats = np.concatenate([recorded[number].swapaxes(1, 2) for number in chosen], axis=2).swapaxes(1, 2)
+                halves[half] = DriftSums.of(rows, drift_of(floats / _row_scales(scales, floats), rows))
         return halves
 
     def _drift_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,15 @@ from tpuconvert.optimizer.quantize.weight_rounding import patches
 from tpuconvert.runtime.byte_statistics import can_copy_windows, copy_windows, positions_of
 from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.types import Array
+
+_OBSERVATIONS = 8192
+"""Number of positions in the operand of a linear operator, over all samples, from which the covariance is computed. If
+four times the number of inputs is more, that number is used."""
+
+
+def positions_per_image(inputs: int, images: int) -> int:
+    """Maximum number of positions of each image from which the covariance of the inputs is computed."""
+    return max(_OBSERVATIONS, 4 * inputs) // images + 1
 
 
 def windows_of(images: Sequence[Array], op: SpatialConvolution, kernel: Sequence[int], most: int) -> Array:
@@ -32,8 +42,14 @@ def windows_of(images: Sequence[Array], op: SpatialConvolution, kernel: Sequence
     chosen = [choose_positions(math.prod(positions_of(image.shape[1:], op.geometry, kernel)), most) for image in images]
     columns = np.empty((len(images[0]) * math.prod(kernel), sum(map(len, chosen))), images[0].dtype)
     first = 0
+    is_pointwise = max(kernel) == 1 and not any(map(any, op.geometry.pads))
     for image, positions in zip(images, chosen, strict=True):
-        copy_windows(image, op.geometry, kernel, positions, columns, first)
+        if is_pointwise and not image.flags.c_contiguous:
+            strided = image[(slice(None), *(slice(None, None, stride) for stride in op.geometry.strides))]
+            indices: tuple[Any, ...] = (slice(None), *np.unravel_index(positions, strided.shape[1:]))
+            columns[:, first : first + len(positions)] = strided[indices]
+        else:
+            copy_windows(image, op.geometry, kernel, positions, columns, first)
         first += len(positions)
     return columns.reshape(op.geometry.groups, -1, first).swapaxes(1, 2)
 

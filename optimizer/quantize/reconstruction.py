@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -111,24 +112,49 @@ def correct_weights(exact: Float64, halves: Mapping[int, DriftSums]) -> Float64:
     if len(halves) < 2:
         return exact
     first, second = halves[0], halves[1]
-    share = max(0.0, min(1.0, _best_share(exact, first, second)))
-    return exact if share == 0 else exact + share * _correction(exact, first.merged(second))
+    # The correction is a product of the weights with a matrix. With more outputs than inputs, the matrix costs less.
+    squares = exact.swapaxes(1, 2) @ exact if exact.shape[1] > exact.shape[2] else None
+    weights = exact if squares is None else None
+    share = max(0.0, min(1.0, _best_share(_Fit.of(weights, first), _Fit.of(weights, second), squares)))
+    if share == 0:
+        return exact
+    change = _Fit.of(weights, first.merged(second)).change
+    return exact + share * (change if squares is None else exact @ change)
 
 
-def _best_share(exact: Float64, first: DriftSums, second: DriftSums) -> float:
-    """Share of the correction with the smallest error on the half of the samples that it was not computed on."""
+class _Fit(NamedTuple):
+    """Correction computed on some samples.
+
+    Args:
+        own: cov(q, q).
+        cross: product of the weights and cov(d, q), or cov(d, q) alone.
+        change: ``cross`` times the inverse of the damped ``own``.
+    """
+
+    own: Float64
+    cross: Float64
+    change: Float64
+
+    @staticmethod
+    def of(weights: Float64 | None, sums: DriftSums) -> _Fit:
+        """Compute the correction of weights [groups, outputs, inputs], or the matrix to multiply them with."""
+        own, cross = sums.covariances()
+        if weights is not None:
+            cross = weights @ cross
+        diagonal, damped = np.arange(own.shape[1]), own.copy()
+        damped[:, diagonal, diagonal] += (_DAMPING * own[:, diagonal, diagonal].mean(axis=1) + 1e-12)[:, None]
+        solved = np.linalg.solve(damped, cross.swapaxes(1, 2)).swapaxes(1, 2)
+        return _Fit(own, cross, np.asarray(solved, np.float64))
+
+
+def _best_share(first: _Fit, second: _Fit, squares: Float64 | None) -> float:
+    """Share of the correction with the smallest error on the half of the samples that it was not computed on.
+
+    ``squares`` is W' W for the weights W, if the corrections are matrices to multiply them with.
+    """
     linear = square = 0.0
     for fitted, unseen in ((first, second), (second, first)):
-        change = _correction(exact, fitted)
-        own, cross = unseen.covariances()
-        linear += float(np.sum((exact @ cross) * change))
-        square += float(np.sum((change @ own) * change))
+        weighted = fitted.change if squares is None else squares @ fitted.change
+        linear += float(np.sum(unseen.cross * weighted))
+        square += float(np.sum((weighted @ unseen.own) * fitted.change))
     return linear / square if square > 0 else 0.0
-
-
-def _correction(exact: Float64, sums: DriftSums) -> Float64:
-    own, cross = sums.covariances()
-    diagonal = np.arange(own.shape[1])
-    own[:, diagonal, diagonal] += (_DAMPING * own[:, diagonal, diagonal].mean(axis=1) + 1e-12)[:, None]
-    solved = np.linalg.solve(own, (exact @ cross).swapaxes(1, 2)).swapaxes(1, 2)
-    return np.asarray(solved, np.float64)

@@ -26,9 +26,11 @@ from tpuconvert.optimizer.quantize.float_operands import affordable_samples
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lowering import Product, params_of
 from tpuconvert.optimizer.quantize.operand_statistics import FloatReference, OperandSamples, OperandStatistics
+from tpuconvert.optimizer.quantize.operand_windows import positions_per_image
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans, samples_in
 from tpuconvert.optimizer.quantize.reconstruction import MOST_INPUTS as MOST_CORRECTED
 from tpuconvert.optimizer.quantize.reconstruction import correct_weights
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.two_term_weights import second_term
 from tpuconvert.optimizer.quantize.weight_rounding import MOST_INPUTS, round_with_compensation
 from tpuconvert.runtime.session import Session
@@ -48,10 +50,6 @@ StatisticsOf = Callable[[Graph, Sequence[Node], FloatReference | None], OperandS
 SAMPLES = 64
 """Default of the maximum number of samples for refinement: means converge with fewer samples than thresholds."""
 
-_OBSERVATIONS = 8192
-"""Number of positions in the operand of a linear operator, over all samples, from which the covariance is computed. If
-four times the number of inputs is more, that number is used."""
-
 
 def refine(
     legalized: Legalized,
@@ -66,6 +64,7 @@ def refine(
     bias_correction: bool = True,
     reconstruction: bool = True,
     uncorrected: Collection[str] = (),
+    recorded: RecordedFloats | None = None,
     statistics_of: StatisticsOf | None = None,
 ) -> int:
     """Change weights and biases of a legalized graph in place.
@@ -82,6 +81,7 @@ def refine(
         bias_correction: correct the biases.
         reconstruction: correct weights for the errors of their operand before they are rounded.
         uncorrected: names of the float results of operators whose weights are not corrected.
+        recorded: tensors of the float graph on these samples, if there are any.
         statistics_of: from the integer graph, its linear operators and the float graph, returns the statistics on the
             first ``most`` samples. By default the samples run in this process.
 
@@ -104,7 +104,7 @@ def refine(
     compared = None
     if reconstruction and weight_rounding:
         approximated = [products[fine.get(node.outputs[0], node)].name for node in order]
-        compared = FloatReference(reference, approximated, affordable_samples(reference))
+        compared = FloatReference(reference, approximated, affordable_samples(reference), recorded)
     if statistics_of is None:
         if compared is not None:
             compared = compared._replace(feeds=min(compared.feeds, len(feeds)))
@@ -186,7 +186,7 @@ def _choose_weights(
     inputs = grouped.shape[2]
     most = 0
     if isinstance(op, SpatialConvolution):
-        most = max(_OBSERVATIONS, 4 * inputs) // statistics.images(index) + 1
+        most = positions_per_image(inputs, statistics.images(index))
     drift = statistics.drift(index, most) if corrects and inputs <= MOST_CORRECTED else {}
     covariance = None
     if second is None and inputs <= MOST_INPUTS:

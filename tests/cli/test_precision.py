@@ -187,6 +187,7 @@ def test_rules_need_a_quantization(digits: Path, capsys: Captured) -> None:
         ("--keep-float", "conv1"): "keep_float",
         ("--effort", "low"): "effort",
         ("--without", "bias-correction"): "without",
+        ("--max-int16-share", "0.05"): "max_int16_share",
         ("--refinement-samples", "5"): "refinement_samples",
     }.items():
         assert main([*call, *options]) == 2

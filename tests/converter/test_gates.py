@@ -28,8 +28,8 @@ class Algorithms:
         samples = 0.01 * error * np.array([0.9, 1.0, 1.1])
         return Errors(samples, samples)
 
-    def gate(self, *others: str):
-        return gate_algorithms(self.build(()), self.build, self.refine, self, ["rounding", "bias"], others)
+    def gate(self, *others: str, costly=()):
+        return gate_algorithms(self.build(()), self.build, self.refine, self, ["rounding", "bias"], others, costly)
 
 
 def test_keeps_a_refinement_that_helps_without_further_trials():
@@ -70,3 +70,22 @@ def test_the_text_names_no_second_error_if_nothing_is_applied():
     assert found.applied == ()
     text = "SQNR 20.0 dB without refinement; left out, because the error is smaller without: rounding, bias"
     assert found.describe().endswith(text)
+
+
+@pytest.mark.parametrize(("factor", "is_kept"), [(0.5, True), (1.0, False), (2.0, False)])
+def test_a_costly_algorithm_stays_only_if_the_error_is_smaller_with_it(factor, is_kept):
+    algorithms = Algorithms(scales=factor, rounding=0.5)
+    found = algorithms.gate(costly=["scales"])
+    assert ("scales" in found.legalized.graph) is is_kept
+    assert found.without_gain == (() if is_kept else ("scales",))
+    assert ("the error is not smaller with: scales" in found.describe()) is not is_kept
+    # The error before the refinement is that of the same graph.
+    assert found.unrefined.mean == pytest.approx(0.01 * (factor if is_kept else 1.0))
+    if is_kept:
+        assert algorithms.built[-1] == ()  # the scales of the float graph
+
+
+def test_trials_of_the_refinement_keep_a_costly_algorithm_left_out():
+    found = Algorithms(scales=1.5, rounding=2.0).gate(costly=["scales"])
+    assert found.legalized.graph == {"bias"}
+    assert (found.without_gain, found.left_out) == (("scales",), ("rounding",))

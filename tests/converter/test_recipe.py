@@ -35,6 +35,7 @@ EVERY_OPTION = {
     "keep_float": ["fc"],
     "effort": "low",
     "without": ["channel-scales"],
+    "max_int16_share": 0.0,  # more excludes exact_on
     "refinement_samples": 32,
     "input_shapes": {"x": ("N", 3)},
     "inputs": ["a", "b"],

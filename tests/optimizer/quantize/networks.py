@@ -24,11 +24,11 @@ class Net:
     def constant(self, *shape, scale=1.0, name="constant") -> Value:
         return self.graph.constant((scale * self.rng.normal(size=shape)).astype(np.float32), name)
 
-    def conv(self, x: Value, channels: int, name: str, kernel=3, groups=1, relu=True) -> Value:
+    def conv(self, x: Value, channels: int, name: str, kernel=3, groups=1, relu=True, stride=1) -> Value:
         assert isinstance(x.shape[1], int)
         w = self.constant(channels, x.shape[1] // groups, kernel, kernel, scale=0.3, name=f"{name}_w")
         b = self.constant(1, channels, 1, 1, name=f"{name}_b")
-        geometry = SAME if kernel == 3 else {}
+        geometry = {**(SAME if kernel == 3 else {}), "stride_h": stride, "stride_w": stride}
         y = self.graph.add(Conv(groups=groups, **geometry), x, w, b, name=f"{name}_pre" if relu else name)
         return self.graph.add(RELU, y, name=name) if relu else y
 

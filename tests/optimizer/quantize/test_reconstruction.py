@@ -37,6 +37,15 @@ def test_noise_does_not_change_the_weights_much(seed):
     assert np.abs(checked - exact).sum() < 0.5 * np.abs(fitted - exact).sum()
 
 
+def test_the_correction_of_many_outputs_is_that_of_every_output():
+    """With more outputs than inputs, the corrections are computed in another way."""
+    exact = np.random.default_rng(3).normal(size=(1, 3, 4))
+    sums = halves(400, 0.02, 0.5)
+    repeated = correct_weights(np.tile(exact, (1, 5, 1)), sums)  # equal errors, so that the share is the same
+    expected = np.tile(correct_weights(exact, sums), (1, 5, 1))
+    assert np.abs(expected - repeated).max() < 1e-12 < 1e-3 < np.abs(expected[:, :3] - exact).max()
+
+
 def test_one_half_alone_changes_nothing():
     exact = np.ones((1, 2, 4))
     assert correct_weights(exact, {0: DriftSums.of(*observations(100, 0, 0.1, 0.1))}) is exact

@@ -1,0 +1,104 @@
+"""Choice of the linear operators with 16 bits (algorithm ``int16-nodes``) for a conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
+from tpuconvert.optimizer.quantize.float_simulation import simulate
+from tpuconvert.optimizer.quantize.int16_nodes import SAMPLES, Int16Nodes, choose_int16_nodes
+from tpuconvert.optimizer.quantize.method_search import FEWEST
+from tpuconvert.optimizer.quantize.traits import has_constant_weight
+from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
+from tpuconvert.report.notes import NAMED
+from tpuconvert.samples.calibration_data import FeedSource
+from tpuconvert.schema.cost import macs
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.types import QuantParams
+from tpuconvert.text_format import several, shorten
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """What legalization needs besides an annotated graph.
+
+    Args:
+        reasons: nodes that stay float: the reason by the name of the first result.
+        two_terms: names of linear operators whose weights are sums of two terms.
+        plan: the values with 16 bits.
+        narrow: parameters of the 8-bit forms of these values, by name.
+    """
+
+    reasons: Mapping[str, str]
+    two_terms: Collection[str] = ()
+    plan: WidePlan = NO_PLAN
+    narrow: Mapping[str, QuantParams] | None = None
+
+
+def find_int16_nodes(
+    graph: Graph,
+    most: float,
+    feeds: FeedSource,
+    precision: Precision,
+    annotate: Callable[[Collection[str]], Annotated],
+    legalize: Callable[[Collection[str]], Legalized],
+) -> Int16Nodes | None:
+    """Choose the nodes with 16 bits.
+
+    Args:
+        graph: calibrated float graph.
+        most: largest share of the multiply-accumulates with 16 bits.
+        feeds: calibration samples; the last ones measure the error.
+        precision: precision rules. Nodes with a rule for their data type, or for the range of one of their tensors, are
+            no candidates.
+        annotate: annotates the graph for names of nodes with 16 bits.
+        legalize: annotates and legalizes it.
+
+    """
+    total = sum(macs(node, open_extent=1) or 0 for node in graph.nodes)
+    linear = [node for node in graph.sorted_nodes() if has_constant_weight(node) and not _has_rule(node, precision)]
+    shares = {node.name: (macs(node, open_extent=1) or 0) / max(total, 1) for node in linear}
+    shares = {name: share for name, share in shares.items() if share <= most}
+    if not shares:
+        return None
+    in_float = {item.node for item in legalize(tuple(shares)).float_nodes}
+    forget_annotations(graph)
+
+    def simulate_with(names: Collection[str]) -> Graph:
+        found = annotate(names)
+        result = simulate(graph, found.plan, found.narrow)
+        forget_annotations(graph)
+        return result
+
+    last = feeds.part(max(0, len(feeds) - SAMPLES), len(feeds))
+    candidates = {name: share for name, share in shares.items() if name not in in_float}
+    with np.errstate(all="ignore"):
+        return choose_int16_nodes(graph, candidates, simulate_with, list(last), len(feeds), most)
+
+
+def _has_rule(node: Node, precision: Precision) -> bool:
+    tensors = {value.name for value in (*computed_operands(node), *node.outputs)}
+    tensors |= {user.outputs[0].name for value in node.outputs for user in value.users if user.op.clamp_range()}
+    rules = (precision.asymmetric, precision.thresholds, precision.methods)
+    return node.name in precision.integers or any(not tensors.isdisjoint(names) for names in rules)
+
+
+def describe_int16_nodes(found: Int16Nodes | None, most: float) -> str:
+    """Describe the nodes with 16 bits, their cost and their effect.
+
+    Args:
+        found: the choice.
+        most: largest share of the multiply-accumulates.
+
+    """
+    if found is None:
+        reason = f"the error at the outputs does not decrease clearly, or there are fewer than {FEWEST} samples"
+        return f"none within {most:.1%} of the multiply-accumulates: {reason}"
+    named = ", ".join(f"'{shorten(name)}'" for name in found.names[:NAMED])
+    named += " ..." if len(found.names) > NAMED else ""
+    text = f"{several(len(found.names), 'node')} ({named}) with 16 bits, {found.share:.1%} of the multiply-accumulates"
+    return f"{text}; error of the activations at the outputs {found.before.sqnr:.1f} dB -> {found.after.sqnr:.1f} dB"
