@@ -126,6 +126,27 @@ def transformer(layers: int) -> Case:
     return case.with_ports()
 
 
+def decoder(layers: int) -> Case:
+    """A transformer with a mask for all layers, and with keys and values of earlier tokens as inputs and outputs."""
+    case = Case()
+    x = case.node("embed/gather")
+    mask = case.node("mask/expand")
+    for i in range(layers):
+        scope = f"model/layers.{i}/"
+        q, k, v = (case.node(f"{scope}attention/{name}", x) for name in "qkv")
+        k = case.node(scope + "attention/concat_k", k, case.node(scope + "attention/past_k"))
+        v = case.node(scope + "attention/concat_v", v, case.node(scope + "attention/past_v"))
+        y = case.node(scope + "attention/scores", q, k)
+        y = case.node(scope + "attention/add_mask", y, mask)
+        y = case.node(scope + "attention/softmax", y)
+        y = case.node(scope + "attention/values", y, v)
+        case.node(scope + "present_k", k)
+        case.node(scope + "present_v", v)
+        x = case.node(scope + "add", x, y)
+    case.node("head/matmul", x)
+    return case.with_ports()
+
+
 def fan_in(inputs: int) -> Case:
     case = Case()
     case.node("concat", *(case.node(f"slice{i}") for i in range(inputs)))
@@ -161,6 +182,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "u-net": lambda: u_net(5),
     "detector": lambda: detector(3),
     "transformer": lambda: transformer(12),
+    "decoder": lambda: decoder(12),
     "200 inputs": lambda: fan_in(200),
     "components": lambda: components(7),
     "random": lambda: random_graph(400, seed=1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -55,6 +56,9 @@ def describe_network(nodes: int, seed: int = 7) -> Description:
         "constants": {f"{layer['name']}_w": "INT8[256, 256, 3, 3]" for layer in layers[::4]},
         "verification": verification,
         "cost": cost,
+        "memory": _memory(nodes, rng),
+        "histograms": {entry["name"]: _histogram(entry["clipped"], rng) for entry in verification["layers"]},
+        "convergence": None,
     }
 
 
@@ -84,6 +88,8 @@ def _layers(nodes: int, rng: random.Random) -> list[Description]:
                 "inputs": operands,
                 "outputs": [result],
                 "sources": [f"network.onnx: {source} '/{block}/{source.lower()}'"],
+                "rules": ["fuse_conv_activation", "merge_requantize"] if op == "conv_v2" else [],
+                "keep_float": f"{block}/{end.partition(':')[0].partition('/')[0]}",
             }
         )
         before = f"{block}/{end}"
@@ -135,6 +141,28 @@ def _group(first: int, costs: list[Description]) -> Description:
         "saved": 0.5,
         "seconds": sum(cost["seconds"] for cost in costs) / 2,
         "operators": {"add": 3, "conv_v2": 3, "requant_int32": 6},
+    }
+
+
+def _memory(nodes: int, rng: random.Random) -> Description:
+    live = [rng.randrange(10**5, 10**6) for _ in range(nodes)]
+    return {"live_bytes": live, "peak_bytes": max(live), "arena_bytes": max(live)}
+
+
+def _histogram(clipped: float, rng: random.Random) -> Description:
+    """Return the histogram of magnitudes with a normal distribution."""
+    deviation = rng.uniform(0.5, 4.0)
+    bins = rng.randrange(34, 65)
+    counts = [int(200_000 * math.exp(-0.5 * (8.0 * place / bins) ** 2)) for place in range(bins)]
+    return {
+        "minimum": 0.0,
+        "maximum": 4.0 * deviation,
+        "threshold": rng.uniform(2.5, 4.0) * deviation,
+        "method": "mse",
+        "clipped": clipped,
+        "low": 0.0,
+        "high": 4.0 * deviation,
+        "counts": counts,
     }
 
 

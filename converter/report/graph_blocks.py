@@ -15,10 +15,11 @@ part of a block. Edges are a flat list ``[from, to, from, to, ...]``.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from tpuconvert.report.source_scopes import source_scopes
 
 FEWEST_NODES = 13
 """Smallest number of nodes of a graph that is divided into blocks."""
@@ -28,6 +29,12 @@ SMALLEST = 3
 
 LARGEST = 128
 """Largest number of nodes of a block, except for blocks that are given by a label."""
+
+MOST_BLOCKS = 120
+"""Number of blocks from which on neighboring blocks become one."""
+
+_USUAL_SCOPE = 40
+"""Size up to which scopes are not divided, also in smaller graphs: a layer of a transformer has 20 to 40 nodes."""
 
 _COVERED = 0.6
 """Smallest share of nodes in blocks for which the source names are used."""
@@ -61,16 +68,23 @@ def find_blocks(names: Sequence[str], edges: Sequence[int], vertices: int) -> Bl
         vertices: number of nodes, inputs and outputs.
     """
     graph = _Graph(vertices, edges, len(names))
+    scopes: list[Hashable | None] = [None] * vertices
     if len(names) < FEWEST_NODES:
-        return Blocks(items=graph.order([None] * vertices))
+        return Blocks(items=graph.order(scopes))
     limit = int(min(LARGEST, max(16, 2 * math.sqrt(len(names)))))
-    scopes = graph.inherit(_scopes(names, limit) + [None] * (vertices - len(names)))
+    largest_scope = max(limit, min(_USUAL_SCOPE, len(names) // 3))
+    found = graph.inherit(source_scopes(names, largest_scope, SMALLEST) + scopes[len(names) :])
+    runs = [run for run in _runs(graph.order(found), found) if len(run) >= SMALLEST]
+    if sum(len(part) for part in graph.connected_parts(runs) if len(part) >= SMALLEST) < _COVERED * len(names):
+        runs = []
+    else:
+        scopes = found
     order = graph.order(scopes)
-    parts = [part for part in graph.connected_parts(_runs(order, scopes)) if len(part) <= limit]
-    if sum(len(part) for part in parts if len(part) >= SMALLEST) < _COVERED * len(names):
-        order, parts, scopes = graph.order([None] * vertices), [], [None] * vertices
-    rest = graph.structure(order, {v for part in parts if len(part) >= SMALLEST for v in part}, limit)
-    blocks = graph.blocks(order, [*parts, *graph.connected_parts(rest)], scopes)
+    intervals = [*runs, *graph.structure(order, {v for run in runs for v in run}, limit)]
+    parts = list(graph.connected_parts(intervals))
+    if sum(len(part) >= SMALLEST for part in parts) > MOST_BLOCKS:
+        parts = list(graph.connected_parts(_merge(order, intervals, limit)))
+    blocks = graph.blocks(order, parts, scopes)
     return blocks if len(blocks.members) > 1 else Blocks(items=order)
 
 
@@ -193,9 +207,9 @@ class _Graph:
         large = [part for part in parts if len(part) >= SMALLEST and part[0] < self.nodes]
         for part in sorted(large, key=lambda part: place[part[0]]):
             block_of.update(dict.fromkeys(part, len(found.members)))
-            label = labels[part[0]]
-            found.names.append(f"block {len(found.members) + 1}" if label is None else str(label))
             found.members.append(part)
+            scopes = [labels[v] for v in part if labels[v] is not None] or [f"block {len(found.members)}"]
+            found.names.append(f"{scopes[0]} to {scopes[-1]}" if scopes[0] != scopes[-1] else str(scopes[0]))
         found.items.extend(self._item_order(order, block_of))
         return found
 
@@ -217,46 +231,6 @@ class _Graph:
                     ready.append(user)
 
 
-def _scopes(names: Sequence[str], limit: int) -> list[Hashable | None]:
-    """Return for each name its largest scope with at most ``limit`` names, or None if the name has no scope.
-
-    If a scope has a child that is too large, its other children are divided too: all residual blocks of a network
-    become blocks, and not those of its long stages only.
-    """
-    paths = [tuple(_path(name)[:-1]) for name in names]
-    size: Counter[tuple[str, ...]] = Counter(path[:depth] for path in paths for depth in range(len(path) + 1))
-    children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for scope in size:
-        if scope:
-            children.setdefault(scope[:-1], []).append(scope)
-    largest = {scope: max(size[child] for child in found) for scope, found in children.items()}
-    divided = {
-        scope
-        for scope, found in children.items()
-        if scope
-        and largest[scope[:-1]] > limit
-        and sum(size[child] for child in found if size[child] >= SMALLEST) > 0.8 * size[scope]
-    }
-    labels: list[Hashable | None] = []
-    for path in paths:
-        scopes = (path[:depth] for depth in range(1, len(path) + 1))
-        fitting = [scope for scope in scopes if size[scope] <= limit and scope not in divided]
-        labels.append(_scope_name(fitting[0]) if fitting else None)
-    return labels
-
-
-def _path(name: str) -> list[str]:
-    """Return the parts of a source name: ``layer1/0/conv2`` or ``features.3.conv.1``."""
-    first = name.split(";")[0]
-    return [part for part in re.split("/" if "/" in first else r"\.", first) if part]
-
-
-def _scope_name(scope: tuple[str, ...]) -> str:
-    """Return a scope as text. PyTorch repeats the parent in the child: ``layer1/layer1.0`` is ``layer1.0``."""
-    kept = [part for part, child in zip(scope, (*scope[1:], ""), strict=True) if not child.startswith(part + ".")]
-    return "/".join(kept)
-
-
 def _runs(order: Sequence[int], labels: Sequence[Hashable | None]) -> Iterator[list[int]]:
     """Divide an order into maximal intervals with one label. Nodes without label are not part of any."""
     run: list[int] = []
@@ -268,6 +242,18 @@ def _runs(order: Sequence[int], labels: Sequence[Hashable | None]) -> Iterator[l
             run.append(v)
     if run:
         yield run
+
+
+def _merge(order: Sequence[int], intervals: Iterable[list[int]], limit: int) -> Iterator[list[int]]:
+    """Join intervals of an order that follow each other, up to a number of nodes."""
+    place = {v: i for i, v in enumerate(order)}
+    joined: list[int] = []
+    for interval in sorted(intervals, key=lambda interval: place[interval[0]]):
+        if len(joined) + len(interval) > limit:
+            yield joined
+            joined = []
+        joined = joined + interval
+    yield joined
 
 
 def _intervals(live: Sequence[int], start: int, stop: int, limit: int) -> Iterator[tuple[int, int]]:

@@ -35,6 +35,9 @@ _SWEEPS = 8
 _PATIENCE = 2
 """Number of passes without fewer crossings after which the order is final."""
 
+_MAIN_WEIGHT = 4
+"""Weight of a line between two inner boxes for the order of the layers; that of other lines is 1."""
+
 _POINTS_PER_VERTEX = 5
 """Bound of the number of dummy points: the average number per vertex and net."""
 
@@ -76,16 +79,23 @@ def arrange(widths: Sequence[int], nets: Sequence[Net], first: int = 0, last: in
 
 
 def _layers(count: int, nets: Sequence[Net], first: int, last: int) -> list[int]:
-    """Return the layer of each vertex: the longest path to it. A vertex with more users than operands moves down."""
+    """Return the layer of each vertex: the longest path to it, and less where that makes the lines shorter.
+
+    A vertex with more users than operands moves down to its first user. Operands that move with it do not count: they
+    are computed from inputs and constants only, and have no other user.
+    """
     top = 1 if first else 0
     layer = [0] * first + [top] * (count - first)
     users_of: list[list[int]] = [[] for _ in range(count)]
-    operands = [0] * count
     for producer, *users in nets:
         users_of[producer] += users
         for user in users:
             layer[user] = max(layer[user], layer[producer] + 1)
-            operands[user] += 1
+    operands = [0] * count
+    for producer in range(count):
+        moves = producer >= first and not operands[producer] and len(users_of[producer]) == 1
+        for user in users_of[producer]:
+            operands[user] += not moves
     bottom = max(layer[: count - last], default=-1) + 1
     layer[count - last :] = [bottom] * last
     for v in reversed(range(first, count - last)):
@@ -130,6 +140,7 @@ class _Drawing:
     def order_layers(self) -> None:
         """Order each layer: depth-first from the top, then by the barycentres of the neighbors, in both directions."""
         self._order_depth_first()
+        rank = self._ranks()
         place = self._places()
         best, fewest = [list(row) for row in self.rows], self._crossings(place)
         useless = 0
@@ -144,7 +155,12 @@ class _Drawing:
                 keys: dict[int, float] = {}
                 for v in row:
                     around = neighbors[v]
-                    keys[v] = sum([place[u] for u in around]) / len(around) if around else place[v]
+                    if len(around) > 1 and rank[v] == 2:
+                        weights = [_MAIN_WEIGHT if rank[u] == 2 else 1 for u in around]
+                        total = sum([place[u] * weight for u, weight in zip(around, weights, strict=True)])
+                        keys[v] = total / sum(weights)
+                    else:
+                        keys[v] = sum([place[u] for u in around]) / len(around) if around else place[v]
                 row.sort(key=keys.__getitem__)
                 for i, v in enumerate(row):
                     place[v] = i
@@ -234,19 +250,25 @@ class _Drawing:
                 low, start = high, i + 1
         return found
 
+    def _ranks(self) -> list[int]:
+        """Return 0 for a dummy point, 1 for a box without users or without operands, and 2 for the other boxes."""
+        return [0 if v >= self.count else 1 + bool(self.above[v] and self.below[v]) for v in range(len(self.level))]
+
     def _medians(self, place: list[int], down: bool) -> list[tuple[int, ...]]:
         """Return for each vertex the one or two median neighbors that it may be aligned with.
 
-        Boxes are aligned with boxes before they are aligned with lines: the main path beside a skip is straight.
+        The main path is straight: boxes between others are aligned with each other before they are aligned with the
+        first and last boxes, and these before lines.
         """
-        sides = (self.above, self.below) if down else (self.below, self.above)
-        has_box = [any(u < self.count for u in around) for around in sides[1]]
+        rank = self._ranks()
+        ahead, back = (self.above, self.below) if down else (self.below, self.above)
+        highest = [max((rank[u] for u in around), default=0) for around in back]
         medians: list[tuple[int, ...]] = []
-        for v, around in enumerate(sides[0]):
-            if v >= self.count:
-                around = [u for u in around if u >= self.count or not has_box[u]]
-            elif len(around) > 1:
-                around = sorted([u for u in around if u < self.count] or around, key=place.__getitem__)
+        for v, around in enumerate(ahead):
+            around = [u for u in around if rank[v] == highest[u] or u >= self.count]
+            if v < self.count and len(around) > 1:
+                best = max(rank[u] for u in around)
+                around = sorted((u for u in around if rank[u] == best), key=place.__getitem__)
                 middle = len(around) - 1
                 around = around[middle // 2 : (middle + 1) // 2 + 1]
             medians.append(tuple(around))

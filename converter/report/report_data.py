@@ -34,14 +34,13 @@ _WORST = 12
 _ACTIVATION_BITS = 16
 """Widest integer type, in bits, that has a range. Wider integers are accumulators."""
 
-_PACKED = 20
-"""Characters of the keys of a packed column."""
-
 _SOURCE = re.compile(r"^[^:]*: ")
 """The name of the source file before a source node, which is the same for all nodes."""
 
-_LAYER_COLUMNS = {"block": "block", "rules": "rules", "keep_float": "keep_float"}
-"""Column -> key of a layer of the description, for columns that are copied."""
+_LAYER_COLUMNS = ("rules", "keep_float")
+"""Columns that are keys of the layers of the description."""
+
+_HISTOGRAM_COLUMNS = ("minimum", "maximum", "threshold", "method", "clipped", "high")
 
 _COST_COLUMNS = ("macs", "bytes", "seconds", "group")
 
@@ -88,27 +87,6 @@ def to_compact_json(block: Mapping[str, Any]) -> str:
     """Return the block as JSON text without white space. Equal blocks give equal text."""
     text = json.dumps(block, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return for_json(text)
-
-
-def pack_columns(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the block for a page: a column with few different entries becomes ``{"values": [...], "at": [...]}``.
-
-    ``values`` has the different entries, ``at`` the place of each node's entry in it.
-    """
-    models = [
-        {**model, "nodes": {name: _pack_column(column) for name, column in model["nodes"].items()}}
-        for model in block["models"]
-    ]
-    return {**block, "models": models}
-
-
-def _pack_column(column: list[Any]) -> Any:
-    texts = list(map(repr, column))  # repr is as long as JSON, and faster
-    values = dict(zip(texts, column, strict=True))
-    places = {text: place for place, text in enumerate(values)}
-    at = [places[text] for text in texts]
-    size = sum(map(len, values)) + sum(map(len, map(str, at))) + _PACKED
-    return {"values": list(values.values()), "at": at} if size < sum(map(len, texts)) else column
 
 
 def node_indices(description: Description) -> dict[str, int]:
@@ -175,7 +153,7 @@ def _model(description: Description) -> dict[str, Any]:
         "worst": worst_nodes(description),
         "groups": _groups(description.get("cost")),
         "layout": _layout(description, edges),
-        "histograms": _by_index(description.get("histograms"), indices),
+        "histograms": _histograms(description.get("histograms"), indices),
         "convergence": _rounded(description.get("convergence")),
         "verification": _verification(verification, columns, indices) if verification else None,
         "attribution": _attribution(attribution, indices) if attribution else None,
@@ -236,7 +214,7 @@ def _node_columns(description: Description) -> Columns:
         "constants": [[constants[name] for name in layer["inputs"] if name in constants] or None for layer in layers],
         "sources": [[_SOURCE.sub("", source) for source in layer["sources"]] or None for layer in layers],
     }
-    columns |= {name: [layer.get(key) or None for layer in layers] for name, key in _LAYER_COLUMNS.items()}
+    columns |= {name: [layer.get(name) or None for layer in layers] for name in _LAYER_COLUMNS}
     if "cost" in description:
         costs = description["cost"]["layers"]
         columns |= {name: [_round(cost[name], 3) for cost in costs] for name in _COST_COLUMNS}
@@ -418,12 +396,13 @@ def _is_integer(layer: Description) -> bool:
     return all(DType(value["dtype"]).is_integer for value in layer["outputs"])
 
 
-def _by_index(entries: Mapping[str, Any] | None, indices: Mapping[str, int]) -> dict[str, Any] | None:
-    """Return node index -> entry for entries by the name of a tensor."""
-    if not entries:
+def _histograms(found: Mapping[str, Description] | None, indices: Mapping[str, int]) -> dict[str, list[Any]] | None:
+    """Return the calibration results of tensors as columns, with the index of the node of each."""
+    known = {indices[name]: entry for name, entry in (found or {}).items() if name in indices}
+    if not known:
         return None
-    found = {str(indices[name]): _rounded(entry) for name, entry in entries.items() if name in indices}
-    return found or None
+    columns = {name: [_round(entry[name], 4) for entry in known.values()] for name in _HISTOGRAM_COLUMNS}
+    return {"node": list(known), **columns, "counts": [entry["counts"] for entry in known.values()]}
 
 
 def _round(value: Any, digits: int = _DIGITS) -> Any:

@@ -14,7 +14,8 @@ from synthetic_report import describe_network
 from tpuconvert.__main__ import main
 from tpuconvert.report.html_page import to_html
 from tpuconvert.report.model_description import describe_graph, describe_model
-from tpuconvert.report.report_data import pack_columns, report_data, to_compact_json, worst_nodes
+from tpuconvert.report.page.packing import pack_block, pack_column, pack_counts
+from tpuconvert.report.report_data import report_data, to_compact_json, worst_nodes
 from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.permute import Permute
@@ -92,10 +93,47 @@ def test_page_and_json_file_have_the_same_data() -> None:
     assert found is not None
     packed = json.loads(found[1])
     for name, column in packed["models"][0]["nodes"].items():
-        plain = column if isinstance(column, list) else [column["values"][place] for place in column["at"]]
-        assert plain == block["models"][0]["nodes"][name], name
-    assert isinstance(packed["models"][0]["nodes"]["op"], dict), "few operators: packed"
-    assert len(to_compact_json(pack_columns(block))) < len(to_compact_json(block))
+        assert unpack(column) == block["models"][0]["nodes"][name], name
+    assert "at" in packed["models"][0]["nodes"]["op"] and "front" in packed["models"][0]["nodes"]["name"]
+    assert len(to_compact_json(pack_block(block))) < 0.6 * len(to_compact_json(block))
+
+
+def unpack(column: Any) -> list[Any]:
+    """The entries of a packed column, as docs/report.md describes them."""
+    if isinstance(column, list):
+        return column
+    if "at" in column:
+        return [column["values"][place] for place in column["at"]]
+    key, last, found = column["key"], {}, []
+    for entry in column["front"]:
+        if entry is None:
+            found.append(None)
+            continue
+        start, length, rest = entry[:key], int(entry[key : key + 2], 36), entry[key + 2 :]
+        last[start] = last.get(start, start)[:length] + rest
+        found.append(last[start].split("\n") if "lists" in column else last[start])
+    return found
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["block/a", "block/b", None, "block/b/c", "x" * 2000, "x" * 2001],
+        [["Conv 'a'", "Relu 'a'"], None, ["Conv 'a'", "Relu 'b'"]] * 9,
+        ["Conv '/a/b/c'", "Relu '/a/b/c'", "Conv '/a/b/d'", None, "Relu '/a/b/d'"] * 3,
+        [["two\nlines"], ["one"]] * 9,
+        [[], ["one"]] * 9,
+        ["\U0001f600 name", "\U0001f600 named"] * 2,
+        [1, 2, 3],
+        [None, 1.5] * 50,
+    ],
+)
+def test_packed_columns_have_the_same_entries(column: list[Any]) -> None:
+    assert unpack(json.loads(json.dumps(pack_column(column)))) == column
+
+
+def test_counts_are_levels_in_the_page() -> None:
+    assert pack_counts([0, 1, 3, 1023]) == "ACEU"  # 2 * log2(1 + count) is 0, 2, 4 and 20
 
 
 def test_columns_are_as_the_graph() -> None:

@@ -52,7 +52,8 @@ def test_worst_node_is_selected_at_the_start_and_a_click_selects_another(open_pa
         details = page.locator("#details")
         assert details.locator("h3").inner_text() == column(page, "name")[worst[3]]
         text = details.inner_text()
-        for word in ("requant_int32", f"--keep-float '{column(page, 'name')[worst[3]]}'", "noise added", "Relu '"):
+        rule = f"--keep-float '{column(page, 'keep_float')[worst[3]]}'"
+        for word in ("requant_int32", rule, "noise added", "threshold", "Relu '"):
             assert word in text
         assert page.url.endswith(f"#m0n{worst[3]}")
 

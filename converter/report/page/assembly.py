@@ -13,8 +13,9 @@ from importlib import resources
 from typing import Any
 
 from tpuconvert.report.page.elements import escape
+from tpuconvert.report.page.packing import pack_block
 from tpuconvert.report.page.theme import theme_css
-from tpuconvert.report.report_data import pack_columns, to_compact_json
+from tpuconvert.report.report_data import to_compact_json
 
 _FIRST_SCRIPT, _FIRST_STYLE = "core.js", "page.css"
 """The files that the others need. The others follow in the order of their names."""
@@ -66,7 +67,7 @@ def _assets(suffix: str, first: str) -> list[tuple[str, str]]:
 
 def _json_in_html(block: Mapping[str, Any]) -> str:
     """Return JSON that cannot end its element or begin a comment in it."""
-    return to_compact_json(pack_columns(block)).replace("<", "\\u003c")
+    return to_compact_json(pack_block(block)).replace("<", "\\u003c")
 
 
 def _digest(text: str) -> str:

@@ -7,15 +7,26 @@ const views = new Map();
 
 report.data = JSON.parse(document.getElementById("report-data").textContent);
 for (const model of report.data.models) {
-  for (const [name, column] of Object.entries(model.nodes)) model.nodes[name] = unpack(column);
+  for (const [name, column] of Object.entries(model.nodes)) model.nodes[name] = unpackColumn(column);
 }
 report.model = null;
 report.modelIndex = -1;
 report.selected = -1;
 
-// A column with few different entries has them once, and the place of each node's entry.
-function unpack(column) {
-  return Array.isArray(column) ? column : column.at.map((place) => column.values[place]);
+// A column is a list, or packed: its different entries and their places, or texts without their common prefixes.
+function unpackColumn(column) {
+  if (Array.isArray(column)) return column;
+  if (column.at) return column.at.map((place) => column.values[place]);
+  const last = new Map();
+  const { key } = column;
+  return column.front.map((entry) => {
+    if (entry === null) return null;
+    const start = entry.slice(0, key);
+    const length = parseInt(entry.slice(key, key + 2), 36);
+    const text = (last.has(start) ? last.get(start) : start).slice(0, length) + entry.slice(key + 2);
+    last.set(start, text);
+    return column.lists ? text.split("\n") : text;
+  });
 }
 
 // --- DOM -----------------------------------------------------------------------------------------------------------

@@ -140,38 +140,40 @@ function copy(code, status) {
 
 const WIDTH = 320;
 const HEIGHT = 96;
+const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-// Histogram of the magnitudes of a tensor, with the threshold; larger values are clipped.
+// Histogram of the magnitudes of a tensor on the calibration samples, with the threshold; values beyond are clipped.
 function histogram(index) {
-  const found = (report.model.histograms || {})[index];
-  if (!found || !found.counts || !found.counts.length) return null;
-  const { low, high, counts, threshold } = found;
-  const largest = Math.max(...counts, 1);
-  const span = high - low || 1;
-  const step = WIDTH / counts.length;
-  const bars = counts.map((count, place) => {
-    const start = low + (place * span) / counts.length;
-    const height = count ? Math.max(1, (HEIGHT * Math.log1p(count)) / Math.log1p(largest)) : 0;
-    const kind = start >= threshold ? "clipped" : "kept";
-    return report.svg("rect", { class: kind, x: place * step, y: HEIGHT - height, width: Math.max(0.5, step - 0.5), height });
+  const columns = report.model.histograms;
+  const place = columns ? columns.node.indexOf(index) : -1;
+  if (place < 0) return null;
+  const [high, threshold, clipped] = [columns.high[place], columns.threshold[place], columns.clipped[place]];
+  const levels = [...columns.levels[place]].map((digit) => LEVELS.indexOf(digit)); // 2 * log2(1 + count)
+  const list = facts([
+    ["values", text.number(columns.minimum[place]) + " to " + text.number(columns.maximum[place])],
+    ["threshold", text.number(threshold) + " by " + columns.method[place]],
+    ["clipped", text.share(clipped)],
+  ]);
+  if (!levels.length) return ["Calibration", list];
+  const right = Math.max(high, threshold);
+  const step = (WIDTH * high) / right / levels.length;
+  const largest = Math.max(...levels, 1);
+  const bars = levels.map((level, bin) => {
+    const height = (HEIGHT * level) / largest;
+    const isClipped = ((bin + 0.5) * high) / levels.length > threshold;
+    return report.svg("rect", { class: isClipped ? "clipped" : "kept", x: bin * step, y: HEIGHT - height, width: Math.max(0.5, step - 0.5), height });
   });
-  const x = (Math.min(threshold - low, span) / span) * WIDTH;
-  const marks = [report.svg("line", { class: "limit", x1: x, x2: x, y1: 0, y2: HEIGHT })];
-  const title = "Histogram of the magnitudes from " + text.number(low) + " to " + text.number(high);
+  const x = (WIDTH * threshold) / right;
+  const title = "Histogram of the magnitudes up to " + text.number(right) + ", threshold " + text.number(threshold);
   const picture = report.svg(
     "svg",
     { class: "histogram", viewBox: "0 0 " + WIDTH + " " + HEIGHT, role: "img", "aria-label": title, preserveAspectRatio: "none" },
     report.svg("title", {}, title),
     bars,
-    marks
+    report.svg("line", { class: "limit", x1: x, x2: x, y1: 0, y2: HEIGHT })
   );
-  const ends = element("div", { class: "row soft" }, element("span", {}, text.number(low)), element("span", {}, text.number(high)));
-  const list = facts([
-    ["threshold", text.number(threshold) + ", method " + found.method],
-    ["clipped", found.clipped === undefined ? null : text.share(found.clipped)],
-    ["values", text.number(found.minimum) + " to " + text.number(found.maximum)],
-  ]);
-  return ["Magnitudes on the calibration samples, logarithmic", picture, ends, list];
+  const ends = element("div", { class: "row soft ends" }, element("span", {}, "0"), element("span", {}, "magnitude, logarithmic counts"), element("span", {}, text.number(right)));
+  return ["Calibration", picture, ends, list];
 }
 
 function notes(index) {
@@ -215,6 +217,7 @@ function cost(index) {
     ["memory traffic", text.bytes(report.cell("bytes", index))],
     ["least time", text.time(seconds) + (total ? ", " + text.share(seconds / total) + " of the sum" : "")],
     ["group", group === null ? "none" : String(group)],
+    ["live tensors", text.bytes(report.cell("live_bytes", index))],
   ]);
   return ["Cost alone", list];
 }

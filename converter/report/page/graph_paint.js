@@ -6,6 +6,7 @@ const TEXT_ZOOM = 0.6; // from this zoom on, boxes have a name and a shape
 const NAME_ZOOM = 0.24; // from this zoom on, boxes have their operator
 const ROUND_ZOOM = 0.1; // from this zoom on, boxes are round
 const LABEL_ZOOM = 0.75; // from this zoom on, lines have the shape of their tensor
+const LEAST_TEXT = 6.5; // smallest height of a text, in screen pixels
 const LEAST_CONTRAST = 3.5; // of bold text in the colour of the ground, which is used where possible
 const SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 const MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
@@ -96,7 +97,7 @@ function drawDots(context, zoom, state, boxes) {
 
 function drawBox(context, zoom, state, place) {
   const box = state.scene.boxes[place];
-  context.globalAlpha = isDim(state, box) ? 0.28 : 1;
+  context.globalAlpha = isDim(state, box) ? 0.4 : 1;
   if (box.kind === NODE) drawNode(context, zoom, state, box, place === state.hovered);
   else if (box.kind === PORT) drawPort(context, zoom, state, box, place === state.hovered);
   else drawBlock(context, zoom, state, box, place === state.hovered);
@@ -233,6 +234,7 @@ function drawTitle(context, view, state, box, place) {
   context.roundRect(box.x, y, box.w, height, [10, 10, 0, 0]);
   context.fillStyle = place === state.hovered ? colours.tint : colours.line;
   context.fill();
+  if (size * zoom < LEAST_TEXT) return;
   context.save();
   context.translate(x + height * 0.55, y + height / 2);
   context.scale(height / TITLE, height / TITLE);
@@ -309,9 +311,12 @@ function drawLabels(context, state, places) {
   }
 }
 
+// The shape of the tensors that a vertex produces; empty if they differ.
 function shapeOf(v) {
   const end = report.portOf(v);
   const shape = end ? end.port.shape : report.cell("shape", v);
+  const others = (report.model.more_results || {})[v] || [];
+  if (others.some((result) => String(result.shape) !== String(shape))) return "";
   return shape && shape.length ? shape.join("\u00d7") : "";
 }
 

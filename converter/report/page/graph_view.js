@@ -1,16 +1,11 @@
 // The graph view: a canvas that shows the visible part of the graph, with buttons, a legend, a map and a tooltip.
-//
-// Mouse: drag moves, wheel zooms (after a click, or with Ctrl), click selects, double click expands or collapses a block.
-// Keys: arrows move, + and - zoom, 0 fits, Enter expands or collapses, Shift with arrows goes to neighbours.
+// graph_geometry.js computes positions, graph_colours.js colours; graph_paint.js draws, graph_input.js handles events.
 
 const { element } = report;
-const { BLOCK, FRAME, build, boxAt } = report.graphGeometry;
 const SMALL = 150; // largest number of nodes of a graph whose blocks are expanded at first
 const MOST_ZOOM = 2.5;
 const LEAST_START_ZOOM = 0.3;
 const MARGIN = 28; // around the graph when it fits, in screen pixels
-const STEP = 80; // of an arrow key, in screen pixels
-const CLICK = 5; // largest movement of a click, in screen pixels
 const MAP = 150; // largest width and height of the map
 
 const view = { x: 0, y: 0, zoom: 1, width: 0, height: 0, ratio: 1 };
@@ -23,17 +18,20 @@ let mode = "kind";
 let isPending = false;
 let isFitted = false;
 
-report.addView("graph", { title: "Graph", mount, select, search, colour });
+const LEAD = "Drag to move, click a node for its details, double click a block to expand or collapse it.";
 
-// For tests and for other views: the geometry on the screen.
+report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, colour });
+
+// State, elements and actions, for graph_input.js and for tests.
 report.graph = {
-  view,
-  state,
-  screenBox(v) {
-    const box = state.scene.boxes[state.scene.boxOf[v]];
-    return { x: (box.x - view.x) * view.zoom, y: (box.y - view.y) * view.zoom, w: box.w * view.zoom, h: box.h * view.zoom, kind: box.kind };
-  },
+  view, state, parts, mapSize, request, fit, startView, center, move, zoomBy, toggle, selectHere, say,
   paintNow: paint,
+  // Position on the canvas of the box that shows a node.
+  screenBox(v) {
+    const { x, y, w, h, kind } = state.scene.boxes[state.scene.boxOf[v]];
+    const { zoom } = view;
+    return { x: (x - view.x) * zoom, y: (y - view.y) * zoom, w: w * zoom, h: h * zoom, kind };
+  },
 };
 
 // --- Construction --------------------------------------------------------------------------------------------------
@@ -53,7 +51,7 @@ function mount(container) {
   parts.blocks = element(
     "select",
     { "aria-label": "Blocks by", change: showBlocks },
-    element("option", { value: "layout" }, "Blocks by scope"),
+    element("option", { value: "layout" }, "Blocks by source"),
     element("option", { value: "groups" }, "Blocks by chip group")
   );
   parts.expand = button("Expand all", "Show the nodes of all blocks", () => setAll(true));
@@ -73,12 +71,11 @@ function mount(container) {
   parts.stage = element("div", { class: "graph-stage" }, parts.canvas, parts.mapBox, parts.tip, parts.hint);
   container.classList.add("graph-container");
   container.append(parts.tools, parts.stage, parts.live);
-  listen();
+  report.graphInput.listen(report.graph);
   new ResizeObserver(resize).observe(parts.stage);
   report.onModel(showModel);
   report.onSelect((index, byUser) => { if (byUser !== false && !state.isOwn) reveal(index); });
-  if (report.onTheme) report.onTheme(recolour);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  report.onTheme(recolour);
   showModel();
 }
 
@@ -109,7 +106,9 @@ function setLayout(layout) {
   state.summaries = blocks.map((block) => summary(block.nodes));
   if (report.nodeCount() <= SMALL) blocks.forEach((_, place) => state.expanded.add(place));
   parts.expand.hidden = parts.collapse.hidden = !blocks.length;
+  parts.tools.hidden = parts.stage.hidden = !layout;
   isFitted = false;
+  state.scene = null;
   rebuild();
   recolour();
   startView();
@@ -125,7 +124,7 @@ function summary(nodes) {
 
 function rebuild() {
   if (!state.layout) return;
-  state.scene = build(state.layout, report.nodeCount(), state.expanded);
+  state.scene = report.graphGeometry.build(state.layout, report.nodeCount(), state.expanded);
   tracePaths();
   drawMap();
   request();
@@ -389,207 +388,4 @@ function colour(by) {
 
 function say(text) {
   parts.live.textContent = text;
-}
-
-// --- Input ---------------------------------------------------------------------------------------------------------
-
-function listen() {
-  const { canvas } = parts;
-  const touches = new Map();
-  let moved = 0;
-  let hintTimer = 0;
-
-  canvas.addEventListener("pointerdown", (event) => {
-    canvas.setPointerCapture(event.pointerId);
-    touches.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
-    moved = touches.size > 1 ? CLICK + 1 : 0;
-    hideTip();
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const last = touches.get(event.pointerId);
-    if (!last) return hover(event);
-    const other = [...touches].find(([id]) => id !== event.pointerId);
-    const [dx, dy] = [event.offsetX - last.x, event.offsetY - last.y];
-    moved += Math.abs(dx) + Math.abs(dy);
-    touches.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
-    if (!other) {
-      canvas.classList.toggle("moving", moved > CLICK);
-      return move(-dx, -dy);
-    }
-    const { x, y } = other[1];
-    const before = Math.hypot(last.x - x, last.y - y);
-    const now = Math.hypot(event.offsetX - x, event.offsetY - y);
-    move(-dx / 2, -dy / 2);
-    return zoomBy(now / Math.max(before, 1), (event.offsetX + x) / 2, (event.offsetY + y) / 2);
-  });
-  const end = (event) => {
-    if (!touches.delete(event.pointerId)) return;
-    canvas.classList.remove("moving");
-    if (event.type === "pointerup" && moved <= CLICK && !touches.size && event.button === 0) click(event);
-  };
-  canvas.addEventListener("pointerup", end);
-  canvas.addEventListener("pointercancel", end);
-  canvas.addEventListener("pointerleave", () => {
-    hideTip();
-    setHovered(-1);
-  });
-  canvas.addEventListener("dblclick", (event) => {
-    const block = blockAt(event);
-    if (block >= 0) toggle(block);
-  });
-  canvas.addEventListener(
-    "wheel",
-    (event) => {
-      if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) {
-        parts.hint.hidden = false;
-        clearTimeout(hintTimer);
-        hintTimer = setTimeout(() => { parts.hint.hidden = true; }, 1200);
-        return;
-      }
-      event.preventDefault();
-      const lines = event.deltaMode === 1 ? 16 : 1;
-      const speed = event.ctrlKey && Math.abs(event.deltaY) < 30 ? 0.01 : 0.0016;
-      zoomBy(Math.exp(-event.deltaY * lines * speed), event.offsetX, event.offsetY);
-    },
-    { passive: false }
-  );
-  canvas.addEventListener("keydown", onKey);
-  listenToMap();
-}
-
-function listenToMap() {
-  const go = (event) => {
-    const size = mapSize();
-    center((event.offsetX / size.width) * state.scene.width, (event.offsetY / size.height) * state.scene.height);
-  };
-  parts.map.addEventListener("pointerdown", (event) => {
-    parts.map.setPointerCapture(event.pointerId);
-    go(event);
-  });
-  parts.map.addEventListener("pointermove", (event) => { if (event.buttons) go(event); });
-}
-
-function scenePoint(event) {
-  return [view.x + event.offsetX / view.zoom, view.y + event.offsetY / view.zoom];
-}
-
-// The block that a double click expands or collapses: a collapsed one, or the title of an expanded one and its empty area.
-function blockAt(event) {
-  const box = state.scene && state.scene.boxes[boxAt(state.scene, ...scenePoint(event))];
-  return box && (box.kind === BLOCK || box.kind === FRAME) ? box.block : -1;
-}
-
-function click(event) {
-  if (!state.scene) return;
-  const [x, y] = scenePoint(event);
-  const box = state.scene.boxes[boxAt(state.scene, x, y)];
-  if (!box) return;
-  if (box.v >= 0) return void selectHere(box.v);
-  const { titleHeight, titleLeft, titleTop } = report.graphPaint;
-  const height = titleHeight(box, view.zoom);
-  const isSign = box.kind === BLOCK
-    ? x > box.x + box.w - 36 && y < box.y + 40
-    : x < titleLeft(view, box, height) + height * 1.2 && y < titleTop(view, box, height) + height;
-  if (isSign) return void toggle(box.block);
-  state.selectedBlock = box.block;
-  request();
-  const block = state.layout.blocks[box.block];
-  say("Block " + block.name + ", " + block.nodes.length + " nodes: " + state.summaries[box.block]);
-}
-
-function setHovered(place) {
-  if (place === state.hovered) return;
-  state.hovered = place;
-  request();
-}
-
-function hover(event) {
-  if (!state.scene || event.pointerType === "touch") return;
-  const place = boxAt(state.scene, ...scenePoint(event));
-  setHovered(place);
-  const box = state.scene.boxes[place];
-  if (!box || box.kind === FRAME) return void hideTip();
-  parts.canvas.style.cursor = "pointer";
-  parts.tip.replaceChildren(...tipOf(box).map((text, i) => element(i ? "span" : "b", {}, text)));
-  parts.tip.hidden = false;
-  const left = event.offsetX + 16;
-  parts.tip.style.left = Math.max(4, Math.min(left, view.width - parts.tip.offsetWidth - 4)) + "px";
-  const below = event.offsetY + 18;
-  const isLow = below + parts.tip.offsetHeight > view.height;
-  parts.tip.style.top = (isLow ? event.offsetY - parts.tip.offsetHeight - 12 : below) + "px";
-}
-
-function hideTip() {
-  parts.tip.hidden = true;
-  parts.canvas.style.cursor = "";
-}
-
-function tipOf(box) {
-  if (box.v < 0) {
-    const block = state.layout.blocks[box.block];
-    const value = state.painter.blockText(block.nodes);
-    return [block.name, block.nodes.length + " nodes: " + state.summaries[box.block], value].filter(Boolean);
-  }
-  const end = report.portOf(box.v);
-  if (end) return [end.kind, end.port.name, report.text.type(end.port.dtype, end.port.shape)];
-  const type = report.text.type(report.cell("dtype", box.v) || "", report.cell("shape", box.v));
-  return [report.opOf(box.v), report.shorten(report.nameOf(box.v)), type, state.painter.textOf(box.v)].filter(Boolean);
-}
-
-function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || !state.scene) return;
-  const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-  const arrow = arrows[event.key];
-  if (arrow && event.shiftKey) step(...arrow);
-  else if (arrow) move(arrow[0] * STEP, arrow[1] * STEP);
-  else if (event.key === "PageDown") move(0, view.height * 0.8);
-  else if (event.key === "PageUp") move(0, -view.height * 0.8);
-  else if (event.key === "+" || event.key === "=") zoomBy(1.25);
-  else if (event.key === "-") zoomBy(1 / 1.25);
-  else if (event.key === "0") fit();
-  else if (event.key === "Home") startView();
-  else if (event.key === "Enter") enter();
-  else if (event.key === "Escape") selectHere(-1);
-  else return;
-  event.preventDefault();
-}
-
-// Expand or collapse the selected block, or the block of the selected node.
-function enter() {
-  const block = state.selectedBlock >= 0 ? state.selectedBlock : state.blockOf[state.selected];
-  if (block === undefined) return;
-  toggle(block);
-  if (state.expanded.has(block) && state.selectedBlock >= 0) {
-    selectHere(state.layout.blocks[block].nodes[0]);
-  } else if (!state.expanded.has(block)) {
-    state.selectedBlock = block;
-    request();
-  }
-}
-
-// Select a neighbour of the selected node: a producer above, a user below, or the next box in the same row.
-function step(dx, dy) {
-  const { scene, selected } = state;
-  const box = scene.boxes[scene.boxOf[selected]];
-  let next;
-  if (!box) next = 0;
-  else if (dy) next = (dy < 0 ? report.producers(selected) : report.users(selected))[0];
-  else {
-    const row = scene.boxes.filter((other) => other.v >= 0 && other.block === box.block && other.row === box.row);
-    row.sort((a, b) => a.x - b.x);
-    const beside = row[row.indexOf(box) + dx];
-    next = beside && beside.v;
-  }
-  if (next === undefined) return;
-  selectHere(next);
-  follow(next);
-}
-
-// Move the view as far as needed to show a node, and expand its block.
-function follow(v) {
-  const block = state.blockOf[v];
-  if (block !== undefined && !state.expanded.has(block)) toggle(block);
-  const { x, y, w, h } = report.graph.screenBox(v);
-  const beyond = (from, size, length) => Math.min(0, from - 40) + Math.max(0, from + size + 40 - length);
-  move(beyond(x, w, view.width), beyond(y, h, view.height));
 }

@@ -185,7 +185,7 @@ function draw() {
   parts.below.style.height = (state.rows.length - last) * ROW + "px";
   parts.body.replaceChildren(parts.above, ...rows, parts.below);
   if (focused !== null) {
-    const again = parts.body.querySelector('[data-node="' + focused + '"]');
+    const again = parts.body.querySelector('a[data-node="' + focused + '"]');
     (again || parts.scroll).focus({ preventScroll: true });
   }
 }
