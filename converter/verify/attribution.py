@@ -15,7 +15,9 @@ import numpy as np
 from tpuconvert.memory_sources import AnySource, Weights, source_files
 from tpuconvert.model import Model, load
 from tpuconvert.optimization import optimize_graph
+from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import prepare
+from tpuconvert.optimizer.quantize.traits import is_max_pool
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.report.attribution import HEADING, attribution_lines, cells, headline
@@ -28,7 +30,7 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import is_quantized_source, load_source
-from tpuconvert.verify.integer_units import IntegerUnit, find_units
+from tpuconvert.verify.integer_units import IntegerUnit, UnitOperand, find_units
 from tpuconvert.verify.isolated_error import IsolatedErrors
 from tpuconvert.verify.output_noise import OutputNoise
 
@@ -256,7 +258,8 @@ def _nodes_to_keep(unit: IntegerUnit, units: Sequence[IntegerUnit], *, is_from_w
     """Return the nodes to keep in float, so that the larger part of the error of a unit is removed.
 
     The result of an integer linear operator is rounded to 8 bits only if it has integer users. The error of quantized
-    operands is therefore removed if all their users are in float.
+    operands is therefore removed if all their users are in float, and the maximum pools before these: pools stay in
+    integers without a rule.
     """
     names = {unit.name: None}
     if not is_from_weights:
@@ -265,4 +268,17 @@ def _nodes_to_keep(unit: IntegerUnit, units: Sequence[IntegerUnit], *, is_from_w
             quantized.add(unit.stored)
         users = [other for other in units if any(item.origin in quantized for item in other.operands)]
         names.update(dict.fromkeys(other.name for other in users))
+        operands = [item for other in users for item in other.operands if item.origin in quantized]
+        names.update(dict.fromkeys(pool for item in operands for pool in _max_pools(item)))
     return tuple(names)
+
+
+def _max_pools(operand: UnitOperand) -> list[str]:
+    """Return the names of the maximum pools between the quantized tensor of an operand and the operand."""
+    names = []
+    value = operand.integer
+    while value is not operand.origin and value.producer is not None:
+        if is_max_pool(value.producer.op):
+            names.append(value.name)
+        value = computed_operands(value.producer)[0]
+    return names

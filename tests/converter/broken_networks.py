@@ -78,6 +78,26 @@ def mixed_ranges(path: Path, seed: int) -> Path:
     return network.save(path)
 
 
+def loud_channel(path: Path, seed: int) -> Path:
+    """Write a network with one channel 400 times as large as the others, which a pool moves to a matmul ``scores``.
+
+    The matmul undoes the factor, so that all channels are as important. The tensor has one scale, in which the small
+    channels become 0.
+    """
+    network = Network(seed)
+    x = network.conv("last", network.conv("first", "x", 3, 8), 8, 8)
+    factors = np.where(np.arange(8) == 5, 400.0, 1.0)
+    network.constants["last/weight"] *= factors[:, np.newaxis, np.newaxis, np.newaxis]
+    network.constants["last/bias"] *= factors
+    inputs = 8 * SHAPE[2] * SHAPE[3] // 4
+    weights = network.random.normal(size=(8, inputs // 8, CLASSES)) / factors[:, np.newaxis, np.newaxis]
+    network.constants |= {"fc/weight": weights.reshape(inputs, CLASSES), "fc/bias": np.zeros(CLASSES)}
+    network.nodes.append(helper.make_node("MaxPool", [x], ["pool"], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
+    network.nodes.append(helper.make_node("Flatten", ["pool"], ["flat"], name="flat"))
+    network.nodes.append(helper.make_node("Gemm", ["flat", "fc/weight", "fc/bias"], ["scores"], name="fc"))
+    return network.save(path)
+
+
 def samples(seed: int, count: int = 24) -> list[np.ndarray]:
     """Return random samples for these networks, [1, 3, 12, 12] each."""
     return list(np.random.default_rng(seed).normal(size=(count, *SHAPE)).astype(np.float32))

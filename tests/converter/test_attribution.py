@@ -1,6 +1,7 @@
 """Attribution of the error of INT8 models to their nodes, by the effect on the outputs."""
 
 import dataclasses
+import itertools
 import json
 import shlex
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from converter.broken_networks import Network, mixed_ranges, samples, weight_outlier
+from converter.broken_networks import Network, loud_channel, mixed_ranges, samples, weight_outlier
 from converter.small_models import examples
 from onnx import helper
 
@@ -60,8 +61,10 @@ def test_a_concat_of_mixed_ranges_ranks_first(tmp_path: Path, chip: str, seed: i
     assert first.rule == "--keep-float 'joined' --keep-float 'last'"
 
 
-@pytest.mark.parametrize("write", [weight_outlier, mixed_ranges])
-@pytest.mark.parametrize("chip", CHIPS)
+# On BM1684 the result of a conv has one scale in 16 bits too, so that a float user does not help the small channels.
+@pytest.mark.parametrize(
+    ("write", "chip"), [*itertools.product([weight_outlier, mixed_ranges], CHIPS), (loud_channel, "bm1686")]
+)
 def test_the_printed_rule_removes_the_error(write: Callable[[Path, int], Path], tmp_path: Path, chip: str) -> None:
     path = write(tmp_path / "net.onnx", 4)
     data = samples(204, 8)
