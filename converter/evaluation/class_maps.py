@@ -50,7 +50,7 @@ def _classes(scores: Array, output: str, rule: Preprocess) -> Array:
         raise UsageError(
             f"output '{output}' {list(scores.shape)} holds neither scores nor class indices of pixels",
             hint="expected [1, classes, rows, columns], [1, rows, columns, classes] or [1, rows, columns]; "
-            "--scores NAME chooses another output",
+            "evaluate --scores NAME chooses another output",
         )
     found: Array = classes.astype(np.int64)
     return found
