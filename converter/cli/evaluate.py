@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
@@ -14,6 +15,7 @@ from tpuconvert.cli.shared_options import (
     plugin_option,
     preprocess_option,
     progress_option,
+    report_option,
     workers_options,
 )
 from tpuconvert.cli.terminal import echo, echo_text
@@ -102,6 +104,7 @@ class _Limit(click.ParamType[tuple[str, float]]):
 @plugin_option
 @progress_option
 @json_option
+@report_option
 def command(
     file: str,
     data: str,
@@ -127,6 +130,7 @@ def command(
     plugins: tuple[str, ...],
     progress_mode: str,
     as_json: bool,
+    report: str | None,
 ) -> None:
     """Run the .tpum FILE on labelled samples and measure how good its results are.
 
@@ -172,6 +176,8 @@ def command(
                 progress=progress,
                 preprocess=rule,
             )
+    if report is not None:
+        write_model_report(file, report, evaluation=found)
     if as_json:
         print_json({**found.to_dict(), "doctor": None if examined is None else examined.to_dict()})
     else:

@@ -19,6 +19,7 @@ from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.options import SOURCE_OPTIONS
 from tpuconvert.plugins import load_plugins
+from tpuconvert.verify.metrics import MetricLimit
 from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES
 from tpuconvert.verify.verification import NamedLimit
 
@@ -107,6 +108,8 @@ def command(
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
     named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
+    for text in metrics:
+        MetricLimit.parse(text)  # an unknown metric is an error before the files are read
     converted = load(file)
     with show_progress(progress_mode) as progress:
         found = verify(

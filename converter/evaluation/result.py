@@ -50,15 +50,15 @@ class Evaluation(Result):
             right = f"  ({self.right[name]} right)" if name in self.right else ""
             other = ""
             if self.reference is not None:
-                other = f"  ({_text(name, self.reference[name])} with {self.reference_file})"
-            lines.append(f"  {name}  {_text(name, value)}{right}{other}")
-        lines += [f"  {name}  {_text(name, value)}" for name, value in self.agreement.items()]
+                other = f"  ({measure_text(name, self.reference[name])} with {self.reference_file})"
+            lines.append(f"  {name}  {measure_text(name, value)}{right}{other}")
+        lines += [f"  {name}  {measure_text(name, value)}" for name, value in self.agreement.items()]
         for name, values in self.per_class.items() if per_class else ():
-            lines += [f"  {name} of class {index}  {_text(name, value)}" for index, value in values.items()]
+            lines += [f"  {name} of class {index}  {measure_text(name, value)}" for index, value in values.items()]
         return lines
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-        rows = [(name, _text(name, value)) for name, value in self.measures().items()]
+        rows = [(name, measure_text(name, value)) for name, value in self.measures().items()]
         return self.lines()[:1], [("measure", "value"), *rows]
 
     def measures(self) -> dict[str, float]:
@@ -102,7 +102,7 @@ class Evaluation(Result):
         return {**names, **asdict(self), "per_class": per_class}
 
 
-def _text(name: str, value: float) -> str:
+def measure_text(name: str, value: float) -> str:
     """Return a measure as text: shares in percent, counts and results of functions as they are."""
     is_share = isinstance(value, float) and ":" not in name
     return f"{value:.2%}" if is_share else f"{value:.8g}"

@@ -92,6 +92,8 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("quantize", "--verify"): "verify model",
     ("quantize", "--report"): "report path",
     ("quantize", "--html"): "report path",
+    ("evaluate", "--report"): "report evaluation",
+    ("evaluate", "--html"): "report evaluation",
     ("evaluate", "--min"): "Evaluation.check least",
     ("evaluate", "--max"): "Evaluation.check most",
     ("evaluate", "--min-top1"): "Evaluation.check least",

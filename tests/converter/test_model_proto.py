@@ -64,9 +64,9 @@ def test_declines_external_data() -> None:
     assert "onnx.load_external_data_for_model" in str(caught.value)
 
 
-@pytest.mark.parametrize("source", [b"bytes", 7, onnx.GraphProto()])
+@pytest.mark.parametrize("source", [7, onnx.GraphProto()])
 def test_declines_other_objects(source: object) -> None:
-    expected = f"the source is a {type(source).__name__}, expected a path or an onnx.ModelProto"
+    expected = f"the source is a {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
     with pytest.raises(tc.UsageError, match=expected):
         tc.convert(source)  # type: ignore[arg-type]
 

@@ -75,9 +75,13 @@ def test_reports_contain_the_results(results: dict[str, Any], repository: Path, 
     model = tc.convert(repository / "examples" / "digits" / "digits.onnx")
     given = {"verification": "verify", "attribution": "attribute", "evaluation": "evaluate"}
     path = tc.report(model, tmp_path / "a.json", **{name: results[key] for name, key in given.items()})
-    written = json.loads(path.read_text())
-    for name, key in given.items():
-        assert written[name] == json.loads(json.dumps(results[key].to_dict())), name
+    [written] = json.loads(path.read_text())["models"]
+    assert set(given) <= set(written)
+    assert written["verification"]["samples"] == results["verify"].samples
+    assert written["attribution"]["integer_nodes"] == results["attribute"].integer_nodes
+    assert written["evaluation"]["values"] == pytest.approx(results["evaluate"].values, rel=1e-4)
+    page = tc.report(model, tmp_path / "b.html", evaluation=results["evaluate"]).read_text()
+    assert "Measured on labelled samples" in page
     assert tc.report(model, tmp_path / "a.html", attribution=results["attribute"]).stat().st_size > 1000
     with pytest.raises(tc.UsageError, match="the suffix selects the format"):
         tc.report(model, tmp_path / "a.pdf")

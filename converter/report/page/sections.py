@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpuconvert.evaluation.result import measure_text
 from tpuconvert.report.attribution import HEADING, cells, headline, unmatched_lines
 from tpuconvert.report.charts import chart_sections, tuning_curve
 from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
@@ -45,6 +46,7 @@ def model_article(description: Description, model: int) -> str:
     parts = [
         _notes("Little of this model is INT8", "", groups, links, SHARE),
         _verification(verification) if verification else "",
+        _evaluation(description["evaluation"]) if description.get("evaluation") else "",
         _worst(description, links),
         '<div class="slot" data-view="graph"></div>\n',
         _charts(description),
@@ -115,6 +117,23 @@ def _verification(verification: Description) -> str:
 
 def _sqnr_part(entry: Description) -> float:
     return 1.0 if entry["max_absolute"] == 0.0 else max(0.0, entry["sqnr_db"] or 0.0) / _BAR_FULL
+
+
+def _evaluation(evaluation: Description) -> str:
+    """Return the measures on labelled samples, with those of the other model if there is one."""
+    other = evaluation["reference"]
+    rows: list[list[Cell]] = []
+    for name, value in {**evaluation["values"], **evaluation["agreement"]}.items():
+        row: list[Cell] = [escape(name), ("n", escape(measure_text(name, value)))]
+        if other is not None:
+            row.append(("n", escape(measure_text(name, other[name])) if name in other else "-"))
+        rows.append(row)
+    heading = ["measure", "this model"]
+    if other is not None:
+        heading.append(evaluation["reference_file"] or "other model")
+    return panel(
+        "Measured on labelled samples", f"{several(evaluation['samples'], 'sample')}.", html_table(heading, rows)
+    )
 
 
 def _worst(description: Description, links: NodeLinks) -> str:
