@@ -39,6 +39,10 @@ def command(
 
     Exit code 0 if it can, 3 if it has operators or attributes that the chip does not support, 4 if the file is damaged.
     With --for the model is quantized with the ranges of random inputs, and its export is checked too.
+
+    \b
+    tpuconvert check net.onnx --chip bm1684
+    tpuconvert check net.onnx --input-shapes image=1,3,224,224 --for tpulang
     """
     with show_progress(progress_mode) as progress:
         found = check(model, weights, target=target, plugins=plugins, progress=progress, **options)

@@ -29,6 +29,11 @@ def command(
     """List the TPU operators with the data types of each chip, or the operators of a source format.
 
     With NAME, explain one TPU operator: its formula, parameters, data types per chip, locality, and an example.
+
+    \b
+    tpuconvert ops --chip bm1684
+    tpuconvert ops conv
+    tpuconvert ops --format onnx
     """
     ensure(not (name and source_format), "NAME is a TPU operator: it cannot be had with --format")
     if name is not None:

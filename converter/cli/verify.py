@@ -98,6 +98,10 @@ def command(
     when an output is NaN or has one value everywhere, or is further from the source than the thresholds allow. Without
     thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8, and for BM1686 every integer of a
     quantized source, where only integers take part.
+
+    \b
+    tpuconvert verify net.onnx net.tpum --data images/
+    tpuconvert verify deploy.prototxt net.caffemodel net.tpum --min-cosine 0.99 --html verified.html
     """
     ensure(
         len(files) in (2, 3),
