@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tpuconvert.api.check import check
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
@@ -21,7 +22,7 @@ from tpuconvert.options import SOURCE_OPTIONS
 @click.option(
     "--for",
     "target",
-    type=click.Choice(FORM_NAMES),
+    type=Choice(FORM_NAMES),
     help="Also check whether the INT8 model can be exported in this form.",
 )
 @progress_option

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.shared_options import plugin_option
@@ -69,7 +70,7 @@ def declared_option(name: str, **changes: Any) -> Callable[[F], F]:
 def _type_of(name: str) -> click.ParamType[Any] | None:
     declared = declaration(name)
     if declared.choices:
-        return click.Choice(declared.choices)
+        return Choice(declared.choices)
     if declared.is_file:
         return InputFile(is_named=declared.is_repeated)
     if isinstance(declared.least, float):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tpuconvert.api.ops import SOURCE_FORMATS, describe_op, ops
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
@@ -18,7 +19,7 @@ from tpuconvert.cli.terminal import echo, echo_text
 @click.option(
     "--format",
     "source_format",
-    type=click.Choice(SOURCE_FORMATS),
+    type=Choice(SOURCE_FORMATS),
     help="The operators of a source format.",
 )
 @json_option

@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.api.report import report as write_model_report
 from tpuconvert.api.verify import verify
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile
@@ -58,7 +59,7 @@ from tpuconvert.verify.verification import NamedLimit
 )
 @click.option(
     "--oracle",
-    type=click.Choice(["auto", "none", "onnxruntime", "litert"]),
+    type=Choice(["auto", "none", "onnxruntime", "litert"]),
     default="auto",
     show_default=True,
     help="Another engine that runs the source in a separate process; auto: one that is installed.",
