@@ -11,10 +11,11 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.cli.value_completion import complete_operator
 
 
 @click.command("ops")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_operator)
 @declared_option("chip", default=None, show_default=False, help="List only the operators of this chip.")
 @click.option(
     "--format",
