@@ -21,6 +21,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.chip_names import alias_of, parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE, LocalMemory
+from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Dim, Shape
 
 REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")
@@ -111,10 +112,12 @@ def _read_mode(mode: str | None) -> str | None:
 
 
 def _read_method(method: str) -> str:
-    name, _ = split_method(method)
+    name = method.partition(":")[0]
     if not _is_method(name):
-        hint = f"one of {', '.join(_methods_and_plugins())}"
+        known = _methods_and_plugins()
+        hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
         raise UsageError(f"unknown calibration method '{method}'", hint=hint)
+    split_method(method)
     return method
 
 
@@ -146,7 +149,8 @@ def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
     given = dict.fromkeys((names,) if isinstance(names, str) else names or ())
     for name in given:
         if name not in ALGORITHMS:
-            raise UsageError(f"without: there is no algorithm '{name}'", hint=f"one of {', '.join(ALGORITHMS)}")
+            hint = did_you_mean(name, ALGORITHMS) or f"one of {', '.join(ALGORITHMS)}"
+            raise UsageError(f"without: there is no algorithm '{name}'", hint=hint)
     return tuple(name for name in ALGORITHMS if name in given)
 
 
@@ -530,7 +534,8 @@ def _read(name: str, value: Any) -> Any:
     value = declared.read(value)
     default = OPTIONS[name].default
     if declared.choices and value not in declared.choices and value is not default:
-        raise UsageError(f"{name} is '{value}'", hint=f"one of {', '.join(declared.choices)}")
+        hint = did_you_mean(str(value), declared.choices) or f"one of {', '.join(declared.choices)}"
+        raise UsageError(f"{name} is '{value}'", hint=hint)
     return value
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tpuconvert.api.check import check
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
@@ -21,7 +22,7 @@ from tpuconvert.options import SOURCE_OPTIONS
 @click.option(
     "--for",
     "target",
-    type=click.Choice(FORM_NAMES),
+    type=Choice(FORM_NAMES),
     help="Also check whether the INT8 model can be exported in this form.",
 )
 @progress_option
@@ -39,6 +40,10 @@ def command(
 
     Exit code 0 if it can, 3 if it has operators or attributes that the chip does not support, 4 if the file is damaged.
     With --for the model is quantized with the ranges of random inputs, and its export is checked too.
+
+    \b
+    tpuconvert check net.onnx --chip bm1684
+    tpuconvert check net.onnx --input-shapes image=1,3,224,224 --for tpulang
     """
     with show_progress(progress_mode) as progress:
         found = check(model, weights, target=target, plugins=plugins, progress=progress, **options)

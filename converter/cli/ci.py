@@ -66,6 +66,9 @@ def command(
     """Convert every model of a MANIFEST that is not in the cache, and compare all models with their limits.
 
     Exit code: that of the first error, else 5 if a limit is missed, else 0. An error does not stop the other models.
+
+    \b
+    tpuconvert ci models.yaml --jobs 2 --junit results.xml --report report.html
     """
     ensure(jobs is None or scheduler is None, "--jobs with --scheduler", hint="the scheduler has its own workers")
     jobs_of_all = read_manifest(Path(manifest))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.group import COMPLETION, group
 
 SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=Choice(SHELLS))
 def command(shell: str) -> None:
     """Print the script that makes SHELL complete commands, options and their values.
 

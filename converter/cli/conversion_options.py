@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.cli.value_completion import COMPLETERS
 from tpuconvert.options import SOURCE_OPTIONS, declaration, default_of
 from tpuconvert.schema.chip_names import alias_of, parse_chip
 
@@ -61,6 +63,8 @@ def declared_option(name: str, **changes: Any) -> Callable[[F], F]:
             arguments |= {"default": default, "show_default": True}
         elif declared.choices:
             arguments |= {"default": declared.choices[0], "show_default": True}
+    if name in COMPLETERS:
+        arguments["shell_complete"] = COMPLETERS[name]
     if name == "chip":
         arguments["callback"] = report_chip_alias
     return click.option(declared.flags or f"--{name.replace('_', '-')}", name, **(arguments | changes))
@@ -69,7 +73,7 @@ def declared_option(name: str, **changes: Any) -> Callable[[F], F]:
 def _type_of(name: str) -> click.ParamType[Any] | None:
     declared = declaration(name)
     if declared.choices:
-        return click.Choice(declared.choices)
+        return Choice(declared.choices)
     if declared.is_file:
         return InputFile(is_named=declared.is_repeated)
     if isinstance(declared.least, float):

@@ -31,7 +31,11 @@ from tpuconvert.report.text import table
 @no_plugins_option
 @json_option
 def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
-    """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats."""
+    """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats.
+
+    \b
+    tpuconvert demo -o demo/ --chip bm1684
+    """
     import dataclasses
 
     with show_progress(progress_mode) as progress:

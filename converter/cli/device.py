@@ -14,7 +14,12 @@ from tpuconvert.results import Result
 
 @click.group("device", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Compare a compiled program on a device with its model."""
+    """Compare a compiled program on a device with its model.
+
+    \b
+    tpuconvert device plan net.tpum net_plan
+    tpuconvert device compare net.tpum dumps.npz --plan net_plan
+    """
 
 
 @command.command("plan", short_help="Write inputs, expected integers and a program that dumps tensors.")
@@ -53,6 +58,9 @@ def compare(
 
     Tensors are matched by name. The first that differs is explained: layout, scale, zero point, rounding, saturation,
     stale weights, resize or preprocessing. Exits with 5 if one differs.
+
+    \b
+    tpuconvert device compare net.tpum dumps.npz --plan net_plan
     """
     found = device_compare(file, dumps, plan=folder, data=data, plugins=plugins)
     _print(found, as_json)
@@ -67,6 +75,9 @@ def check(file: str, as_json: bool, plugins: tuple[str, ...]) -> None:
     """Run the golden inputs that the file stores, and compare every integer tensor with its stored digest.
 
     Exits with 5 if one differs.
+
+    \b
+    tpuconvert device check net.tpum
     """
     found = device_check(file, plugins=plugins)
     _print(found, as_json)

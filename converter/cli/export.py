@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
@@ -16,10 +17,8 @@ from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 @click.command("export")
 @click.argument("file", type=InputFile())
 @click.argument("path", type=OutputFolder())
-@click.option(
-    "--to", type=click.Choice(FORM_NAMES), default=FORM_NAMES[0], show_default=True, help="Form of the export."
-)
-@click.option("--chip", type=click.Choice(tuple(TARGETS)), help="Chip of the vendor's compiler. Default: bm1684x.")
+@click.option("--to", type=Choice(FORM_NAMES), default=FORM_NAMES[0], show_default=True, help="Form of the export.")
+@click.option("--chip", type=Choice(tuple(TARGETS)), help="Chip of the vendor's compiler. Default: bm1684x.")
 @click.option(
     "--data",
     type=InputFile(),

@@ -13,7 +13,11 @@ from tpuconvert.cli.terminal import echo_text
 
 @click.group("op", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Develop custom operators."""
+    """Develop custom operators.
+
+    \b
+    tpuconvert op test swish.py
+    """
 
 
 @command.command("test", short_help="Generate and run the tests of the operators in a plugin.")
@@ -26,6 +30,9 @@ def test(file: str, as_json: bool, require_native: bool) -> None:
 
     Inferred types must match the reference, the reference must be deterministic, the native kernel and the integer form
     must agree with the reference, and a saved and loaded model must give the same results. Exit code 5 if a test fails.
+
+    \b
+    tpuconvert op test swish.py --require-native
     """
     found = op_test(file, require_native=require_native)
     if as_json:

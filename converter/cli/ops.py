@@ -5,20 +5,22 @@ from __future__ import annotations
 import click
 
 from tpuconvert.api.ops import SOURCE_FORMATS, describe_op, ops
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.cli.value_completion import complete_operator
 
 
 @click.command("ops")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_operator)
 @declared_option("chip", default=None, show_default=False, help="List only the operators of this chip.")
 @click.option(
     "--format",
     "source_format",
-    type=click.Choice(SOURCE_FORMATS),
+    type=Choice(SOURCE_FORMATS),
     help="The operators of a source format.",
 )
 @json_option
@@ -29,6 +31,11 @@ def command(
     """List the TPU operators with the data types of each chip, or the operators of a source format.
 
     With NAME, explain one TPU operator: its formula, parameters, data types per chip, locality, and an example.
+
+    \b
+    tpuconvert ops --chip bm1684
+    tpuconvert ops conv
+    tpuconvert ops --format onnx
     """
     ensure(not (name and source_format), "NAME is a TPU operator: it cannot be had with --format")
     if name is not None:

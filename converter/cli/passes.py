@@ -18,6 +18,9 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
 
     A pass is one walk over the graph; most of them are stages of rules, all of which run until none fires. Every name
     can be given to convert --disable-rule and --dump-after.
+
+    \b
+    tpuconvert passes --json
     """
     found = passes(plugins=plugins)
     if as_json:

@@ -36,6 +36,9 @@ def command(
     """Convert MODEL [WEIGHTS] again with the options stored in FILE.tpum, and compare the bytes.
 
     The source and the samples must be those of the first conversion. Exit code 5 if the bytes differ.
+
+    \b
+    tpuconvert reproduce net.onnx net.tpum --calibration images/
     """
     ensure(
         len(files) in (2, 3),

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.progress_bar import MODES
@@ -25,7 +26,7 @@ def progress_option(function: F) -> F:
     return click.option(
         "--progress",
         "progress_mode",
-        type=click.Choice(MODES),
+        type=Choice(MODES),
         default="auto",
         show_default=True,
         help="Progress on stderr: a bar, a line every few seconds, or none; auto: a bar on a terminal, else lines.",
@@ -118,7 +119,7 @@ def engine_options(function: F) -> F:
     """Add --backend and --threads."""
     backend = click.option(
         "--backend",
-        type=click.Choice(["auto", "native", "reference"]),
+        type=Choice(["auto", "native", "reference"]),
         default="auto",
         show_default=True,
         help="native: the compiled engine; reference: NumPy; auto: native where it was built.",

@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.api.report import report as write_model_report
 from tpuconvert.api.verify import verify
+from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile
@@ -59,7 +60,7 @@ from tpuconvert.verify.verification import NamedLimit
 )
 @click.option(
     "--oracle",
-    type=click.Choice(["auto", "none", "onnxruntime", "litert"]),
+    type=Choice(["auto", "none", "onnxruntime", "litert"]),
     default="auto",
     show_default=True,
     help="Another engine that runs the source in a separate process; auto: one that is installed.",
@@ -99,6 +100,10 @@ def command(
     when an output is NaN or has one value everywhere, or is further from the source than the thresholds allow. Without
     thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8, and for BM1686 every integer of a
     quantized source, where only integers take part.
+
+    \b
+    tpuconvert verify net.onnx net.tpum --data images/
+    tpuconvert verify deploy.prototxt net.caffemodel net.tpum --min-cosine 0.99 --html verified.html
     """
     ensure(
         len(files) in (2, 3),

@@ -7,8 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from tpuconvert.__main__ import main
+from tpuconvert.cli.group import group
+from tpuconvert.cli.value_completion import COMPLETERS
+from tpuconvert.optimizer.precision_rules import parse_rule
+from tpuconvert.options import ALGORITHMS, OPTIONS
+from tpuconvert.schema.chip_names import KNOWN
 
 Captured = pytest.CaptureFixture[str]
 
@@ -45,6 +51,46 @@ def test_bash_completes(words: list[str], answers: set[str]) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run([bash, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == answers
+
+
+def completions(line: str) -> list[str]:
+    """The completions of the last word of a command line, without the program."""
+    *words, last = line.split(" ")
+    return [item.value for item in ShellComplete(group, {}, "tpuconvert", "_X").get_completions(words, last)]
+
+
+@pytest.mark.parametrize(
+    ("line", "answers"),
+    [
+        ("convert net.onnx --chip ", list(KNOWN)),
+        ("ops --chip bm1684", ["bm1684", "bm1684x"]),
+        ("convert net.onnx --quantize ", ["none", "int8"]),
+        ("quantize net.onnx --calibration-method m", ["mse", "minmax"]),
+        ("tune net.onnx --calibration-method per", ["percentile", "percentile:"]),
+        ("convert net.onnx --without ", list(ALGORITHMS)),
+        ("convert net.onnx --without=two", ["two-term-weights"]),
+        ("convert net.onnx --disable-rule merge_perm", ["merge_permutes"]),
+        ("convert net.onnx --precision ", ["op:"]),
+        ("convert net.onnx --precision op:softmax_1", ["op:softmax_16b="]),
+        ("convert net.onnx --precision conv*=float", ["conv*=float32", "conv*=float16"]),
+        ("convert net.onnx --precision a=b=int8,per", ["per-tensor", "per-channel", "percentile", "percentile:"]),
+        ("convert net.onnx --precision x=percentile:9,per", ["per-tensor", "per-channel"]),
+        ("convert net.onnx --keep-float op:softmax_1", ["op:softmax_16b"]),
+        ("ops softmax_1", ["softmax_16b"]),
+    ],
+)
+def test_values_are_completed(line: str, answers: list[str]) -> None:
+    lead = line.split(" ")[-1].rpartition(",")[0]
+    assert completions(line) == [f"{lead},{answer}" if lead else answer for answer in answers]
+
+
+def test_settings_that_complete_are_accepted() -> None:
+    for rule in completions("convert net.onnx --precision x="):
+        assert parse_rule(f"{rule}9" if rule.endswith(":") else rule).selector == "x"
+
+
+def test_completers_are_of_declared_options() -> None:
+    assert set(COMPLETERS) <= set(OPTIONS)
 
 
 def test_wrong_calls(capsys: Captured) -> None:

@@ -72,6 +72,27 @@ def test_mistyped_command(typed: str, meant: str, capsys: pytest.CaptureFixture[
     assert f"Did you mean '{meant}'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--quantise int8", "--quantize"),
+        ("--quantize itn8", "int8"),
+        ("--progress lined", "lines"),
+        ("--effort hihg", "high"),
+        ("--chip bm1684y", "bm1684"),
+        ("--quantize int8 --calibration-method percntile", "percentile"),
+        ("--quantize int8 --calibration-method percntile:99.9", "percentile"),
+        ("--quantize int8 --without balncing", "balancing"),
+        ("--disable-rule merge_permute", "merge_permutes"),
+        ("--quantize int8 --precision conv1=flaot32", "float32"),
+    ],
+)
+def test_mistyped_flags_and_values(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("net.onnx").write_bytes(b"")
+    assert main(["convert", "net.onnx", *typed.split()]) == 2
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err.lower()
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert capsys.readouterr().err.startswith("Usage: tpuconvert [OPTIONS] COMMAND")
