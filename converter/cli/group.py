@@ -6,9 +6,10 @@ import difflib
 import importlib
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import add_completion_class, shell_complete
 
 from tpuconvert.cli.answer import Answer
+from tpuconvert.cli.bash_completion import JoinedWords
 from tpuconvert.cli.terminal import echo
 from tpuconvert.installed import version
 
@@ -121,4 +122,5 @@ def run_command(arguments: list[str], answer: Answer) -> int:
 
 def complete(instruction: str) -> int:
     """Print completions for a shell."""
+    add_completion_class(JoinedWords)
     return shell_complete(group, {}, "tpuconvert", COMPLETION, instruction)
