@@ -265,7 +265,12 @@ def convert_source(
         if cache is None:
             partial = open_partial(resume, (source, weights, *files), options, progress)
             cache = CalibrationCache(partial=partial)
-    model = convert_graph(graph, options, feeds, ranges=ranges, cache=cache, progress=progress, watch=watch)
+    try:
+        model = convert_graph(graph, options, feeds, ranges=ranges, cache=cache, progress=progress, watch=watch)
+    except KeyboardInterrupt:
+        if cache is not None and cache.partial is not None:
+            cache.partial.report_after_interrupt()  # the calibration may be complete, and a later step interrupted
+        raise
     if options.exact_on != "none":
         # 30 ms: imports the exporter
         from tpuconvert.exporters.exactness import check_exact

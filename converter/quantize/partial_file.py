@@ -100,6 +100,7 @@ class PartialFile:
         self._report = report
         self._samples = 0
         self._written = 0
+        self._is_reported = False
         self._time = time.monotonic()
 
     def read(
@@ -187,9 +188,14 @@ class PartialFile:
     def save_after_interrupt(self, counted: Counted) -> None:
         """Write the file, and report how to continue."""
         self.save(counted)
-        if counted.count:
+        self.report_after_interrupt()
+
+    def report_after_interrupt(self) -> None:
+        """Report how to continue, once, if the file has samples."""
+        if self._written and not self._is_reported:
+            self._is_reported = True
             self._report(
-                f"{self._path} has the statistics of {counted.count} of {self._samples} samples; "
+                f"{self._path} has the statistics of {self._written} of {self._samples} samples; "
                 "the same command with --resume continues"
             )
 
