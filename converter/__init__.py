@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tpuconvert.device.compare import DumpComparison as DumpComparison
     from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
     from tpuconvert.diagnosis.doctor import doctor as doctor
+    from tpuconvert.diagnosis.installation import Installation as Installation
+    from tpuconvert.diagnosis.installation import installation as installation
     from tpuconvert.difference.compare import diff as diff
     from tpuconvert.difference.result import ModelDifference as ModelDifference
     from tpuconvert.drawing.drawing import Drawing as Drawing
@@ -111,6 +113,7 @@ _MODULES = {
     "tpuconvert.cli.progress_bar": ("show_progress",),
     "tpuconvert.device.compare": ("DumpComparison",),
     "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
+    "tpuconvert.diagnosis.installation": ("Installation", "installation"),
     "tpuconvert.difference.compare": ("diff",),
     "tpuconvert.difference.result": ("ModelDifference",),
     "tpuconvert.drawing.drawing": ("Drawing",),

@@ -64,6 +64,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["evaluate", "net.tpum", "--data", "labelled.npz", "--reference", "net.tpum", "--max", "flips=0"],
     ],
     "doctor": [
+        ["doctor"],
         ["doctor", "digits.onnx", "--data", "labelled.npz", *PIXELS],
         ["doctor", "digits.onnx", "--data", "labelled.npz", "--preprocess", "color=GRAY,scale=16"],
         ["doctor", "net.tpum", "--data", "calibration.npz"],

@@ -23,13 +23,13 @@ NEEDED_AGAIN = (*(name for name in SOURCE_OPTIONS if name != "preprocess"), "plu
 """Options that ``verify`` must repeat with the values given to ``convert``. Preprocessing is stored in the model."""
 
 
-def conversion_options(*names: str) -> Callable[[F], F]:
+def conversion_options(*names: str, needs_model: bool = True) -> Callable[[F], F]:
     """Add MODEL and WEIGHTS, the options of ``Options`` with these names, --plugin, --config and --set."""
 
     def decorate(function: F) -> F:
         function = config_options(plugin_option(declared_options(*names)(function)))
         weights = click.argument("weights", type=InputFile(), required=False)
-        return click.argument("model", type=InputFile())(weights(function))
+        return click.argument("model", type=InputFile(), required=needs_model)(weights(function))
 
     return decorate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import InputFile
@@ -13,15 +14,19 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import engine_options, progress_option
 from tpuconvert.cli.terminal import echo_text
 from tpuconvert.diagnosis.doctor import doctor
+from tpuconvert.diagnosis.installation import installation
 from tpuconvert.options import SOURCE_OPTIONS
+from tpuconvert.schema.errors import UsageError
+
+OF_BOTH = ("as_json", "progress_mode")
+"""Options that also the check of the installation has."""
 
 
 @click.command("doctor")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method")
+@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", needs_model=False)
 @click.option(
     "--data",
     type=InputFile(),
-    required=True,
     metavar="SAMPLES",
     help="A folder of images, an .npz or .npy file; with labels: an array 'labels', or a folder per class.",
 )
@@ -37,9 +42,9 @@ from tpuconvert.options import SOURCE_OPTIONS
 @progress_option
 @json_option
 def command(
-    model: str,
+    model: str | None,
     weights: str | None,
-    data: str,
+    data: str | None,
     labels: str | None,
     scores: str | None,
     strict: bool,
@@ -52,10 +57,18 @@ def command(
 ) -> None:
     """Check SAMPLES and --preprocess against what MODEL (a source or a .tpum file) expects, and name what to change.
 
+    Without arguments, check the installation. A bug report contains the output.
+
     \b
+    tpuconvert doctor
     tpuconvert doctor net.onnx --data validation/ --preprocess mean=127.5,scale=0.0078125
     tpuconvert doctor net.onnx --data images.npz --labels labels.npy
     """
+    if model is None:
+        check_installation(as_json)
+        return
+    if data is None:
+        raise UsageError("MODEL without --data", hint="add the samples: tpuconvert doctor MODEL --data SAMPLES")
     with show_progress(progress_mode) as progress:
         found = doctor(
             model,
@@ -75,3 +88,25 @@ def command(
         echo_text(str(found))
     if strict:
         found.check()
+
+
+def check_installation(as_json: bool) -> None:
+    """Print the state of the installation.
+
+    Raises:
+        UsageError: there are options that belong to a model.
+        TpuConvertError: the installation has a problem.
+
+    """
+    context = click.get_current_context()
+    for item in context.command.params:
+        is_given = context.get_parameter_source(item.name or "") is ParameterSource.COMMANDLINE
+        if is_given and item.name not in OF_BOTH:
+            hint = "name the model: tpuconvert doctor MODEL --data SAMPLES; without options the installation is checked"
+            raise UsageError(f"{max(item.opts, key=len)} without MODEL", hint=hint)
+    found = installation()
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        echo_text(str(found))
+    found.check()

@@ -28,7 +28,7 @@ COMMANDS = {
     "evaluate": "Measure the accuracy of a classifier.",
     "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
     "device": "Compare a compiled program on a device with its model.",
-    "doctor": "Check samples and their preprocessing against a model.",
+    "doctor": "Check samples and preprocessing, or the installation.",
     "reproduce": "Convert again from the recipe and compare the bytes.",
     "ci": "Convert all models of a manifest and check their limits.",
     "ops": "List the supported operators, or explain one.",

@@ -38,6 +38,9 @@ FUNCTIONS: dict[str, str] = {
 }
 """Command -> its function in ``tpuconvert``."""
 
+WITHOUT_ARGUMENTS = {"doctor": "installation"}
+"""Command -> the function that it calls without arguments, and that has no parameters: ``doctor`` has two functions."""
+
 WITHOUT = {
     "run": "Session.run and Session.run_images take and return arrays; the command reads and writes files",
     "ci": "it is a program of a build service: a manifest, reports for the service, and an exit code",
@@ -185,6 +188,13 @@ def matches(item: click.Parameter, known: Mapping[str, Any]) -> list[str]:
 def test_every_command_has_a_function_or_a_reason() -> None:
     assert set(LEAVES) == {*FUNCTIONS, *WITHOUT}
     assert {name for name in FUNCTIONS.values() if name not in tc.__all__} == set()
+
+
+@pytest.mark.parametrize("name", WITHOUT_ARGUMENTS)
+def test_commands_without_arguments_are_functions_without_parameters(name: str) -> None:
+    assert WITHOUT_ARGUMENTS[name] in tc.__all__
+    assert parameters(function(WITHOUT_ARGUMENTS[name])) == {}
+    assert [item.name for item in LEAVES[name].params if item.required] == []
 
 
 def differences(name: str, options: Iterable[click.Parameter], known: Mapping[str, Any]) -> list[str]:

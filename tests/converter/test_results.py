@@ -38,6 +38,7 @@ def results(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
         "evaluate": tc.evaluate(int8, folder / "labelled.npz"),
         "export": tc.export(int8, folder / "net.onnx", to="onnx"),
         "doctor": tc.doctor(source, folder / "labelled.npz", preprocess=pixels),
+        "installation": tc.installation(),
         "reproduce": tc.reproduce(folder / "net.tpum", source, calibration=samples),
         "device plan": tc.device_plan(int8, folder / "plan"),
         "device compare": tc.device_compare(int8, folder / "plan" / "expected.npz"),
