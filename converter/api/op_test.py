@@ -76,7 +76,7 @@ def op_test(file: str | Path, *, require_native: bool = False) -> OpTests:
         UsageError: The plugin fails, or registers no operator.
 
     Example:
-        >>> tc.op_test("plugin.py")
+        >>> tc.op_test("swish_plugin.py")
         <OpTests: 0 of 5 tests failed>
 
     """

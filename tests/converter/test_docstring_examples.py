@@ -32,7 +32,7 @@ def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:60]
         np.savez(tmp_path / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
-    (tmp_path / "plugin.py").write_text(SWISH.replace("json_swish", "docstring_swish"))
+    (tmp_path / "swish_plugin.py").write_text(SWISH.replace("json_swish", "docstring_swish"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
