@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,20 +13,20 @@ LONGEST = 120
 """Length above which the first line of a result is shortened in its ``repr``."""
 
 
-class Result:
+class Result(ABC):
     """Result of a public function.
 
     ``str(result)`` gives the lines that the command prints, ``repr(result)`` the first of them. Derived classes are
     frozen dataclasses with ``repr=False``.
     """
 
+    @abstractmethod
     def lines(self) -> list[str]:
         """Return the text of the command, line by line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as the command prints them with ``--json``."""
-        raise NotImplementedError
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         """Return the lines and the table that a notebook shows. The first row of the table is its heading."""

@@ -130,20 +130,20 @@ class HashMatcher:
     def _hash_down(self, view: View, labels: list[int], matched: list[int], side: int) -> list[int]:
         """Hash each node with the nodes and outputs that are computed from it."""
         outputs = self._ports(side, self._found.outputs)
-        behind: list[list[tuple[int, ...]]] = [[] for _ in labels]
+        uses: list[list[tuple[int, ...]]] = [[] for _ in labels]
         for source, leaving in view.outputs.items():
             if source >= 0:
-                behind[source] += [(result, -1, outputs.get(position, -1 - position)) for result, position in leaving]
+                uses[source] += [(result, -1, outputs.get(position, -1 - position)) for result, position in leaving]
         hashes = [0] * len(labels)
         for place in range(len(labels) - 1, -1, -1):
             known = self._anchor(place, matched, side)
             if known is None:
-                known = self._number(("down", labels[place], *sorted(behind[place])))
+                known = self._number(("down", labels[place], *sorted(uses[place])))
             hashes[place] = known
             if labels[place] != UNMATCHED:  # auxiliary nodes are not part of a skeleton
                 for edge in view.edges[place]:
                     if edge.source >= 0:
-                        behind[edge.source].append((edge.result, edge.slot, known))
+                        uses[edge.source].append((edge.result, edge.slot, known))
         return hashes
 
     def _hash_around(self, network: Network, labels: list[int], matched: list[int], side: int) -> list[int]:

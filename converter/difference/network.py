@@ -145,21 +145,21 @@ class Skeleton:
         self.is_auxiliary = [is_auxiliary(node) for node in network.nodes]
         self.edges: list[tuple[Edge, ...]] = []
         self.outputs: dict[int, list[tuple[int, int]]] = {}
-        behind: list[tuple[int, int]] = []  # per node: what its result is in the skeleton
+        origins: list[tuple[int, int]] = []  # per node: node and result of the skeleton that compute its value
         for place, edges in enumerate(network.edges):
             resolved = [
-                Edge(edge.slot, *_resolve(edge.source, edge.result, self.is_auxiliary, behind)) for edge in edges
+                Edge(edge.slot, *_resolve(edge.source, edge.result, self.is_auxiliary, origins)) for edge in edges
             ]
             self.edges.append(tuple(resolved))
-            behind.append((resolved[0].source, resolved[0].result) if self.is_auxiliary[place] else (place, 0))
+            origins.append((resolved[0].source, resolved[0].result) if self.is_auxiliary[place] else (place, 0))
         for source, leaving in network.outputs.items():
             for result, position in leaving:
-                place, number = _resolve(source, result, self.is_auxiliary, behind)
+                place, number = _resolve(source, result, self.is_auxiliary, origins)
                 self.outputs.setdefault(place, []).append((number, position))
 
 
-def _resolve(source: int, result: int, is_auxiliary: list[bool], behind: list[tuple[int, int]]) -> tuple[int, int]:
-    return behind[source] if source >= 0 and is_auxiliary[source] else (source, result)
+def _resolve(source: int, result: int, is_auxiliary: list[bool], origins: list[tuple[int, int]]) -> tuple[int, int]:
+    return origins[source] if source >= 0 and is_auxiliary[source] else (source, result)
 
 
 def is_auxiliary(node: Node) -> bool:

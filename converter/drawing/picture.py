@@ -248,7 +248,7 @@ class _Picture:
         return picture
 
     def _with_scores(self) -> Any:
-        """Return the picture above a caption: a line per class with its score, and a bar of that length behind both."""
+        """Return the picture above a caption: a line per class with its score, and a bar of that length under both."""
         found = self.found.classes
         picture, pen = self._extended(len(found))
         texts = [score_text(item.score, found) for item in found]
