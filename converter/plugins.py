@@ -230,6 +230,8 @@ def _load_file(path: str) -> str:
     """Import a file unless it is imported already. Return the name of its module."""
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such plugin file")
+    if not path.endswith(".py"):
+        raise UsageError(f"{path}: not a Python file", hint="a plugin's name ends in .py")
     note_input(path)
     name = _MODULE_PREFIX + os.path.splitext(os.path.basename(path))[0]
     installed = _installed_as(path)
@@ -243,8 +245,7 @@ def _load_file(path: str) -> str:
     import importlib.util  # imported here because few programs load plugin files
 
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: not a Python file", hint="a plugin's name ends in .py")
+    assert spec is not None and spec.loader is not None  # always so for a name that ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look up their module in sys.modules
     try:

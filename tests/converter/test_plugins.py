@@ -108,9 +108,11 @@ def test_plugin_that_fails(tmp_path: Path, content: str, complaint: str) -> None
 def test_missing_file_and_other_suffix(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such plugin file"):
         load_plugins([tmp_path / "absent.py"])
-    (tmp_path / "plugin.txt").write_text("")
-    with pytest.raises(UsageError, match="not a Python file"):
-        load_plugins([tmp_path / "plugin.txt"])
+    for name in ("acme_suffix.py", "acme_suffix.txt"):
+        (tmp_path / name).write_text("")
+    load_plugins([tmp_path / "acme_suffix.py"])
+    with pytest.raises(UsageError, match="not a Python file"):  # also if a plugin of this name is loaded
+        load_plugins([tmp_path / "acme_suffix.txt"])
 
 
 def installed_plugin(folder: Path, content: str) -> dict[str, str]:
