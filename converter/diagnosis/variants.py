@@ -14,9 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.samples.preprocess import FITS, Preprocess
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
+
+_USUAL_FITS = ("stretch", "crop")
+"""Values of ``fit`` that are tried as variants: those of classifiers, for which labels are given."""
 
 _MEAN, _DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 _CIFAR_MEAN, _CIFAR_DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
@@ -213,10 +216,10 @@ class TrialSamples:
             yield Variant("height and width exchanged", "exchange the axes H and W of the samples", True, turned)
         yield Variant("upside down", "reverse the rows of the samples", True, of_image(lambda images: images[:, ::-1]))
         if rule is not None:
-            (fit,) = (each for each in FITS if each != rule.fit)
-            other = dataclasses.replace(rule, fit=fit)
-            variant = self._by_rule(f"fit={fit}", other)
-            yield dataclasses.replace(variant, same_values=True)
+            for fit in _USUAL_FITS:
+                if fit != rule.fit:
+                    variant = self._by_rule(f"fit={fit}", dataclasses.replace(rule, fit=fit))
+                    yield dataclasses.replace(variant, same_values=True)
 
 
 def _from_channels_first(images: Array) -> Array:

@@ -31,9 +31,9 @@ def class_map(scores: Array, output: str, rule: Preprocess, size: tuple[int, int
     height, width = size
     left, top, right, bottom = rule.region(width, height)
     result = np.full((height, width), IGNORED, dtype=np.int64)
-    rows = _cells(bottom - top, classes.shape[0])
-    columns = _cells(right - left, classes.shape[1])
-    result[top:bottom, left:right] = classes[rows[:, None], columns[None, :]]
+    rows, seen_rows = _cells(height, top, bottom, classes.shape[0])
+    columns, seen_columns = _cells(width, left, right, classes.shape[1])
+    result[np.ix_(seen_rows, seen_columns)] = classes[np.ix_(rows, columns)]
     return result
 
 
@@ -56,7 +56,17 @@ def _classes(scores: Array, output: str, rule: Preprocess) -> Array:
     return found
 
 
-def _cells(pixels: int, cells: int) -> Array:
-    """Return the index of the cell in which the center of each pixel lies."""
-    found: Array = (2 * np.arange(pixels) + 1) * cells // (2 * pixels)
-    return found
+def _cells(pixels: int, start: float, stop: float, cells: int) -> tuple[Array, Array]:
+    """Return the cell in which the center of each pixel lies, and the indices of the pixels that lie in a cell.
+
+    Args:
+        pixels: number of pixels of the image along the axis.
+        start: begin of the first cell, in pixels of the image.
+        stop: end of the last cell.
+        cells: number of cells.
+
+    """
+    # The numerator is exact for integers, so that a center on the border of two cells belongs to the second.
+    found = np.floor((2 * np.arange(pixels) + 1 - 2 * start) * cells / (2 * (stop - start))).astype(np.int64)
+    (seen,) = np.nonzero((found >= 0) & (found < cells))
+    return found[seen], seen

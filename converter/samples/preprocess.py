@@ -16,16 +16,28 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.samples.image_files import INSTALL_PILLOW, open_image
+from tpuconvert.samples.opencv_resizing import RESIZERS
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
-FITS = ("stretch", "crop")
+FITS = ("stretch", "crop", "letterbox", "letterbox-top-left")
 LAYOUTS = ("NCHW", "NHWC")
 
 CROP_SHARE = (7, 8)
 """``fit=crop`` takes the centre square whose side is this share of the shorter side."""
+
+PILLOW_FILTERS = {
+    "pillow-nearest": "NEAREST",
+    "pillow-bilinear": "BILINEAR",
+    "pillow-bicubic": "BICUBIC",
+    "pillow-lanczos": "LANCZOS",
+    "pillow-box": "BOX",
+}
+"""Attributes of ``PIL.Image.Resampling`` by the value of ``resize``. Pillow filters with antialiasing."""
+
+RESIZES = (*PILLOW_FILTERS, *RESIZERS)
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -36,11 +48,15 @@ class Preprocess:
 
     Args:
         size: (height, width) in pixels; None uses the size of the model's input.
-        fit: ``stretch`` takes the whole image; ``crop`` the centre square of 7/8 of the shorter side.
+        fit: ``stretch`` takes the whole image; ``crop`` the centre square of 7/8 of the shorter side; ``letterbox``
+            the whole image with its aspect ratio, in the center of a border; ``letterbox-top-left`` the same with the
+            border at the right or at the bottom.
         color: channel order of the model.
         mean: subtracted first; a scalar, or one value per channel in the order of ``color``. Unit: pixel values.
         scale: factor applied after the subtraction; a scalar, or one value per channel.
         layout: axis order of the model's input.
+        resize: library and method whose pixels are reproduced; one of ``RESIZES``.
+        pad: pixel value of the border of a letterbox, an integer from 0 to 255.
 
     Raises:
         UsageError: a value is not valid; the message names the key and the valid values.
@@ -53,9 +69,12 @@ class Preprocess:
     mean: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
     layout: str = "NCHW"
+    resize: str = "pillow-bilinear"
+    pad: float = 114
 
     def __post_init__(self) -> None:
-        for key, known in (("fit", FITS), ("color", tuple(COLORS)), ("layout", LAYOUTS)):
+        words = (("fit", FITS), ("color", tuple(COLORS)), ("layout", LAYOUTS), ("resize", RESIZES))
+        for key, known in words:
             if getattr(self, key) not in known:
                 raise UsageError(f"preprocessing: {key} is '{getattr(self, key)}'", hint=f"one of {', '.join(known)}")
         if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
@@ -69,6 +88,8 @@ class Preprocess:
                 )
         if 0.0 in self.scale:
             raise UsageError("preprocessing: scale is 0, every image would be the same")
+        if self.pad not in range(256):
+            raise UsageError(f"preprocessing: pad is {self.pad}", hint="an integer from 0 to 255")
 
     @property
     def channels(self) -> int:
@@ -134,17 +155,26 @@ class Preprocess:
                 fields[key] = tuple(int(number) for number in _numbers(key, items * 2 if len(items) == 1 else items))
             elif key in ("mean", "scale"):
                 fields[key] = _numbers(key, items)
+            elif len(items) != 1:
+                raise UsageError(f"preprocessing: {key} has {len(items)} values", hint="one value")
+            elif key == "pad":
+                (number,) = _numbers(key, items)
+                fields[key] = int(number) if number.is_integer() else number
             else:
                 word = str(items[0])
-                fields[key] = word.lower() if key == "fit" else word.upper()
+                fields[key] = word.lower() if key in ("fit", "resize") else word.upper()
         return Preprocess(**fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain lists, numbers and strings, for YAML and the model file."""
+        """Return the fields as plain lists, numbers and strings, for YAML and the model file.
+
+        ``resize`` and ``pad`` are left out if they have their defaults, so that older versions can read the file.
+        """
+        defaults = {item.name: item.default for item in dataclasses.fields(self) if item.name in ("resize", "pad")}
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in dataclasses.asdict(self).items()
-            if value is not None
+            if value is not None and (key not in defaults or value != defaults[key])
         }
 
     def __str__(self) -> str:
@@ -194,13 +224,46 @@ class Preprocess:
                 hint=f"layout={other}, or another color, may be meant",
             )
 
-    def region(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """Return the part of an image that the model sees: left, top, right, bottom in pixels of the image."""
-        if self.fit == "stretch":
+    def region(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """Return the part of an image that the model sees: left, top, right, bottom in pixels of the image.
+
+        Includes the border of a letterbox: the part then exceeds the image. Integers for other fits.
+
+        Args:
+            width: width of the image.
+            height: height of the image.
+
+        """
+        if self.is_letterbox and self.size is not None:
+            (inner_height, inner_width), (top, left) = self._place(width, height)
+            rows, columns = height / inner_height, width / inner_width
+            return -left * columns, -top * rows, (self.size[1] - left) * columns, (self.size[0] - top) * rows
+        if self.fit != "crop":
             return 0, 0, width, height
+        return self._crop_box(width, height)
+
+    @property
+    def is_letterbox(self) -> bool:
+        """Whether images keep their aspect ratio within a border."""
+        return self.fit.startswith("letterbox")
+
+    @staticmethod
+    def _crop_box(width: int, height: int) -> tuple[int, int, int, int]:
         side = max(1, min(width, height) * CROP_SHARE[0] // CROP_SHARE[1])
         left, top = (width - side) // 2, (height - side) // 2
         return left, top, left + side, top + side
+
+    def _place(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the (height, width) of the resized image in a letterbox, and the (top, left) corner.
+
+        Sizes are rounded to even, and an odd border is one pixel wider at the end, as in Ultralytics' ``LetterBox``.
+        """
+        assert self.size is not None
+        ratio = min(self.size[0] / height, self.size[1] / width)
+        inner = max(1, round(height * ratio)), max(1, round(width * ratio))
+        if self.fit == "letterbox-top-left":
+            return inner, (0, 0)
+        return inner, ((self.size[0] - inner[0]) // 2, (self.size[1] - inner[1]) // 2)
 
     def load(self, path: Path) -> Array:
         """Decode an image file and convert it to one sample of the model's input, with a batch axis.
@@ -257,9 +320,9 @@ class Preprocess:
             is_rgba = pixels.ndim == 4 and pixels.shape[3] == 4
             raise self._no_images(pixels, "drop the alpha channel: array[..., :3]" if is_rgba else "")
         wanted = self.size or pixels.shape[1:3]
-        if pixels.shape[1:3] == wanted and self.fit == "stretch" and pixels.shape[3] == self.channels:
+        if pixels.shape[1:3] == wanted and self.fit != "crop" and pixels.shape[3] == self.channels:
             return self._normalize(pixels)  # no resizing, so that Pillow is not needed
-        return np.stack([self._resize(image) for image in pixels])
+        return np.stack([self._convert(image) for image in pixels])
 
     @staticmethod
     def _no_images(found: Array, hint: str = "") -> UsageError:
@@ -272,26 +335,35 @@ class Preprocess:
             return pixels
         return pixels[np.newaxis] if self.channels == 3 and pixels.shape[2] == 3 else pixels[..., np.newaxis]
 
-    def _resize(self, image: Array) -> Array:
+    def _convert(self, image: Array) -> Array:
+        if image.shape[2] == self.channels and self.resize in RESIZERS:
+            return self._finish_pixels(image)
         try:
             from PIL import Image
         except ImportError as error:
-            raise MissingExtraError("resizing images needs Pillow", hint=INSTALL_PILLOW) from error
+            raise MissingExtraError(f"resize={self.resize} needs Pillow", hint=INSTALL_PILLOW) from error
         squeezed = image[..., 0] if image.shape[2] == 1 else image
         return self._finish(Image.fromarray(squeezed).convert("RGB"))
 
     def _finish(self, image: Any) -> Array:
-        """Convert a decoded image to grey, crop, resize (bilinear) and normalize it. Return it without batch axis."""
-        from PIL import Image
+        """Convert a decoded PIL image to a sample without batch axis."""
+        pixels = np.asarray(image.convert("L") if self.color == "GRAY" else image, dtype=np.uint8)
+        return self._finish_pixels(pixels.reshape(*pixels.shape[:2], -1))
 
-        if self.color == "GRAY":
-            image = image.convert("L")
+    def _finish_pixels(self, pixels: Array) -> Array:
+        """Crop, resize, pad and normalize an image [H, W, C] in RGB or grey."""
+        height, width = pixels.shape[:2]
         if self.fit == "crop":
-            image = image.crop(self.region(*image.size))
+            left, top, right, bottom = self._crop_box(width, height)
+            pixels = pixels[top:bottom, left:right]
         if self.size is not None:
-            image = image.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR)
-        pixels = np.asarray(image, dtype=np.uint8)
-        normalized: Array = self._normalize(pixels.reshape(1, *pixels.shape[:2], -1))[0]
+            inner, (top, left) = self._place(width, height) if self.is_letterbox else (self.size, (0, 0))
+            pixels = resize_pixels(pixels, inner, self.resize)
+            if inner != self.size:
+                framed = np.full((*self.size, pixels.shape[2]), self.pad, np.uint8)
+                framed[top : top + inner[0], left : left + inner[1]] = pixels
+                pixels = framed
+        normalized: Array = self._normalize(pixels[np.newaxis])[0]
         return normalized
 
     def _normalize(self, pixels: Array) -> Array:
@@ -300,6 +372,26 @@ class Preprocess:
         mean, scale = np.asarray(self.mean, np.float32), np.asarray(self.scale, np.float32)
         x = (ordered.astype(np.float32) - mean) * scale
         return np.ascontiguousarray(x.transpose(0, 3, 1, 2) if self.layout == "NCHW" else x)
+
+
+def resize_pixels(pixels: Array, size: tuple[int, int], method: str) -> Array:
+    """Resize an image with the results of Pillow or OpenCV.
+
+    Args:
+        pixels: uint8 [H, W, C], with C = 1 or 3.
+        size: (height, width) of the result.
+        method: one of ``RESIZES``.
+
+    """
+    if pixels.shape[:2] == size:
+        return pixels
+    if method in RESIZERS:
+        return RESIZERS[method](pixels, size)
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
+    resized = image.resize((size[1], size[0]), getattr(Image.Resampling, PILLOW_FILTERS[method]))
+    return np.asarray(resized, np.uint8).reshape(*size, -1)
 
 
 def _keys() -> list[str]:
