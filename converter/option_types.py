@@ -23,6 +23,7 @@ class SourceOptions(TypedDict, total=False):
     inputs: Iterable[str] | None
     outputs: Iterable[str] | None
     preprocess: Preprocess | str | Mapping[str, Any] | None
+    fuse_preprocess: str
     signature: str | None
     state: str
     keep_io_layout: bool

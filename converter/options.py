@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
 from tpuconvert.fixed_inputs import parse_fixed, read_fixed
 from tpuconvert.optimizer.pipeline import resolve_names
 from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, PrecisionRule, parse_rule, split_method
 from tpuconvert.quantize.rule_files import Rules, expand_rules
-from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
 from tpuconvert.schema.chip_names import alias_of, parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE, LocalMemory
@@ -373,6 +373,13 @@ class Options:
         syntax="Or a YAML file.",
         is_file=True,
     )
+    fuse_preprocess: str = option(
+        "none",
+        "Pixel format of the model's input, if the model computes the preprocessing itself: uint8 [N, H, W, 3] in the "
+        "order ``rgb`` or ``bgr``, or [N, H, W, 1] for ``gray``. Needs preprocessing.",
+        is_of_source=True,
+        choices=("none", *PIXEL_FORMATS),
+    )
     strict_set: bool = option(
         False, "Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of."
     )
@@ -496,6 +503,44 @@ class Options:
             return self.max_int16_share
         return INT16_SHARE if self.effort == "high" else 0.0
 
+    def fused(self, preprocess: Preprocess) -> Preprocess:
+        """Return preprocessing with the pixel format of ``fuse_preprocess``."""
+        return replace(preprocess, fuse="" if self.fuse_preprocess == "none" else self.fuse_preprocess)
+
+    def without_fused_preprocess(self) -> Options:
+        """Return options with the same preprocessing outside of the model."""
+        rule = None if self.preprocess is None else replace(self.preprocess, fuse="")
+        return replace(self, preprocess=rule, fuse_preprocess="none")
+
+    def for_model(self, preprocess: Preprocess | None) -> Options:
+        """Return options that read the source of a model with this preprocessing as its conversion did.
+
+        Preprocessing in the options wins, but whether the model computes it is a property of the model.
+        """
+        if preprocess is None:
+            return self
+        chosen = self.preprocess or preprocess
+        return replace(
+            self, preprocess=replace(chosen, fuse=preprocess.fuse), fuse_preprocess=preprocess.fuse or "none"
+        )
+
+    def _with_fused_preprocess(self) -> Options:
+        """Return options whose ``preprocess.fuse`` and ``fuse_preprocess`` agree; either can be given.
+
+        Raises:
+            UsageError: both are given and differ.
+
+        """
+        stated = "" if self.preprocess is None else self.preprocess.fuse
+        if self.preprocess is None or stated == self.fuse_preprocess.replace("none", ""):
+            return self
+        if self.fuse_preprocess == "none":
+            return replace(self, fuse_preprocess=stated)
+        if stated:
+            found = f"fuse_preprocess is '{self.fuse_preprocess}', but the preprocessing has fuse={stated}"
+            raise UsageError(found, hint="leave one of the two out")
+        return replace(self, preprocess=self.fused(self.preprocess))
+
     @staticmethod
     def of(**given: Any) -> Options:
         """Check and normalize the given values; other options get their defaults.
@@ -521,6 +566,7 @@ class Options:
             raise UsageError(found, hint="leave one of the two out")
         if options.local_memory is not None and not options.grouping:
             raise UsageError("a local memory without grouping", hint="leave one of the two out")
+        options = options._with_fused_preprocess()
         alias = alias_of(given.get("chip", options.chip))
         if options.local_memory is None and options.grouping and alias in HARDWARE:
             return Options(**{**vars(options), "local_memory": _read_local_memory(alias)})

@@ -85,6 +85,7 @@ def convert(
     inputs: Iterable[str] | None = None,
     outputs: Iterable[str] | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    fuse_preprocess: str = "none",
     plugins: Iterable[str | Path] = (),
     strict_set: bool = False,
     disable_rules: Iterable[str] = (),
@@ -144,6 +145,8 @@ def convert(
         outputs: Names of the tensors at which the model ends.
         preprocess: Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the
             model.
+        fuse_preprocess: Pixel format of the model's input, if the model computes the preprocessing itself: uint8
+            [N, H, W, 3] in the order ``rgb`` or ``bgr``, or [N, H, W, 1] for ``gray``. Needs preprocessing.
         plugins: Python files with custom operators and converters.
         strict_set: Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of.
         disable_rules: Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.

@@ -202,6 +202,7 @@ def _diagnose(
             raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
         model, name = load(source), os.fspath(source)
     else:
+        options = options.without_fused_preprocess()  # on the host the same preprocessing can be varied
         graph = load_source(source, weights, options)
         name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name
         options = with_preprocessing_of(graph, options)

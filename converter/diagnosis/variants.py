@@ -71,13 +71,14 @@ class TrialSamples:
         self.port = port
         self._source = source
         self.current = np.concatenate([self._in_units(np.asarray(feed[port.name])) for feed in source])
-        self._layout = _layout(port.shape)
+        is_fused = preprocess is not None and bool(preprocess.fuse)  # variants would need the nodes of the model
+        self._layout = None if is_fused else _layout(port.shape)
         self.rule = preprocess.with_size_of(port.shape) if preprocess is not None and source.are_images else None
         self._decoded: dict[str, Array] = {}
 
     @property
     def are_images(self) -> bool:
-        """Return True if the input has the shape of an image; there are no variants otherwise."""
+        """Return True if the input has the shape of an image, normalized outside; there are no variants otherwise."""
         return self._layout is not None
 
     @property

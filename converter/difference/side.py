@@ -119,6 +119,8 @@ def _load_source(
         written["chip"] = other.chip
     reading = {"allow_non_finite": True} if as_read else {}  # as for inspect
     options = Options.of(**{**written, **reading, **given})
+    if other is not None and options.fuse_preprocess != "none":
+        options = options.for_model(other.preprocess)
     is_file = isinstance(source, (str, os.PathLike))
     name = os.path.basename(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else ""
     graph = load_source(source, weights, options)

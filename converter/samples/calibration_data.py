@@ -382,7 +382,7 @@ class _FeedBuilder:
         return (
             self.preprocess is not None
             and array.dtype == np.uint8
-            and (port.dtype != "uint8" or port.quant is not None)
+            and (port.dtype != "uint8" or port.quant is not None or bool(self.preprocess.fuse))
             and (array.ndim == 3 or (array.ndim == 4 and array.shape[3] in (1, 3)))
         )
 

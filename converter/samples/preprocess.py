@@ -39,6 +39,9 @@ PILLOW_FILTERS = {
 
 RESIZES = (*PILLOW_FILTERS, *RESIZERS)
 
+PIXEL_FORMATS = {"rgb": "RGB", "bgr": "BGR", "gray": "GRAY"}
+"""Formats of uint8 pixels [N, H, W, C] that a model with fused preprocessing takes -> colour order."""
+
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -57,6 +60,8 @@ class Preprocess:
         layout: axis order of the model's input.
         resize: library and method whose pixels are reproduced; one of ``RESIZES``.
         pad: pixel value of the border of a letterbox, an integer from 0 to 255.
+        fuse: the model computes ``color``, ``mean``, ``scale`` and ``layout`` itself, from uint8 pixels in this format;
+            one of ``PIXEL_FORMATS``. Empty: it does not.
 
     Raises:
         UsageError: a value is not valid; the message names the key and the valid values.
@@ -71,6 +76,7 @@ class Preprocess:
     layout: str = "NCHW"
     resize: str = "pillow-bilinear"
     pad: float = 114
+    fuse: str = ""
 
     def __post_init__(self) -> None:
         words = (("fit", FITS), ("color", tuple(COLORS)), ("layout", LAYOUTS), ("resize", RESIZES))
@@ -88,6 +94,11 @@ class Preprocess:
                 )
         if 0.0 in self.scale:
             raise UsageError("preprocessing: scale is 0, every image would be the same")
+        if self.fuse and self.fuse not in PIXEL_FORMATS:
+            raise UsageError(f"preprocessing: fuse is '{self.fuse}'", hint=f"one of {', '.join(PIXEL_FORMATS)}")
+        if self.fuse and (self.fuse == "gray") != (self.color == "GRAY"):
+            found = f"preprocessing: fuse={self.fuse} with color={self.color}"
+            raise UsageError(found, hint="gray is for color=GRAY, rgb and bgr are for color=RGB and color=BGR")
         if self.pad not in range(256):
             raise UsageError(f"preprocessing: pad is {self.pad}", hint="an integer from 0 to 255")
 
@@ -95,6 +106,11 @@ class Preprocess:
     def channels(self) -> int:
         """Number of channels of an image in the model's colour order."""
         return COLORS[self.color]
+
+    @property
+    def input_layout(self) -> str:
+        """Axis order of the samples: ``layout``, or NHWC if the model computes the preprocessing itself."""
+        return "NHWC" if self.fuse else self.layout
 
     @staticmethod
     def of(value: Preprocess | str | Mapping[str, Any]) -> Preprocess:
@@ -162,15 +178,16 @@ class Preprocess:
                 fields[key] = int(number) if number.is_integer() else number
             else:
                 word = str(items[0])
-                fields[key] = word.lower() if key in ("fit", "resize") else word.upper()
+                fields[key] = word.lower() if key in ("fit", "resize", "fuse") else word.upper()
         return Preprocess(**fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain lists, numbers and strings, for YAML and the model file.
 
-        ``resize`` and ``pad`` are left out if they have their defaults, so that older versions can read the file.
+        ``resize``, ``pad`` and ``fuse`` are left out if they have their defaults, so that older versions can read the
+        file.
         """
-        defaults = {item.name: item.default for item in dataclasses.fields(self) if item.name in ("resize", "pad")}
+        defaults = {item.name: item.default for item in dataclasses.fields(self) if item.name in _LATER_KEYS}
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in dataclasses.asdict(self).items()
@@ -192,8 +209,8 @@ class Preprocess:
 
         """
         if len(shape) != 4:
-            raise UsageError(f"preprocessing: the model's input has {len(shape)} axes, {self.layout} has 4")
-        rows, columns = (2, 3) if self.layout == "NCHW" else (1, 2)
+            raise UsageError(f"preprocessing: the model's input has {len(shape)} axes, {self.input_layout} has 4")
+        rows, columns = (2, 3) if self.input_layout == "NCHW" else (1, 2)
         self.check_fits(shape)
         height, width = shape[rows], shape[columns]
         if self.size is not None:
@@ -215,11 +232,11 @@ class Preprocess:
             UsageError: the input has another number of channels.
 
         """
-        channels = shape[1 if self.layout == "NCHW" else 3]
+        channels = shape[1 if self.input_layout == "NCHW" else 3]
         if channels != self.channels and isinstance(channels, int):
-            other = LAYOUTS[1 - LAYOUTS.index(self.layout)]
+            other = LAYOUTS[1 - LAYOUTS.index(self.input_layout)]
             raise UsageError(
-                f"preprocessing: the model's input {list(shape)} has {channels} channels in {self.layout}, "
+                f"preprocessing: the model's input {list(shape)} has {channels} channels in {self.input_layout}, "
                 f"{self.color} has {self.channels}",
                 hint=f"layout={other}, or another color, may be meant",
             )
@@ -368,6 +385,8 @@ class Preprocess:
 
     def _normalize(self, pixels: Array) -> Array:
         """Convert pixels [N, H, W, C], RGB or grey, to the model's colour order, value range and layout."""
+        if self.fuse:
+            return np.ascontiguousarray(pixels[..., ::-1] if self.fuse == "bgr" else pixels)
         ordered = pixels[..., ::-1] if self.color == "BGR" else pixels
         mean, scale = np.asarray(self.mean, np.float32), np.asarray(self.scale, np.float32)
         x = (ordered.astype(np.float32) - mean) * scale
@@ -392,6 +411,10 @@ def resize_pixels(pixels: Array, size: tuple[int, int], method: str) -> Array:
     image = Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
     resized = image.resize((size[1], size[0]), getattr(Image.Resampling, PILLOW_FILTERS[method]))
     return np.asarray(resized, np.uint8).reshape(*size, -1)
+
+
+_LATER_KEYS = ("resize", "pad", "fuse")
+"""Keys that the first versions of the file format did not have."""
 
 
 def _keys() -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpuconvert.fused_preprocess import source_feeds
 from tpuconvert.model import Model
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float, legalize
@@ -25,6 +26,7 @@ from tpuconvert.source_loading import (
     is_quantized_source,
     load_source,
     source_format,
+    with_preprocessing_of,
 )
 from tpuconvert.verify.metrics import MetricLimit, metric
 from tpuconvert.verify.oracle import find_oracle
@@ -79,13 +81,14 @@ def verify_source(
 
     """
     progress.stage("load the source")
+    options = options.for_model(model.preprocess)
     graph = load_source(source, weights, options)
     optimized = load_source(source, weights, options)
     optimize(optimized, chip=model.chip, disabled=options.disable_rules)
     fit_to_chip(optimized, model.chip, disabled=options.disable_rules)
     is_quantized = is_quantized_source(graph)
     graph, optimized = (source_program(each, model) for each in (graph, optimized))
-    feeds, origin = _feeds(graph, model, options, data, samples), "of random numbers" if data is None else ""
+    feeds, origin = _feeds(graph, options, data, samples), "of random numbers" if data is None else ""
     is_alike = has_original_interface(options)  # True if another engine accepts the same feeds
     kind = source_format(source)
     is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
@@ -95,7 +98,13 @@ def verify_source(
     said = None
     if engine is not None:
         progress.stage(f"run the source with {engine.title}")
-        said = engine.title, engine.run(graph.input_ports, feeds, fixed_arrays(options))
+        ports, inputs = graph.input_ports, feeds
+        if options.fuse_preprocess != "none":
+            rule = with_preprocessing_of(graph, options).preprocess
+            assert rule is not None, "a graph without preprocessing cannot have fused preprocessing"
+            ports = load_source(source, weights, options.without_fused_preprocess()).input_ports
+            inputs = list(source_feeds(ports[0], feeds, rule))
+        said = engine.title, engine.run(ports, inputs, fixed_arrays(options))
     progress.stage("verify", samples)
     return verify(
         graph,
@@ -110,13 +119,11 @@ def verify_source(
     )
 
 
-def _feeds(
-    graph: Graph, model: Model, options: Options, data: CalibrationSource | None, samples: int
-) -> list[dict[str, Array]]:
+def _feeds(graph: Graph, options: Options, data: CalibrationSource | None, samples: int) -> list[dict[str, Array]]:
     """Return the first samples of the user, or random samples."""
     if data is None:
         return random_feeds(graph.input_ports, samples)
-    return list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples))
+    return list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess), samples))
 
 
 @np.errstate(all="ignore")
@@ -141,12 +148,13 @@ def measure_metrics(
         samples: largest number of feeds to compare.
 
     """
+    options = options.for_model(model.preprocess)
     graph = source_program(load_source(source, weights, options), model)
     ports = {port.name: port for port in model.graph.output_ports}
     found: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
 
     with Session(graph) as wanted_session, Session(model) as got_session:
-        for sample in _feeds(graph, model, options, data, samples):
+        for sample in _feeds(graph, options, data, samples):
             wanted, got = wanted_session.run(sample), got_session.run(sample)
             for output, port in ports.items():
                 arrays = (wanted[output], got[output])

@@ -1,0 +1,134 @@
+"""Preprocessing as nodes of the model: the results are those of preprocessing on the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from onnx_models import model, one, ramp, save_model
+
+import tpuconvert as tc
+from tpuconvert.fused_preprocess import source_feeds
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.graph import Port
+from tpuconvert.schema.types import Array
+
+RULE = "color={color},mean=104,117,123,scale=0.5,0.25,2,layout={layout}"
+
+
+def pixels(count: int, height: int = 6, width: int = 8) -> Array:
+    return np.random.default_rng(0).integers(0, 256, (count, height, width, 3), np.uint8)
+
+
+def network(folder: Path, layout: str, pads: int = 0) -> str:
+    """Write an ONNX file of a 3x3 convolution of an image of 6 x 8 pixels, and return its path."""
+    draw = np.random.default_rng(1)
+    shape = (1, 3, 6, 8) if layout == "NCHW" else (1, 6, 8, 3)
+    weights = draw.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    nodes = [one("Conv", "planes", "w", outputs=("y",), pads=[pads] * 4)]
+    if layout == "NHWC":
+        nodes.insert(0, one("Transpose", "image", outputs=("planes",), perm=[0, 3, 1, 2]))
+    else:
+        nodes.insert(0, one("Identity", "image", outputs=("planes",)))
+    proto = model(nodes, {"image": ramp(*shape)}, ["y"], {"w": weights})
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT  # onnxruntime needs the type
+    return str(save_model(proto, folder))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("color", ["RGB", "BGR"])
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+def test_normalized_tensor_is_that_of_the_host(layout: str, color: str, order: str) -> None:
+    rule = Preprocess.of(RULE.format(color=color, layout=layout))
+    port = Port("image", "float32", (2, 3, 6, 8) if layout == "NCHW" else (2, 6, 8, 3))
+    images = pixels(2)
+    fused = Preprocess.of(f"{rule},fuse={order}")
+    [found] = source_feeds(port, [{"image_pixels": fused.apply(images)}], fused)
+    assert np.array_equal(found["image"], rule.apply(images))  # the same arithmetic, therefore no tolerance
+
+
+@pytest.mark.parametrize("pads", [0, 1])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+def test_results_are_those_of_a_model_without(tmp_path: Path, layout: str, order: str, pads: int) -> None:
+    source, rule = network(tmp_path, layout, pads), RULE.format(color="BGR", layout=layout)
+    images = pixels(3)
+    plain = tc.convert(source, preprocess=rule)
+    fused = tc.convert(source, preprocess=rule, fuse_preprocess=order)
+    assert fused.inputs == [tc.TensorInfo("image_pixels", "uint8", (1, 6, 8, 3))]
+    fused.save(tmp_path / "fused.tpum")
+    with tc.Session(plain) as host, tc.Session(tmp_path / "fused.tpum") as session:
+        wanted, found = host.run_images(images)["y"], session.run_images(images)["y"]
+        direct = session.run(images[:1] if order == "rgb" else images[:1, ..., ::-1])["y"]
+    assert np.allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())  # mean and scale are folded
+    assert np.array_equal(direct, found[:1])
+
+
+def test_gray_images(tmp_path: Path) -> None:
+    rule, examples = "color=GRAY,scale=0.0625", Path("examples/digits")
+    with np.load(examples / "digits.npz") as archive:
+        images = archive["images"][archive["test"]][:50]
+    settings: dict[str, Any] = {"quantize": "int8", "calibration": examples / "calibration.npz", "preprocess": rule}
+    plain = tc.convert(examples / "digits.onnx", **settings)
+    fused = tc.convert(examples / "digits.onnx", **settings, fuse_preprocess="gray")
+    assert fused.inputs[0].dtype == "uint8"
+    with tc.Session(plain) as host, tc.Session(fused) as session:
+        wanted, found = (each.run_images(images)["probability"] for each in (host, session))
+    assert (wanted.argmax(1) == found.argmax(1)).all()
+    assert np.abs(found - wanted).max() < 0.05
+
+
+def test_verification_feeds_the_engine_with_normalized_images(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    source = network(tmp_path, "NCHW", 1)
+    fused = tc.convert(source, preprocess=RULE.format(color="BGR", layout="NCHW"), fuse_preprocess="rgb")
+    found = tc.verify(fused, source)
+    assert found.opinion is not None
+    assert not found.opinion.problem
+    assert found.opinion.tensors
+    found.check()
+
+
+def test_stored_options_read_the_source_in_the_same_way(tmp_path: Path) -> None:
+    source = network(tmp_path, "NCHW")
+    fused = tc.convert(source, preprocess=RULE.format(color="BGR", layout="NCHW"), fuse_preprocess="rgb")
+    fused.save(tmp_path / "fused.tpum")
+    assert not tc.diff(source, tmp_path / "fused.tpum").changes
+    assert tc.reproduce(tmp_path / "fused.tpum", source).is_same
+
+
+def test_metadata_of_the_source_state_the_preprocessing(tmp_path: Path) -> None:
+    """The key ``fuse`` of the preprocessing and the option mean the same."""
+    source = network(tmp_path, "NCHW")
+    rule = RULE.format(color="RGB", layout="NCHW")
+    by_key = tc.convert(source, preprocess=f"{rule},fuse=bgr")
+    by_option = tc.convert(source, preprocess=rule, fuse_preprocess="bgr")
+    assert by_key.preprocess == by_option.preprocess
+    assert by_key.inputs == by_option.inputs
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"fuse_preprocess": "rgb"}, "fuse_preprocess=rgb without preprocessing"),
+        ({"fuse_preprocess": "yuv"}, "fuse_preprocess is 'yuv'"),
+        ({"fuse_preprocess": "gray", "preprocess": "color=RGB"}, "fuse=gray with color=RGB"),
+        ({"fuse_preprocess": "rgb", "preprocess": "fuse=bgr"}, "the preprocessing has fuse=bgr"),
+        ({"fuse_preprocess": "rgb", "preprocess": "layout=NHWC"}, "has 8 channels in NHWC"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(tc.UsageError, match=complaint):
+        tc.convert(network(tmp_path, "NCHW"), **options)
+
+
+def test_models_without_one_float_image_are_refused(tmp_path: Path) -> None:
+    two = model([one("Add", "a", "b", outputs=("y",))], {"a": ramp(1, 3, 4, 4), "b": ramp(1, 3, 4, 4)}, ["y"])
+    with pytest.raises(tc.UsageError, match="has 2 inputs"):
+        tc.convert(save_model(two, tmp_path), preprocess="color=RGB", fuse_preprocess="rgb")
+    whole = model([one("Add", "x", "x", outputs=("y",))], {"x": ramp(1, 3, 4, 4).astype(np.int32)}, ["y"])
+    with pytest.raises(tc.UsageError, match="holds int32, expected floats"):
+        tc.convert(save_model(whole, tmp_path), preprocess="color=RGB", fuse_preprocess="rgb")
