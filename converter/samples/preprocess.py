@@ -261,7 +261,7 @@ class Preprocess:
 
     @property
     def is_letterbox(self) -> bool:
-        """Whether images keep their aspect ratio within a border."""
+        """True if images keep their aspect ratio within a border."""
         return self.fit.startswith("letterbox")
 
     @staticmethod
@@ -358,7 +358,10 @@ class Preprocess:
         try:
             from PIL import Image
         except ImportError as error:
-            raise MissingExtraError(f"resize={self.resize} needs Pillow", hint=INSTALL_PILLOW) from error
+            hint = f"{INSTALL_PILLOW}, or choose a method that does not: {', '.join(RESIZERS)}"
+            raise MissingExtraError(
+                f"preparing these images with resize={self.resize} needs Pillow", hint=hint
+            ) from error
         squeezed = image[..., 0] if image.shape[2] == 1 else image
         return self._finish(Image.fromarray(squeezed).convert("RGB"))
 

@@ -41,6 +41,7 @@ EVERY_OPTION = {
     "inputs": ["a", "b"],
     "outputs": ["c"],
     "preprocess": PIXELS,
+    "fuse_preprocess": "gray",
     "strict_set": True,
     "disable_rules": ["conv_relu"],
     "local_memory": "64x128K",
