@@ -15,7 +15,7 @@ from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
+from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.options import SOURCE_OPTIONS
@@ -42,9 +42,7 @@ from tpuconvert.verify.verification import NamedLimit
     show_default=True,
     help="How many to compare at most.",
 )
-@click.option("--max-difference", type=float, metavar="SHARE", help="Largest difference, as a share of the range.")
-@click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
-@click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal-to-difference ratio of an output.")
+@limit_options
 @click.option(
     "--max-different",
     type=click.IntRange(min=0),

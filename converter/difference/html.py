@@ -16,8 +16,9 @@ from tpuconvert.difference.text import (
     value_text,
 )
 from tpuconvert.report.html_page import report_page
-from tpuconvert.report.page.elements import Cell, escape, html_table, name_html, panel
+from tpuconvert.report.page.elements import Cell, html_table, name_html, panel
 from tpuconvert.report.text import number
+from tpuconvert.schema.html_text import escape
 from tpuconvert.text_format import several
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ PAGE = Path("page.md")
 def test_only_the_lines_between_the_markers_change() -> None:
     text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
     assert section(PAGE, text, "sizes", "sizes.py") == "old\n"
-    assert replace_section(PAGE, text, "sizes", "sizes.py", [r"\1", "new"]) == f"before\n{BEGIN}\n\\1\nnew\n{END}\nafter\n"
+    new = replace_section(PAGE, text, "sizes", "sizes.py", [r"\1", "new"])
+    assert new == f"before\n{BEGIN}\n\\1\nnew\n{END}\nafter\n"
 
 
 @pytest.mark.parametrize(
