@@ -25,7 +25,7 @@ COMMANDS = {
     "calibrate": "Measure the range of every tensor.",
     "quantize": "Convert a source model to INT8, with ranges or samples.",
     "tune": "Find the nodes to keep in float for a wanted accuracy.",
-    "evaluate": "Measure the accuracy of a classifier.",
+    "evaluate": "Measure the accuracy of a .tpum file on samples.",
     "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
     "device": "Compare a compiled program on a device with its model.",
     "doctor": "Check samples and preprocessing, or the installation.",
