@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tpuconvert.cli.problems import ensure
 from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.text_format import several
 
 
 def source_and_model(command: str, files: Sequence[str]) -> tuple[str, str | None, str]:
@@ -22,7 +23,7 @@ def source_and_model(command: str, files: Sequence[str]) -> tuple[str, str | Non
     """
     ensure(
         len(files) in (2, 3),
-        f"{len(files)} files where two are compared: a source (with its weights) and a model made from it",
+        f"{several(len(files), 'file')} where two are needed: a source (with its weights) and a model made from it",
         hint=f"tpuconvert {command} MODEL [WEIGHTS] FILE.tpum",
     )
     kinds = [identify_file(file) for file in files]

@@ -49,7 +49,7 @@ def test_the_second_line_of_a_hint_is_indented_too(digits: Path, capsys: Capture
     ]
 
 
-@pytest.mark.parametrize("command", ["verify", "attribute"])
+@pytest.mark.parametrize("command", ["verify", "attribute", "reproduce"])
 def test_a_converted_model_before_its_source_is_named(command: str, model: str, digits: Path, capsys: Captured) -> None:
     network, weights = str(digits / "digits.prototxt"), str(digits / "digits.caffemodel")
     assert main([command, network, model, weights]) == 2
