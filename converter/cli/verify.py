@@ -68,7 +68,7 @@ from tpuconvert.verify.verification import NamedLimit
     "metrics",
     multiple=True,
     metavar="NAME[<=NUMBER]",
-    help="A measure of a plugin's, told per output; above the number is an error. Several: repeat it.",
+    help="A metric of a plugin, printed per output; a value above NUMBER is an error. Several: repeat it.",
 )
 @progress_option
 @json_option
