@@ -106,7 +106,8 @@ class Model:
         return notebook_html(summary_text(description).split("\n"), node_rows(description))
 
     def __repr__(self) -> str:
-        return f"Model({self.graph.name!r}, {self.chip.value}, {self.quantize}, {len(self.graph)} nodes)"
+        kind = "float" if self.quantize == "none" else self.quantize
+        return f"Model({self.graph.name!r}, {self.chip.value}, {kind}, {len(self.graph)} nodes)"
 
 
 def load(path: str | os.PathLike[str]) -> Model:

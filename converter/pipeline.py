@@ -191,7 +191,7 @@ def convert(
         [TensorInfo(name='probability', dtype='float32', shape=(1, 10))]
         >>> with open("digits.tflite", "rb") as file:
         ...     tc.convert(file.read())
-        Model('digits', BM1686, none, 14 nodes)
+        Model('digits', BM1686, float, 14 nodes)
         >>> model.save("digits.tpum")
 
     """

@@ -19,10 +19,11 @@ from tpuconvert.schema.array_fields import make_with_arrays
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.file_header import ALIGNMENT
 from tpuconvert.schema.file_model import FileModel, Json, Note
-from tpuconvert.schema.graph import Graph, Port, Source, Value, may_be_same_type
+from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.op import Op, find_op
+from tpuconvert.schema.type_inference import may_be_same_type
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
 
 MAX_ELEMENTS = 1 << 40

@@ -14,10 +14,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from tpuconvert.schema.array_fields import LONG, has_arrays
-from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.html_text import notebook_html
-from tpuconvert.schema.op import Op, operands_given
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.type_inference import OperandTypes, TypeInference, may_be_same_type
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
 
 
@@ -244,7 +243,7 @@ class Graph:
         self._positions: dict[int, list[int]] = {}
         self._positions_of = 0
         self._origin: tuple[tuple[Source, ...], tuple[str, ...]] = (), ()
-        self._inferred: dict[int, tuple[Op, _Types, tuple[TensorType, ...]]] = {}
+        self._inference = TypeInference()
 
     # Queries
 
@@ -362,7 +361,7 @@ class Graph:
         sources: tuple[Source, ...] | None = None,
     ) -> tuple[Value, ...]:
         """Add a node and return all its results. Arguments and exceptions are those of ``add``."""
-        types = self._infer(op, inputs)
+        types = self._inference.infer(op, _types(inputs))
         given = (op.name,) * len(types) if names is None else names
         outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
         known, rules = self._origin
@@ -522,7 +521,7 @@ class Graph:
                     raise ValueError(f"'{node.name}' uses '{operand.name}' before it is computed")
                 if (node, index) not in operand.uses:
                     raise ValueError(f"the uses of '{operand.name}' lack '{node.name}'")
-            types = self._infer(node.op, node.inputs)
+            types = self._inference.infer(node.op, _types(node.inputs))
             for value, type_ in zip(node.outputs, types, strict=True):
                 if value.type != type_ and not may_be_same_type(value.type, type_):
                     raise ValueError(f"'{value.name}' is {value.type}, but {node.op} gives {type_}")
@@ -544,71 +543,15 @@ class Graph:
         self._values[value.name] = value
         return value
 
-    def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
-        types = tuple([None if value is None else value.type for value in inputs])
-        known = self._inferred.get(id(op))
-        if known is not None and known[0] is op:
-            if known[1] == types:
-                return known[2]
-        elif has_arrays(op):
-            return _infer(op, types)  # comparing thousands of per-channel values takes longer than inference
-        else:
-            for item in op.__dict__.values():
-                if isinstance(item, tuple) and len(item) > LONG:
-                    return _infer(op, types)
-        try:
-            found = _infer_cached(op, types)
-        except TypeError:  # an unhashable parameter; any other TypeError is raised again by the next line
-            return _infer(op, types)
-        if len(self._inferred) >= _REMEMBERED:
-            self._inferred.clear()
-        self._inferred[id(op)] = op, types, found
-        return found
 
-
-_Types = tuple[TensorType | None, ...]
-
-_REMEMBERED = 1 << 12
-"""Size of the two caches of inferred types: per graph by the identity of the operator, and globally by its value.
-
-Passes that copy or check a node infer its types again, and equal nodes mostly share one operator object.
-"""
-
-
-def _infer(op: Op, types: _Types) -> tuple[TensorType, ...]:
-    _check_operands(op, types)
-    return op.infer(*types)
-
-
-_infer_cached = functools.lru_cache(_REMEMBERED)(_infer)
+def _types(operands: Iterable[Value | None]) -> OperandTypes:
+    return tuple([None if value is None else value.type for value in operands])
 
 
 @functools.lru_cache(1 << 10)
 def _type_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorType:
     """Return the type of a constant. Equal types are the same object, which makes comparisons fast."""
     return TensorType(DType.of(dtype), shape)
-
-
-def may_be_same_type(first: TensorType, second: TensorType) -> bool:
-    """Return True if both types can describe the same tensor: a symbolic extent matches any extent."""
-    if first.dtype is not second.dtype or first.rank != second.rank:
-        return False
-    pairs = zip(first.shape, second.shape, strict=True)
-    return all(a == b or isinstance(a, str) or isinstance(b, str) for a, b in pairs)
-
-
-def _check_operands(op: Op, types: tuple[TensorType | None, ...]) -> None:
-    """Check number, presence and ranks of the operands before ``infer`` is called."""
-    given = operands_given(op.inputs, max(len(types), len(op.inputs)))
-    if len(types) > len(given):
-        raise ShapeError(f"{op.name} takes {len(given)} operands, got {len(types)}")
-    for operand, type_ in itertools.zip_longest(given, types):
-        if type_ is None:
-            if not operand.optional:
-                raise ShapeError(f"{op.name} lacks its operand {operand.name}")
-        elif not 1 <= type_.rank <= 8 or (operand.ranks and type_.rank not in operand.ranks):
-            ranks = " or ".join(map(str, operand.ranks)) or "1 to 8"
-            raise ShapeError(f"{op.name}: {operand.name} {format_shape(type_.shape)} must have rank {ranks}")
 
 
 def static(shape: Iterable[Dim]) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
-"""Command lines for every command that prints JSON, on the bundled example."""
+"""Command lines for every command that prints JSON, on the bundled example, and the check of published schemas."""
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -140,3 +141,13 @@ def prepare(digits: Path) -> None:
     Path("damaged.onnx").write_bytes(b"<html>")
     Path("manifest.yaml").write_text(MANIFEST)
     Path("swish.py").write_text(SWISH)
+
+
+def strict(part: Any) -> Any:
+    """The schema with additional properties forbidden. The published schema allows them for later versions."""
+    if isinstance(part, list):
+        return [strict(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {"additionalProperties": False} if isinstance(part.get("properties"), dict) and "type" in part else {}
+    return {**closed, **{key: strict(each) for key, each in part.items()}}

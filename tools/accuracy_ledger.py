@@ -44,7 +44,7 @@ INTRODUCTION = """\
 
 Written by `python tools/accuracy_ledger.py --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
 row again, and fail if it became worse or better. Calibration and evaluation images are different ones. All options
-except the [calibration method](quantization.md#steps) have their defaults.
+except the [calibration method](quantization.md#steps-of-a-quantization) have their defaults.
 """
 CLASSIFIERS = """\
 ## Classifiers

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from generated_file import write_or_check
+from generated_file import replace_section, write_or_check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "comparison.md"
@@ -171,12 +171,7 @@ def page() -> str:
     """Return the text of the page with new figures."""
     text = PAGE.read_text(encoding="utf-8")
     for name, make in PARTS.items():
-        begin, end = f"<!-- {name}: made by tools/comparison_page.py -->\n\n", f"\n<!-- end of {name} -->"
-        before, found, rest = text.partition(begin)
-        _, found_end, after = rest.partition(end)
-        if not found or not found_end:
-            sys.exit(f"{PAGE.name}: expected a place for {name} between '{begin.strip()}' and '{end.strip()}'")
-        text = "".join([before, begin, *(f"{line}\n" for line in make()), end, after])
+        text = replace_section(PAGE, text, name, "comparison_page.py", ["", *make(), ""])
     return text
 
 

@@ -1,11 +1,37 @@
-"""Command line of the tools that generate one file: write it, or check that it is up to date."""
+"""What the tools that generate files share: the command line of those with one file, and marked sections of a page."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+
+def section(page: Path, text: str, name: str, tool: str) -> str:
+    """Return the lines between the markers of a generated section of a page.
+
+    Args:
+        page: the file, for the error.
+        text: its content.
+        name: name of the section.
+        tool: name of the program in ``tools`` that makes it.
+    """
+    return _split(page, text, name, tool)[1]
+
+
+def replace_section(page: Path, text: str, name: str, tool: str, lines: Iterable[str]) -> str:
+    """Return the text of a page with other lines in a generated section. The arguments are those of ``section``."""
+    before, _, after = _split(page, text, name, tool)
+    return "".join([before, *(f"{line}\n" for line in lines), after])
+
+
+def _split(page: Path, text: str, name: str, tool: str) -> tuple[str, str, str]:
+    begin, end = f"<!-- {name}: made by tools/{tool} -->\n", f"<!-- end of {name} -->"
+    start, stop = text.find(begin) + len(begin), text.find(end)
+    if text.count(begin) != 1 or text.count(end) != 1 or stop < start:
+        sys.exit(f"{page.name}: expected one place for '{name}' between '{begin.strip()}' and '{end}'")
+    return text[:start], text[start:stop], text[stop:]
 
 
 def write_or_check(path: Path, make: Callable[[], bytes], *, tool: str, description: str) -> int:

@@ -8,7 +8,6 @@ the exit code is 1 if the list of rules is out of date. This needs no data.
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets import data_root, entries, input_shapes, model_files
+from generated_file import replace_section, section
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.pipeline import describe_passes
@@ -24,7 +24,8 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.source_loading import load_source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "optimizer.md"
-COMMAND = "python tools/optimizer_page.py"
+TOOL = "optimizer_page.py"
+COMMAND = f"python tools/{TOOL}"
 
 
 @dataclass(frozen=True)
@@ -136,28 +137,15 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 def row_of(table: str, name: str) -> list[str]:
     """Return the cells of a table row of the current page, without the first cell."""
-    cells = [line.strip("| ").split(" | ") for line in _table(PAGE.read_text(encoding="utf-8"), table).splitlines()]
+    lines = section(PAGE, PAGE.read_text(encoding="utf-8"), table, TOOL).splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines]
     return next(row[1:] for row in cells if row[0] == name)
-
-
-def _table(text: str, name: str) -> str:
-    found = _marked_section(name).findall(text)
-    if len(found) != 1:
-        sys.exit(f"{PAGE.name}: no markers for the table '{name}'")
-    return str(found[0])
-
-
-def _marked_section(name: str) -> re.Pattern[str]:
-    begin, end = f"<!-- {name}: made by tools/optimizer_page.py -->", f"<!-- end of {name} -->"
-    return re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.DOTALL)
 
 
 def update_tables(text: str, names: list[str]) -> str:
     """Regenerate tables of the page."""
     for name in names:
-        _table(text, name)
-        lines = "".join(f"{line}\n" for line in TABLES[name]())
-        text = _marked_section(name).sub(lambda _, lines=lines: lines, text)  # type: ignore[misc]  # called at once
+        text = replace_section(PAGE, text, name, TOOL, TABLES[name]())
     return text
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Entry, data_root, entries, input_shapes, model_files
+from generated_file import replace_section
 from preprocessing_mistakes import MISTAKES, Given, cases, images_of, right
 
 import tpuconvert as tc
@@ -48,7 +49,6 @@ STATISTICS = 64
 MOST_ELEMENTS = 1000
 """Largest input for which normalized arrays are tried too, because they take eight times as long as images."""
 
-BEGIN, END = "<!-- mistakes: made by tools/preprocessing_table.py -->", "<!-- end of mistakes -->"
 RIGHT = "right preprocessing"
 
 Row = dict[str, dict[str, dict[str, float | bool]]]
@@ -199,8 +199,7 @@ def main() -> int:
         print(text)
         return 0
     page = PAGE.read_text(encoding="utf-8")
-    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-    content = f"{page[:start]}\n{text}\n{page[end:]}"
+    content = replace_section(PAGE, page, "mistakes", "preprocessing_table.py", text.splitlines())
     if content == page:
         return 0
     if given.check:

@@ -5,10 +5,11 @@ table of conversion options from their declarations. With ``--check`` nothing is
 file is out of date.
 """
 
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from generated_file import replace_section
 
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
 from tpuconvert.frontends.registry import FORMATS, registry
@@ -80,12 +81,7 @@ def update_tables(path: Path) -> str:
     """Return the text of a file with regenerated tables."""
     text = path.read_text(encoding="utf-8")
     for name, make_table in TABLES[path].items():
-        begin, end = f"<!-- {name}: made by tools/readme_tables.py -->", f"<!-- end of {name} -->"
-        pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
-        if len(pattern.findall(text)) != 1:
-            sys.exit(f"{path.name}: expected one place for the table of {name} between '{begin}' and '{end}'")
-        before, after = pattern.split(text)
-        text = "".join([before, begin, "\n", *(f"{line}\n" for line in make_table()), end, after])
+        text = replace_section(path, text, name, "readme_tables.py", make_table())
     return text
 
 

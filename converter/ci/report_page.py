@@ -8,8 +8,9 @@ from tpuconvert.ci.reports import COLUMNS, cells
 from tpuconvert.ci.runner import Outcome
 from tpuconvert.model import load
 from tpuconvert.report.model_description import Description
-from tpuconvert.report.page.elements import Cell, escape, html_table, panel
+from tpuconvert.report.page.elements import Cell, html_table, panel
 from tpuconvert.report.report_description import describe_for_report
+from tpuconvert.schema.html_text import escape
 from tpuconvert.text_format import several
 
 

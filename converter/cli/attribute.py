@@ -8,9 +8,9 @@ from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
+from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
@@ -60,12 +60,7 @@ def command(
     \b
     tpuconvert attribute net.onnx net.tpum --data images/
     """
-    ensure(
-        len(files) in (2, 3),
-        f"{len(files)} files where two are needed: a source (with its weights) and the model made from it",
-        hint="tpuconvert attribute MODEL [WEIGHTS] FILE.tpum",
-    )
-    source, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
+    source, weights, file = source_and_model("attribute", files)
     load_plugins(plugins)
     model = load(file)
     with show_progress(progress_mode) as progress:

@@ -86,7 +86,7 @@ def _set_defaults(context: click.Context) -> None:
             if name is None and _is_option_of_convert(context, key):
                 continue
             if name is None:
-                raise _unknown(where, str(key), sorted(key for key in names if key not in ("config", "set")))
+                raise _unknown(where, str(key), sorted(_normalized_key(each.opts[-1]) for each in known.values()))
             if isinstance(value, Mapping) and isinstance(defaults.get(name), Mapping):
                 value = {**defaults[name], **value}
             if name in FILES:

@@ -16,7 +16,7 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.output_files import write_text
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import plugin_option, progress_option
+from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.difference.change import CATEGORIES
 from tpuconvert.difference.compare import SAMPLES, diff
@@ -84,9 +84,7 @@ class _Growth(click.ParamType[float]):
     metavar="CATEGORY,...",
     help=f"Exit code 5 if there are such changes: {', '.join(_FAIL_ON)}.",
 )
-@click.option("--max-difference", type=float, metavar="SHARE", help="Largest difference, as a share of the range.")
-@click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
-@click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal-to-difference ratio of an output.")
+@limit_options
 @progress_option
 @json_option
 @plugin_option

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from typing import Any
 
 import click
 from click.shell_completion import add_completion_class, shell_complete
@@ -25,7 +26,7 @@ COMMANDS = {
     "calibrate": "Measure the range of every tensor.",
     "quantize": "Convert a source model to INT8, with ranges or samples.",
     "tune": "Find the nodes to keep in float for a wanted accuracy.",
-    "evaluate": "Measure the accuracy of a classifier.",
+    "evaluate": "Measure the accuracy of a .tpum file on samples.",
     "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
     "device": "Compare a compiled program on a device with its model.",
     "doctor": "Check samples and preprocessing, or the installation.",
@@ -63,6 +64,16 @@ class CommandGroup(click.Group):
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         items = [click.shell_completion.CompletionItem(name, help=COMMANDS[name]) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command of the command line. An error of its parser gets its context, so that the hint names it."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand
+            if error.ctx is None and name is not None:
+                error.ctx = click.Context(self.get_command(ctx, name), parent=ctx, info_name=name)
+            raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Return the command of a name.

@@ -7,9 +7,10 @@ import click
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.problems import ensure, ensure_model_name
+from tpuconvert.cli.problems import ensure_model_name
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, plugin_option, progress_option
+from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
 from tpuconvert.reproduction import reproduce
 
@@ -40,12 +41,7 @@ def command(
     \b
     tpuconvert reproduce net.onnx net.tpum --calibration images/
     """
-    ensure(
-        len(files) in (2, 3),
-        f"{len(files)} files where two are needed: a source (with its weights) and the model made from it",
-        hint="tpuconvert reproduce MODEL [WEIGHTS] FILE.tpum",
-    )
-    model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
+    model, weights, file = source_and_model("reproduce", files)
     if output is not None:
         ensure_model_name(output)
     with show_progress(progress_mode) as progress:

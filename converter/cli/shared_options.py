@@ -106,6 +106,18 @@ def calibration_option(**arguments: Any) -> Callable[[F], F]:
     return click.option("--calibration", type=InputFile(), metavar="DATA", **settings)
 
 
+def limit_options(function: F) -> F:
+    """Add the limits for every output: --max-difference, --min-cosine and --min-sqnr."""
+    options = (
+        ("--max-difference", "SHARE", "Largest difference, as a share of the range."),
+        ("--min-cosine", "X", "Smallest cosine similarity of an output."),
+        ("--min-sqnr", "DB", "Smallest signal-to-difference ratio of an output."),
+    )
+    for name, metavar, about in reversed(options):
+        function = click.option(name, type=float, metavar=metavar, help=about)(function)
+    return function
+
+
 def resume_option(function: F) -> F:
     """Add --resume."""
     return click.option(

@@ -13,9 +13,9 @@ from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
+from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option, report_option
+from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.options import SOURCE_OPTIONS
@@ -42,9 +42,7 @@ from tpuconvert.verify.verification import NamedLimit
     show_default=True,
     help="How many to compare at most.",
 )
-@click.option("--max-difference", type=float, metavar="SHARE", help="Largest difference, as a share of the range.")
-@click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
-@click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal-to-difference ratio of an output.")
+@limit_options
 @click.option(
     "--max-different",
     type=click.IntRange(min=0),
@@ -70,7 +68,7 @@ from tpuconvert.verify.verification import NamedLimit
     "metrics",
     multiple=True,
     metavar="NAME[<=NUMBER]",
-    help="A measure of a plugin's, told per output; above the number is an error. Several: repeat it.",
+    help="A metric of a plugin, printed per output; a value above NUMBER is an error. Several: repeat it.",
 )
 @progress_option
 @json_option
@@ -105,12 +103,7 @@ def command(
     tpuconvert verify net.onnx net.tpum --data images/
     tpuconvert verify deploy.prototxt net.caffemodel net.tpum --min-cosine 0.99 --html verified.html
     """
-    ensure(
-        len(files) in (2, 3),
-        f"{len(files)} files where two are compared: a source (with its weights) and a model made from it",
-        hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum",
-    )
-    model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
+    model, weights, file = source_and_model("verify", files)
     named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
     for text in metrics:

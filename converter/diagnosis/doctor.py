@@ -77,7 +77,7 @@ class Diagnosis(Result):
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         rows = [(found.id, found.seen, found.expected, found.advice) for found in self.findings]
-        return self.lines()[:1], [("warning", "found", "expected", "change"), *rows]
+        return self._lines([]), [("warning", "found", "expected", "change"), *rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, as printed by ``doctor --json``."""
@@ -100,10 +100,13 @@ class Diagnosis(Result):
 
     def lines(self) -> list[str]:
         """The report as text."""
+        return self._lines(self.findings)
+
+    def _lines(self, findings: Sequence[Finding]) -> list[str]:
         lines = [f"{self.file} on {several(self.samples, 'sample')}: {several(len(self.findings), 'warning')}"]
         if self.preprocess:
             lines.append(f"  preprocessing: {self.preprocess}")
-        for finding in self.findings:
+        for finding in findings:
             lines += [
                 f"  warning[{finding.id}]: {finding.seen}",
                 f"    expected: {finding.expected}",

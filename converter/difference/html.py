@@ -16,8 +16,9 @@ from tpuconvert.difference.text import (
     value_text,
 )
 from tpuconvert.report.html_page import report_page
-from tpuconvert.report.page.elements import Cell, escape, html_table, name_html, panel
+from tpuconvert.report.page.elements import Cell, html_table, name_html, panel
 from tpuconvert.report.text import number
+from tpuconvert.schema.html_text import escape
 from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _outputs(found: ModelDifference) -> str:
         rows.append([("w", escape(output.name)), *(("n", escape(cell)) for cell in cells)])
     heading = ("output", "cosine", "SQNR dB", "largest difference", "share of range", "other class")
     samples = f"On {several(outputs.samples, 'sample')} {outputs.origin}".rstrip()
-    return panel("Outputs", f"{samples}.", html_table(heading, rows))
+    advice = f" {_sentence(outputs.advice)}." if outputs.advice else ""
+    return panel("Outputs", f"{samples}.{advice}", html_table(heading, rows))
 
 
 def _sentence(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 RANDOM = "of random numbers"
 """Origin of samples if the user gives none."""
+
+BEYOND_RANGES = "random numbers are not what the ranges of an INT8 model are made for: give samples (--data)"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class OutputComparison:
         origin: origin of random samples; empty for samples of the user.
         outputs: one entry per output that both models have.
         problem: reason for which the outputs were not compared; empty if they were.
+        advice: how to get a more meaningful comparison, or an empty string.
 
     """
 
@@ -85,6 +88,7 @@ class OutputComparison:
     origin: str = ""
     outputs: tuple[OutputDifference, ...] = ()
     problem: str = ""
+    advice: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -98,6 +102,7 @@ class OutputComparison:
             "origin": self.origin,
             "outputs": [output.to_dict() for output in self.outputs],
             "problem": self.problem,
+            "advice": self.advice,
         }
 
 
@@ -154,7 +159,15 @@ def compare_outputs(
         return OutputComparison(origin=origin, problem="there are no samples")
     shares = [flip / count if count else None for flip, count in zip(flips, counted, strict=True)]
     compared = [OutputDifference(each.name, each, share) for each, share in zip(differences, shares, strict=True)]
-    return OutputComparison(done, origin, tuple(compared))
+    result = OutputComparison(done, origin, tuple(compared))
+    is_beyond = data is None and not result.is_equal and (_has_ranges(before) or _has_ranges(after))
+    return replace(result, advice=BEYOND_RANGES if is_beyond else "")
+
+
+def _has_ranges(side: Side) -> bool:
+    """Return True if a model has float inputs and integers inside."""
+    is_int8 = is_quantized_source(side.graph) if side.model is None else side.model.quantize != "none"
+    return is_int8 and any(port.dtype.startswith("float") for port in side.graph.input_ports)
 
 
 def _why_not(before: Graph, after: Graph, inputs: list[tuple[int, int]], *, is_random: bool) -> str:

@@ -88,9 +88,13 @@ def hidden_text(hidden: int, following: int) -> str:
     if hidden <= 0:
         return ""
     if following >= hidden:
-        return f"{several(hidden, 'change')} that follow from others: --all"
-    consequences = f", {following} of them follow from others" if following else ""
+        return f"{several(hidden, 'change')} that {_follow(hidden)} from others: --all"
+    consequences = f", {following} of them {_follow(following)} from others" if following else ""
     return f"and {hidden} more{consequences}: --all"
+
+
+def _follow(count: int) -> str:
+    return "follows" if count == 1 else "follow"
 
 
 def group_text(group: Sequence[Change]) -> str:
@@ -190,3 +194,5 @@ def output_lines(outputs: OutputComparison) -> Iterator[str]:
             f"  '{shorten(output.name)}': cosine {found.cosine:.6f}, SQNR {found.sqnr:.1f} dB, "
             f"largest difference {number(found.max_absolute)} ({number(found.relative)} of the range){classes}"
         )
+    if outputs.advice:
+        yield f"  {outputs.advice}"

@@ -63,7 +63,8 @@ def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
     arrays = load_arrays(place)
     labels = arrays.pop(LABELS, None)
     if labels is None or not arrays:
-        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(place))
+        hint = f"numpy.savez(FILE, images=..., {LABELS}=...) writes such a file"
+        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(place), hint=hint)
     labels = labels.reshape(-1)
     if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
         raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(place))

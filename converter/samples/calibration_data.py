@@ -393,6 +393,7 @@ class _FeedBuilder:
 
     def _fit_input(self, port: Port, array: Array) -> Array:
         """Return an array that needs no preprocessing with the axes and the type of the input."""
+        looks = f"{array.dtype}{list(array.shape)}"
         if array.ndim == len(port.shape) - 1 and self.batch(port) == 1:
             array = array[np.newaxis]  # one sample without its batch axis
         extents = zip(array.shape, port.shape, strict=False)
@@ -403,7 +404,6 @@ class _FeedBuilder:
                 hint = "pixels need --preprocess (size, layout) to become a model's input"
             if array.shape[1:] == port.shape[1:]:
                 hint = one_by_one(port)
-            looks = f"{array.dtype}{list(array.shape)}"
             raise UsageError(f"an array {looks} does not fit input {describe(port)}", file=self.file, hint=hint)
         try:
             return convert_input(array, numpy_type(port.dtype), port.name, is_quantized=port.quant is not None)

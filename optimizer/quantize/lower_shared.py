@@ -18,7 +18,8 @@ from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pad import Pad
-from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt
 from tpuconvert.schema.ops.space_to_batch import SpaceToBatch
 from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
 
@@ -186,6 +187,22 @@ def with_params(results: Lowered, params: QuantParams) -> Lowered:
         for value in results:
             value.quant = params
     return results
+
+
+def pool_int_of(pool: Pool) -> PoolInt:
+    """Return the pool_int with the windows of a pool that is not global. Averages are exact divisions."""
+    return PoolInt(
+        stride_h=pool.stride_h,
+        stride_w=pool.stride_w,
+        pad_h_t=pool.pad_h,
+        pad_h_b=pool.pad_h + pool.pad_h_offset,
+        pad_w_l=pool.pad_w,
+        pad_w_r=pool.pad_w + pool.pad_w_offset,
+        kernel_h=pool.kernel_h,
+        kernel_w=pool.kernel_w,
+        is_avg_pooling=pool.pooling_type is PoolType.AVE,
+        out_ceil_mode=OutCeilMode.ceil if pool.is_ceil_mode else OutCeilMode.floor,
+    )
 
 
 def geometry(op: Op) -> dict[str, Any]:

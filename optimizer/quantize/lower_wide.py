@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.quantize.lower_shared import names_of, result_params
+from tpuconvert.optimizer.quantize.lower_shared import names_of, pool_int_of, result_params
 from tpuconvert.optimizer.quantize.lowering import (
     Declined,
     Lowered,
@@ -43,7 +43,7 @@ from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt
+from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.requant_int32 import RequantMode
 from tpuconvert.schema.types import I8, I16, I32, Array, QuantParams
 
@@ -200,18 +200,7 @@ def lower_wide_maximum(node: Node, lowering: Lowering) -> Lowered:
         height, width = static(x.shape)[2:]
         op = PoolInt(stride_h=1, stride_w=1, kernel_h=height, kernel_w=width, is_avg_pooling=False)
     else:
-        op = PoolInt(
-            stride_h=pool.stride_h,
-            stride_w=pool.stride_w,
-            pad_h_t=pool.pad_h,
-            pad_h_b=pool.pad_h + pool.pad_h_offset,
-            pad_w_l=pool.pad_w,
-            pad_w_r=pool.pad_w + pool.pad_w_offset,
-            kernel_h=pool.kernel_h,
-            kernel_w=pool.kernel_w,
-            is_avg_pooling=False,
-            out_ceil_mode=OutCeilMode.ceil if pool.is_ceil_mode else OutCeilMode.floor,
-        )
+        op = pool_int_of(pool)
     value = lowering.quantized_value(x, params)
     if op.infer(value.type)[0].shape != node.output.shape:
         return Declined("pool_int has other windows at the border")

@@ -121,27 +121,34 @@ class _Candidate:
     effect: float = 0.0
 
 
-def search_methods(
-    graph: Graph,
-    chip: Chip,
-    annotate: Callable[[Mapping[str, Range]], object],
-    collectors: Mapping[str, RangeCollector],
-    ranges: Mapping[str, Range],
-    methods: Mapping[str, str],
-    feeds: Sequence[Feed],
-    samples: int,
-    least: float = LEAST,
-) -> MethodChoice | None:
-    """Choose the calibration methods of tensors.
+@dataclass(frozen=True)
+class SearchStart:
+    """Network and methods from which a search starts.
 
     Args:
         graph: float graph without annotations.
         chip: the target.
         annotate: annotates the graph with scales for ranges.
         collectors: histograms of the tensors whose method can change, by name.
-        ranges: ranges of all tensors at the start, by name.
-        methods: methods of the tensors in ``collectors`` at the start.
+        ranges: ranges of all tensors, by name.
+        methods: methods of the tensors in ``collectors``.
         feeds: held-out samples, in an order that depends on their content only.
+    """
+
+    graph: Graph
+    chip: Chip
+    annotate: Callable[[Mapping[str, Range]], object]
+    collectors: Mapping[str, RangeCollector]
+    ranges: Mapping[str, Range]
+    methods: Mapping[str, str]
+    feeds: Sequence[Feed]
+
+
+def search_methods(start: SearchStart, samples: int, least: float = LEAST) -> MethodChoice | None:
+    """Choose the calibration methods of tensors.
+
+    Args:
+        start: the network and its methods.
         samples: number of calibration samples, which limits the work.
         least: smallest limit for the work.
 
@@ -149,14 +156,14 @@ def search_methods(
         The choice; None if there are too few samples to measure a difference, if measuring takes too much work compared
         with the calibration, or if no tensor is quantized.
     """
-    if len(feeds) < FEWEST or chip is Chip.BM1682:
+    if len(start.feeds) < FEWEST or start.chip is Chip.BM1682:
         return None
-    work = Work(graph, chip, feeds[0])
+    work = Work(start.graph, start.chip, start.feeds[0])
     budget = max(least, SHARE * samples * work.sample)
     # The float outputs, the start and a candidate, on all samples and on few.
-    if 3 * work.sample * (FEWEST + min(len(feeds), _ENOUGH)) + 2 * work.candidate > budget:
+    if 3 * work.sample * (FEWEST + min(len(start.feeds), _ENOUGH)) + 2 * work.candidate > budget:
         return None
-    return _Search(graph, chip, annotate, collectors, ranges, methods, feeds, work, budget).run()
+    return _Search(start, work, budget).run()
 
 
 class Work:
@@ -181,31 +188,20 @@ class Work:
 class _Search:
     """State of a search: the current methods, their error, and the work that is left."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        chip: Chip,
-        annotate: Callable[[Mapping[str, Range]], object],
-        collectors: Mapping[str, RangeCollector],
-        ranges: Mapping[str, Range],
-        methods: Mapping[str, str],
-        feeds: Sequence[Feed],
-        work: Work,
-        budget: float,
-    ) -> None:
-        self._graph = graph
-        self._annotate = annotate
-        self._collectors = collectors
-        self._ranges = ranges
-        self._methods = dict(methods)
+    def __init__(self, start: SearchStart, work: Work, budget: float) -> None:
+        self._graph = start.graph
+        self._annotate = start.annotate
+        self._collectors = start.collectors
+        self._ranges = start.ranges
+        self._methods = dict(start.methods)
         self._left = budget
         self._candidates = 0
         self._thresholds: dict[tuple[str, str], float] = {}
         self._work = work
         # A third of the work for the float outputs, the start and the first candidate.
-        samples = int(min(len(feeds), max(_ENOUGH, budget / 3 / (3 * work.sample))))
-        self._few = OutputError(graph, chip, feeds[:FEWEST])
-        self._all = OutputError(graph, chip, feeds[:samples])
+        samples = int(min(len(start.feeds), max(_ENOUGH, budget / 3 / (3 * work.sample))))
+        self._few = OutputError(start.graph, start.chip, start.feeds[:FEWEST])
+        self._all = OutputError(start.graph, start.chip, start.feeds[:samples])
         self._left -= work.sample * (samples + FEWEST)
 
     def run(self) -> MethodChoice | None:

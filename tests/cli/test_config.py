@@ -121,4 +121,8 @@ def test_other_commands_take_the_same_file(capsys: Captured) -> None:
 @pytest.mark.parametrize("command", ["check", "calibrate", "quantize", "verify"])
 def test_other_commands_know_what_no_command_has(command: str, capsys: Captured) -> None:
     assert main([command, "--set", "colour=RED", "models/digits.onnx"]) == 2
-    assert "--set: unknown option 'colour'" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "--set: unknown option 'colour'" in shown
+    keys = shown.split("one of ")[1].strip().split(", ")
+    assert {"input_shapes", "json", "plugin"} < set(keys)  # one name of each option, as in its help
+    assert not {"o", "as_json", "plugins", "page"} & set(keys)

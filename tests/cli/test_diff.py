@@ -44,6 +44,18 @@ class TestDiff:
         assert "'conv3' tensor_bias: 8 of 8 elements differ, by at most 0.25, 0.25 on average" in out
         assert "outputs on 4 samples:" in out
 
+    def test_random_numbers_are_no_measure_of_quantization(self, capsys: Captured) -> None:
+        NETWORK.quantize().save("int8.tpum")
+        advice = "random numbers are not what the ranges of an INT8 model are made for: give samples (--data)"
+        shown = []
+        for arguments in (["before.tpum", "int8.tpum"], ["before.tpum", "int8.tpum", "--data", "x.npy"]):
+            assert main(["diff", *arguments, "--html", "page.html", "--markdown", "text.md"]) == 0
+            page, text = (Path(name).read_text(encoding="utf-8") for name in ("page.html", "text.md"))
+            shown.append([advice in capsys.readouterr().out, advice[1:] in page, advice in text])
+        assert shown == [[True] * 3, [False] * 3]
+        assert main(["diff", "before.tpum", "after.tpum"]) == 0
+        assert advice not in capsys.readouterr().out
+
     @pytest.mark.parametrize("pair", [("before.onnx", "after.tpum"), ("before.onnx", "after.onnx")])
     def test_sources_have_the_same_differences(self, pair: tuple[str, str], capsys: Captured) -> None:
         assert main(["diff", *pair, "--json"]) == 0

@@ -55,7 +55,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["convert"], ["convert", "a.onnx", "--nonsense"], ["ops", "--format", "mxnet"], ["run"]]
+    "arguments",
+    [
+        ["nonsense"],
+        ["convert"],
+        ["convert", "a.onnx", "--nonsense"],
+        ["ops", "--format", "mxnet"],
+        ["run"],
+        ["run", "-o"],
+    ],
 )
 def test_wrong_calls(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

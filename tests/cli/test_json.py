@@ -9,7 +9,7 @@ from typing import Any
 import click
 import jsonschema
 import pytest
-from json_calls import CALLS, prepare
+from json_calls import CALLS, prepare, strict
 
 from tpuconvert.__main__ import main
 from tpuconvert.cli.group import COMMANDS, group
@@ -23,16 +23,6 @@ WITHOUT_JSON = {"completion"}
 def schema(repository: Path, name: str) -> Any:
     path = repository / "docs" / "schemas" / f"{name}.schema.json"
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def strict(part: Any) -> Any:
-    """The schema with additional properties forbidden. The published schema allows them for later versions."""
-    if isinstance(part, list):
-        return [strict(each) for each in part]
-    if not isinstance(part, dict):
-        return part
-    closed = {"additionalProperties": False} if isinstance(part.get("properties"), dict) and "type" in part else {}
-    return {**closed, **{key: strict(each) for key, each in part.items()}}
 
 
 def test_every_command_has_json_and_a_schema(repository: Path) -> None:

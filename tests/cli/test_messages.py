@@ -49,6 +49,27 @@ def test_the_second_line_of_a_hint_is_indented_too(digits: Path, capsys: Capture
     ]
 
 
+@pytest.mark.parametrize("command", ["verify", "attribute", "reproduce"])
+def test_a_converted_model_before_its_source_is_named(command: str, model: str, digits: Path, capsys: Captured) -> None:
+    network, weights = str(digits / "digits.prototxt"), str(digits / "digits.caffemodel")
+    assert main([command, network, model, weights]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error[TC2001]: {model}: a converted model where the source is expected",
+        f"    give it last: tpuconvert {command} {network} {weights} {model}",
+    ]
+
+
+def test_an_array_is_reported_with_the_shape_that_the_file_has(model: str, capsys: Captured) -> None:
+    np.savez("pixels.npz", images=np.zeros((30, 8, 8), np.uint8))
+    assert main(["run", model, "pixels.npz"]) == 2
+    assert "an array uint8[30, 8, 8] does not fit input 'image' float32[1, 1, 8, 8]" in capsys.readouterr().err
+
+
+def test_samples_without_labels_say_how_to_store_them(model: str, capsys: Captured) -> None:
+    assert main(["evaluate", model, "--data", "x.npz"]) == 2
+    assert "numpy.savez(FILE, images=..., labels=...) writes such a file" in capsys.readouterr().err
+
+
 def test_a_converted_model_is_no_source(model: str, capsys: Captured) -> None:
     before = Path(model).read_bytes()
     assert main(["convert", model]) == 2

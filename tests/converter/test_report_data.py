@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 from converter.small_models import examples, model_of, scaled_and_shifted
+from json_calls import strict
 from synthetic_report import describe_network
 
 from tpuconvert.__main__ import main
@@ -22,16 +23,6 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 
 MEGABYTE = 1_000_000
-
-
-def strict(part: Any) -> Any:
-    """The schema with unknown keys forbidden where it lists the keys. The published schema allows later ones."""
-    if isinstance(part, list):
-        return [strict(each) for each in part]
-    if not isinstance(part, dict):
-        return part
-    closed = {"additionalProperties": False} if isinstance(part.get("properties"), dict) and "type" in part else {}
-    return {**closed, **{key: strict(each) for key, each in part.items()}}
 
 
 @pytest.fixture

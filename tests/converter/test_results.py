@@ -61,6 +61,12 @@ def test_results_print_well(results: dict[str, Result]) -> None:
         assert page.endswith("</div>"), name
 
 
+def test_a_notebook_shows_the_variants_of_the_doctor(results: dict[str, Any]) -> None:
+    page = results["doctor"]._repr_html_()
+    assert results["doctor"].trial.variants[0].name in page
+    assert "warning[" not in page  # warnings are rows of the table
+
+
 def test_text_is_that_of_the_command(results: dict[str, Result], repository: Path) -> None:
     source = str(repository / "examples" / "digits" / "digits.onnx")
     for arguments, result in (

@@ -15,6 +15,7 @@ from difference.planted_networks import CHANNELS, Layer, Network, residual_netwo
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.difference.result import ModelDifference
+from tpuconvert.difference.text import hidden_text
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
@@ -215,6 +216,20 @@ def test_equal_and_converted_again(plain: tc.Model, int8: tc.Model) -> None:
         assert found.is_equal
         assert found.changes == ()
         assert "no differences" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "following", "text"),
+    [
+        (0, 0, ""),
+        (1, 1, "1 change that follows from others: --all"),
+        (3, 3, "3 changes that follow from others: --all"),
+        (3, 1, "and 3 more, 1 of them follows from others: --all"),
+        (3, 0, "and 3 more: --all"),
+    ],
+)
+def test_hidden_changes(hidden: int, following: int, text: str) -> None:
+    assert hidden_text(hidden, following) == text
 
 
 ONE_OUTPUT = FLOAT_CASES["output removed"][0]

@@ -1,5 +1,6 @@
 """The figures of the comparison page are those of the benchmark pages."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,13 @@ def test_a_missing_table_is_an_error(docs: Path) -> None:
     replace(docs / "benchmarks.md", "## INT8, one thread", "## Other")
     with pytest.raises(SystemExit, match=r"benchmarks\.md has no table below '## INT8, one thread'"):
         comparison_page.page()
+
+
+def test_every_feature_of_another_tool_has_a_source() -> None:
+    text = comparison_page.PAGE.read_text(encoding="utf-8")
+    rows = comparison_page.Place("comparison.md", "## Features").rows()
+    cells = [cell for row in rows for tool, cell in row.items() if tool not in ("", "tpuconvert")]
+    assert len(cells) == 5 * len(rows)
+    assert [cell for cell in cells if cell != "-" and "](" not in cell and "][" not in cell] == []
+    used, defined = set(re.findall(r"\]\[([\w-]+)\]", text)), re.findall(r"^\[([\w-]+)\]: https://", text, re.MULTILINE)
+    assert sorted(used) == sorted(defined)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tpuconvert.report.model_description import Description
-from tpuconvert.report.page.elements import bar, escape
+from tpuconvert.report.page.elements import bar
 from tpuconvert.report.report_data import integer_shares
 from tpuconvert.report.text import sqnr_text
+from tpuconvert.schema.html_text import escape
 from tpuconvert.text_format import bytes_text, several
 from tpuconvert.verify.difference import LAYER_SQNR
 

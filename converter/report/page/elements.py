@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from tpuconvert.schema.visible_text import visible
+from tpuconvert.schema.html_text import escape
 from tpuconvert.text_format import shorten
 
 Cell = tuple[str, str] | str
 """Table cell: HTML, or (CSS class, HTML)."""
-
-
-def escape(text: object) -> str:
-    """Escape text for HTML, including attribute values."""
-    return html.escape(visible(str(text)), quote=True)
 
 
 def html_table(heading: Sequence[str], rows: Sequence[Sequence[Cell]], marked: Container[int] = ()) -> str:

@@ -11,13 +11,14 @@ from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
 from tpuconvert.report.page.cards import cards
-from tpuconvert.report.page.elements import Cell, NodeLinks, bar, escape, html_table, panel, source_html
+from tpuconvert.report.page.elements import Cell, NodeLinks, bar, html_table, panel, source_html
 from tpuconvert.report.report_data import node_indices, worst_nodes
 from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
 from tpuconvert.report.tuning import HEADING as TUNING_HEADING
 from tpuconvert.report.tuning import headline as tuning_headline
 from tpuconvert.report.tuning import row as tuning_row
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.html_text import escape
 from tpuconvert.schema.types import format_shape
 from tpuconvert.text_format import bytes_text, operator_counts, several
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
+from tpuconvert.optimizer.quantize.lower_shared import pool_int_of, result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
@@ -22,7 +22,6 @@ from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
-from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
 
@@ -85,18 +84,5 @@ def average_pool(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     if params.dtype.bits != 16 or op.is_global_pooling:
         return None
-    pool = PoolInt(
-        stride_h=op.stride_h,
-        stride_w=op.stride_w,
-        pad_h_t=op.pad_h,
-        pad_h_b=op.pad_h + op.pad_h_offset,
-        pad_w_l=op.pad_w,
-        pad_w_r=op.pad_w + op.pad_w_offset,
-        kernel_h=op.kernel_h,
-        kernel_w=op.kernel_w,
-        is_avg_pooling=True,
-        quant_mode=PoolQuantMode.DIVIDE,
-        scale=1,
-        rshift=0,
-    )
-    return with_params((lowering.g.add(pool, lowering.quantized_value(x), name=node.outputs[0].name),), params)
+    result = lowering.g.add(pool_int_of(op), lowering.quantized_value(x), name=node.outputs[0].name)
+    return with_params((result,), params)

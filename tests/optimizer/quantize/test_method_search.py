@@ -7,7 +7,7 @@ from optimizer.quantize.networks import RELU, Net
 from tpuconvert.optimizer.quantize import calibrate, quantize
 from tpuconvert.optimizer.quantize.calibration import AutoTensors, choose_methods
 from tpuconvert.optimizer.quantize.float_simulation import simulate
-from tpuconvert.optimizer.quantize.method_search import is_better, search_methods
+from tpuconvert.optimizer.quantize.method_search import SearchStart, is_better, search_methods
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph
@@ -43,7 +43,7 @@ def search(graph: Graph, feeds: Feeds, chip: Chip = Chip.BM1684, held_out: int =
     ranges = calibrate(graph, feeds, start, auto=auto)
     method_of = choose_methods(graph, start)
     methods = {name: method_of(name) for name in auto.collectors}
-    choice = search_methods(
+    first = SearchStart(
         graph,
         chip,
         lambda found: quantize(graph, found, chip),
@@ -51,9 +51,8 @@ def search(graph: Graph, feeds: Feeds, chip: Chip = Chip.BM1684, held_out: int =
         ranges,
         methods,
         feeds[-held_out:],
-        len(feeds),
-        **options,
     )
+    choice = search_methods(first, len(feeds), **options)
     return choice, ranges
 
 

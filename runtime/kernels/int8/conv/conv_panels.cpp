@@ -409,17 +409,20 @@ class ConvPanels : public ConvInt8Kernel {
 
 }  // namespace
 
+const panels::Functions& panels::functions_avxvnni() {
+  bool has_vex = false;
+#if defined(__GNUC__) && __GNUC__ >= 11
+  has_vex = __builtin_cpu_supports("avxvnni");
+#endif
+  return has_vex ? functions_avxvnni_vex() : functions_avxvnni_evex();
+}
+
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx2(const ConvInt8Spec& spec) {
   return std::make_unique<ConvPanels>(spec, panels::functions_avx2());
 }
 
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec) {
-  bool has_vex = false;
-#if defined(__GNUC__) && __GNUC__ >= 11
-  has_vex = __builtin_cpu_supports("avxvnni");
-#endif
-  return std::make_unique<ConvPanels>(spec,
-                                      has_vex ? panels::functions_avxvnni_vex() : panels::functions_avxvnni_evex());
+  return std::make_unique<ConvPanels>(spec, panels::functions_avxvnni());
 }
 
 }  // namespace tpuconvert

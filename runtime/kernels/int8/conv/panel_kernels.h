@@ -101,4 +101,7 @@ const Functions& functions_avx2();
 const Functions& functions_avxvnni_vex();
 const Functions& functions_avxvnni_evex();
 
+// The AVX-VNNI kernels in the encoding that this processor has.
+const Functions& functions_avxvnni();
+
 }  // namespace tpuconvert::panels

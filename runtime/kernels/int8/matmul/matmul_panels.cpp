@@ -139,12 +139,7 @@ std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avx2(const MatmulInt8Spec& sp
 }
 
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avxvnni(const MatmulInt8Spec& spec) {
-  bool has_vex = false;
-#if defined(__GNUC__) && __GNUC__ >= 11
-  has_vex = __builtin_cpu_supports("avxvnni");
-#endif
-  return std::make_unique<MatmulPanels>(spec,
-                                         has_vex ? panels::functions_avxvnni_vex() : panels::functions_avxvnni_evex());
+  return std::make_unique<MatmulPanels>(spec, panels::functions_avxvnni());
 }
 
 }  // namespace tpuconvert
