@@ -46,12 +46,14 @@ class _Sum:
         x: the operand, of 16 or 8 bits.
         top: product with the high bytes of the weights.
         middle: product with their low bytes, and the bias.
+        largest: bound of the magnitude of every sum.
     """
 
     nodes: tuple[Node, ...]
     x: Value
     top: LinearOp
     middle: LinearOp
+    largest: int
 
 
 @ends_with(
@@ -73,7 +75,7 @@ def linear_int16(node: Node, site: Site) -> Group | None:
     if epilogues is None or node.outputs[0].dtype is not epilogues[-1].dtype:
         return None
     found = _sum_of(chain[0], site)
-    if found is None:
+    if found is None or not _fits(epilogues, found.largest):
         return None
     nodes = {*found.nodes, *chain}
     ordered = tuple(sorted(nodes, key=site.places.__getitem__))
@@ -169,9 +171,10 @@ def _checked(nodes: tuple[Node, ...], x: Value, top: Node, middle: Node, site: S
     has_zeros = any(high.weight_zeros) or any(low.weight_zeros) or (x.dtype is I16 and high.zero != 0)
     if not is_alike or has_zeros or high.weights.dtype != np.int8 or low.weights.dtype != np.int8:
         return None
-    if not _is_int32(top) or not _is_int32(middle) or _largest_sum(x, high, low) > I32.max:
+    largest = _largest_sum(x, high, low)
+    if not _is_int32(top) or not _is_int32(middle) or largest > I32.max:
         return None
-    return _Sum(nodes, x, high, low)
+    return _Sum(nodes, x, high, low, largest)
 
 
 def _largest_sum(x: Value, high: LinearOp, low: LinearOp) -> int:
@@ -186,6 +189,20 @@ def _largest_sum(x: Value, high: LinearOp, low: LinearOp) -> int:
     else:
         sums = (_BYTE * heavy + light) * largest + bias
     return int(sums.max(initial=0))
+
+
+def _fits(epilogues: tuple[Epilogue, ...], largest: int) -> bool:
+    """Return True if the kernel computes the requantizations without overflow; it checks the same limits."""
+    for epilogue in epilogues:
+        multiplier, shift, offset = (
+            np.asarray(values, np.int64) for values in (epilogue.multiplier, epilogue.shift, epilogue.offset)
+        )
+        if multiplier.min() < 0 or shift.max() > -1 or shift.min() < -60 or np.abs(offset).max() > 1 << 24:
+            return False
+        if ((largest * multiplier) >> -shift).max() >= 1 << 30:
+            return False
+        largest = max(abs(epilogue.low), abs(epilogue.high))
+    return True
 
 
 def _is_shift(node: Node, bits: int, dtype: DType, rounding: RoundingMode) -> bool:

@@ -287,22 +287,21 @@ class ConvInt16Step : public Step {
       if (from > 0 || end < width) std::memset(band, 0, static_cast<std::size_t>(pitch_) * 4);
       if (from >= end) continue;
       const std::uint8_t* row = image + y * g_.in_row + static_cast<std::ptrdiff_t>(left + from) * g_.in_pixel;
-      const int own_phases = phases();
-      if (own_phases == 1 && g_.in_pixel == g_.in_channels * (is_wide_ ? 2 : 1)) {
-        expand_run(row, std::ptrdiff_t{end - from} * g_.in_channels, band + std::ptrdiff_t{from} * g_.in_channels);
+      if (phases() == 1 && g_.in_pixel == g_.in_channels * (is_wide_ ? 2 : 1)) {  // one run
+        expand_run({row, 1, 0, std::ptrdiff_t{end - from} * g_.in_channels}, band + std::ptrdiff_t{from} * g_.in_channels);
         continue;
       }
-      const std::ptrdiff_t phase_pitch = phase_pairs(columns_);
-      for (int x = from; x < end; ++x, row += g_.in_pixel)
-        expand_run(row, g_.in_channels, band + x % own_phases * phase_pitch + std::ptrdiff_t{x / own_phases} * g_.in_channels);
+      for (int x = from; x < std::min(end, from + phases()); ++x)
+        expand_run({row + (x - from) * g_.in_pixel, (end - x + phases() - 1) / phases(), phases() * g_.in_pixel, g_.in_channels},
+                   band + x % phases() * phase_pairs(columns_) + std::ptrdiff_t{x / phases()} * g_.in_channels);
     }
   }
 
-  void expand_run(const std::uint8_t* from, std::ptrdiff_t count, std::int32_t* to) const {
+  void expand_run(const int16::Run& pixels, std::int32_t* to) const {
     if (is_wide_) {
-      functions_.expand_words(reinterpret_cast<const std::int16_t*>(from), count, to);
+      functions_.expand_words(pixels, to);
     } else {
-      functions_.expand_bytes(from, zero_, count, to);
+      functions_.expand_bytes(pixels, zero_, to);
     }
   }
 

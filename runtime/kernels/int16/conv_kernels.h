@@ -74,14 +74,20 @@ struct DepthwiseRow {
   std::uint8_t* output;
 };
 
+// Pixels of an operand with a distance of `pitch` bytes. Their pairs are stored without gaps.
+struct Run {
+  const std::uint8_t* pixels;
+  std::ptrdiff_t count, pitch, channels;
+};
+
 struct Functions {
   int rows;  // windows of a tile
   void (*multiply)(const Tile& tile);
   void (*depthwise)(const DepthwiseRow& row);
   // Writes the pairs (min(x, 32639), byte), where the signed byte is that of `x = 256 * byte + rest` with a signed rest.
-  void (*expand_words)(const std::int16_t* x, std::ptrdiff_t count, std::int32_t* pairs);
+  void (*expand_words)(const Run& run, std::int32_t* pairs);
   // Writes the pairs (x - zero, 0).
-  void (*expand_bytes)(const std::uint8_t* x, int zero, std::ptrdiff_t count, std::int32_t* pairs);
+  void (*expand_bytes)(const Run& run, int zero, std::int32_t* pairs);
 };
 
 const Functions& functions_scalar();

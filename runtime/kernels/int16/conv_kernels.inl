@@ -144,17 +144,23 @@ void depthwise(const DepthwiseRow& row) {
   });
 }
 
-void expand_words(const std::int16_t* x, std::ptrdiff_t count, std::int32_t* pairs) {
-  std::ptrdiff_t at = 0;
-  for (; at + Lanes::kCount <= count; at += Lanes::kCount)
-    Lanes::store(pairs + at, Lanes::pair_of(Lanes::load_words(x + at)));
-  for (; at < count; ++at) {
-    const std::int32_t value = x[at] < 32639 ? x[at] : 32639;
-    const std::uint32_t byte = static_cast<std::uint32_t>((value + 128) >> 8);
-    pairs[at] = static_cast<std::int32_t>((static_cast<std::uint32_t>(value) & 0xFFFFu) | byte << 16);
+void expand_words(const Run& run, std::int32_t* pairs) {
+  const Run r = run;
+  for (std::ptrdiff_t pixel = 0; pixel < r.count; ++pixel, pairs += r.channels) {
+    const auto* x = reinterpret_cast<const std::int16_t*>(r.pixels + pixel * r.pitch);
+    std::ptrdiff_t at = 0;
+    for (; at + Lanes::kCount <= r.channels; at += Lanes::kCount)
+      Lanes::store(pairs + at, Lanes::pair_of(Lanes::load_words(x + at)));
+    for (; at < r.channels; ++at) {
+      const std::int32_t value = x[at] < 32639 ? x[at] : 32639;
+      const std::uint32_t byte = static_cast<std::uint32_t>((value + 128) >> 8);
+      pairs[at] = static_cast<std::int32_t>((static_cast<std::uint32_t>(value) & 0xFFFFu) | byte << 16);
+    }
   }
 }
 
-void expand_bytes(const std::uint8_t* x, int zero, std::ptrdiff_t count, std::int32_t* pairs) {
-  for (std::ptrdiff_t at = 0; at < count; ++at) pairs[at] = (x[at] - zero) & 0xFFFF;
+void expand_bytes(const Run& run, int zero, std::int32_t* pairs) {
+  for (std::ptrdiff_t pixel = 0; pixel < run.count; ++pixel, pairs += run.channels)
+    for (std::ptrdiff_t at = 0; at < run.channels; ++at)
+      pairs[at] = (run.pixels[pixel * run.pitch + at] - zero) & 0xFFFF;
 }
