@@ -8,7 +8,7 @@ namespace tpuconvert {
 
 namespace {
 
-using Weights = nb::ndarray<const std::int8_t, nb::ndim<4>, nb::device::cpu>;
+using Weights = nb::ndarray<nb::ro, nb::ndim<4>, nb::device::cpu>;
 
 // The weight data belongs to Python: the arrays keep it alive until the step has packed it.
 struct ConvInt16Arguments : ConvInt16Spec {
@@ -17,6 +17,7 @@ struct ConvInt16Arguments : ConvInt16Spec {
 
 // Axes [output channels, input channels of a group, kernel height, kernel width] in any memory order.
 WeightView view_of(const Weights& weights, const ConvGeometry& g) {
+  if (weights.dtype() != nb::dtype<std::int8_t>()) throw std::invalid_argument("conv_int16: weights are INT8");
   const int expected[4] = {g.out_channels, g.groups > 0 ? g.group_in() : 0, g.kernel_h, g.kernel_w};
   for (std::size_t axis = 0; axis < 4; ++axis)
     if (expected[axis] < 1 || weights.shape(axis) != static_cast<std::size_t>(expected[axis]))
