@@ -5,8 +5,8 @@ The quantizer splits weights, and an operand of 16 bits, into signed bytes (``op
 
     top = h * high      middle = h * low + bias [+ l * high]      sum = 256 * top + middle
 
-The kernel computes it as ``x * high + h * low + bias``; an 8-bit operand is ``h``. The matcher checks that no sum of the
-operators exceeds 32 bits, so that neither form saturates.
+The kernel computes it as ``x * high + h * low + bias``; an 8-bit operand is ``h``. The matcher checks that no sum of
+the operators exceeds 32 bits, so that neither form saturates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.types import F32, I8, I16, I32, DType
+from tpuconvert.schema.types import I8, I16, I32, DType
 
 _BYTE_BITS = 8
 _BYTE = 1 << _BYTE_BITS
@@ -87,12 +87,11 @@ def _epilogues(chain: list[Node]) -> tuple[Epilogue, ...] | None:
     epilogues = [Epilogue.of(I32)]
     for node in chain:
         if isinstance(node.op, RequantInt32):
-            if len(epilogues) > 1 and len(epilogues[-1].multiplier) != 1:
-                return None
             if node.op.mode is not RequantMode.MULTIPLIER_SHIFT or node.op.round_mode is not RoundingMode.HALF_UP:
                 return None
             if epilogues[-1].rescale == ONE_ROUNDING:
-                if len(epilogues) > 1 or epilogues[-1].dtype is not I16 or node.op.is_mul_shift_pc or node.op.is_offset_pc:
+                is_per_tensor = not (node.op.is_mul_shift_pc or node.op.is_offset_pc)
+                if len(epilogues) > 1 or epilogues[-1].dtype is not I16 or not is_per_tensor:
                     return None
                 epilogues.append(Epilogue.of(I32))
         followed = epilogues[-1].followed_by(node) if isinstance(node.op, EPILOGUE_OPS) else None
@@ -144,7 +143,9 @@ def _wide_sum(nodes: tuple[Node, ...], top: Node, middle: Node, other: Node, sit
     if shifted is None or rest is None or not _is_shift(shifted, -_BYTE_BITS, I8, RoundingMode.HALF_UP):
         return None
     x = shifted.inputs[0]
-    if x is None or x.dtype is not I16 or not isinstance(rest.op, Sub) or low.dtype is not I8 or rest.inputs[0] is not x:
+    if x is None or x.dtype is not I16 or rest.inputs[0] is not x:
+        return None
+    if not isinstance(rest.op, Sub) or low.dtype is not I8:
         return None
     rounded = None if rest.inputs[1] is None else rest.inputs[1].producer
     if rounded is None or rounded.inputs[0] is not high or not _is_shift(rounded, _BYTE_BITS, I16, RoundingMode.DOWN):
@@ -179,9 +180,7 @@ def _checked(nodes: tuple[Node, ...], x: Value, top: Node, middle: Node, site: S
 
 def _largest_sum(x: Value, high: LinearOp, low: LinearOp) -> int:
     """Bound of the magnitude of ``256 * top``, ``middle``, its parts, and their sum."""
-    heavy, light = (
-        np.abs(op.weights.reshape(len(op.weights), -1).astype(np.int64)).sum(axis=1) for op in (high, low)
-    )
+    heavy, light = (np.abs(op.weights.reshape(len(op.weights), -1).astype(np.int64)).sum(axis=1) for op in (high, low))
     bias = 0 if low.bias is None else np.abs(low.bias.astype(np.int64))
     largest = max(x.dtype.max - high.zero, high.zero - x.dtype.min)
     if x.dtype is I16:

@@ -297,7 +297,7 @@ class ConvInt16Step : public Step {
     }
   }
 
-  void expand_run(const int16::Run& pixels, std::int32_t* to) const {
+  void expand_run(const int16::PixelRun& pixels, std::int32_t* to) const {
     if (is_wide_) {
       functions_.expand_words(pixels, to);
     } else {

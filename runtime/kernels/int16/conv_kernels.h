@@ -75,7 +75,7 @@ struct DepthwiseRow {
 };
 
 // Pixels of an operand with a distance of `pitch` bytes. Their pairs are stored without gaps.
-struct Run {
+struct PixelRun {
   const std::uint8_t* pixels;
   std::ptrdiff_t count, pitch, channels;
 };
@@ -85,9 +85,9 @@ struct Functions {
   void (*multiply)(const Tile& tile);
   void (*depthwise)(const DepthwiseRow& row);
   // Writes the pairs (min(x, 32639), byte), where the signed byte is that of `x = 256 * byte + rest` with a signed rest.
-  void (*expand_words)(const Run& run, std::int32_t* pairs);
+  void (*expand_words)(const PixelRun& run, std::int32_t* pairs);
   // Writes the pairs (x - zero, 0).
-  void (*expand_bytes)(const Run& run, int zero, std::int32_t* pairs);
+  void (*expand_bytes)(const PixelRun& run, int zero, std::int32_t* pairs);
 };
 
 const Functions& functions_scalar();

@@ -144,8 +144,8 @@ void depthwise(const DepthwiseRow& row) {
   });
 }
 
-void expand_words(const Run& run, std::int32_t* pairs) {
-  const Run r = run;
+void expand_words(const PixelRun& run, std::int32_t* pairs) {
+  const PixelRun r = run;
   for (std::ptrdiff_t pixel = 0; pixel < r.count; ++pixel, pairs += r.channels) {
     const auto* x = reinterpret_cast<const std::int16_t*>(r.pixels + pixel * r.pitch);
     std::ptrdiff_t at = 0;
@@ -159,7 +159,7 @@ void expand_words(const Run& run, std::int32_t* pairs) {
   }
 }
 
-void expand_bytes(const Run& run, int zero, std::int32_t* pairs) {
+void expand_bytes(const PixelRun& run, int zero, std::int32_t* pairs) {
   for (std::ptrdiff_t pixel = 0; pixel < run.count; ++pixel, pairs += run.channels)
     for (std::ptrdiff_t at = 0; at < run.channels; ++at)
       pairs[at] = (run.pixels[pixel * run.pitch + at] - zero) & 0xFFFF;

@@ -31,9 +31,7 @@ def linear(weight: int, *, multiplier: int = 1 << 30, shift: int = -40, is_share
     low = graph.add(Sub(out_dtype=I8), x, rounded)
     upper = graph.constant(np.full((4, 5, 1, 1), weight, np.int8))
     lower = graph.constant(np.full((4, 5, 1, 1), 77, np.int8))
-    top, middle, other = (
-        graph.add(ConvV2(), *operands) for operands in ((high, upper), (high, lower), (low, upper))
-    )
+    top, middle, other = (graph.add(ConvV2(), *operands) for operands in ((high, upper), (high, lower), (low, upper)))
     grown = graph.add(ArithmeticShift(8, RoundingMode.DOWN), top)
     total = graph.add(Add(), grown, graph.add(Add(), middle, other))
     op = RequantInt32(multiplier_val=multiplier, shift_val=shift, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I16)
