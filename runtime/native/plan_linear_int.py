@@ -226,7 +226,7 @@ def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], Linea
     if not nodes:
         return None
     source, *chain = nodes
-    found = _linear_op(source, site.chip)
+    found = linear_op_of(source, site.chip)
     if found is None or not (found.is_matrix or _allows_reshapes(source, chain)):
         return None
     epilogue: Epilogue | None = found.epilogue
@@ -373,7 +373,8 @@ def _emit_matmul(builder: Builder, found: LinearOp, x: Image, y: Image) -> None:
     )
 
 
-def _linear_op(node: Node, chip: str) -> LinearOp | None:
+def linear_op_of(node: Node, chip: str) -> LinearOp | None:
+    """Return the description of an integer linear operator with constant weights, or None without a kernel for it."""
     x, w, *rest = node.inputs
     if x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not w.is_constant:
         return None

@@ -9,6 +9,7 @@ from native_cases import (  # noqa: F401  they register kinds
     elementwise,
     floats,
     fused,
+    int16,
     linear,
     movement,
     networks,

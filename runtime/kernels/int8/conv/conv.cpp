@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "int8/conv/conv_tiles.h"
+#include "int8/conv/geometry_checks.h"
 #include "int8/depthwise/depthwise.h"
 
 namespace tpuconvert {
@@ -16,72 +17,18 @@ namespace {
 
 // --- checks ----------------------------------------------------------------------------------------------------------
 
-constexpr std::int64_t kLargestIndex = std::numeric_limits<std::int32_t>::max();
+constexpr const char* kKernel = "conv_int8";
 
-void require(bool is_true, const char* message) {
-  if (!is_true) throw std::invalid_argument(std::string("conv_int8: ") + message);
-}
+void require(bool is_true, const char* message) { require_of(kKernel, is_true, message); }
 
-// Adds count * stride to total. Throws std::invalid_argument if the result exceeds 64 bits.
-void add_extent(std::int64_t count, std::int64_t stride, std::int64_t* total) {
-  std::int64_t product = 0;
-  require(!__builtin_mul_overflow(count, stride, &product) && !__builtin_add_overflow(*total, product, total),
-          "strides and extents exceed 64 bits");
-}
+std::int64_t input_extent(const ConvGeometry& g) { return input_extent(kKernel, g, 1); }
 
-// Bytes from the start of the first element to the end of the last one, for a channels-last tensor.
-std::int64_t extent(const std::int64_t (&sizes)[3], const std::ptrdiff_t (&strides)[3], std::int64_t pixel_bytes) {
-  std::int64_t total = pixel_bytes;
-  for (int axis = 0; axis < 3; ++axis) {
-    require(strides[axis] >= 0, "strides must not be negative");
-    add_extent(sizes[axis] - 1, strides[axis], &total);
-  }
-  return total;
-}
-
-std::int64_t input_extent(const ConvGeometry& g) {
-  return extent({g.batch, g.height, g.width}, {g.in_image, g.in_row, g.in_pixel}, g.in_channels);
-}
-
-std::int64_t output_extent(const ConvGeometry& g, int bytes) {
-  return extent({g.batch, g.out_height, g.out_width}, {g.out_image, g.out_row, g.out_pixel},
-                std::int64_t{g.out_channels} * bytes);
-}
+std::int64_t output_extent(const ConvGeometry& g, int bytes) { return output_extent(kKernel, g, bytes); }
 
 std::int64_t other_extent(const ConvInt8Spec& spec) {
   const ConvGeometry& g = spec.geometry;
-  return extent({g.batch, g.out_height, g.out_width}, {spec.residual->image, spec.residual->row, spec.residual->pixel},
-                g.out_channels);
-}
-
-// Kernels compute coordinates in 32 bits.
-void check_axis(int out, int kernel, int stride, int dilation, int pad) {
-  const std::int64_t last = (std::int64_t{out} - 1) * stride + (std::int64_t{kernel} - 1) * dilation + pad;
-  require(last <= kLargestIndex / 2, "a window lies too far from its input");
-}
-
-void check_geometry(const ConvGeometry& g, int out_bytes) {
-  for (const int value : {g.batch, g.height, g.width, g.in_channels, g.out_height, g.out_width, g.out_channels,
-                          g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.dilation_h, g.dilation_w, g.groups})
-    require(value >= 1, "extents, strides and dilations must be positive");
-  require(g.pad_top >= 0 && g.pad_left >= 0, "pads must not be negative");
-  require(g.in_channels % g.groups == 0 && g.out_channels % g.groups == 0, "groups do not divide the channels");
-  check_axis(g.out_height, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top);
-  check_axis(g.out_width, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left);
-  std::int64_t positions = 0, products = 0, columns = 0;
-  add_extent(std::int64_t{g.batch} * g.out_height, g.out_width, &positions);
-  add_extent(std::int64_t{g.kernel_h} * g.kernel_w, g.group_in(), &products);
-  add_extent(g.out_channels, out_bytes, &columns);
-  require(positions <= kLargestIndex && products <= kLargestIndex / 8 && columns <= kLargestIndex,
-          "more elements than an index can count");
-  // Required even for axes of extent 1, because kernels multiply the stride by coordinates in the padding.
-  for (const std::ptrdiff_t stride : {g.in_pixel, g.in_row, g.out_pixel, g.out_row})
-    require(stride <= kLargestIndex, "a stride exceeds 32 bits");
-  input_extent(g);
-  output_extent(g, out_bytes);
-  require(g.out_width == 1 || g.out_pixel >= columns, "pixels of the result overlap");
-  for (const std::ptrdiff_t stride : {g.out_pixel, g.out_row, g.out_image})
-    require(stride % out_bytes == 0, "a stride of the result is not a multiple of its elements");
+  return tensor_extent(kKernel, {g.batch, g.out_height, g.out_width},
+                       {spec.residual->image, spec.residual->row, spec.residual->pixel}, g.out_channels);
 }
 
 // Bound of the accumulators, computed from the number of multiplications only.
@@ -283,7 +230,7 @@ std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
 }
 
 std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& given, Isa isa) {
-  check_geometry(given.geometry, given.epilogue.bytes);
+  check_geometry(kKernel, given.geometry, 1, given.epilogue.bytes);
   check_parameters(given);
   ConvInt8Spec spec = given;
   spec.epilogue = without_ties(given.epilogue, reach(given));

@@ -295,6 +295,7 @@ void Epilogue::prepare_rows(Isa isa) {
   const bool is_uniform = spec_.multiplier.size() == 1 && spec_.shift.size() == 1 && spec_.offset.size() <= 1;
   const RowVariant variant{is_twice, is_uniform, is_lifted, result};
   rows->function = isa == Isa::kAvx512Vnni ? row_function_avx512(variant) : row_function_avx2(variant);
+  rows->rows = isa == Isa::kAvx512Vnni ? block_of_rows_avx512(variant) : block_of_rows_avx2(variant);
   if (has_one_factor) rows->block = block_function_avx512(result);
   rows_ = std::move(rows);
 #else
@@ -368,8 +369,8 @@ std::int64_t Epilogue::apply(std::int32_t sum, int channel) const {
 }
 
 void Epilogue::apply_rows(const RowBlock& block, int channel, int count) const {
-  if (rows_ && rows_->block != nullptr && spec_.lut.empty()) {
-    rows_->block(rows_->parameters, channel, count, block);
+  if (rows_ && spec_.lut.empty()) {
+    (rows_->block != nullptr ? rows_->block : rows_->rows)(rows_->parameters, channel, count, block);
     return;
   }
   for (int row = 0; row < block.rows; ++row)

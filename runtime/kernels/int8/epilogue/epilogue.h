@@ -105,6 +105,7 @@ class Epilogue {
     std::vector<float> factor, addend;  // only if `block` is not null
     RowParameters parameters;
     RowFunction function;
+    BlockFunction rows;             // the same results as `function`
     BlockFunction block = nullptr;  // kernel with one float factor, or null
   };
 

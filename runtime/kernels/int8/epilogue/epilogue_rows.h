@@ -63,6 +63,9 @@ struct RowVariant {
 
 RowFunction row_function_avx2(const RowVariant& variant);
 RowFunction row_function_avx512(const RowVariant& variant);
+BlockFunction block_of_rows_avx2(const RowVariant& variant);
+BlockFunction block_of_rows_avx512(const RowVariant& variant);
+// With `factor` and `addend`.
 BlockFunction block_function_avx512(RowResult result);
 
 }  // namespace tpuconvert

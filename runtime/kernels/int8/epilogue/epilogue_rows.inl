@@ -70,6 +70,52 @@ void row(const RowParameters& p, int first, const std::int32_t* sums, int count,
   Lanes::copy(out, results, (count - at) * kBytes);
 }
 
+// Like `row` for several rows: the parameters of each vector of channels are loaded once.
+template <bool RoundsTwice, RowResult Result, bool IsLifted>
+void block_of_rows(const RowParameters& given, int first, int count, const RowBlock& block) {
+  constexpr int kBytes = Result == RowResult::kByte ? 1 : Result == RowResult::kWord ? 2 : 4;
+  const RowParameters p = given;  // a local copy, so that stores do not force reloads
+  const RowBlock b = block;
+  for (int at = 0; at < count; at += Lanes::kCount) {
+    const Factors factors = Factors::of<IsLifted>(p, first + at);
+    const std::size_t offset = b.offset + static_cast<std::size_t>(at) * kBytes;
+    const int rest = count - at;
+    for (int row = 0; row < b.rows; ++row) {
+      const std::int32_t* sums = b.sums + row * b.stride + at;
+      std::uint8_t* out = b.outputs[row] + offset;
+      if (rest >= Lanes::kCount) {
+        store<Result>(rescaled<RoundsTwice, IsLifted>(Lanes::load(sums), factors), p, out);
+        continue;
+      }
+      const Lanes::Integer value = rescaled<RoundsTwice, IsLifted>(Lanes::load_first(sums, rest), factors);
+      if constexpr (Result == RowResult::kWord) {
+        Lanes::store_first_words(out, value, rest);
+      } else {
+        alignas(64) std::uint8_t results[Lanes::kCount * kBytes];
+        store<Result>(value, p, results);
+        Lanes::copy(out, results, rest * kBytes);
+      }
+    }
+  }
+}
+
+template <bool RoundsTwice, bool IsLifted>
+BlockFunction block_for(RowResult result) {
+  switch (result) {
+    case RowResult::kByte: return block_of_rows<RoundsTwice, RowResult::kByte, IsLifted>;
+    case RowResult::kWord: return block_of_rows<RoundsTwice, RowResult::kWord, IsLifted>;
+    case RowResult::kInteger: return block_of_rows<RoundsTwice, RowResult::kInteger, IsLifted>;
+    case RowResult::kReal: return block_of_rows<RoundsTwice, RowResult::kReal, IsLifted>;
+  }
+  return nullptr;
+}
+
+BlockFunction block_for(const RowVariant& variant) {
+  if (variant.rounds_twice)
+    return variant.is_lifted ? block_for<true, true>(variant.result) : block_for<true, false>(variant.result);
+  return variant.is_lifted ? block_for<false, true>(variant.result) : block_for<false, false>(variant.result);
+}
+
 template <bool RoundsTwice, bool IsUniform, bool IsLifted>
 RowFunction function_for(RowResult result) {
   switch (result) {

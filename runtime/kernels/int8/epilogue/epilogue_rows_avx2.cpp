@@ -51,6 +51,11 @@ struct Lanes {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out), _mm_packus_epi16(half, half));
   }
   static void store_words(std::uint8_t* out, Integer x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(out), words(x)); }
+  static void store_first_words(std::uint8_t* out, Integer x, int n) {
+    alignas(16) std::uint8_t results[2 * kCount];
+    store_words(results, x);
+    copy(out, results, 2 * n);
+  }
   static void store(std::uint8_t* out, Integer x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), x); }
   static void store_product(std::uint8_t* out, Integer x, float scale) {
     _mm256_storeu_ps(reinterpret_cast<float*>(out), _mm256_mul_ps(_mm256_cvtepi32_ps(x), _mm256_set1_ps(scale)));
@@ -64,5 +69,7 @@ struct Lanes {
 RowFunction row_function_avx2(const RowVariant& variant) {
   return variant.rounds_twice ? function_for<true>(variant) : function_for<false>(variant);
 }
+
+BlockFunction block_of_rows_avx2(const RowVariant& variant) { return block_for(variant); }
 
 }  // namespace tpuconvert

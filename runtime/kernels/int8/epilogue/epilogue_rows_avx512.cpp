@@ -50,6 +50,9 @@ struct Lanes {
   static void store_words(std::uint8_t* out, Integer x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(x));
   }
+  static void store_first_words(std::uint8_t* out, Integer x, int n) {
+    _mm256_mask_storeu_epi16(out, static_cast<__mmask16>((1u << n) - 1), _mm512_cvtepi32_epi16(x));
+  }
   static void store(std::uint8_t* out, Integer x) { _mm512_storeu_si512(out, x); }
   static void store_product(std::uint8_t* out, Integer x, float scale) {
     _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(scale)));
@@ -94,6 +97,8 @@ void block_by_factor(const RowParameters& given, int first, int count, const Row
 RowFunction row_function_avx512(const RowVariant& variant) {
   return variant.rounds_twice ? function_for<true>(variant) : function_for<false>(variant);
 }
+
+BlockFunction block_of_rows_avx512(const RowVariant& variant) { return block_for(variant); }
 
 BlockFunction block_function_avx512(RowResult result) {
   switch (result) {
