@@ -156,7 +156,11 @@ class InputSums:
 
     def merge(self, other: InputSums) -> None:
         """Add the sums over other observations."""
-        self.products = np.add(self.products, other.products, dtype=np.float64)
+        is_small = self.products.dtype == other.products.dtype == np.int32
+        if is_small and self.count + other.count <= MOST_OBSERVATIONS:
+            self.products = self.products + other.products
+        else:
+            self.products = np.add(self.products, other.products, dtype=np.float64)
         self.totals = self.totals + other.totals
         self.count += other.count
 
