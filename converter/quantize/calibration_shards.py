@@ -148,7 +148,9 @@ def calibrate_on(
     progress(known)
     ranges = [*counted.missing(0, first), *counted.missing(first, len(feeds))]
     pieces = [piece for low, high in ranges for piece in _split(low, high, len(feeds), workers, partial is not None)]
-    shards = [Shard(f"samples {low} to {high - 1}", high - low, Batches(low, feeds.part(low, high))) for low, high in pieces]
+    shards = [
+        Shard(f"samples {low} to {high - 1}", high - low, Batches(low, feeds.part(low, high))) for low, high in pieces
+    ]
     try:
         floats = means.floats if means is not None else None
         task = Calibration(graph, method, methods, keeps, floats)

@@ -170,7 +170,11 @@ class OperandSamples:
     def _recorded_rows(self, index: int, most: int) -> list[Array] | None:
         """Recorded windows of the float operand, one array per compared feed of one sample; None if there are none."""
         node, reference = self._products[index], self._reference
-        if reference.recorded is None or not isinstance(node.op, (ConvV2, Conv)) or any(len(parts) > 1 for parts in self._halves):
+        if (
+            reference.recorded is None
+            or not isinstance(node.op, (ConvV2, Conv))
+            or any(len(parts) > 1 for parts in self._halves)
+        ):
             return None
         kernel = tuple(map(int, operand(node, 1).shape[2:]))
         numbers = itertools.count(reference.first, reference.step)
