@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tpuconvert.optimizer.quantize.calibration import (
 from tpuconvert.optimizer.quantize.calibrators import Collector
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.quantize.counted_samples import Counted, Part
 from tpuconvert.quantize.partial_file import PartialFile, check_storable
 from tpuconvert.runtime.session import Session
@@ -34,6 +36,19 @@ _KEPT = 4
 """Largest number of batches per shard, if an interrupt is to keep the statistics: it loses those that are running."""
 
 
+@dataclass(frozen=True)
+class Batches:
+    """Consecutive batches of the samples.
+
+    Args:
+        start: number of the first one.
+        feeds: their feeds.
+    """
+
+    start: int
+    feeds: FeedSource
+
+
 class Calibration:
     """Task: the collectors of all tensors on a shard of the samples, and the statistics of these samples.
 
@@ -42,29 +57,49 @@ class Calibration:
         method: see ``calibrate``.
         methods: see ``calibrate``.
         keeps: names of the tensors whose histograms are kept.
+        floats: records other tensors, in this process only.
     """
 
     def __init__(
-        self, graph: Graph, method: str, methods: Mapping[str, str], keeps: frozenset[str] = frozenset()
+        self,
+        graph: Graph,
+        method: str,
+        methods: Mapping[str, str],
+        keeps: frozenset[str] = frozenset(),
+        floats: RecordedFloats | None = None,
     ) -> None:
         self._graph = graph
         self._methods = method, methods
         self._keeps = keeps
+        self._floats = floats
         self._session: Session | None = None
 
-    def run(self, shard: FeedSource, progress: Callable[[int], None]) -> tuple[dict[str, Collector], SampleStatistics]:
+    def run(self, shard: Batches, progress: Callable[[int], None]) -> tuple[dict[str, Collector], SampleStatistics]:
         """Run the graph on the samples. The session is kept for the next shard."""
         if self._session is None:
             self._session = Session(self._graph, observed=True)
-        statistics = SampleStatistics(self._graph.input_ports, shard.images)
-        feeds, (method, methods) = statistics.watch(shard), self._methods
+        statistics = SampleStatistics(self._graph.input_ports, shard.feeds.images)
+        feeds, (method, methods) = statistics.watch(shard.feeds), self._methods
         with np.errstate(all="ignore"):
-            return collect(
-                self._graph, feeds, method, progress, methods, session=self._session, keeps=self._keeps
-            ), statistics
+            collectors = collect(
+                self._graph,
+                feeds,
+                method,
+                progress,
+                methods,
+                session=self._session,
+                keeps=self._keeps,
+                floats=self._floats,
+                start=shard.start,
+            )
+        return collectors, statistics
+
+    def __copy__(self) -> Calibration:
+        """Return a task for another thread, which records to the same object."""
+        return Calibration(FlatGraph.of(self._graph).build(), *self._methods, self._keeps, self._floats)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_graph": FlatGraph.of(self._graph), "_methods": self._methods, "_keeps": self._keeps, "_session": None}
+        return {**vars(self), "_graph": FlatGraph.of(self._graph), "_floats": None, "_session": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _graph=state["_graph"].build())
@@ -113,9 +148,12 @@ def calibrate_on(
     progress(known)
     ranges = [*counted.missing(0, first), *counted.missing(first, len(feeds))]
     pieces = [piece for low, high in ranges for piece in _split(low, high, len(feeds), workers, partial is not None)]
-    shards = [Shard(f"samples {low} to {high - 1}", high - low, feeds.part(low, high)) for low, high in pieces]
+    shards = [
+        Shard(f"samples {low} to {high - 1}", high - low, Batches(low, feeds.part(low, high))) for low, high in pieces
+    ]
     try:
-        task = Calibration(graph, method, methods, keeps)
+        floats = means.floats if means is not None else None
+        task = Calibration(graph, method, methods, keeps, floats)
         for index, (found, part) in workers.map(task, shards, lambda done: progress(known + done)):
             counted = counted.with_part(Part(*pieces[index], part), found, graph.input_ports, first)
             if partial is not None:

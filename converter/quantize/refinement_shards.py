@@ -20,6 +20,7 @@ from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.operand_statistics import FloatReference, OperandSamples
 from tpuconvert.optimizer.quantize.ranges import ChannelMeans
 from tpuconvert.optimizer.quantize.reconstruction import DriftSums
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.refinement import StatisticsOf
 from tpuconvert.optimizer.quantize.weight_rounding import InputSums
 from tpuconvert.samples.calibration_data import FeedSource
@@ -91,8 +92,10 @@ class _Refinement:
         names: Sequence[str],
         feeds: FeedSource,
         reference: tuple[FlatGraph, tuple[str, ...], int] | None,
+        recorded: RecordedFloats | None,
     ) -> None:
         self._settings = graph, chip, tuple(names), feeds, reference
+        self._recorded = recorded
         self._states: dict[tuple[int, int], _State] = {}
 
     def run(self, shard: _Request, progress: Callable[[int], None]) -> Any:
@@ -111,11 +114,16 @@ class _Refinement:
         if packed is not None:
             floats, float_names, compared = packed
             count = len(range(start, compared, step))
-            reference = FloatReference(floats.build(), float_names, count) if count else None
+            if count:
+                reference = FloatReference(floats.build(), float_names, count, self._recorded, start, step)
         return _State(graph.build(), chip, names, feeds.part(start, len(feeds), step), reference)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_states": {}}
+        return {**vars(self), "_recorded": None, "_states": {}}
+
+    def __copy__(self) -> _Refinement:
+        """Return a task for another thread, which takes from the same record."""
+        return _Refinement(*self._settings, self._recorded)
 
 
 class SplitSamples:
@@ -142,10 +150,11 @@ class SplitSamples:
         self._workers = workers
         self._products = products
         self._feeds = len(feeds)
-        packed = None
+        packed, recorded = None, None
         if reference is not None:
+            recorded = reference.recorded
             packed = FlatGraph.of(reference.graph), tuple(reference.names), min(reference.feeds, len(feeds))
-        self._task = _Refinement(FlatGraph.of(graph), chip, [node.name for node in products], feeds, packed)
+        self._task = _Refinement(FlatGraph.of(graph), chip, [node.name for node in products], feeds, packed, recorded)
         self._parts = min(len(feeds), workers.count)
         self._known = 0
 

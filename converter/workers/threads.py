@@ -64,6 +64,8 @@ class Threads(Workers):
             while left:
                 index, is_result, found = events.get()
                 if is_result:
+                    if isinstance(found, _Exit):
+                        raise found.error
                     left -= 1
                     yield index, found
                 else:
@@ -102,11 +104,20 @@ class Threads(Workers):
                     return
                 except Exception as error:
                     found = Failure(known_error(error))
+                except BaseException as error:
+                    found = _Exit(error)
                 events.put((index, True, found))
 
     def close(self) -> None:
         """Drop what the tasks keep."""
         self._task, self._copies = None, []
+
+
+class _Exit:
+    """An exception that is no error, such as ``SystemExit``: the caller raises it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 class _Stopped(Exception):

@@ -13,6 +13,7 @@ from tpuconvert.optimizer.quantize.calibrators import Collector, MergeableCollec
 from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector, samples_in
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Value
@@ -45,7 +46,9 @@ def calibrate(
     Raises:
         UsageError: when there is no batch, or a batch does not fit the graph's inputs.
     """
-    collectors = collect(graph, batches, method, progress, methods, means, keeps=() if auto is None else auto.names)
+    keeps = () if auto is None else auto.names
+    floats = None if means is None else means.floats
+    collectors = collect(graph, batches, method, progress, methods, means, keeps=keeps, floats=floats)
     if auto is not None:
         auto.record(collectors)
     return {name: found.result() for name, found in collectors.items()}
@@ -120,17 +123,19 @@ def collect(
     means: FirstMeans | None = None,
     session: Session | None = None,
     keeps: Collection[str] = (),
+    floats: RecordedFloats | None = None,
+    start: int = 0,
 ) -> dict[str, Collector]:
     """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
 
     Several processes can collect a part of the samples each; ``merge_collectors`` then merges their collectors.
     ``session`` is one of the graph, if there is one already: its plan takes as long as several samples. ``keeps`` has
-    the names of the tensors whose histograms are needed for other methods, too.
+    the names of the tensors whose histograms are needed for other methods, too. ``floats`` records other tensors;
+    ``start`` is the number of the first batch there.
     """
     collectors: dict[str, Collector] = {}
     samples = 1
     method_of = choose_methods(graph, method, methods)
-    floats = None if means is None else means.floats
 
     def observe(value: Value, array: Array) -> None:
         if value.dtype.is_float:
@@ -142,7 +147,7 @@ def collect(
             else:
                 found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
             if floats is not None:
-                floats.observe(done, value.name, array)
+                floats.observe(start + done, value.name, array)
 
     done = 0
     with Session(graph, observed=True) if session is None else nullcontext(session) as running:
@@ -152,7 +157,7 @@ def collect(
             samples = samples_in(feeds)
             outputs = running.run(feeds, observe=observe, borrow=True)
             if floats is not None:
-                floats.add_outputs(done, outputs)
+                floats.add_outputs(start + done, outputs)
             done += 1
             if progress is not None:
                 progress(done)

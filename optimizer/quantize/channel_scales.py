@@ -272,6 +272,8 @@ def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
     if not isinstance(node.op, (Conv, Conv3d)):  # layout [input, output, ...]
         w = w.swapaxes(0, 1)
     flat = w.reshape(w.shape[0], w.shape[1], -1)
+    if flat.shape[2] == 1:  # a reduction over one element takes longer than the rest
+        return np.square(flat[:, :, 0]), np.abs(flat[:, :, 0]), 1
     return np.square(flat).sum(axis=2), np.abs(flat).max(axis=2), flat.shape[2]
 
 

@@ -6,6 +6,7 @@ same bits for every split.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -65,12 +66,16 @@ class FloatReference(NamedTuple):
         names: names of its nodes, one per linear operator of the integer graph.
         feeds: number of feeds, the first ones, on which both graphs are compared.
         recorded: tensors of the float graph on these feeds, if there are any.
+        first: number of the first feed in ``recorded``.
+        step: difference between the numbers of consecutive feeds.
     """
 
     graph: Graph
     names: Sequence[str]
     feeds: int
     recorded: RecordedFloats | None = None
+    first: int = 0
+    step: int = 1
 
 
 class OperandSamples:
@@ -164,12 +169,18 @@ class OperandSamples:
 
     def _recorded_rows(self, index: int, most: int) -> list[Array] | None:
         """Recorded windows of the float operand, one array per compared feed of one sample; None if there are none."""
-        node, recorded = self._products[index], self._reference.recorded
-        if recorded is None or not isinstance(node.op, (ConvV2, Conv)) or any(len(parts) > 1 for parts in self._halves):
+        node, reference = self._products[index], self._reference
+        if (
+            reference.recorded is None
+            or not isinstance(node.op, (ConvV2, Conv))
+            or any(len(parts) > 1 for parts in self._halves)
+        ):
             return None
         kernel = tuple(map(int, operand(node, 1).shape[2:]))
-        shapes = [array.shape for array in self._operand(index)[: len(self._halves)]]
-        return recorded.take(self._reference.names[index], Windows(node.op.geometry, kernel, most), shapes)
+        numbers = itertools.count(reference.first, reference.step)
+        arrays = self._operand(index)[: len(self._halves)]
+        shapes = {number: array.shape for number, array in zip(numbers, arrays, strict=False)}
+        return reference.recorded.take(reference.names[index], Windows(node.op.geometry, kernel, most), shapes)
 
     def _recorded_drift(
         self, node: Node, scales: Sequence[float], recorded: list[Array], most: int

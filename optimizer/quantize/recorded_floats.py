@@ -2,14 +2,16 @@
 
 Refinement compares integer operands with float ones at some positions of the first samples, and the error at the
 outputs is measured on the last samples. A calibration runs all of them. What is missing in a record, because samples
-were calibrated by workers or by another conversion, is computed when it is needed, with the same result.
+were calibrated by another process or another conversion, is computed when it is needed, with the same result.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import threading
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tpuconvert.optimizer.quantize.float_operands import affordable_samples
@@ -44,29 +46,29 @@ class Windows(NamedTuple):
 
 
 class _Record(NamedTuple):
+    """Windows of the operand of a node, with the shape of the operand, by the number of the feed."""
+
     node: Node
     windows: Windows
-    shapes: list[tuple[int, ...]]
-    rows: list[Array]
+    found: dict[int, tuple[tuple[int, ...], Array]]
 
 
 class RecordedFloats:
     """Float outputs of the last feeds and windows of the operands of convolutions on the first ones.
 
     Windows are recorded if this saves a run of the graph: if those of all operators that are corrected fit the limit.
+    Several threads may record different feeds, and take the windows of different feeds.
 
     Args:
         graph: float graph.
         refined: number of feeds of one sample that refinement uses.
         skipped: names of the results of operators that are not corrected.
         outputs: range of the feeds whose outputs are recorded.
-
-    Attributes:
-        outputs: outputs of the feeds of the range, the first ones if all of them are too large.
     """
 
     def __init__(self, graph: Graph, refined: int, skipped: Collection[str], outputs: range) -> None:
-        self.outputs: list[Mapping[str, Array]] = []
+        self._lock = threading.Lock()
+        self._outputs: dict[int, Mapping[str, Array]] = {}
         self._wanted_outputs = outputs
         self._output_bytes = 0
         self._feeds = min(affordable_samples(graph), refined)
@@ -85,32 +87,43 @@ class RecordedFloats:
         for record in self._users.get(name, ()):
             op = record.node.op
             assert isinstance(op, SpatialConvolution)
-            record.shapes.append(array.shape)
-            record.rows.append(windows_of(list(array), op, record.windows.kernel, record.windows.most))
+            rows = windows_of(list(array), op, record.windows.kernel, record.windows.most)
+            with self._lock:
+                record.found[feed] = array.shape, rows
 
     def add_outputs(self, feed: int, outputs: Mapping[str, Array]) -> None:
         """Record the outputs of a feed."""
-        self._output_bytes += sum(array.nbytes for array in outputs.values()) if feed in self._wanted_outputs else 0
-        if feed in self._wanted_outputs and self._output_bytes <= _MOST_OUTPUT_BYTES:
-            self.outputs.append(outputs)
+        if feed not in self._wanted_outputs:
+            return
+        size = sum(array.nbytes for array in outputs.values())
+        with self._lock:
+            self._output_bytes += size
+            if self._output_bytes <= _MOST_OUTPUT_BYTES:
+                self._outputs[feed] = outputs
 
-    def take(self, name: str, windows: Windows, shapes: Sequence[tuple[int, ...]]) -> list[Array] | None:
+    @property
+    def outputs(self) -> list[Mapping[str, Array]]:
+        """Outputs of the first feeds of the range, of all of them unless some are too large or not recorded."""
+        return [self._outputs[feed] for feed in itertools.takewhile(self._outputs.__contains__, self._wanted_outputs)]
+
+    def take(self, name: str, windows: Windows, shapes: Mapping[int, tuple[int, ...]]) -> list[Array] | None:
         """Return and forget the windows of the float operand of a node, [groups, positions, inputs] for each feed.
 
         Args:
             name: name of the node.
             windows: the windows of the integer operator.
-            shapes: shapes of its operand, one per feed.
+            shapes: shape of its operand by the number of the feed.
 
         Returns:
-            None if they are not recorded.
+            None if not all of them are recorded.
         """
-        record = self._records.pop(name, None)
-        if record is None or record.windows != windows or record.shapes != list(shapes):
+        record = self._records.get(name)
+        if record is None:
             return None
-        rows = record.rows.copy()
-        record.rows.clear()
-        return rows
+        with self._lock:
+            found = {feed: record.found.pop(feed, None) for feed in shapes}
+        rows = [item[1] for feed, item in found.items() if item is not None and item[0] == shapes[feed]]
+        return rows if record.windows == windows and len(rows) == len(shapes) else None
 
 
 def _records(graph: Graph, refined: int, feeds: int, skipped: Collection[str]) -> list[_Record]:
@@ -135,5 +148,5 @@ def _records(graph: Graph, refined: int, feeds: int, skipped: Collection[str]) -
         if size > _MOST_BYTES:
             return []
         windows = Windows(node.op.geometry, tuple(map(int, weight.shape[2:])), most)
-        found.append(_Record(node, windows, [], []))
+        found.append(_Record(node, windows, {}))
     return found

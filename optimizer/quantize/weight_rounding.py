@@ -38,7 +38,7 @@ _PART = 1 << 17
 """Number of elements of a covariance that are computed together, in the L2 cache."""
 
 
-def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
+def round_with_compensation(exact: Float64, covariance: Array) -> npt.NDArray[np.int8]:
     """Round weights to integers within -127..127.
 
     With a covariance L L' and errors d of the weights, the mean squared error of the result is the sum over i of
@@ -50,23 +50,34 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
         covariance: covariance of the inputs, [groups, inputs, inputs].
 
     Returns:
-        Integers as binary64, of the shape of ``exact``.
+        INT8, of the shape of ``exact``.
     """
     variance = np.diagonal(covariance, axis1=1, axis2=2).copy()
     # Inputs with the largest variance are rounded first: their errors cost most, and most other inputs can compensate
     # for them.
     order = np.argsort(-variance.sum(axis=0), kind="stable")[::-1]
-    covariance = covariance[:, order[:, None], order]
-    diagonal = np.arange(len(order))
-    covariance[:, diagonal, diagonal] += (_DAMPING * variance.mean(axis=1) + 1e-12)[:, None]
+    damping = _DAMPING * variance.mean(axis=1) + 1e-12
     # One row per input, so that the weights of an input are contiguous.
     wanted = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
-    rounded = round_weights(covariance, wanted, _LIMIT)
+    rounded = round_weights(_damped(covariance, order, damping), wanted, _LIMIT, overwrite_covariance=True)
     if rounded is None:
-        rounded = _round(covariance, wanted)
-    result = np.empty(rounded.shape)
+        rounded = _round(_damped(covariance, order, damping), wanted)
+    result = np.empty(rounded.shape, np.int8)
     result[:, order] = rounded
     return np.ascontiguousarray(result.swapaxes(1, 2))
+
+
+def _damped(covariance: Array, order: npt.NDArray[np.int64], damping: Array) -> Array:
+    """Copy a covariance with its inputs in another order, and add one number per group to the variances."""
+    found = np.empty(covariance.shape, covariance.dtype)
+    step = max(1, _PART // covariance[0, :1].size)
+    for start in range(0, len(order), step):
+        rows = slice(start, start + step)
+        # Two copies are faster than one with two arrays of indices.
+        found[:, rows] = covariance.take(order[rows], axis=1).take(order, axis=2)
+    diagonal = np.arange(len(order))
+    found[:, diagonal, diagonal] += damping[:, None]
+    return found
 
 
 def _round(covariance: Array, wanted: Float64) -> Float64:
@@ -145,7 +156,11 @@ class InputSums:
 
     def merge(self, other: InputSums) -> None:
         """Add the sums over other observations."""
-        self.products = np.add(self.products, other.products, dtype=np.float64)
+        is_small = self.products.dtype == other.products.dtype == np.int32
+        if is_small and self.count + other.count <= MOST_OBSERVATIONS:
+            self.products = self.products + other.products
+        else:
+            self.products = np.add(self.products, other.products, dtype=np.float64)
         self.totals = self.totals + other.totals
         self.count += other.count
 

@@ -292,6 +292,21 @@ def test_an_interrupt_ends_the_threads(example: Example) -> None:
     assert sys.getswitchinterval() == interval
 
 
+class Leave:
+    """Task that raises an exception that is no error."""
+
+    def run(self, shard: type[BaseException], progress: Callable[[int], None]) -> None:
+        raise shard
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_exception_that_is_no_error_leaves_the_thread(kind: type[BaseException]) -> None:
+    before = threading.active_count()
+    with pytest.raises(kind), Threads(2) as workers:
+        list(workers.map(Leave(), [Shard("", 1, kind)] * 4))
+    assert threading.active_count() == before
+
+
 class Place:
     """Task that returns its thread, and the shards that this copy of it has run."""
 

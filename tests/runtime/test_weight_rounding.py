@@ -50,11 +50,13 @@ def test_results_do_not_depend_on_instructions_and_threads(shape, monkeypatch):
     assert len(set(found)) == 1
 
 
-def test_arguments_are_not_changed():
+def test_arguments_are_not_changed_unless_the_caller_allows_it():
     covariance, wanted = (array.astype(np.float32) for array in drawn(2, 20, 5))
     before = covariance.copy(), wanted.copy()
-    round_weights(covariance, wanted, 127.0)
+    expected = round_weights(covariance, wanted, 127.0)
     assert np.array_equal(covariance, before[0]) and np.array_equal(wanted, before[1])
+    assert np.array_equal(round_weights(covariance, wanted, 127.0, overwrite_covariance=True), expected)
+    assert not np.array_equal(covariance, before[0]) and np.array_equal(wanted, before[1])
 
 
 @pytest.mark.parametrize("groups", [1, 3])

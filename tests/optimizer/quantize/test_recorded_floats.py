@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from optimizer.quantize.networks import Net
 
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize, refine
+from tpuconvert.optimizer.quantize.calibration import collect
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.float_operands import FloatOperands
 from tpuconvert.optimizer.quantize.output_error import OutputError
@@ -58,6 +62,30 @@ def test_a_record_for_other_samples_is_not_used(refined):
     graph = network()
     recorded = record(graph, refined=refined)
     assert refined_weights(recorded, graph) == refined_weights(None, graph)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_record_what_one_records(threads):
+    graph = network()
+    expected = record(graph, outputs=range(SAMPLES - 3, SAMPLES))
+    found = RecordedFloats(graph, SAMPLES, (), range(SAMPLES - 3, SAMPLES))
+
+    def run(thread: int) -> None:
+        own = copy.copy(graph)
+        for number in reversed(range(thread, SAMPLES, threads)):
+            collect(own, feeds()[number : number + 1], floats=found, start=number)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run, range(threads)))
+    assert [item["last"].tobytes() for item in found.outputs] == [item["last"].tobytes() for item in expected.outputs]
+    assert refined_weights(found, graph) == refined_weights(expected, graph)
+
+
+def test_outputs_end_before_a_feed_that_is_not_recorded():
+    found = RecordedFloats(network(), SAMPLES, (), range(4, 8))
+    for number in (7, 5, 3, 4):
+        found.add_outputs(number, {"y": np.full(1, number, np.float32)})
+    assert [int(outputs["y"][0]) for outputs in found.outputs] == [4, 5]
 
 
 def test_outputs_are_those_of_a_run():

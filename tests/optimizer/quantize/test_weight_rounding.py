@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.weight_rounding import covariance_of, patches, round_with_compensation
+from tpuconvert.optimizer.quantize.weight_rounding import (
+    InputSums,
+    covariance_of,
+    patches,
+    round_with_compensation,
+)
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 
@@ -33,6 +38,16 @@ def test_independent_inputs_are_rounded_to_nearest():
 def test_weights_stay_within_the_symmetric_range():
     exact = np.full((1, 1, 4), 127.0)
     assert np.abs(round_with_compensation(exact, np.ones((1, 4, 4)))).max() == 127
+
+
+@pytest.mark.parametrize("count", [16000, 20000])
+def test_merged_sums_are_exact(count):
+    """The sums of 32768 observations fit INT32, those of 40000 do not."""
+    rows = np.full((1, count, 2), 255, np.uint8)
+    sums = InputSums.of(rows)
+    sums.merge(InputSums.of(rows))
+    assert (sums.products == 2 * count * 255 * 255).all()
+    assert (sums.totals == 2 * count * 255).all() and sums.count == 2 * count
 
 
 def test_covariance_is_that_of_numpy():
