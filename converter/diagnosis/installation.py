@@ -21,6 +21,7 @@ from tpuconvert.runtime.native.loader import available_isas, chosen_isa, native
 from tpuconvert.runtime.session import Session, available_threads
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import MissingExtraError, ThresholdError, TpuConvertError
+from tpuconvert.styled_text import concat, style
 from tpuconvert.text_format import several
 
 COMPILERS = ("c++", "g++", "clang++", "cl")
@@ -152,8 +153,9 @@ class Installation(Result):
     def lines(self) -> list[str]:
         """Return the report as text."""
         count = len(self.problems)
+        verdict = style(several(count, "problem"), "bad") if count else style("the installation works", "good")
         lines = [
-            f"{NAME} {self.version}: {several(count, 'problem') if count else 'the installation works'}",
+            concat([f"{NAME} {self.version}: ", verdict]),
             *(f"  {name + ':':<17}{text}" for name, text in self._facts()),
             "  extras:",
         ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.text import table
+from tpuconvert.styled_text import style
 from tpuconvert.text_format import several, shorten
+from tpuconvert.verify.difference import LAYER_SQNR
 
 _WORST = 3
 """Number of nodes that are described in sentences."""
@@ -49,16 +51,21 @@ def cells(node: Description) -> tuple[str, ...]:
     """Return the table cells of one node."""
     alone = node["isolated"]
     accumulated = node["accumulated_sqnr_db"]
+    is_low = alone["sqnr_db"] is not None and alone["sqnr_db"] < LAYER_SQNR
     return (
         shorten(node["name"]),
         node["op"],
-        decibel(alone),
+        _mark_if(is_low, decibel(alone)),
         number(alone),
-        "-" if alone["flips"] is None else f"{alone['flips']:.1%}",
+        "-" if alone["flips"] is None else _mark_if(alone["flips"] > 0.0, f"{alone['flips']:.1%}"),
         decibel(node["from_weights"]),
         decibel(node["from_activations"]),
         "-" if accumulated is None else f"{accumulated:.1f}",
     )
+
+
+def _mark_if(condition: bool, text: str) -> str:
+    return style(text, "warning") if condition else text
 
 
 def decibel(noise: Description) -> str:

@@ -169,9 +169,7 @@ def test_compilers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_compilers_are_those_of_the_build(repository: Path) -> None:
     tree = ast.parse((repository / "setup.py").read_text())
     (value,) = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILERS"
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILERS"
     )
     assert ast.literal_eval(value) == module.COMPILERS
 
