@@ -20,7 +20,7 @@ def attribution_lines(attribution: Description) -> list[str]:
     """Return the error of the model, sentences about the first nodes with the options that fix them, and the table."""
     lines = [headline(attribution), *unmatched_lines(attribution)]
     for place, node in enumerate(attribution["nodes"][:_WORST], start=1):
-        lines += [f"{place}. {sentence(node)}", f"   {node['rule']}"]
+        lines += [f"{place}. {sentence(node)}", f"   {node['rule']}", *(f"   {line}" for line in measured_lines(node))]
     return [*lines, *table([HEADING, *map(cells, attribution["nodes"])])]
 
 
@@ -45,6 +45,15 @@ def sentence(node: Description) -> str:
     flips = "" if alone["flips"] is None else f", {alone['flips']:.1%} of the classes change"
     lead = f"'{shorten(node['name'])}' ({node['op']}) alone in integers: {decibel(alone)} dB at the outputs{flips}"
     return f"{lead}; the larger part is from {_CAUSES[node['cause']]}"
+
+
+def measured_lines(node: Description) -> list[str]:
+    """Return the line with the effect of the options, if it was measured."""
+    found = node["measured"]
+    if found is None:
+        return []
+    numbers = ["exact" if number is None else f"{number:.1f} dB" for number in found.values()]
+    return [f"at the outputs, without refinement of the weights: {' -> '.join(numbers)}"]
 
 
 def cells(node: Description) -> tuple[str, ...]:
