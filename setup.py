@@ -14,11 +14,17 @@ from setuptools.command.build_ext import build_ext
 SOURCE = Path(__file__).resolve().parent / "runtime" / "kernels"
 SWITCH = "TPUCONVERT_NATIVE"
 COMPILERS = ("c++", "g++", "clang++", "cl")
+LEFT_OUT = "native_left_out.txt"  # beside the module; the installed package reads it (runtime/native/loader.py)
+
+
+def is_switched_off() -> bool:
+    """Return True if the user decided against the engine."""
+    return os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false")
 
 
 def reason_to_leave_out() -> str:
     """Return the reason why the engine is not built, or an empty string."""
-    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+    if is_switched_off():
         return f"{SWITCH} is off"
     named = os.environ.get("CXX")
     compilers = (named.split()[0],) if named else COMPILERS
@@ -49,10 +55,20 @@ class BuildNative(build_ext):
     def run(self) -> None:
         """Build the engine, or print the reason why it is not built."""
         reason = reason_to_leave_out()
+        self._mark(is_switched_off())
         if reason:
             print(f"tpuconvert: {reason}; the native engine is left out and models run on NumPy", file=sys.stderr)
             self.extensions = []
         super().run()
+
+    def _mark(self, is_left_out: bool) -> None:
+        """Record in the package that the engine is left out on purpose, or remove an earlier record."""
+        (extension,) = self.extensions
+        mark = Path(self.get_ext_fullpath(extension.name)).resolve().with_name(LEFT_OUT)
+        mark.unlink(missing_ok=True)
+        if is_left_out:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.write_text(f"installed with {SWITCH}=off\n", encoding="utf-8")
 
     def build_extension(self, ext: Extension) -> None:
         """Configure, compile, copy."""

@@ -25,6 +25,7 @@ from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source
+from tpuconvert.styled_text import concat, style
 from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
@@ -83,8 +84,10 @@ class Reproduction(Result):
     def lines(self) -> list[str]:
         """Return whether the bytes are equal, and the digest."""
         if self.is_same:
-            return [f"{self.file}: reproduced, the bytes are equal", f"SHA-256 {self.found}"]
-        return [f"{self.file}: a second conversion gives other bytes: {self.difference}"]
+            verdict = style("reproduced, the bytes are equal", "good")
+            return [concat([f"{self.file}: ", verdict]), f"SHA-256 {self.found}"]
+        verdict = style("a second conversion gives other bytes", "bad")
+        return [concat([f"{self.file}: ", verdict, f": {self.difference}"])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, as printed by ``reproduce --json``."""

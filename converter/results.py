@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpuconvert.schema.html_text import notebook_html
+from tpuconvert.styled_text import concat
 from tpuconvert.text_format import shorten
 
 LONGEST = 120
@@ -33,7 +34,7 @@ class Result(ABC):
         return self.lines(), ()
 
     def __str__(self) -> str:
-        return "\n".join(self.lines())
+        return concat(self.lines(), "\n")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {shorten(self.lines()[0].strip(), LONGEST)}>"

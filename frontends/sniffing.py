@@ -10,6 +10,7 @@ import os
 from typing import NamedTuple
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 
 HEAD_BYTES = 4096
@@ -215,7 +216,7 @@ def read_head(path: str | os.PathLike[str]) -> bytes:
         with open(path, "rb") as file:
             return file.read(HEAD_BYTES)
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
+        raise absent_file(path) from None
     except IsADirectoryError:
         hint = "a SavedModel has to be converted with tf2onnx or tf.lite.TFLiteConverter first"
         is_saved_model = os.path.exists(os.path.join(path, "saved_model.pb"))

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tpuconvert.schema import tpum_tables as tpum
+from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, decode
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
@@ -63,6 +64,8 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise absent_file(path) from None
         raise UsageError(f"cannot be read: {error.strerror}", file=str(path)) from error
     try:
         status = os.fstat(descriptor)

@@ -20,6 +20,7 @@ from tpuconvert.samples.random_samples import random_feeds, unknown_extents
 from tpuconvert.schema.cost import total_macs
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Chip
+from tpuconvert.styled_text import style
 from tpuconvert.text_format import LONGEST, bytes_text, shorten
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def _work(cost: StepCost | KernelCost) -> tuple[str, str, str, str, str]:
     """Table cells that the rows of steps and of kernels have in common."""
     speed = cost.macs_per_second
     return (
-        f"reference {cost.kernel}" if cost.is_reference else cost.kernel,
+        style(f"reference {cost.kernel}", "warning") if cost.is_reference else cost.kernel,
         _milliseconds(cost.seconds),
         f"{cost.share:.1%}",
         "-" if cost.macs is None else f"{cost.macs:,}",

@@ -17,6 +17,7 @@ from tpuconvert.results import Result
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.styled_text import concat, style
 
 if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
@@ -75,7 +76,8 @@ class GoldenCheck(Result):
 
     def lines(self) -> list[str]:
         """Return the number of equal tensors."""
-        return [f"{self.tensors - len(self.changed)} of {self.tensors} integer tensors have their stored digests"]
+        count = f"{self.tensors - len(self.changed)} of {self.tensors}"
+        return [concat([style(count, "bad" if self.changed else "good"), " integer tensors have their stored digests"])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, as printed by ``device check --json``."""

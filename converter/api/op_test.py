@@ -12,6 +12,7 @@ from tpuconvert.op_test import Outcome, raise_if_failed, run_tests
 from tpuconvert.plugins import operators_of_file
 from tpuconvert.report.text import table
 from tpuconvert.results import Result
+from tpuconvert.styled_text import style
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +49,7 @@ class OpTests(Result):
         return {"tests": [dataclasses.asdict(outcome) for outcome in self.outcomes]}
 
     def _cells(self) -> list[tuple[str, ...]]:
-        words = {True: "passed", False: "FAILED", None: "-"}
+        words = {True: style("passed", "good"), False: style("FAILED", "bad"), None: "-"}
         cells = ((item.operator, item.test, words[item.passed], item.detail) for item in self.outcomes)
         return [("operator", "test", "result", ""), *cells]
 

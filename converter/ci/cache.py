@@ -25,6 +25,7 @@ from typing import Any
 
 import tpuconvert
 from tpuconvert.ci.manifest import Job
+from tpuconvert.ci.measures import Measurement
 from tpuconvert.frontends.onnx.external_files import external_file
 from tpuconvert.model import load
 from tpuconvert.options import Options
@@ -40,10 +41,10 @@ from tpuconvert.source_loading import source_format
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")
 
-_FORM = 2
+_FORM = 3
 """Version of the entry format. Entries of another version are not found, because it is part of the key."""
 
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 26
 """Largest size of the JSON file of an entry, in bytes."""
 
 _NEEDED = ("size", "transposes", "nodes", "integer_nodes", "cosine")
@@ -57,12 +58,12 @@ class Entry:
     Args:
         model: the model file.
         sha256: digest of the model file, in hexadecimal digits.
-        measures: measurements by name.
+        measurement: measurements, and descriptions for the report.
     """
 
     model: Path
     sha256: str
-    measures: dict[str, Any]
+    measurement: Measurement
 
 
 class DamagedEntry(Exception):
@@ -98,30 +99,32 @@ class Cache:
             with _open_file(path) as file:
                 content = json.loads(file.read(_MOST_BYTES))
             written, digest = content["entry"], content["sha256"]
-            key_of_entry, sha256, measures = written["key"], written["model"], written["measures"]
-            are_numbers = all(isinstance(measures[name], int | float) for name in _NEEDED)
+            key_of_entry, sha256 = written["key"], written["model"]
+            found = Measurement(written["measures"], written["sections"])
+            are_numbers = all(isinstance(found.measures[name], int | float) for name in _NEEDED)
         except FileNotFoundError:  # another process is still writing the entry, or was killed
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedEntry(f"its description cannot be read ({type(error).__name__})") from error
         if digest != _digest(written) or key_of_entry != key or not are_numbers:
             raise DamagedEntry("its description is damaged, or that of another model")
-        entry = Entry(self.model(key), sha256, measures)
+        entry = Entry(self.model(key), sha256, found)
         _check_model(entry, job)
         return entry
 
-    def keep(self, key: str, made: Path, measures: dict[str, Any]) -> Entry:
+    def keep(self, key: str, made: Path, found: Measurement) -> Entry:
         """Add an entry: move the model file into the cache and write its measurements."""
         model = self.model(key)
         sha256 = content(made).hex()
         os.replace(made, model)  # replaces a symbolic link; opening the path for writing would follow it
-        written = {"key": key, "model": sha256, "measures": measures}
-        text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1, sort_keys=True)
+        content_of_entry = {"key": key, "model": sha256, "measures": found.measures, "sections": found.sections}
+        written = json.loads(json.dumps(content_of_entry))  # JSON turns integer keys into text
+        text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1)
         description = model.with_suffix(".json")
         temporary = description.with_name(f".{description.name}.{os.urandom(8).hex()}.tmp")
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, description)
-        return Entry(model, sha256, measures)
+        return Entry(model, sha256, Measurement(written["measures"], written["sections"]))
 
 
 def _digest(written: Mapping[str, Any]) -> str:

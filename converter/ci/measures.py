@@ -7,6 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from tpuconvert.ci.manifest import Job
 from tpuconvert.evaluation.evaluation import evaluate
+from tpuconvert.evaluation.result import Evaluation
 from tpuconvert.model import Model, load
 from tpuconvert.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.pipeline import convert_source
@@ -23,6 +25,7 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
 from tpuconvert.verify.source_comparison import verify_source
+from tpuconvert.verify.verification import Verification
 
 Measures = dict[str, Any]
 
@@ -31,7 +34,21 @@ ROUNDS = 7
 ROUND_SECONDS = 0.05
 
 
-def convert_and_measure(job: Job, target: Path) -> Measures:
+@dataclass(frozen=True)
+class Measurement:
+    """Measurements of one model.
+
+    Args:
+        measures: numbers and short texts by name, to which limits can refer.
+        sections: descriptions for the report by key: ``verification``, and ``evaluation`` with labelled samples.
+
+    """
+
+    measures: Measures
+    sections: dict[str, Any]
+
+
+def convert_and_measure(job: Job, target: Path) -> Measurement:
     """Convert a model, write it, and measure it.
 
     Raises:
@@ -54,26 +71,38 @@ def convert_and_measure(job: Job, target: Path) -> Measures:
         "chip": model.chip.value,
         "quantize": model.quantize,
     }
-    measures.update(_fidelity(job, model, options))
+    compared = _compare(job, model, options)
+    measures.update(_fidelity(job, compared))
+    sections = {"verification": compared.to_dict()}
     if "evaluation" in job.files:
-        measures.update(_accuracy(job, model))
+        evaluated = evaluate(model, job.files["evaluation"], metrics="top1", reference=_float_version(job))
+        measures.update(_accuracy(evaluated))
+        sections["evaluation"] = evaluated.to_dict()
     if "latency_ratio" in job.limits or "baseline" in job.files:
         measures.update(_latency(job, model))
-    return measures
+    return Measurement(measures, sections)
 
 
-def _fidelity(job: Job, model: Model, options: Options) -> Measures:
-    """Compare the outputs with those of the source; return the worst value of each measure.
+def _compare(job: Job, model: Model, options: Options) -> Verification:
+    """Compare the tensors with those of the source.
 
     Raises:
         OutputError: an output is NaN or dead.
-        UsageError: the job limits differing integers, but the model computes in float.
     """
     data = job.files.get("data") or job.files.get("calibration")
     result = verify_source(
         model, job.files["source"], job.files.get("weights"), options, data, samples=job.samples, oracle="none"
     )
     result.check_outputs()
+    return result
+
+
+def _fidelity(job: Job, result: Verification) -> Measures:
+    """Return the worst value of each measure over the outputs.
+
+    Raises:
+        UsageError: the job limits differing integers, but the model computes in float.
+    """
     outputs = result.outputs
     first = result.first
     exactness = result.exactness
@@ -93,9 +122,8 @@ def _fidelity(job: Job, model: Model, options: Options) -> Measures:
     }
 
 
-def _accuracy(job: Job, model: Model) -> Measures:
+def _accuracy(found: Evaluation) -> Measures:
     """Top-1 accuracy of the model and of its float version on labelled samples."""
-    found = evaluate(model, job.files["evaluation"], metrics="top1", reference=_float_version(job))
     assert found.reference is not None
     return {
         "top1": found.values["top1"],

@@ -17,7 +17,7 @@ from tpuconvert.text_format import several
 def describe_outcomes(outcomes: Sequence[Outcome]) -> list[Description]:
     """Return the descriptions of the models in the cache, with the names in the manifest."""
     return [
-        {**describe_for_report(load(outcome.model)), "file": outcome.name}
+        {**describe_for_report(load(outcome.model)), **outcome.sections, "file": outcome.name}
         for outcome in outcomes
         if outcome.model is not None
     ]

@@ -14,6 +14,7 @@ import tpuconvert
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
 from tpuconvert.schema.visible_text import for_json, one_line, visible
+from tpuconvert.styled_text import Style, concat, style
 from tpuconvert.text_format import bytes_text
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -23,6 +24,9 @@ _MARKS_OF_MARKDOWN = frozenset("\\`*[]<>|~&")
 """Characters with a special meaning within a line of Markdown, which are escaped by a backslash."""
 
 _MARKS = {"made": "made", "cached": "unchanged", "failed": "**limit not kept**", "error": "**error**"}
+
+
+_STYLES: dict[str, Style] = {"made": "good", "cached": "good", "failed": "bad", "error": "bad"}
 
 
 def to_json(outcomes: Sequence[Outcome]) -> str:
@@ -45,11 +49,9 @@ def to_json(outcomes: Sequence[Outcome]) -> str:
 
 def to_text(outcome: Outcome) -> str:
     """Format an outcome as one line, followed by its missed limits or its error."""
-    line = f"{outcome.status:6} {one_line(outcome.name)}"
-    if outcome.measures:
-        line += f"  ({_facts(outcome)})"
-    if outcome.note:
-        line += f"\n       note: {outcome.note}"
+    facts = f"  ({_facts(outcome)})" if outcome.measures else ""
+    line = concat([style(f"{outcome.status:6}", _STYLES[outcome.status]), f" {one_line(outcome.name)}{facts}"])
+    notes = [f"note: {outcome.note}"] if outcome.note else []
     reasons = [str(miss) for miss in outcome.misses]
     if outcome.trouble is not None:
         reasons = outcome.trouble.text.splitlines()
@@ -57,7 +59,7 @@ def to_text(outcome: Outcome) -> str:
         reasons.append(f"the first tensor that stands out: {outcome.measures['first_difference']}")
     if "exactness" in outcome.measures:
         reasons.append(outcome.measures["exactness"])
-    return "\n".join([line, *(f"       {reason.strip()}" for reason in reasons)])
+    return concat([line, *(f"       {reason.strip()}" for reason in [*notes, *reasons])], "\n")
 
 
 def to_markdown(outcomes: Sequence[Outcome]) -> str:

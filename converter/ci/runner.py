@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
 from tpuconvert.ci.manifest import LIMITS, Job, Limit
-from tpuconvert.ci.measures import convert_and_measure
+from tpuconvert.ci.measures import Measurement, Measures, convert_and_measure
 from tpuconvert.known_errors import known_error
 from tpuconvert.reproduction import file_sha256
 from tpuconvert.schema.content_digest import CHUNK
@@ -23,7 +23,6 @@ from tpuconvert.text_format import against_limit
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers
 
-Measures = dict[str, Any]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -68,6 +67,7 @@ class Outcome:
         trouble: error that prevented the conversion, or None.
         note: reason why an existing cache entry was not used; usually empty.
         model: the model file in the cache, or None.
+        sections: descriptions for the report by key; empty if there is no model.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Outcome:
     trouble: Trouble | None = None
     note: str = ""
     model: Path | None = None
+    sections: dict[str, Any] = field(default_factory=dict)
 
     @property
     def misses(self) -> list[Miss]:
@@ -183,17 +184,19 @@ def _find_entry(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entr
     except DamagedEntry as error:
         notes[job.name] = f"the cache has an entry that cannot be used: {error}; converted again"
         return None
-    if entry is None or any(limit.measure not in entry.measures for limit in LIMITS if limit.key in job.limits):
+    if entry is None or any(
+        limit.measure not in entry.measurement.measures for limit in LIMITS if limit.key in job.limits
+    ):
         return None
     return entry
 
 
-def _keep_entry(job: Job, key: str, cache: Cache, made: Path, measures: Measures) -> Entry:
+def _keep_entry(job: Job, key: str, cache: Cache, made: Path, found: Measurement) -> Entry:
     """Add a new model to the cache, unless one of its source files changed during the conversion."""
     try:
         if key_of(job) != key:
             raise UsageError("a source file changed during the conversion", hint="run the command again")
-        return cache.keep(key, made, measures)
+        return cache.keep(key, made, found)
     finally:
         made.unlink(missing_ok=True)
 
@@ -206,7 +209,7 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
 
 def _convert_all(
     waiting: Sequence[tuple[Job, str]], cache: Cache, workers: Workers
-) -> Iterator[tuple[Job, str, tuple[Path, Measures] | Trouble]]:
+) -> Iterator[tuple[Job, str, tuple[Path, Measurement] | Trouble]]:
     shards = [Shard(f"model '{job.name}'", 1, (job, key)) for job, key in waiting]
     if not isinstance(workers, ThisProcess):
         cache = Cache(cache.folder.absolute())  # the working directory of workers may be another one
@@ -220,15 +223,15 @@ class _Conversion:
 
     cache: Cache
 
-    def run(self, shard: tuple[Job, str], progress: Callable[[int], None]) -> tuple[Path, Measures] | Trouble:
+    def run(self, shard: tuple[Job, str], progress: Callable[[int], None]) -> tuple[Path, Measurement] | Trouble:
         job, key = shard
         return _make(job, self.cache, key)
 
 
-def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measures] | Trouble:
+def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measurement] | Trouble:
     target: Path | None = None
 
-    def convert() -> tuple[Path, Measures]:
+    def convert() -> tuple[Path, Measurement]:
         nonlocal target
         target = cache.new_model(key)
         return target, convert_and_measure(job, target)
@@ -245,7 +248,17 @@ def _success(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outc
         trouble = _attempt(_bring, entry, output)
         if isinstance(trouble, Trouble):
             return _failure(job, trouble, note)
-    return Outcome(job.name, _source_name(job), is_cached, entry.measures, dict(job.limits), None, note, entry.model)
+    found = entry.measurement
+    return Outcome(
+        job.name,
+        _source_name(job),
+        is_cached,
+        found.measures,
+        dict(job.limits),
+        note=note,
+        model=entry.model,
+        sections=found.sections,
+    )
 
 
 def _failure(job: Job, trouble: Trouble, note: str = "") -> Outcome:

@@ -14,7 +14,7 @@ from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
-from tpuconvert.verify.attribution import NODES, SAMPLES, attribute
+from tpuconvert.verify.attribution import MEASURED_RULES, NODES, SAMPLES, attribute
 
 
 @click.command("attribute")
@@ -35,6 +35,13 @@ from tpuconvert.verify.attribution import NODES, SAMPLES, attribute
     show_default=True,
     help="Largest number of nodes to measure on all samples: those with the largest error on the first one.",
 )
+@click.option(
+    "--measured-rules",
+    type=click.IntRange(min=0),
+    default=MEASURED_RULES,
+    show_default=True,
+    help="Number of nodes for whose rules the source is quantized again, to find the cheapest rule that helps.",
+)
 @declared_option("allow_root")
 @progress_option
 @json_option
@@ -45,6 +52,7 @@ def command(
     data: str | None,
     samples: int,
     nodes: int,
+    measured_rules: int,
     allow_root: str | None,
     progress_mode: str,
     as_json: bool,
@@ -55,7 +63,7 @@ def command(
 
     MODEL [WEIGHTS] is its source. For each node, the network runs with only this node in integers. The error has two
     parts, from the weights and from the quantization of the operands. The first nodes are printed with the options of
-    convert that keep them in float.
+    convert that remove their error.
 
     \b
     tpuconvert attribute net.onnx net.tpum --data images/
@@ -65,7 +73,15 @@ def command(
     model = load(file)
     with show_progress(progress_mode) as progress:
         found = attribute(
-            model, source, weights, data=data, samples=samples, nodes=nodes, allow_root=allow_root, progress=progress
+            model,
+            source,
+            weights,
+            data=data,
+            samples=samples,
+            nodes=nodes,
+            measured_rules=measured_rules,
+            allow_root=allow_root,
+            progress=progress,
         )
     if report is not None:
         write_model_report(model, report, attribution=found)

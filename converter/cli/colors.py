@@ -1,16 +1,23 @@
-"""Colors of errors on terminals. A file, a pipe and a terminal without colors get the same bytes as before."""
+"""Styles of text on terminals. A file, a pipe and a terminal without colors get the characters alone."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TextIO
 
-from tpuconvert.cli.terminal import echo
 from tpuconvert.schema.visible_text import for_log
+from tpuconvert.styled_text import Style, StyledText, concat, spans_of, split_lines, style
 
-RED, DIM, PLAIN = "\x1b[1;31m", "\x1b[2m", "\x1b[0m"
+PLAIN = "\x1b[0m"
+
+CODES: dict[Style, str] = {
+    "heading": "\x1b[1m",
+    "good": "\x1b[32m",
+    "warning": "\x1b[33m",
+    "bad": "\x1b[1;31m",
+    "hint": "\x1b[2m",
+}
 
 
 def has_colors(stream: TextIO | None) -> bool:
@@ -20,12 +27,29 @@ def has_colors(stream: TextIO | None) -> bool:
     return stream.isatty()
 
 
-def echo_error(text: str) -> None:
-    """Print the text of an error on stderr; on a terminal, its id is red and its hint is dim."""
-    if not has_colors(sys.stderr):
-        echo(text, err=True)
-        return
-    first, *hints = for_log(text).splitlines()  # control sequences in names are escaped before the colors are added
-    first = re.sub(r"^error\[\w+\]:", lambda found: f"{RED}{found.group()}{PLAIN}", first)
-    sys.stderr.write("\n".join([first, *(f"{DIM}{hint}{PLAIN}" for hint in hints)]) + "\n")
-    sys.stderr.flush()
+def text_for(stream: TextIO | None, text: str) -> str:
+    """Escape a text for a stream; on a terminal with colors, replace its styles by control sequences."""
+    if not spans_of(text) or not has_colors(stream):
+        return for_log(text)
+    return "\n".join(map(_paint_line, split_lines(text)))
+
+
+def _paint_line(line: str) -> str:
+    """Escape one line; if this changes its characters, the positions of its styles are unknown and it stays plain."""
+    safe = for_log(line)
+    if safe != line:
+        return safe
+    parts, at = [], 0
+    for start, end, name in spans_of(line):
+        parts += [line[at:start], CODES[name], line[start:end], PLAIN]
+        at = end
+    return "".join([*parts, line[at:]])
+
+
+def style_error(text: str) -> str:
+    """Mark the ID of an error, and the following lines as its hint."""
+    first, *hints = text.splitlines()
+    found = re.match(r"error\[\w+\]:", first)
+    if found:
+        first = StyledText(first, [(0, found.end(), "bad")])
+    return concat([first, *(style(hint, "hint") for hint in hints)], "\n")

@@ -14,6 +14,7 @@ from tpuconvert.cli.shared_options import no_plugins_option, progress_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.demo import HEADING, cells, run_demo
 from tpuconvert.report.text import table
+from tpuconvert.styled_text import concat
 
 
 @click.command("demo")
@@ -44,5 +45,5 @@ def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
         formats = [dataclasses.asdict(row) for row in rows]
         print_json({"models": output, "report": str(report.resolve()), "formats": formats})
         return
-    echo("\n".join(table([HEADING, *map(cells, rows)])))
+    echo(concat(table([HEADING, *map(cells, rows)]), "\n"))
     echo(f"models: {output}\nreport: {report.resolve()}")

@@ -10,7 +10,7 @@ import warnings
 import click
 
 from tpuconvert.cli.answer import Answer
-from tpuconvert.cli.colors import echo_error
+from tpuconvert.cli.colors import style_error
 from tpuconvert.cli.group import COMPLETION, complete, run_command
 from tpuconvert.cli.json_output import describe_error, to_json, write_document
 from tpuconvert.cli.terminal import echo
@@ -44,7 +44,7 @@ def _run(arguments: list[str], answer: Answer) -> int:
         if "--traceback" in arguments:
             echo(traceback.format_exc(), err=True)
         known = _command_error(error)
-        echo_error(explain(known))
+        echo(style_error(explain(known)), err=True)
         if answer.is_missing:
             _write_error(known)
         return known.exit_code

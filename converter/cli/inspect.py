@@ -14,6 +14,7 @@ from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
 from tpuconvert.report.report_file import write_report
+from tpuconvert.styled_text import concat
 
 
 @click.command("inspect")
@@ -51,4 +52,4 @@ def command(
     else:
         echo_text("\n".join(found.summary()))
         if tables:
-            echo("\n".join(tables))
+            echo(concat(tables, "\n"))

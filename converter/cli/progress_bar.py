@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,9 +20,9 @@ MODES = ("auto", "bar", "lines", "none")
 
 
 class Estimate:
-    """Estimate of the remaining time of a stage, from the time per step since its first step was done.
+    """Estimate of the remaining time of a stage, from the time per step of the last half of its finished steps.
 
-    The time until then is not typical: it contains the preparation, and steps of an interrupted run.
+    The time until the first step was done is left out: it contains the preparation, and steps of an interrupted run.
 
     Args:
         total: number of steps of the stage; 0 if it is not known.
@@ -30,24 +31,27 @@ class Estimate:
     def __init__(self, total: int) -> None:
         self.total = total
         self.done = 0
-        self._first: tuple[float, int] | None = None
-        self._last = 0.0
+        self._first = 0  # steps that were done at the first report
+        self._reports: deque[tuple[float, int]] = deque()  # (seconds, finished steps), since the middle of the steps
 
     def advance(self, done: int, now: float) -> None:
         """Record the number of finished steps at a time in seconds."""
-        if self._first is None and done > 0:
-            self._first = now, done
-        self.done, self._last = done, now
+        if done <= 0 or (self._reports and done <= self.done):
+            return
+        if not self._reports:
+            self._first = done
+        self.done = done
+        self._reports.append((now, done))
+        middle = (self._first + done) // 2
+        while len(self._reports) > 2 and self._reports[1][1] <= middle:
+            self._reports.popleft()
 
     def remaining(self, now: float) -> float | None:
         """Return the remaining seconds; None if they are not known yet."""
-        if self._first is None or self.done >= self.total:
+        if len(self._reports) < 2 or self.done >= self.total:
             return None
-        began, before = self._first
-        steps = self.done - before
-        if steps <= 0:
-            return None
-        return max(0.0, (self._last - began) / steps * (self.total - self.done) - (now - self._last))
+        (began, before), (last, done) = self._reports[0], self._reports[-1]
+        return max(0.0, (last - began) / (done - before) * (self.total - done) - (now - last))
 
     def text(self, now: float) -> str:
         """Return the remaining time for the user, such as ``about 40 s left``; empty if it is not known yet."""

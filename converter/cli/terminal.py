@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tpuconvert.schema.visible_text import for_log
+from tpuconvert.cli.colors import text_for
+from tpuconvert.styled_text import StyledText, concat, spans_of, split_lines
 
 NARROWEST = 40
 """Smallest width, in columns, of a terminal for which lines are wrapped."""
@@ -18,7 +19,7 @@ def echo_text(text: str) -> None:
 
         width = shutil.get_terminal_size().columns
         if width >= NARROWEST:
-            text = "\n".join(wrap_line(line, width) for line in text.splitlines())
+            text = concat((wrap_line(line, width) for line in split_lines(text)), "\n")
     echo(text)
 
 
@@ -26,10 +27,11 @@ def echo(text: str, *, err: bool = False) -> None:
     """Print text and a line feed, on stderr if ``err``. Commands print all text except JSON documents here.
 
     The text may contain names from untrusted files, so control sequences for terminals and build services are escaped.
+    On a terminal with colors, the styles of the text are drawn.
     """
-    text = for_log(text)
+    stream = sys.stderr if err else sys.stdout
+    text = text_for(stream, text)
     if text.isascii():  # any encoding can represent ASCII; this avoids importing click
-        stream = sys.stderr if err else sys.stdout
         if stream is not None:  # None if the stream was closed before the process started
             stream.write(f"{text}\n")
             stream.flush()
@@ -52,11 +54,11 @@ def write_commands(lines: Sequence[str]) -> None:
 
 
 def wrap_line(line: str, width: int) -> str:
-    """Wrap a line at ``width`` columns, between words."""
+    """Wrap a line at ``width`` columns, between words. Styles are kept in the first of the resulting lines."""
     import textwrap
 
     indent = line[: len(line) - len(line.lstrip())]
-    return textwrap.fill(
+    wrapped = textwrap.fill(
         line,
         width,
         subsequent_indent=f"{indent}    ",
@@ -65,3 +67,6 @@ def wrap_line(line: str, width: int) -> str:
         replace_whitespace=False,
         drop_whitespace=True,
     )
+    first = wrapped.find("\n") if "\n" in wrapped else len(wrapped)
+    spans = [span for span in spans_of(line) if span[1] <= first]
+    return StyledText(wrapped, spans) if spans else wrapped

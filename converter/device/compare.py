@@ -18,6 +18,7 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
+from tpuconvert.styled_text import concat, style
 
 DIGEST = "program_digest"
 """Key of a dump file with the digest of the program that was compiled."""
@@ -85,7 +86,8 @@ class DumpComparison(Result):
     def lines(self) -> list[str]:
         """Return the numbers of tensors, those that differ, and the explanation of the first."""
         equal, differing, missing = len(self.equal), len(self.differing), len(self.missing)
-        lines = [f"{equal} tensors are equal, {differing} differ, {missing} have no dump"]
+        verdict = style(f"{differing} differ", "bad" if differing else "good")
+        lines = [concat([f"{equal} tensors are equal, ", verdict, f", {missing} have no dump"])]
         if self.unknown:
             lines.append(f"no integer tensor of the model: {', '.join(self.unknown[:LISTED])}")
         for item in self.differing[:LISTED]:

@@ -33,6 +33,7 @@ from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.styled_text import concat, style
 from tpuconvert.text_format import several
 
 SHOWN = 5
@@ -108,7 +109,7 @@ class Diagnosis(Result):
             lines.append(f"  preprocessing: {self.preprocess}")
         for finding in findings:
             lines += [
-                f"  warning[{finding.id}]: {finding.seen}",
+                concat(["  ", style(f"warning[{finding.id}]:", "warning"), f" {finding.seen}"]),
                 f"    expected: {finding.expected}",
                 f"    change:   {finding.advice}",
             ]

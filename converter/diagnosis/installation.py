@@ -17,10 +17,11 @@ from tpuconvert.installed import NAME, version
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.results import Result
-from tpuconvert.runtime.native.loader import available_isas, chosen_isa, native
+from tpuconvert.runtime.native.loader import available_isas, chosen_isa, is_left_out, native
 from tpuconvert.runtime.session import Session, available_threads
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import MissingExtraError, ThresholdError, TpuConvertError
+from tpuconvert.styled_text import concat, style
 from tpuconvert.text_format import several
 
 COMPILERS = ("c++", "g++", "clang++", "cl")
@@ -43,6 +44,7 @@ class Engine:
         threads: number of threads of a session, if none is given.
         problem: the reason why the engine cannot run; empty if it can.
         hint: the next step.
+        is_left_out: whether the package was installed without the engine on purpose, which is no problem.
 
     """
 
@@ -51,8 +53,11 @@ class Engine:
     threads: int
     problem: str = ""
     hint: str = ""
+    is_left_out: bool = False
 
     def __str__(self) -> str:
+        if self.is_left_out:
+            return "left out by TPUCONVERT_NATIVE=off; models run on NumPy"
         if self.problem:
             return self.problem
         return f"{self.instruction_set} of {', '.join(self.instruction_sets)}; {several(self.threads, 'thread')}"
@@ -116,7 +121,7 @@ class Installation(Result):
         if wrong:
             hint = f"pip install {' '.join(repr(package.name + package.required) for package in wrong)}"
             found.append(MissingExtraError(f"required packages: {', '.join(map(str, wrong))}", hint=hint))
-        if self.engine.problem:
+        if self.engine.problem and not self.engine.is_left_out:
             found.append(MissingExtraError(self.engine.problem, hint=self.engine.hint))
         if self.self_test is not None and (self.self_test.different or self.self_test.problem):
             hint = "report it with the output of 'tpuconvert doctor'; backend='reference' runs without the engine"
@@ -152,8 +157,9 @@ class Installation(Result):
     def lines(self) -> list[str]:
         """Return the report as text."""
         count = len(self.problems)
+        verdict = style(several(count, "problem"), "bad") if count else style("the installation works", "good")
         lines = [
-            f"{NAME} {self.version}: {several(count, 'problem') if count else 'the installation works'}",
+            concat([f"{NAME} {self.version}: ", verdict]),
             *(f"  {name + ':':<17}{text}" for name, text in self._facts()),
             "  extras:",
         ]
@@ -217,7 +223,7 @@ def inspect_engine() -> Engine:
         native()
         return Engine(chosen_isa(), available_isas(), threads)
     except TpuConvertError as error:
-        return Engine(None, (), threads, error.message, error.hint)
+        return Engine(None, (), threads, error.message, error.hint, is_left_out())
     except (ImportError, OSError) as error:
         hint = f"install it again for this Python: pip install --force-reinstall --no-cache-dir {NAME}"
         return Engine(None, (), threads, f"the native engine does not load: {error}", hint)

@@ -17,6 +17,7 @@ from tpuconvert.difference.outputs import OutputComparison
 from tpuconvert.difference.text import difference_lines
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.styled_text import concat
 from tpuconvert.verify.verification import Thresholds
 
 
@@ -82,7 +83,7 @@ class ModelDifference:
 
     def text(self, *, everything: bool = False) -> str:
         """Return the differences as text: the most severe ones, or all of them."""
-        return "\n".join(difference_lines(self, everything=everything))
+        return concat(difference_lines(self, everything=everything), "\n")
 
     def __str__(self) -> str:
         return self.text()

@@ -10,6 +10,7 @@ from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.outputs import OutputComparison
 from tpuconvert.report.text import number, table
 from tpuconvert.schema.visible_text import one_line
+from tpuconvert.styled_text import concat, style
 from tpuconvert.text_format import bytes_text, several, shorten
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def difference_lines(found: ModelDifference, *, everything: bool = False) -> lis
         hidden = hidden_text(len(changes) - sum(map(len, shown)), following)
         if hidden:
             lines.append(f"    {hidden}")
-    lines += [f"  {line}" for line in measure_lines(found, everything=everything)]
+    lines += [concat(["  ", line]) for line in measure_lines(found, everything=everything)]
     return [*lines, *(f"  {line}" for line in output_lines(found.outputs))]
 
 
@@ -149,7 +150,7 @@ def measure_lines(found: ModelDifference, *, everything: bool = False) -> list[s
         for name, measure in found.measures.items()
         if measure.differs or (everything and (measure.before is not None or measure.after is not None))
     ]
-    return table(rows) if rows else []
+    return table(rows, has_heading=False) if rows else []
 
 
 def _sides(measure: Measure) -> tuple[str, str, str]:
@@ -170,7 +171,8 @@ def growth_text(measure: Measure) -> str:
     growth = measure.growth
     if growth is None or not measure.differs:
         return ""
-    return f"{growth:+.1%}" if math.isfinite(growth) else "from nothing"
+    text = f"{growth:+.1%}" if math.isfinite(growth) else "from nothing"
+    return style(text, "warning" if growth > 0 else "good")  # less of each measure is better
 
 
 def output_lines(outputs: OutputComparison) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from tpuconvert.evaluation.boxes import Objects
 from tpuconvert.evaluation.classes import Labelled, image_files
 from tpuconvert.evaluation.images import image_size
+from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
@@ -105,7 +106,7 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
             box = [left, top, left + width, top + height]
             found[int(item["image_id"])].append((box, index[int(item["category_id"])], bool(item.get("iscrowd", 0))))
     except FileNotFoundError:
-        raise UsageError(f"{file}: no such file") from None
+        raise absent_file(file) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise CorruptInputError(

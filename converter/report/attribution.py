@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.text import table
+from tpuconvert.styled_text import style
 from tpuconvert.text_format import several, shorten
+from tpuconvert.verify.difference import LAYER_SQNR
 
 _WORST = 3
 """Number of nodes that are described in sentences."""
@@ -18,7 +20,7 @@ def attribution_lines(attribution: Description) -> list[str]:
     """Return the error of the model, sentences about the first nodes with the options that fix them, and the table."""
     lines = [headline(attribution), *unmatched_lines(attribution)]
     for place, node in enumerate(attribution["nodes"][:_WORST], start=1):
-        lines += [f"{place}. {sentence(node)}", f"   {node['rule']}"]
+        lines += [f"{place}. {sentence(node)}", f"   {node['rule']}", *(f"   {line}" for line in measured_lines(node))]
     return [*lines, *table([HEADING, *map(cells, attribution["nodes"])])]
 
 
@@ -45,20 +47,34 @@ def sentence(node: Description) -> str:
     return f"{lead}; the larger part is from {_CAUSES[node['cause']]}"
 
 
+def measured_lines(node: Description) -> list[str]:
+    """Return the line with the effect of the options, if it was measured."""
+    found = node["measured"]
+    if found is None:
+        return []
+    numbers = ["exact" if number is None else f"{number:.1f} dB" for number in found.values()]
+    return [f"at the outputs, without refinement of the weights: {' -> '.join(numbers)}"]
+
+
 def cells(node: Description) -> tuple[str, ...]:
     """Return the table cells of one node."""
     alone = node["isolated"]
     accumulated = node["accumulated_sqnr_db"]
+    is_low = alone["sqnr_db"] is not None and alone["sqnr_db"] < LAYER_SQNR
     return (
         shorten(node["name"]),
         node["op"],
-        decibel(alone),
+        _mark_if(is_low, decibel(alone)),
         number(alone),
-        "-" if alone["flips"] is None else f"{alone['flips']:.1%}",
+        "-" if alone["flips"] is None else _mark_if(alone["flips"] > 0.0, f"{alone['flips']:.1%}"),
         decibel(node["from_weights"]),
         decibel(node["from_activations"]),
         "-" if accumulated is None else f"{accumulated:.1f}",
     )
+
+
+def _mark_if(condition: bool, text: str) -> str:
+    return style(text, "warning") if condition else text
 
 
 def decibel(noise: Description) -> str:

@@ -43,13 +43,17 @@ _ABSORBED = 2
 """Largest number of nodes behind a block, such as an activation after an add, that become part of it."""
 
 
+_LONGEST_NAME = 24
+"""Largest length of the name of a node in the name of a block."""
+
+
 @dataclass(frozen=True)
 class Blocks:
     """Division of a graph into blocks.
 
     Args:
         members: the vertices of each block, in topological order.
-        names: the name of each block: its scope in the source, or a number.
+        names: the name of each block: its scope in the source, or the names of its first and last node.
         items: what is shown while all blocks are collapsed, in topological order: ``v`` is a vertex outside the blocks,
             ``-1 - b`` is block ``b``.
     """
@@ -59,15 +63,16 @@ class Blocks:
     items: list[int] = field(default_factory=list)
 
 
-def find_blocks(names: Sequence[str], edges: Sequence[int], vertices: int) -> Blocks:
+def find_blocks(names: Sequence[str], edges: Sequence[int], vertices: int, labels: Sequence[str] = ()) -> Blocks:
     """Divide a graph by the scopes of its source names, or by its structure.
 
     Args:
         names: the name of the source node for each node.
         edges: flat list of vertex indices.
         vertices: number of nodes, inputs and outputs.
+        labels: texts of the nodes for the names of blocks without scope; by default their names.
     """
-    graph = _Graph(vertices, edges, len(names))
+    graph = _Graph(vertices, edges, labels or names)
     scopes: list[Hashable | None] = [None] * vertices
     if len(names) < FEWEST_NODES:
         return Blocks(items=graph.order(scopes))
@@ -96,7 +101,7 @@ def label_blocks(labels: Sequence[Hashable | None], edges: Sequence[int], vertic
         edges: flat list of vertex indices.
         vertices: number of nodes, inputs and outputs.
     """
-    graph = _Graph(vertices, edges, len(labels))
+    graph = _Graph(vertices, edges, [""] * len(labels))
     given = [*labels, *([None] * (vertices - len(labels)))]
     order = graph.order(given)
     return graph.blocks(order, graph.connected_parts(_runs(order, given)), given)
@@ -115,8 +120,9 @@ def adjacency(edges: Sequence[int], vertices: int) -> tuple[list[list[int]], lis
 class _Graph:
     """Adjacency of the vertices, and what is computed from it."""
 
-    def __init__(self, vertices: int, edges: Sequence[int], nodes: int) -> None:
-        self.nodes = nodes
+    def __init__(self, vertices: int, edges: Sequence[int], names: Sequence[str]) -> None:
+        self.nodes = len(names)
+        self._names = names
         self.users, self.producers = adjacency(edges, vertices)
 
     def order(self, labels: Sequence[Hashable | None]) -> list[int]:
@@ -214,10 +220,15 @@ class _Graph:
         for part in sorted(large, key=lambda part: place[part[0]]):
             block_of.update(dict.fromkeys(part, len(found.members)))
             found.members.append(part)
-            scopes = [labels[v] for v in part if labels[v] is not None] or [f"block {len(found.members)}"]
+            scopes = [labels[v] for v in part if labels[v] is not None] or [self._short_name(v) for v in part]
             found.names.append(f"{scopes[0]} to {scopes[-1]}" if scopes[0] != scopes[-1] else str(scopes[0]))
         found.items.extend(self._item_order(order, block_of))
         return found
+
+    def _short_name(self, v: int) -> str:
+        """Return the end of the name of a node, without its scopes."""
+        name = self._names[v].rstrip("/").rpartition("/")[2]
+        return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
 
     def _item_order(self, order: list[int], block_of: dict[int, int]) -> Iterator[int]:
         """Return a topological order of the blocks and of the vertices outside them."""

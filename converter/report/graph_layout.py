@@ -16,7 +16,7 @@ Form of the layout in the report (``describe_layout``)::
      "block": [width, height],       # of a collapsed block
      "port": [width, height],        # of an input or output of the graph
      "blocks": [                     # two or more, or none
-       {"name": "layer1/0",          # scope of the source names, or "block 7"
+       {"name": "layer1/0",          # scope of the source names, or names of its first and last node
         "nodes": [12, 13, 14],       # indices of its nodes, in the order of the vertices of its plan
         "entries": [11],             # nodes outside that produce a tensor used inside
         "exits": [14],               # nodes inside that produce a tensor used outside
@@ -110,12 +110,14 @@ def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertice
         edges: flat list ``[from, to, from, to, ...]`` of indices of nodes, and of inputs and outputs after them.
         vertices: number of nodes, inputs and outputs.
     """
-    layout = lay_out([_source_name(layer) for layer in layers], edges, vertices).to_dict()
+    names = [_source_name(layer) for layer in layers]
+    labels = [_block_label(name, layer["op"]) for name, layer in zip(names, layers, strict=True)]
+    layout = lay_out(names, edges, vertices, labels=labels).to_dict()
     layout["kinds"] = operator_kinds(layer["op"] for layer in layers)
     groups = [layer.get("group") for layer in layers]
     if any(group is not None for group in groups):
-        labels = [None if group is None else f"group {group}" for group in groups]
-        layout["groups"] = lay_out([], edges, vertices, labels).to_dict() | {"kinds": layout["kinds"]}
+        members = [None if group is None else f"group {group}" for group in groups]
+        layout["groups"] = lay_out([], edges, vertices, members).to_dict() | {"kinds": layout["kinds"]}
     return layout
 
 
@@ -148,8 +150,17 @@ def _source_name(layer: Description) -> str:
     return quoted[1] if quoted else str(layer["name"])
 
 
+def _block_label(name: str, operator: str) -> str:
+    """Return the text of a node in the name of a block without scope: its name, with the operator if it is a number."""
+    return f"{operator} {name}" if name.isdecimal() else name
+
+
 def lay_out(
-    names: Sequence[str], edges: Sequence[int], vertices: int, groups: Sequence[Hashable | None] | None = None
+    names: Sequence[str],
+    edges: Sequence[int],
+    vertices: int,
+    groups: Sequence[Hashable | None] | None = None,
+    labels: Sequence[str] = (),
 ) -> Layout:
     """Return the layout of a graph.
 
@@ -158,8 +169,9 @@ def lay_out(
         edges: flat list ``[from, to, from, to, ...]`` of indices of nodes, and of inputs and outputs after them.
         vertices: number of nodes, inputs and outputs.
         groups: the name of the group of each node, for blocks by groups of on-chip memory instead of scopes.
+        labels: texts of the nodes for the names of blocks without scope; by default their names.
     """
-    blocks = find_blocks(names, edges, vertices) if groups is None else label_blocks(groups, edges, vertices)
+    blocks = find_blocks(names, edges, vertices, labels) if groups is None else label_blocks(groups, edges, vertices)
     return lay_out_blocks(blocks, edges, len(names if groups is None else groups))
 
 

@@ -8,10 +8,14 @@ median of the four results.
 A *net* is a tensor: its producer and its users. The users of a net share one line of dummy points. All steps are linear
 in vertices and dummy points, apart from sorting, and the number of dummy points is bounded by a multiple of the number
 of vertices: the longest nets beyond this bound have no dummy points, and are drawn as direct curves.
+
+A layer of many boxes, such as the operands of a concat of 200 tensors, is divided into several layers. Their results
+have no dummy points, because a column of its own for each line would be as wide as the undivided layer.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +32,12 @@ LINE_GAP = 14
 
 LAYER_GAP = 38
 """Smallest vertical distance between two layers, in which the lines run."""
+
+_MOST_BOXES = 32
+"""Largest number of boxes of a layer that is not divided."""
+
+_FEWEST_BOXES = 16
+"""Number of boxes of the layers into which a larger one is divided, at least."""
 
 _SWEEPS = 8
 """Largest number of passes over the layers, alternately down and up, that order them."""
@@ -71,8 +81,8 @@ def arrange(widths: Sequence[int], nets: Sequence[Net], first: int = 0, last: in
         first: number of vertices, at the beginning, that are alone in the top layer.
         last: number of vertices, at the end, that are alone in the bottom layer.
     """
-    layer = _layers(len(widths), nets, first, last)
-    drawing = _Drawing(widths, nets, layer)
+    layer, is_divided = _divide_layers(_layers(len(widths), nets, first, last), widths)
+    drawing = _Drawing(widths, nets, layer, is_divided)
     drawing.order_layers()
     x = drawing.place()
     return Plan(tuple(layer), tuple(x[: len(widths)]), drawing.trunks(x), drawing.gaps(x), drawing.width(x))
@@ -104,10 +114,38 @@ def _layers(count: int, nets: Sequence[Net], first: int, last: int) -> list[int]
     return layer
 
 
+def _divide_layers(layer: list[int], widths: Sequence[int]) -> tuple[list[int], list[bool]]:
+    """Divide layers of many boxes into layers of about the square root of their number.
+
+    The boxes stay in the order of the vertices, so that those of one branch are at the same place in all its layers.
+
+    Returns:
+        The layer of each vertex, and for each vertex whether it is a box of a divided layer.
+
+    """
+    boxes: list[list[int]] = [[] for _ in range(max(layer, default=-1) + 1)]
+    for v, place in enumerate(layer):
+        if widths[v]:
+            boxes[place].append(v)
+    divided, start = list(layer), [0] * len(boxes)
+    is_divided = [False] * len(layer)
+    shift = 0
+    for place, row in enumerate(boxes):
+        start[place] = place + shift
+        if len(row) > _MOST_BOXES:
+            shift += -(-len(row) // max(_FEWEST_BOXES, math.isqrt(len(row)))) - 1
+    for place, row in enumerate(boxes):
+        parts = start[place + 1] - start[place] if place + 1 < len(boxes) else 1 + place + shift - start[place]
+        for i, v in enumerate(row):
+            divided[v] = start[place] + i * parts // len(row)
+            is_divided[v] = parts > 1
+    return [divided[v] if width else start[layer[v]] for v, width in enumerate(widths)], is_divided
+
+
 class _Drawing:
     """Vertices and dummy points in layers, with the line segments between adjacent layers."""
 
-    def __init__(self, widths: Sequence[int], nets: Sequence[Net], layer: list[int]) -> None:
+    def __init__(self, widths: Sequence[int], nets: Sequence[Net], layer: list[int], is_divided: list[bool]) -> None:
         self.count = len(widths)
         self.nets = nets
         self.half = [width // 2 for width in widths]
@@ -117,6 +155,8 @@ class _Drawing:
         budget = _POINTS_PER_VERTEX * (self.count + len(nets)) + 64
         self.routed = [False] * len(nets)
         for net in sorted(range(len(nets)), key=lambda net: (spans[net], net)):
+            if is_divided[nets[net][0]]:
+                continue
             budget -= spans[net]
             self.routed[net] = budget >= 0
         segments: list[tuple[int, int]] = []
@@ -130,6 +170,7 @@ class _Drawing:
             self.points.append(line[1:])
             segments += [(line[layer[user] - start - 1], user) for user in users if layer[user] - start <= len(line)]
         self.half += [0] * (len(self.level) - self.count)
+        self.is_divided = is_divided + [False] * (len(self.level) - self.count)
         self.above: list[list[int]] = [[] for _ in self.level]
         self.below: list[list[int]] = [[] for _ in self.level]
         for upper, lower in dict.fromkeys(segments):
@@ -258,7 +299,8 @@ class _Drawing:
         """Return for each vertex the one or two median neighbors that it may be aligned with.
 
         The main path is straight: boxes between others are aligned with each other before they are aligned with the
-        first and last boxes, and these before lines.
+        first and last boxes, and these before lines. Boxes of divided layers are not aligned, so that each layer is as
+        narrow as possible.
         """
         rank = self._ranks()
         ahead, back = (self.above, self.below) if down else (self.below, self.above)
@@ -271,7 +313,7 @@ class _Drawing:
                 around = sorted((u for u in around if rank[u] == best), key=place.__getitem__)
                 middle = len(around) - 1
                 around = around[middle // 2 : (middle + 1) // 2 + 1]
-            medians.append(tuple(around))
+            medians.append(() if self.is_divided[v] else tuple(around))
         return medians
 
     def _align(

@@ -44,4 +44,4 @@ def _parameter_lines(about: OperatorDescription) -> list[str]:
 
 
 def _indent(rows: list[tuple[str, ...]]) -> list[str]:
-    return [f"  {line.rstrip()}" for line in table(rows)]
+    return [f"  {line}" for line in table(rows, has_heading=False)]

@@ -17,6 +17,11 @@ def keep_float_options(names: Iterable[str]) -> str:
     return " ".join(f"--keep-float {_quote(name)}" for name in names)
 
 
+def rule_options(rules: Iterable[str], names: Iterable[str]) -> str:
+    """Return the options with precision rules, and those that keep nodes in float, quoted for a shell."""
+    return " ".join([*(f"--precision {_quote(rule)}" for rule in rules), *filter(None, [keep_float_options(names)])])
+
+
 def float_names(graph: Graph) -> dict[int, str]:
     """Return the name by which ``--keep-float`` and precision rules select each integer node, by its index.
 

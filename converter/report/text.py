@@ -9,6 +9,7 @@ from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import one_line
+from tpuconvert.styled_text import Style, concat, style
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.difference import LAYER_SQNR
 
@@ -118,13 +119,16 @@ def verification_rows(verification: Description, *, layers: bool = True) -> list
             number(entry["max_absolute"]),
             number(entry["relative"]),
             "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}",
-            sqnr_text(entry),
+            _sqnr_cell(entry, is_quantized=is_quantized),
         )
         if is_quantized:
             row += (share(entry["noise_added"]), share(entry["clipped"]))
         if has_integers:
             row += (
-                (f"{entry['different']} of {entry['integers']}", str(entry["steps"]))
+                (
+                    style(f"{entry['different']} of {entry['integers']}", _outcome(not entry["different"])),
+                    str(entry["steps"]),
+                )
                 if entry["integers"]
                 else ("-", "-")
             )
@@ -187,6 +191,21 @@ def share(value: float | None) -> str:
     return f"{value:.2%}" if value >= 5e-5 else "<0.01%"
 
 
+def _sqnr_cell(entry: Description, *, is_quantized: bool) -> str:
+    """Format the SQNR of a compared tensor with the style of its severity."""
+    text = sqnr_text(entry)
+    if entry["not_finite"]:
+        return style(text, "bad")
+    if text == "exact":
+        return style(text, "good")
+    is_low = is_quantized and entry["sqnr_db"] is not None and entry["sqnr_db"] < LAYER_SQNR
+    return style(text, "warning") if is_low else text
+
+
+def _outcome(is_good: bool) -> Style:
+    return "good" if is_good else "warning"
+
+
 def sqnr_text(entry: Description) -> str:
     """Format the SQNR of a compared tensor: decibel, ``exact`` for equal tensors, or the number not finite."""
     if entry["not_finite"]:
@@ -201,11 +220,27 @@ def number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.3g}"
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Format rows as lines with aligned columns; the first row is the heading. The last column is not padded."""
+def table(rows: Sequence[tuple[str, ...]], *, has_heading: bool = True) -> list[str]:
+    """Format rows as lines with aligned columns. The last column is not padded.
+
+    Args:
+        rows: the cells, which may have styles.
+        has_heading: whether the first row is the heading.
+
+    """
     rows = [tuple(map(one_line, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [_table_line(row, widths) for row in rows]
+    return [style(lines[0], "heading"), *lines[1:]] if has_heading else lines
+
+
+def _table_line(row: tuple[str, ...], widths: Sequence[int]) -> str:
+    """Join the cells of a row, padded to the widths; blanks at the end of the line are left out."""
+    last = max((column for column, cell in enumerate(row) if cell.strip()), default=-1)
+    parts: list[str] = []
+    for cell, width in zip(row[: last + 1], widths, strict=False):
+        parts += [cell, " " * (width - len(cell) + 2)]
+    return concat(parts[:-1])
 
 
 def _headline(description: Description) -> str:

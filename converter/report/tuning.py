@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.text import table
+from tpuconvert.styled_text import style
 from tpuconvert.text_format import several, shorten
 
 HEADING = ("", "nodes in float", "MACs in float", "metric", "drop")
@@ -30,7 +31,7 @@ def headline(tuning: Description) -> str:
 def row(trial: Description, tuning: Description) -> tuple[str, ...]:
     """Return the table cells of one trial; the chosen one has an arrow."""
     return (
-        "->" if trial == tuning["best"] else "",
+        style("->", "good" if trial["is_enough"] else "warning") if trial == tuning["best"] else "",
         str(len(trial["keep_float"])),
         f"{trial['cost']:.2%}",
         _value(trial, tuning),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
@@ -65,7 +66,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
         with loaded:
             return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
+        raise absent_file(path) from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         # NumPy's message suggests loading pickled objects, which can run code
         reason = "neither .npy nor .npz, or with pickled objects in it" if "pickle" in str(error) else str(error)

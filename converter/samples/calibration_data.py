@@ -23,6 +23,7 @@ from tpuconvert.runtime.border import numpy_type
 from tpuconvert.samples.array_files import copied_from_file, load_arrays, released_after_use
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
@@ -425,7 +426,7 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
     if path.is_dir():
         return _from_folder(path, builder)
     if not path.exists():
-        raise UsageError(f"{path}: no such file or folder")
+        raise absent_file(path, or_folder=True)
     note_input(path)
     suffix = path.suffix.lower()
     if suffix in IMAGE_SUFFIXES:

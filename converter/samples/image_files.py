@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
+from tpuconvert.schema.absent_file import absent_file
+from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -32,7 +33,7 @@ def open_image(path: Path) -> Iterator[Any]:
         with Image.open(path) as image:
             yield image
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
+        raise absent_file(path) from None
     except Image.DecompressionBombError as error:
         raise ResourceLimitError(str(error), file=str(path), hint="make the image smaller first") from error
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are raised by Pillow's decoders

@@ -405,6 +405,7 @@ class Search:
             data=self._calibration,
             samples=SAMPLES,
             nodes=NODES,
+            measured_rules=0,
             allow_root=self._options.allow_root,
             progress=self._progress,
         )

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from tpuconvert.source_loading import is_quantized_source, load_source
 from tpuconvert.verify.integer_units import IntegerUnit, UnitOperand, find_units
 from tpuconvert.verify.isolated_error import IsolatedErrors
 from tpuconvert.verify.output_noise import OutputNoise
+from tpuconvert.verify.rule_trials import Candidate, MeasuredRule, RuleTrials
 
 if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
@@ -42,6 +43,12 @@ SAMPLES = 32
 
 NODES = 20
 """Default number of nodes that are measured on all samples."""
+
+MEASURED_RULES = 3
+"""Default number of nodes whose rules are measured. The text describes as many."""
+
+RANGE_METHODS = ("auto", "minmax")
+"""Calibration methods that a rule may state, in the order in which they are preferred."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,7 @@ class NodeError:
         from_activations: the part from quantized operands.
         accumulated_sqnr: SQNR of the node's result in the model, in decibel.
         keep_float: names of the nodes to keep in float to remove the larger part.
+        measured: options that trials have shown to remove the error; None if none were measured.
 
     """
 
@@ -66,6 +74,7 @@ class NodeError:
     from_activations: OutputNoise
     accumulated_sqnr: float
     keep_float: tuple[str, ...]
+    measured: MeasuredRule | None = None
 
     @property
     def cause(self) -> str:
@@ -74,8 +83,8 @@ class NodeError:
 
     @property
     def rule(self) -> str:
-        """Options of ``convert`` that remove the larger part."""
-        return keep_float_options(self.keep_float)
+        """Options of ``convert`` that remove the larger part: the measured ones, else float nodes."""
+        return self.measured.options if self.measured is not None else keep_float_options(self.keep_float)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
@@ -89,6 +98,7 @@ class NodeError:
             "accumulated_sqnr_db": self.accumulated_sqnr if math.isfinite(self.accumulated_sqnr) else None,
             "keep_float": list(self.keep_float),
             "rule": self.rule,
+            "measured": None if self.measured is None else self.measured.to_dict(),
         }
 
 
@@ -145,6 +155,7 @@ def attribute(
     data: CalibrationSource | None = None,
     samples: int = SAMPLES,
     nodes: int = NODES,
+    measured_rules: int = MEASURED_RULES,
     allow_root: str | os.PathLike[str] | None = None,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
@@ -158,6 +169,8 @@ def attribute(
         data: Samples, as ``convert`` takes them for calibration; None uses random numbers from a fixed seed.
         samples: Largest number of feeds to use.
         nodes: Largest number of nodes to measure on all samples: those with the largest error on the first one.
+        measured_rules: Number of nodes, the worst first, for whose rules the source is quantized again to find the
+            cheapest rule that helps. They are nodes whose larger part is from the quantization of the operands.
         allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.
@@ -186,21 +199,30 @@ def attribute(
         check_source(converted, *files, name)
         watcher.stage("load the source")
         graph = load_source(*files, options)
-    if is_quantized_source(graph):
-        hint = "tpuconvert verify compares every integer with the source"
-        raise UsageError(f"{name}: the source is quantized and defines the integers", hint=hint)
-    optimize_graph(graph, options)
-    prepare(graph, options.disable_rules)
-    if data is None:
-        feeds = random_feeds(graph.input_ports, samples)
-    else:
-        feeds = list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess), samples))
-    origin = "of random numbers" if data is None else ""
-    # The recipe contains samples if they refined weights and biases. Ranges from a file alone do not.
-    is_corrected = "calibration" in converted.metadata["recipe"] and options.has_algorithm("bias-correction")
-    return attribute_error(
-        graph, converted, feeds, nodes=nodes, has_corrected_biases=is_corrected, origin=origin, progress=watcher
-    )
+        if is_quantized_source(graph):
+            hint = "tpuconvert verify compares every integer with the source"
+            raise UsageError(f"{name}: the source is quantized and defines the integers", hint=hint)
+        optimize_graph(graph, options)
+        prepare(graph, options.disable_rules)
+        if data is None:
+            feeds = random_feeds(graph.input_ports, samples)
+        else:
+            feeds = list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess), samples))
+        # The recipe contains samples if they refined weights and biases. Ranges from a file alone do not.
+        is_corrected = "calibration" in converted.metadata["recipe"] and options.has_algorithm("bias-correction")
+        found = attribute_error(
+            graph,
+            converted,
+            feeds,
+            nodes=nodes,
+            has_corrected_biases=is_corrected,
+            origin="of random numbers" if data is None else "",
+            progress=watcher,
+        )
+        if measured_rules < 1:
+            return found
+        trials = RuleTrials(lambda: load_source(*files, options), options, graph, feeds)
+        return _measure_rules(found, find_units(graph, converted.graph)[0], trials, measured_rules, watcher)
 
 
 def attribute_error(
@@ -252,6 +274,36 @@ def attribute_error(
         found.append(NodeError(unit.name, unit.node.op.name, total, weights, activations, accumulated, keep))
     found.sort(key=lambda node: -node.isolated.noise)
     return Attribution(file, len(feeds), origin, errors.whole.result(), tuple(found), len(units), tuple(unmatched))
+
+
+def _measure_rules(
+    found: Attribution, units: Sequence[IntegerUnit], trials: RuleTrials, most: int, progress: Progress
+) -> Attribution:
+    """Replace the rules of the worst nodes by the cheapest ones that remove their error in a trial."""
+    by_name = {unit.name: unit for unit in units}
+    wanted = [node for node in found.nodes[:most] if node.cause == "activations" and node.isolated.noise > 0.0]
+    progress.stage("try rules", len(wanted))
+    measured = {}
+    for done, node in enumerate(wanted, start=1):
+        measured[node.name] = trials.choose(_candidates(node, by_name[node.name], units))
+        progress.advance(done)
+    return replace(found, nodes=tuple(replace(node, measured=measured.get(node.name)) for node in found.nodes))
+
+
+def _candidates(node: NodeError, unit: IntegerUnit, units: Sequence[IntegerUnit]) -> list[Candidate]:
+    """Return the options that may remove the error of the quantized operands of a unit, the cheapest first."""
+    own = [item for item in unit.operands if item.is_own]
+    names = [item.value.name if item.origin is item.integer else item.origin.name for item in own]
+    tensors = [tuple(dict.fromkeys(names))]
+    if unit.owns_result:
+        tensors.append(tuple(dict.fromkeys([*names, unit.stored_value.name])))
+    stored = {item.origin for item in own}
+    producers = dict.fromkeys(other.name for other in units if other.stored in stored)
+    return [
+        *(Candidate(ranges, method) for ranges in tensors if ranges for method in RANGE_METHODS),
+        Candidate(keep_float=node.keep_float),
+        Candidate(keep_float=tuple(dict.fromkeys([*node.keep_float, *producers]))),
+    ]
 
 
 def _nodes_to_keep(unit: IntegerUnit, units: Sequence[IntegerUnit], *, is_from_weights: bool) -> tuple[str, ...]:

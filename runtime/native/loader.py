@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +40,11 @@ def extension() -> ModuleType | None:
         return importlib.import_module(_NAME)
     except ModuleNotFoundError:
         return None
+
+
+def is_left_out() -> bool:
+    """Return True if the package was installed with TPUCONVERT_NATIVE=off; ``setup.py`` writes the file."""
+    return extension() is None and (Path(__file__).parents[1] / "native_left_out.txt").is_file()
 
 
 def native() -> Any:

@@ -226,6 +226,34 @@ def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path
     assert statuses(capsys, code=5)["int8"]["status"] == "failed"
 
 
+def test_report_has_the_accuracy_of_each_model(
+    models: dict[str, dict[str, object]], digits: Path, capsys: Captured
+) -> None:
+    """The description of a model is that of ``convert --verify --report``, also if the model is from the cache."""
+    int8 = models["int8"]
+    with np.load(digits / "calibration.npz") as archive:
+        images = archive["images"]
+    np.savez("labelled.npz", images=images, labels=np.zeros(len(images), np.int64))
+    write({"int8": int8 | {"evaluation": "labelled.npz", "samples": 4}})
+    assert statuses(capsys, "--report", "ci.json")["int8"]["status"] == "made"
+    (mine,) = json.loads(Path("ci.json").read_text())["models"]
+    preprocess = "color=GRAY,scale=0.0625,layout=NHWC"
+    options = ["--quantize", "int8", "--calibration", str(digits / "calibration.npz"), "--preprocess", preprocess]
+    source = str(digits / "digits.tflite")
+    assert main(["convert", source, "-o", "int8.tpum", *options, "--verify", "--report", "convert.json"]) == 0
+    (other,) = json.loads(Path("convert.json").read_text())["models"]
+    assert mine["verification"] == other["verification"]
+    assert mine["nodes"].keys() == other["nodes"].keys()
+    assert mine["nodes"]["sqnr"] == other["nodes"]["sqnr"]
+    assert mine["evaluation"]["samples"] == len(images)
+    assert statuses(capsys, "--report", "again.json", "--markdown", "x.md")["int8"]["status"] == "cached"
+    assert Path("again.json").read_bytes() == Path("ci.json").read_bytes()
+    assert statuses(capsys, "--report", "ci.html")["int8"]["status"] == "cached"
+    page = Path("ci.html").read_text()
+    for title in ("Compared with the source", "Where the accuracy went", "Measured on labelled samples"):
+        assert f"{title}</h" in page, title
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tpuconvert.__main__ import main
 from tpuconvert.ci import cache, runner
+from tpuconvert.ci.measures import Measurement
 
 Captured = pytest.CaptureFixture[str]
 CACHE = Path(".tpuconvert-cache")
@@ -226,8 +227,8 @@ def test_entry_with_the_recipe_of_another_source_is_made_again(capsys: Captured)
     [other] = [path for path in digests if path != mine]
     store = cache.Cache(CACHE)
     shutil.copy2(other, "copy.tpum")
-    measures = json.loads(mine.with_suffix(".json").read_text())["entry"]["measures"]
-    store.keep(mine.stem, Path("copy.tpum"), measures)
+    entry = json.loads(mine.with_suffix(".json").read_text())["entry"]
+    store.keep(mine.stem, Path("copy.tpum"), Measurement(entry["measures"], entry["sections"]))
     code, found = statuses(capsys)
     assert code == 0
     assert "another source" in found["b"]

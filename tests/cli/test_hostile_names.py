@@ -241,7 +241,6 @@ def test_names_within_a_line_and_in_json() -> None:
 
 WRITERS = {
     "terminal.py": {"echo", "write_commands"},
-    "colors.py": {"echo_error"},
     "json_output.py": {"write_document"},
     "completion.py": {"command"},
     "run_bmodel.py": {"fail", "compare"},  # separate programs that exports and plans contain

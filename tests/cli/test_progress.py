@@ -49,6 +49,26 @@ def test_the_remaining_time_is_that_of_the_remaining_steps() -> None:
     assert estimate.remaining(100.0) is None and estimate.text(100.0) == ""
 
 
+def test_the_remaining_time_follows_a_change_of_the_speed() -> None:
+    """The last half of the finished steps counts: 60 s for a step in the first half, 1 s in the second."""
+    estimate, now = Estimate(300), 0.0
+    for done in range(1, 101):
+        now += 60.0
+        estimate.advance(done, now)
+    assert estimate.remaining(now) == 200 * 60.0
+    for done in range(101, 201):
+        now += 1.0
+        estimate.advance(done, now)
+    assert estimate.remaining(now) == 100.0  # the mean of all steps would give 50 minutes
+
+
+def test_a_report_without_a_new_step_does_not_shorten_the_estimate() -> None:
+    estimate = Estimate(10)
+    for done, now in ((1, 0.0), (2, 4.0), (2, 5.0)):
+        estimate.advance(done, now)
+    assert estimate.remaining(6.0) == 8 * 4.0 - 2.0
+
+
 def test_a_stage_of_unknown_length_has_no_remaining_time() -> None:
     estimate = Estimate(0)
     estimate.advance(3, 1.0)

@@ -61,9 +61,8 @@ def test_a_concat_of_mixed_ranges_ranks_first(tmp_path: Path, chip: str, seed: i
     assert first.rule == "--keep-float 'joined' --keep-float 'last'"
 
 
-# On BM1684 the result of a conv has one scale in 16 bits too, so that a float user does not help the small channels.
 @pytest.mark.parametrize(
-    ("write", "chip"), [*itertools.product([weight_outlier, mixed_ranges], CHIPS), (loud_channel, "bm1686")]
+    ("write", "chip"), list(itertools.product([weight_outlier, mixed_ranges, loud_channel], CHIPS))
 )
 def test_the_printed_rule_removes_the_error(write: Callable[[Path, int], Path], tmp_path: Path, chip: str) -> None:
     path = write(tmp_path / "net.onnx", 4)
@@ -76,6 +75,32 @@ def test_the_printed_rule_removes_the_error(write: Callable[[Path, int], Path], 
     fixed = tc.attribute(tmp_path / "net.tpum", path, data=data)
     assert fixed.model.noise < 0.25 * found.model.noise
     assert not {node.name for node in fixed.nodes} & set(found.nodes[0].keep_float)
+
+
+def test_float_users_of_a_loud_channel_do_not_help_on_bm1684(tmp_path: Path) -> None:
+    """The result of a conv has one scale in 16 bits too, in which the small channels are lost: the conv has to go."""
+    path = loud_channel(tmp_path / "net.onnx", 4)
+    rules = {chip: tc.attribute(quantized(path, chip), path, data=samples(204, 8)).nodes[0].rule for chip in CHIPS}
+    users = "--keep-float 'scores' --keep-float 'pool'"
+    assert rules == {"bm1684": f"{users} --keep-float 'last'", "bm1686": users}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("precision", ["second/relu=threshold:0.2", "second=threshold:2000", "second=percentile:50"])
+def test_a_range_that_does_not_fit_is_repaired_by_a_range_rule(precision: str, tmp_path: Path, chip: str) -> None:
+    """A rule about the range is cheaper than float nodes."""
+    network = Network(4)
+    x = network.conv("second", network.conv("first", "x", 3, 16), 16, 16)
+    network.classify(network.conv("last", x, 16, 16), 16)
+    path = network.save(tmp_path / "net.onnx")
+    data = samples(204, 8)
+    options = {"chip": chip, "quantize": "int8", "calibration": samples(100)}
+    broken = tc.attribute(tc.convert(path, precision=[precision], **options), path, data=data)
+    worst = broken.nodes[0]
+    assert worst.rule == "--precision 'second/relu=auto'"
+    assert worst.measured is not None and worst.measured.after > worst.measured.before + 6
+    fixed = tc.attribute(tc.convert(path, precision=[precision, "second/relu=auto"], **options), path, data=data)
+    assert fixed.model.noise < 0.25 * broken.model.noise
 
 
 def test_local_noise_ranks_another_node_first(tmp_path: Path) -> None:

@@ -232,7 +232,26 @@ def test_histograms_of_the_noisiest_tensors_come_first() -> None:
     [(_, _, svg)] = chart_sections(description(names, histograms=known, verification=verification))
     shown = [text for text in texts(parse(svg)) if text.startswith("n") and text[1:].isdigit()]
     assert shown == ["n3", "n7", "n6", "n5", "n4", "n2"]
-    assert chart_sections(description(["n8"], histograms={"n8": known["n8"]})) == []
+
+
+@pytest.mark.parametrize(
+    ("methods", "reason"),
+    [
+        (["minmax"], "1 tensor with the method minmax, which needs only the largest magnitude."),
+        (["mse"], "1 tensor whose values are all 0."),
+        (
+            ["minmax", "mse", "minmax"],
+            "2 tensors with the method minmax, which needs only the largest magnitude and of 1",
+        ),
+    ],
+)
+def test_tensors_without_a_histogram_have_a_reason(methods: list[str], reason: str) -> None:
+    known = {f"n{index}": {**measured([], 1.0, None), "method": name} for index, name in enumerate(methods)}
+    [(title, lead, svg)] = chart_sections(description(list(known), histograms=known))
+    assert title == "Histograms of tensors" and svg == "" and reason in lead
+    known["other"] = measured([1], 1.0, 0.0)
+    [(_, lead, svg)] = chart_sections(description(list(known), histograms=known))
+    assert svg and reason in lead
 
 
 def converging(samples: list[int], median: list[float], smallest: list[float]) -> dict[str, Any]:
@@ -252,6 +271,18 @@ def test_growth_is_drawn_over_doublings() -> None:
     assert ys[3] == ys[7] == TOP and ys[0] - TOP == pytest.approx(2 * (ys[1] - TOP), abs=0.1)
     assert ys[5] == ys[0]
     assert {"1", "2", "4", "5"} <= set(texts(root))
+
+
+def test_thresholds_are_drawn_as_shares_of_the_range() -> None:
+    found = converging([1, 2], [0.5, 1.0], [0.25, 1.0])
+    found["histograms"] = {name: measured([], threshold, None) for name, threshold in (("a", 4), ("b", 2), ("c", 1))}
+    lead, svg = next(section[1:] for section in chart_sections(found) if section[0].startswith("Convergence"))
+    assert "thresholds: those of 2 of 3 tensors are below the range" in lead
+    root = parse(svg)
+    heights = {line.findtext("title"): numbers(line, "y1")[0] - TOP for line in marks(root, "line", "limit")}
+    assert heights == {"median of the thresholds: 50.0%": 100.0, "threshold of c: 25.0%": 150.0}
+    found["histograms"] = {"a": measured([], 4.0, None)}
+    assert "dashed" not in next(section[1] for section in chart_sections(found) if section[0].startswith("Convergence"))
 
 
 def test_growth_with_one_sample_and_with_crowded_ticks() -> None:

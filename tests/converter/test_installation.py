@@ -63,6 +63,20 @@ def test_without_the_engine(monkeypatch: pytest.MonkeyPatch, capsys: Captured, s
     assert errors.startswith("error[TC7001]: ")
 
 
+def test_an_engine_that_was_left_out_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, schema: Any, tmp_path: Path
+) -> None:
+    """``setup.py`` writes the file with TPUCONVERT_NATIVE=off; tests/test_packaging.py checks that a wheel has it."""
+    monkeypatch.setattr(loader, "extension", lambda: None)
+    monkeypatch.setattr(loader, "__file__", str(tmp_path / "native" / "loader.py"))
+    (tmp_path / "native_left_out.txt").write_text("installed with TPUCONVERT_NATIVE=off\n")
+    code, document, errors = doctor(capsys, schema)
+    assert (code, document["problems"], document["self_test"], errors) == (0, [], None, "")
+    assert document["engine"]["is_left_out"]
+    assert main(["doctor"]) == 0
+    assert "left out by TPUCONVERT_NATIVE=off; models run on NumPy" in capsys.readouterr().out
+
+
 def test_an_engine_that_does_not_load(monkeypatch: pytest.MonkeyPatch, capsys: Captured, schema: Any) -> None:
     def fail() -> None:
         raise ImportError("undefined symbol: planted")
@@ -169,9 +183,7 @@ def test_compilers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_compilers_are_those_of_the_build(repository: Path) -> None:
     tree = ast.parse((repository / "setup.py").read_text())
     (value,) = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILERS"
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILERS"
     )
     assert ast.literal_eval(value) == module.COMPILERS
 

@@ -124,7 +124,24 @@ def test_residual_blocks_without_scopes_lie_between_cuts() -> None:
     blocks = blocks_of(case)
     steps = ["conv1", "relu1", "conv2", "add", "relu2"]
     assert [[case.names[v].split("_")[1] for v in members] for members in blocks.members[:-1]] == [steps] * 17
-    assert blocks.names[:2] == ["block 1", "block 2"]
+    first, second = ([case.names[v] for v in members] for members in blocks.members[:2])
+    assert blocks.names[:2] == [f"{first[0]} to {first[-1]}", f"{second[0]} to {second[-1]}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("{op}_{v}", "Conv_0 to Add_2"), ("{v}", "Conv 0 to Add 2"), ("/a/{op}_{v}", "Conv_0 to Add_2"), ("x", "x")],
+)
+def test_blocks_without_scopes_are_named_by_their_nodes(name: str, expected: str) -> None:
+    """PyTorch exports have names such as ``Conv_0``; names of the results of nodes without a name are numbers."""
+    ops = ["Conv", "Relu", "Add"]
+    layers = [{"name": name.format(op=ops[v % 3], v=v), "op": ops[v % 3], "sources": []} for v in range(60)]
+    edges = [end for v in range(59) for end in (v, v + 1)]
+    blocks = describe_layout(layers, edges, 60)["blocks"]
+    assert all("block" not in block["name"] for block in blocks)
+    first, _, last = expected.partition(" to ")
+    assert blocks[0]["name"].startswith(first), blocks[0]["name"]
+    assert (" to " in blocks[0]["name"]) == bool(last)
 
 
 def test_many_small_scopes_are_joined() -> None:
@@ -216,6 +233,26 @@ def test_layout_is_deterministic(name: str) -> None:
 def test_chain_is_straight() -> None:
     layout = lay_out((case := chain(12)).names, case.edges, case.vertices)
     assert len(set(layout.top[0].x)) == 1
+
+
+def test_many_operands_of_a_node_are_in_several_rows() -> None:
+    case = Case()
+    x = case.node("stem")
+    case.node("concat", *(case.node(f"branch{i}", x) for i in range(200)))
+    layout = lay_out(case.names, case.edges, case.vertices, [None] * len(case.names))
+    plan, nets = layout.top
+    check_plan(plan, nets, [BOX[0]] * len(layout.items), [layout.items.index(net[0]) for net in nets])
+    rows = [plan.layer.count(layer) for layer in range(max(plan.layer) + 1)]
+    assert len(rows) == 15 and max(rows) == 16 and sum(rows) == 202
+    assert plan.width < 8_000  # 200 boxes side by side are 39,600 wide
+
+
+def test_rows_that_fit_are_not_divided() -> None:
+    case = Case()
+    x = case.node("stem")
+    case.node("concat", *(case.node(f"branch{i}", x) for i in range(32)))
+    layout = lay_out(case.names, case.edges, case.vertices, [None] * len(case.names))
+    assert max(layout.top[0].layer) == 2
 
 
 def test_main_path_beside_skip_is_straight() -> None:

@@ -15,7 +15,7 @@ from tpuconvert.report.charts.tuning_curve import tuning_curve as tuning_curve
 
 
 def chart_sections(description: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the charts for which a description has data: title, sentences below it, and SVG.
+    """Return the charts for which a description has data: title, sentences below it, and SVG, which may be empty.
 
     The chart of a search for a mixed precision is not among them: it is part of the section about the search.
     """
@@ -31,4 +31,4 @@ def chart_sections(description: dict[str, Any]) -> list[tuple[str, str, str]]:
         found.append(("Histograms of tensors", *histograms(description)))
     if description.get("convergence"):
         found.append(("Convergence of the calibration", *convergence(description)))
-    return [section for section in found if section[2]]
+    return [section for section in found if section[1]]

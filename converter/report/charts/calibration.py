@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from tpuconvert.report.charts.drawing import (
 from tpuconvert.report.charts.nodes import node_indices
 from tpuconvert.report.charts.scale import Scale
 from tpuconvert.report.text import share
-from tpuconvert.text_format import shorten
+from tpuconvert.text_format import several, shorten
 
 _HEIGHT = 200.0
 
@@ -33,6 +34,9 @@ _BARS = 84.0
 """Height of the bars of a histogram."""
 
 _NAME = 30
+
+_LINE_DISTANCE = 16.0
+"""Smallest distance of two lines whose labels do not overlap."""
 
 _CONVERGED = 0.02
 """Largest growth with the last doubling of the samples, as a share, that counts as converged."""
@@ -65,6 +69,8 @@ def convergence(description: dict[str, Any]) -> tuple[str, str]:
         below = 18 if key == "smallest" else -14
         parts.append(text(middle[0], middle[1] + below, label, "note middle", shift=HALF_LINE))
     lead = "Every point is the mean over all selections of so many calibration samples."
+    thresholds = _thresholds(description.get("histograms") or {})
+    parts += _threshold_lines(thresholds, x, y)
     if len(samples) > 1:
         slowest, left = shorten(found["slowest"]), 1.0 - found["smallest"][-2]
         lead += (
@@ -72,7 +78,33 @@ def convergence(description: dict[str, Any]) -> tuple[str, str]:
             f"smaller, and that of half of the tensors at most {1.0 - found['median'][-2]:.1%}."
         )
         lead += " More samples would hardly change the ranges." if left < _CONVERGED else ""
+    below = sum(part < 1.0 for part in thresholds.values())
+    if below:
+        lead += f" The dashed lines are thresholds: those of {below} of {len(thresholds)} tensors are below the range."
     return lead, chart("Convergence of the calibration", bottom + 60, parts)
+
+
+def _thresholds(known: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the threshold of each calibrated tensor as a share of its largest magnitude on all samples."""
+    largest = {name: max(-found["minimum"], found["maximum"]) for name, found in known.items()}
+    return {name: found["threshold"] / largest[name] for name, found in known.items() if largest[name] > 0.0}
+
+
+def _threshold_lines(thresholds: Mapping[str, float], x: Scale, y: Scale) -> list[str]:
+    """Return lines at the median and at the smallest threshold. Equal lines are drawn once."""
+    if not thresholds:
+        return []
+    lowest = min(thresholds, key=lambda name: (thresholds[name], name))
+    places = {f"threshold of {shorten(lowest, _NAME)}": thresholds[lowest]}
+    median = statistics.median_low(thresholds.values())
+    if len(thresholds) > 1 and y.at(100 * thresholds[lowest]) - y.at(100 * median) > _LINE_DISTANCE:
+        places = {"median of the thresholds": median, **places}
+    parts = []
+    for label, part in places.items():
+        height = y.at(100 * part)
+        parts.append(mark("line", "limit", tip=f"{label}: {part:.1%}", x1=x.start, y1=height, x2=x.end, y2=height))
+        parts.append(text(x.end, height + 14, f"{label}: {part:.0%}", "note end", shift=HALF_LINE))
+    return parts
 
 
 def _least_distance(x: Scale) -> float:
@@ -81,13 +113,15 @@ def _least_distance(x: Scale) -> float:
 
 
 def histograms(description: dict[str, Any]) -> tuple[str, str]:
-    """Return a sentence and the histograms of the tensors that matter most; two empty texts without histograms.
+    """Return sentences and the histograms of the tensors that matter most; no image without histograms.
 
     They are the tensors that add most noise, and after these the ones with the largest clipped share.
     """
     known = {name: found for name, found in description["histograms"].items() if found["counts"]}
+    others = [found for found in description["histograms"].values() if not found["counts"]]
+    without = _without_histogram(others)
     if not known:
-        return "", ""
+        return without, ""
     verification = description.get("verification")
     noisy = verification["most_noise_added_at"] if verification and verification["is_quantized"] else []
     ordered = sorted(known, key=lambda name: (-(known[name]["clipped"] or 0.0), name))
@@ -105,7 +139,21 @@ def histograms(description: dict[str, Any]) -> tuple[str, str]:
         "Values beyond the line, which is the threshold, are clipped: in "
         f"{sum(part > 0 for part in clipped)} of {len(known)} tensors, at most {_share_text(max(clipped))}."
     )
+    lead += f" {without}" if without else ""
     return lead, chart("Histograms of tensors", 8.0 + rows * (_PANEL_HEIGHT + _GAP), parts)
+
+
+def _without_histogram(others: Sequence[Mapping[str, Any]]) -> str:
+    """Return the sentence about the calibrated tensors without a histogram; empty if there are none."""
+    if not others:
+        return ""
+    simple = sum(found["method"] == "minmax" for found in others)
+    reasons = []
+    if simple:
+        reasons.append(f"{several(simple, 'tensor')} with the method minmax, which needs only the largest magnitude")
+    if len(others) > simple:
+        reasons.append(f"{several(len(others) - simple, 'tensor')} whose values are all 0")
+    return f"No histogram was recorded of {' and of '.join(reasons)}."
 
 
 def _panel(name: str, found: Mapping[str, Any], node: int | None, left: float, top: float) -> list[str]:

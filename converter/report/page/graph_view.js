@@ -18,7 +18,8 @@ let mode = "kind";
 let isPending = false;
 let isFitted = false;
 
-const LEAD = "Drag to move, click a node for its details, double click a block to expand or collapse it.";
+const LEAD = "Drag to move; zoom with Ctrl and the wheel, or with the wheel alone after a click on the graph. " +
+  "Click a node for its details, double click a block to expand or collapse it.";
 
 report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, colour });
 
