@@ -1,59 +1,21 @@
-"""Matmuls with weights of few bits and one scale per group, as ``matmul_group_quantized``."""
+"""MatMulNBits of the domain com.microsoft, as ``matmul_group_quantized``."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight, group_matmul
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.ops.matmul_group_quantized import GROUPS, MatmulGroupQuantized, pack_codes, unpack_codes
+from tpuconvert.schema.ops.matmul_group_quantized import unpack_codes
 from tpuconvert.schema.types import Array
 
 DOMAIN = "com.microsoft"
-
-
-class GroupedWeight(NamedTuple):
-    """A weight [N, K] as unsigned integers with a scale per row and group of K.
-
-    Args:
-        codes: UINT8 [N, G * group], one integer per element; those for k >= K are ignored.
-        scale: [N, G].
-        zero: [N, G]: integers in UINT8, or FLOAT32; None for half of the range.
-        bits: 4 or 8.
-        group: elements of K with one scale.
-        depth: K.
-    """
-
-    codes: Array
-    scale: Array
-    zero: Array | None
-    bits: int
-    group: int
-    depth: int
-
-
-def group_matmul(g: Graph, x: Value, weight: GroupedWeight, bias: Value | None = None) -> Value:
-    """Add a matmul of x [..., K] with a weight whose group size is a multiple of 16."""
-    group = next(size for size in reversed(GROUPS) if weight.group % size == 0)
-    groups = -(-weight.depth // group)
-    repeats = weight.group // group
-    scale = np.repeat(weight.scale.astype(np.float32), repeats, axis=1)[:, :groups]
-    codes = np.ascontiguousarray(weight.codes[:, : groups * group])
-    operands = [g.constant(pack_codes(codes, weight.bits), "codes"), g.constant(np.ascontiguousarray(scale), "scale")]
-    zero: Value | None = None
-    if weight.zero is not None:
-        wide = np.ascontiguousarray(np.repeat(weight.zero, repeats, axis=1)[:, :groups])
-        is_float = wide.dtype.kind == "f"
-        zero = g.constant(wide.astype(np.float32) if is_float else pack_codes(wide, weight.bits), "zero_point")
-    rows = x if x.rank > 1 else emit.reshape(g, x, (1, weight.depth))
-    y = g.add(MatmulGroupQuantized(weight.bits, group), rows, *operands, zero, bias)
-    return y if x.rank > 1 else emit.reshape(g, y, (weight.codes.shape[0],))
 
 
 @onnx_op("MatMulNBits", since=1, domain=DOMAIN)

@@ -233,10 +233,11 @@ def replace_by_packed(graph: Graph, node: Node, weight: PackedWeight, form: Grou
     bias = rest[0] if rest else None
     name = node.name
     with graph.derived_from(node):
-        operands = [graph.constant(weight.codes, f"{old.name}:codes"), graph.constant(weight.scale, f"{old.name}:scale")]
+        codes = graph.constant(weight.codes, f"{old.name}:codes")
+        scale = graph.constant(weight.scale, f"{old.name}:scale")
         zero = None if weight.zero_point is None else graph.constant(weight.zero_point, f"{old.name}:zero_point")
         flat = None if bias is None else graph.constant(bias.array.reshape(-1), bias.name)
-        result = graph.add(MatmulGroupQuantized(form.bits, form.group), x, *operands, zero, flat)
+        result = graph.add(MatmulGroupQuantized(form.bits, form.group), x, codes, scale, zero, flat)
     graph.replace_uses(node.output, result)
     graph.remove(node)
     graph.rename(result, name)

@@ -13,6 +13,7 @@ import tpuconvert as tc
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import Array
+from tpuconvert.verify.verification import FLOAT_TOLERANCE, Thresholds
 
 WIDTH, INNER = 160, 256
 
@@ -87,6 +88,15 @@ def test_note_states_size_and_error() -> None:
     assert f"2 matmuls have weights in int4, with a scale per 32 inputs: {size / 1e6:.2f} MB" in note.message
     assert "5.00 bits per weight, rounded to nearest without samples" in note.message
     assert "Largest squared errors of their results: '" in note.message
+
+
+def test_verification_accepts_the_rounding_of_weights(tmp_path: Path) -> None:
+    onnx.save(network(), tmp_path / "net.onnx")
+    options = {"weight_type": "int8", "calibration": samples(20, 4)}
+    tc.convert(tmp_path / "net.onnx", **options).save(tmp_path / "net.tpum")  # type: ignore[arg-type]  # by name
+    found = tc.verify(tmp_path / "net.tpum", tmp_path / "net.onnx")
+    assert found.failures(Thresholds(max_difference=FLOAT_TOLERANCE))
+    assert not found.failures(found.defaults)
 
 
 def test_rows_may_be_dynamic() -> None:
