@@ -124,8 +124,10 @@ def main() -> None:
     for kind, group, zero, calibration in itertools.product(
         ("int4", "int8"), (32, 128), (False, True), (None, samples)
     ):
-        options = {"weight_type": kind, "weight_group": group, "weight_zero_points": zero}
-        found = logits_of(tc.convert(decoder, calibration=calibration, **options), test)
+        model = tc.convert(
+            decoder, calibration=calibration, weight_type=kind, weight_group=group, weight_zero_points=zero
+        )
+        found = logits_of(model, test)
         cosine = (found * exact).sum() / math.sqrt((found**2).sum() * (exact**2).sum())
         same = (found.argmax(axis=1) == exact.argmax(axis=1)).mean()
         names = ["yes" if zero else "no", "no" if calibration is None else str(len(calibration))]

@@ -193,7 +193,7 @@ def _search(weights: Float64, importance: Float64, form: GroupFormat) -> tuple[A
     best_zero = np.full(weights.shape[:2], float(1 << (form.bits - 1)))
     best_error = np.full(weights.shape[:2], np.inf)
     for scale, zero in _candidates(weights, form):
-        rounded = np.float32(scale)
+        rounded: Array = scale.astype(np.float32)
         rounded = np.where(np.abs(rounded) < np.finfo(np.float32).tiny, np.float32(1), rounded)
         wide = rounded[:, :, None].astype(np.float64)
         codes = np.clip(np.rint(weights / wide) + zero[:, :, None], 0, form.most)
