@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import onnx
@@ -40,7 +41,7 @@ class DecoderBuilder:
         self.constants.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
-    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Add a node and return its result."""
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=f"{op}_{name}", **attributes))
@@ -68,7 +69,7 @@ class DecoderBuilder:
         width, normal = self.width, self.norm(x)
         query, key, value = (self.heads(self.linear(normal, width, width)) for _ in range(3))
         scores = self.add("MatMul", query, self.add("Transpose", key, perm=[0, 1, 3, 2]))
-        factor = self.constant(np.float32(1 / math.sqrt(width // HEADS)))
+        factor = self.constant(np.array(1 / math.sqrt(width // HEADS), np.float32))
         scores = self.add("Add", self.add("Mul", scores, factor), "mask")
         mixed = self.add("MatMul", self.add("Softmax", scores, axis=-1), value)
         joined = self.constant(np.array([0, -1, width], np.int64))
