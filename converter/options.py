@@ -50,6 +50,9 @@ ALGORITHMS = (
 )
 """Algorithms of the quantization that ``without`` accepts."""
 
+WEIGHT_GROUPS = (16, 32, 64, 128, 256)
+"""Numbers of inputs that can share a scale of the weights."""
+
 Shapes = Mapping[str, Sequence[Dim]]
 
 
@@ -165,6 +168,13 @@ def _read_samples(count: int) -> int:
         hint = "--effort low refines nothing"
         raise UsageError(f"refinement_samples is {count!r}, expected a number of at least 1", hint=hint)
     return count
+
+
+def _read_weight_group(size: int) -> int:
+    if isinstance(size, bool) or size not in WEIGHT_GROUPS:
+        known = ", ".join(map(str, WEIGHT_GROUPS))
+        raise UsageError(f"weight_group is {size!r}", hint=f"one of {known}; smaller groups are more accurate")
+    return size
 
 
 def _read_shapes(shapes: Shapes | Iterable[str] | None) -> Mapping[str, Shape]:
@@ -338,6 +348,23 @@ class Options:
         is_of_quantization=True,
         in_recipe=False,  # does not change the result
         metavar="ADDRESS",
+    )
+    weight_type: str = option(
+        "float32",
+        "Type of the weights of matmuls in a float model: ``int4`` and ``int8`` store them with one scale per group of "
+        "inputs. Activations stay in float32. Samples of ``calibration`` make the rounding more accurate.",
+        choices=("float32", "int8", "int4"),
+    )
+    weight_group: int = option(
+        32,
+        "Number of inputs that share a scale of ``weight_type``: 16, 32, 64, 128 or 256.",
+        read=_read_weight_group,
+        metavar="N",
+        least=16,
+    )
+    weight_zero_points: bool = option(
+        False,
+        "Store a zero point per group of ``weight_type`` besides the scale, for weights that are not centered at 0.",
     )
     input_shapes: Mapping[str, Shape] = option(
         {},
@@ -560,6 +587,14 @@ class Options:
                 if getattr(options, name) != default_of(name):
                     hint = f"add --quantize int8, or leave --{name.replace('_', '-')} out"
                     raise UsageError(f"{name} without quantization", hint=hint)
+        if options.weight_type != "float32" and options.quantize is not None:
+            found = f"weight_type={options.weight_type} with quantize={options.quantize}: it is for float models"
+            raise UsageError(found, hint="leave one of the two out")
+        if options.weight_type == "float32":
+            for name in ("weight_group", "weight_zero_points"):
+                if getattr(options, name) != default_of(name):
+                    hint = f"add --weight-type int4 or int8, or leave --{name.replace('_', '-')} out"
+                    raise UsageError(f"{name} without weight_type", hint=hint)
         if options.max_int16_share and (options.chip is not Chip.BM1686 or options.exact_on != "none"):
             reason = f"exact_on={options.exact_on}" if options.chip is Chip.BM1686 else f"chip={options.chip.value}"
             found = f"max_int16_share with {reason}: 16-bit nodes are for BM1686 without exact_on"

@@ -81,6 +81,9 @@ def convert(
     refinement_samples: int = 64,
     workers: int = 1,
     scheduler: str | None = None,
+    weight_type: str = "float32",
+    weight_group: int = 32,
+    weight_zero_points: bool = False,
     input_shapes: Shapes | None = None,
     inputs: Iterable[str] | None = None,
     outputs: Iterable[str] | None = None,
@@ -139,6 +142,12 @@ def convert(
         workers: Number of threads that calibration and refinement split the samples over. Results do not depend on
             it.
         scheduler: Address of a dask scheduler, such as ``tcp://host:8786``: the samples are split over its workers.
+        weight_type: Type of the weights of matmuls in a float model: ``int4`` and ``int8`` store them with one scale
+            per group of inputs. Activations stay in float32. Samples of ``calibration`` make the rounding more
+            accurate.
+        weight_group: Number of inputs that share a scale of ``weight_type``: 16, 32, 64, 128 or 256.
+        weight_zero_points: Store a zero point per group of ``weight_type`` besides the scale, for weights that are not
+            centered at 0.
         input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the
             dimension dynamic.
         inputs: Names of the tensors at which the model begins.
@@ -249,8 +258,10 @@ def convert_source(
             "resume without a calibration",
             hint="it continues an interrupted calibration: add --quantize int8 and --calibration, or leave it out",
         )
-    if calibration is not None and options.quantize is None:
-        raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
+    has_packed_weights = options.weight_type != "float32"
+    if calibration is not None and options.quantize is None and not has_packed_weights:
+        hint = "add --quantize int8 or --weight-type int4, or leave them out"
+        raise UsageError("calibration samples without quantization", hint=hint)
     if watch is not None:
         watch.check_names()
     progress.stage("load")
@@ -260,12 +271,12 @@ def convert_source(
         ranges.check_source(source, weights, *files)
     options = with_preprocessing_of(graph, options)
     feeds: FeedSource | None = None
-    if options.quantize is not None and calibration is not None:
+    if calibration is not None:
         # 185 ms: imports the quantizer
         from tpuconvert.quantize.quantization import CalibrationCache, calibration_feeds, open_partial
 
         feeds = calibration_feeds(graph, options, calibration)
-        if cache is None:
+        if cache is None and options.quantize is not None:
             partial = open_partial(resume, (source, weights, *files), options, progress)
             cache = CalibrationCache(partial=partial)
     try:
@@ -304,6 +315,11 @@ def convert_graph(
 ) -> Model:
     """Convert the graph of a frontend to a model without recipe. The graph is changed in place."""
     optimized = optimize_graph(graph, options, progress=progress, watch=watch)
+    if options.weight_type != "float32":
+        # 185 ms: imports the quantizer
+        from tpuconvert.quantize.packed_weights import pack_weights
+
+        return build_model(pack_weights(graph, options, calibration, progress), options)
     if options.quantize is None and all(value.quant is None for value in graph.values):
         return build_model(QuantizedGraph(graph), options)
     # 185 ms: imports the quantizer

@@ -273,6 +273,29 @@ CASES = [
         for bits in (4, 8)
         for zero in (False, True)
     ),
+    *(
+        Case(
+            "MatMulNBits",
+            label,
+            ["x", "w", "s", "" if zero is None else "z", "" if order is None else "order", "b"],
+            {"x": ramp(*rows, depth)},
+            {
+                "w": whole(5, -(-depth // block), block * bits // 8),
+                "s": ramp(5 * -(-depth // block), seed=1),
+                **({"z": zero} if zero is not None else {}),
+                "b": ramp(5, seed=2),
+                **({"order": order} if order is not None else {}),
+            },
+            {"K": depth, "N": 5, "bits": bits, "block_size": block, "accuracy_level": 1},
+            rtol=1e-3,
+        )
+        for label, rows, depth, bits, block, zero, order in (
+            ("float zero points, bias", (2, 3), 40, 4, 16, ramp(15, seed=4, low=4.0, high=12.0), None),
+            ("blocks of 512", (1,), 1025, 4, 512, whole(10), None),
+            # ONNX Runtime 1.32 ignores integer zero points if the groups are in another order
+            ("groups in another order", (2,), 64, 4, 32, None, np.array([1, 0] * 32, np.int32)),
+        )
+    ),
     Case("QLinearAdd", "plain", [*OF_TWO, *RESULT], {"a": QA, "b": QA[::-1].copy()}, GRAY, steps=1),
     Case("QLinearMul", "plain", [*OF_TWO, *RESULT], {"a": QA, "b": QA[::-1].copy()}, GRAY, steps=1),
     Case("QLinearSigmoid", "plain", [*OF_ONE, *RESULT], {"a": QA}, SHARES, steps=1),

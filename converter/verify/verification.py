@@ -72,14 +72,19 @@ class Thresholds:
     def default(model: Model, exactness: Exactness | None = None) -> Thresholds:
         """Return the default limits.
 
-        Outputs of float models equal those of the source up to rounding. Outputs of INT8 models have a cosine
-        similarity of at least ``QUANTIZED_COSINE``. The integers of a model with a quantized source must be equal if
-        ``defines_integers``.
+        Outputs of float models equal those of the source up to rounding. Outputs of INT8 models, and of models whose
+        weights the conversion rounded, have a cosine similarity of at least ``QUANTIZED_COSINE``. The integers of a
+        model with a quantized source must be equal if ``defines_integers``.
         """
-        if model.quantize == "none":
+        if model.quantize == "none" and not has_rounded_weights(model):
             return Thresholds(max_difference=FLOAT_TOLERANCE)
         is_exact = exactness is not None and defines_integers(model.graph, model.chip)
         return Thresholds(min_cosine=QUANTIZED_COSINE, max_different=0 if is_exact else None)
+
+
+def has_rounded_weights(model: Model) -> bool:
+    """Return True if the conversion rounded the weights of a float model (``weight_type``)."""
+    return "weight_type" in model.metadata.get("recipe", {}).get("options", {})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight, group_matmul
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_one, is_open
 from tpuconvert.frontends.registry import Kind
@@ -25,6 +26,9 @@ def matrix_product(g: Graph, a: Value, b: Value, bias: Value | None = None) -> V
 @onnx_op("Gemm", since=1, kind=Kind.DIRECT)
 def gemm(node: OnnxNode, g: Graph) -> Value:
     """``alpha * A' @ B' + beta * C``."""
+    grouped = node.grouped_weight(1, axis=1 if node.attr("transB", 0) else 0)
+    if grouped is not None and node.rank(0) == 2 and node.attr("alpha", 1.0) == 1.0:
+        return _gemm_of_grouped_weight(node, g, grouped)
     a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
     if node.rank(1) != 2 or (node.rank(0) != 2 and not (node.version < 7 and node.rank(0) > 2)):
         raise node.invalid(f"operands of rank {node.rank(0)} and {node.rank(1)}")
@@ -55,6 +59,25 @@ def gemm(node: OnnxNode, g: Graph) -> Value:
     return emit.add(g, matrix_product(g, a, b), c)
 
 
+def _gemm_of_grouped_weight(node: OnnxNode, g: Graph, weight: GroupedWeight) -> Value:
+    """``A' @ B + beta * C`` for a weight with one scale per block."""
+    a, beta = emit.floats(node.input(0)), node.attr("beta", 1.0)
+    if node.attr("transA", 0):
+        a = emit.permute(g, a, (1, 0))
+    if node.shape(0)[0 if node.attr("transA", 0) else 1] != weight.depth:
+        raise node.invalid(f"shapes {list(node.shape(0))} and {list(node.shape(1))} do not match")
+    c, columns = node.optional(2), len(weight.codes)
+    if c is None or beta == 0.0:
+        return group_matmul(g, a, weight)
+    c = emit.floats(c) if beta == 1.0 else _scale(g, emit.floats(c), beta)
+    rows = emit.extents(a)[0]
+    if emit.broadcast_shape(emit.extents(c), (rows, columns)) != (rows, columns):
+        raise node.invalid(f"C {list(emit.extents(c))} does not broadcast to {[rows, columns]}")
+    if c.is_constant and c.array.size == columns and emit.extents(c)[-1] == columns:
+        return group_matmul(g, a, weight, emit.reshape(g, c, (columns,)))
+    return emit.add(g, group_matmul(g, a, weight), c)
+
+
 def _scale(g: Graph, x: Value, factor: float) -> Value:
     if x.is_constant:
         return g.constant(x.array * np.float32(factor), name=x.name)
@@ -64,6 +87,9 @@ def _scale(g: Graph, x: Value, factor: float) -> Value:
 @onnx_op("MatMul", since=1, kind=Kind.DIRECT)
 def matmul(node: OnnxNode, g: Graph) -> Result:
     """Matrix multiplication with NumPy's rules for ranks."""
+    grouped = node.grouped_weight(1, axis=0)
+    if grouped is not None and node.shape(0)[-1:] == (grouped.depth,):
+        return node.result(group_matmul(g, emit.floats(node.input(0)), grouped), node.element(0))
     a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     return node.result(emit.reshape(g, y, shape or (1,)), node.element(0), scalar=shape == ())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
@@ -27,7 +25,6 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.pool import PoolType
-from tpuconvert.schema.types import Array
 
 DOMAIN = "com.microsoft"
 
@@ -157,46 +154,3 @@ def reduce_mean(node: OnnxNode, g: Graph) -> Result:
 
 onnx_op("QuantizeLinear", since=1, domain=DOMAIN)(quantize_linear)
 onnx_op("DequantizeLinear", since=1, domain=DOMAIN)(dequantize_linear)
-
-
-@onnx_op("MatMulNBits", since=1, domain=DOMAIN)
-def matmul_bits(node: OnnxNode, g: Graph) -> Result:
-    """Matmul with a weight of 2, 4 or 8 bits and one scale per block of K; the weight is dequantized at conversion."""
-    node.optional_attr("accuracy_level")  # lets a runtime round more coarsely; computed in float32 here
-    node.refuse_attr("weight_prepacked", 0)
-    if node.has_input(4):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "g_idx", "supported: blocks in order")
-    rows, columns = node.required_attr("K", 1), node.required_attr("N", 1)
-    bits, block = node.attr("bits", 4), node.required_attr("block_size", 16)
-    if bits not in (2, 4, 8) or block < 16 or block % 16 or min(rows, columns) < 1:
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"bits={bits}, block_size={block}", "supported: 2, 4 and 8 bits")
-    node.budget((rows, columns), 4, "unpacked weight")
-    blocks = -(-rows // block)
-    codes = _unpack(node.constant(1), bits)
-    scale = node.constant(2).astype(np.float32)
-    if codes.size != columns * blocks * block or scale.size != columns * blocks:
-        raise node.invalid(f"{codes.size} codes and {scale.size} scales for [{rows}, {columns}]")
-    zero: Array = np.full((columns, blocks), 1 << (bits - 1), np.float32)
-    if node.has_input(3):
-        given = node.constant(3)
-        if given.dtype.kind == "f":
-            zero = given.astype(np.float32).reshape(columns, blocks)
-        else:
-            per_byte = 8 // bits
-            padded = -(-blocks // per_byte) * per_byte
-            zero = _unpack(given, bits).reshape(columns, padded)[:, :blocks].astype(np.float32)
-    wide = codes.reshape(columns, blocks, block).astype(np.float32)
-    weight = ((wide - zero[:, :, None]) * scale.reshape(columns, blocks, 1)).reshape(columns, -1)[:, :rows].T
-    x = emit.floats(node.input(0))
-    y, shape = matmul_values(
-        node, g, x, node.shape(0), emit.float_constant(g, weight.copy(), "weight"), (rows, columns)
-    )
-    y = emit.reshape(g, y, shape)
-    return node.result(emit.add(g, y, emit.floats(node.input(5))) if node.has_input(5) else y)
-
-
-def _unpack(packed: Array, bits: int) -> Array:
-    """Unpack integers of less than 8 bits; the first of a byte is in the low-order bits."""
-    shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)
-    codes: Array = (packed.reshape(-1, 1).view(np.uint8) >> shifts) & np.uint8((1 << bits) - 1)
-    return codes.reshape(-1)

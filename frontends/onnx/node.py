@@ -11,6 +11,7 @@ from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import Element, element_of
+from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.frontends.registry import ConverterRegistry, Kind, registry
@@ -51,6 +52,7 @@ class OnnxTensor:
         quant: quantization parameters if the tensor has integers in the file and dequantized values in ``value``.
         roots: inputs of the model that the tensor is computed from; empty for a constant.
         items: tensors of a sequence; a sequence has neither elements nor a value.
+        grouped: integers of a dequantized constant with a scale per block, and the axis that has the blocks.
     """
 
     name: str
@@ -61,6 +63,7 @@ class OnnxTensor:
     quant: QuantParams | None = None
     roots: frozenset[str] = frozenset()
     items: tuple[OnnxTensor, ...] | None = None
+    grouped: tuple[GroupedWeight, int] | None = None
 
     @classmethod
     def constant(cls, name: str, element: Element, array: Array) -> OnnxTensor:
@@ -215,6 +218,11 @@ class OnnxNode:
                 needs=tensor.roots,
             )
         return tensor.array
+
+    def grouped_weight(self, index: int, axis: int) -> GroupedWeight | None:
+        """Return the integers of a constant matrix with one scale per block of an axis; None for another input."""
+        found = self.tensor(index).grouped
+        return found[0] if found is not None and found[1] == axis else None
 
     def ints(self, index: int) -> tuple[int, ...]:
         """A constant input as Python integers."""

@@ -7,6 +7,7 @@ QuantizeLinear and DequantizeLinear do not become nodes. Legalization for a chip
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
+from tpuconvert.frontends.onnx.grouped_weight import grouped_weight
 from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.quantization_params import params_from
@@ -241,17 +243,25 @@ def quantize_constant(node: OnnxNode, _: Graph) -> Folded:
 
 
 @folds("DequantizeLinear", since=21)
-def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor | Array:
-    """Dequantize a constant with one scale per block; with one scale per tensor or channel, annotate it instead."""
+def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor:
+    """Dequantize a constant with one scale per block; with one scale per tensor or channel, annotate it instead.
+
+    A matmul uses the integers of the blocks, all other operators the float values.
+    """
     if not node.attr("block_size", 0):
         found = dequantize_linear(node, g)
         assert isinstance(found, OnnxTensor), "a constant"
         return found
     if node.version >= 23:
         node.refuse_attr("output_dtype", 0)
-    data, scale = node.constant(0), _broadcast_params(node, node.constant(1).astype(np.float32))
-    zero = _broadcast_params(node, node.constant(2).astype(np.int64)) if node.has_input(2) else 0
-    return np.asarray((data.astype(np.int64) - zero) * scale, np.float32)
+    data, scale = node.constant(0), node.constant(1).astype(np.float32)
+    zero = node.constant(2) if node.has_input(2) else None
+    wide = data.astype(np.int64) - (0 if zero is None else _broadcast_params(node, zero.astype(np.int64)))
+    values = np.asarray(wide * _broadcast_params(node, scale), np.float32)
+    axis = node.axis(node.attr("axis", 1), node.rank(0))
+    grouped = grouped_weight(data, node.element(0).bits, scale, zero, axis, node.attr("block_size", 0))
+    found = OnnxTensor.constant(node.proto.output[0], element_types.FLOAT, values)
+    return found if grouped is None else replace(found, grouped=(grouped, axis))
 
 
 def _broadcast_params(node: OnnxNode, array: Array) -> Array:

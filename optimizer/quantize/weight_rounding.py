@@ -80,11 +80,49 @@ def _damped(covariance: Array, order: npt.NDArray[np.int64], damping: Array) -> 
     return found
 
 
-def _round(covariance: Array, wanted: Float64) -> Float64:
+class Grid(NamedTuple):
+    """Values that weights may have: ``scale * i`` for integers i from ``low`` to ``high``, all [inputs, outputs]."""
+
+    scale: Array
+    low: Array
+    high: Array
+
+    def round_input(self, index: int, values: Float64, out: Float64) -> None:
+        """Round the weights of one input, [groups, outputs], to the nearest values."""
+        scale = self.scale[index]
+        np.clip(np.rint(np.divide(values, scale, out=out), out=out), self.low[index], self.high[index], out=out)
+        out *= scale
+
+
+def round_to_grid(exact: Float64, second_moments: Float64, grid: Grid) -> Float64:
+    """Round weights as ``round_with_compensation`` does, but each to its own grid.
+
+    Args:
+        exact: float weights, [outputs, inputs].
+        second_moments: mean products of two inputs, [inputs, inputs]. Unlike a covariance, they include the effect of
+            the errors on the mean of the result.
+        grid: the values.
+
+    Returns:
+        Values of the grid, [outputs, inputs].
+    """
+    moments = np.diagonal(second_moments)
+    order = np.argsort(-moments, kind="stable")[::-1]
+    matrix = second_moments[order[:, None], order]
+    diagonal = np.arange(len(order))
+    matrix[diagonal, diagonal] += _DAMPING * moments.mean() + 1e-12
+    ordered = Grid(*(part[order] for part in grid))
+    rounded = _round(matrix[None], np.ascontiguousarray(exact.T[order])[None], ordered)
+    result = np.empty_like(exact)
+    result[:, order] = rounded[0].T
+    return result
+
+
+def _round(covariance: Array, wanted: Float64, grid: Grid | None = None) -> Float64:
     """Round weights, [groups, inputs, outputs], the last input first."""
     factor = np.linalg.cholesky(covariance.astype(np.float64))
     factor /= np.diagonal(factor, axis1=1, axis2=2)[:, None, :].copy()
-    rows = _Rows(factor, wanted.copy(), wanted.copy(), np.empty_like(wanted))
+    rows = _Rows(factor, wanted.copy(), wanted.copy(), np.empty_like(wanted), grid)
     _round_rows(rows, 0, wanted.shape[1])
     return rows.rounded
 
@@ -97,12 +135,14 @@ class _Rows(NamedTuple):
         wanted: float weights; replaced by the errors of the rounded ones.
         shifted: float weights plus what compensates for the errors of the rounded ones.
         rounded: the result.
+        grid: the values to which weights are rounded; None for integers.
     """
 
     factor: Float64
     wanted: Float64
     shifted: Float64
     rounded: Float64
+    grid: Grid | None = None
 
 
 def _round_rows(rows: _Rows, start: int, end: int) -> None:
@@ -119,7 +159,10 @@ def _round_rows(rows: _Rows, start: int, end: int) -> None:
         return
     for index in range(end - 1, start - 1, -1):
         rounded = rows.rounded[:, index]
-        np.clip(np.rint(rows.shifted[:, index], out=rounded), -_LIMIT, _LIMIT, out=rounded)
+        if rows.grid is None:
+            np.clip(np.rint(rows.shifted[:, index], out=rounded), -_LIMIT, _LIMIT, out=rounded)
+        else:
+            rows.grid.round_input(index, rows.shifted[:, index], rounded)
         errors = rows.wanted[:, index]
         errors -= rounded
         rows.shifted[:, start:index] += rows.factor[:, index, start:index, None] * errors[:, None]

@@ -55,6 +55,8 @@ EVERY_OPTION = {
     "golden": 2,
     "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
+OPTIONS_OF_FLOAT_MODELS = {"weight_type": "int4", "weight_group": 64, "weight_zero_points": True}
+"""Options that exclude ``quantize``."""
 
 
 def digits_in_int8(folder: Path, **options: object) -> tc.Model:
@@ -79,6 +81,7 @@ def test_every_option_goes_into_the_recipe_and_back() -> None:
     given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
     options = Options.of(**given)  # type: ignore[arg-type]  # by name
     others = {"grouping", "allow_non_finite", "allow_root", "workers", "scheduler"}
+    others |= set(OPTIONS_OF_FLOAT_MODELS)
     assert set(given) == set(OPTIONS) - others
     for item in dataclasses.fields(Options):
         changed = getattr(options, item.name) != getattr(Options(), item.name)
@@ -87,6 +90,10 @@ def test_every_option_goes_into_the_recipe_and_back() -> None:
     model = model_of(scaled_and_shifted(), metadata={"recipe": {"options": written}})
     content = dataclasses.replace(model.content, chip=options.chip, preprocessing=options.preprocess.to_dict())
     assert read_options(tc.Model(content)) == options
+
+
+def test_options_of_float_models_go_into_the_recipe() -> None:
+    assert write_options(Options.of(**OPTIONS_OF_FLOAT_MODELS)) == OPTIONS_OF_FLOAT_MODELS  # type: ignore[arg-type]
 
 
 def test_allow_non_finite_is_the_option_that_excludes_quantization() -> None:

@@ -15,10 +15,11 @@ from tpuconvert.schema.op import OpKind, all_ops
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
 from tpuconvert.schema.ops.recurrent_cell import GruCell, LstmCell
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
-from tpuconvert.schema.types import F32, I8, Chip, DType, TensorType
+from tpuconvert.schema.types import F32, I8, U8, Chip, DType, TensorType
 
 ACTIVATIONS = [
     Gelu(), Gelu(GeluForm.TANH), Silu(), Silu(1.702), HardSwish(), HardSigmoid(), HardSigmoid(0.0, 2.0), Mish(),
@@ -53,6 +54,9 @@ CASES = [
     (GruCell(), [(2, 3), (2, 4), (3, 12), (4, 12), (1, 12), (1, 12)]),
     (GruCell(True), [(2, 3), (2, 4), (3, 12), (4, 12), (1, 12), (1, 12)]),
     (GruCell(True), [(1, 3), (1, 1), (3, 3), (1, 3)]),
+    (MatmulGroupQuantized(4, 16), [(2, 3, 40), TensorType(U8, (5, 24)), (5, 3), TensorType(U8, (5, 2)), (5,)]),
+    (MatmulGroupQuantized(4, 32), [(3, 40), TensorType(U8, (5, 32)), (5, 2), (5, 2)]),
+    (MatmulGroupQuantized(8, 16), [(3, 40), TensorType(U8, (5, 48)), (5, 3)]),
 ]
 
 ATOL = 4e-6
@@ -61,11 +65,17 @@ ATOL = 4e-6
 
 def random(seed, shapes):
     rng = np.random.default_rng(seed)
-    return [None if shape is None else rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    return [None if found is None else random_array(rng, found) for found in types(shapes)]
+
+
+def random_array(rng, found):
+    if found.dtype is U8:
+        return rng.integers(0, 256, found.shape, np.uint8)
+    return rng.normal(size=found.shape).astype(np.float32)
 
 
 def types(shapes):
-    return [None if shape is None else TensorType(F32, shape) for shape in shapes]
+    return [TensorType(F32, shape) if isinstance(shape, tuple) else shape for shape in shapes]
 
 
 def run(graph, arrays, chip):

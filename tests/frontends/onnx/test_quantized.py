@@ -198,6 +198,51 @@ def test_scales_per_block(tmp_path: Path) -> None:
     assert found.tolist() == [[0, 2], [2, 6], [40, 100], [60, 140]]
 
 
+@pytest.mark.parametrize("operator", ["MatMul", "Gemm", "Gemm transB"])
+@pytest.mark.parametrize("has_zero", [False, True])
+@pytest.mark.parametrize("element", ["INT4", "UINT4", "INT8", "UINT8"])
+def test_blocks_of_a_matmul_stay_packed(element: str, has_zero: bool, operator: str, tmp_path: Path) -> None:
+    """40 inputs in blocks of 16, the last of which is partial; compared with the ONNX reference evaluator."""
+    bits, is_signed = int(element.lstrip("UINT")), element.startswith("I")
+    low = -(1 << (bits - 1)) if is_signed else 0
+    rng = np.random.default_rng(bits)
+    is_transposed = operator.endswith("transB")
+    shapes = [shape[::-1] if is_transposed else shape for shape in ((40, 6), (3, 6))]
+    constants = [
+        helper.make_tensor(name, getattr(onnx.TensorProto, element), shape, rng.integers(low, low + (1 << bits), shape))
+        for name, shape in zip(("w", "wz"), shapes, strict=True)
+    ]
+    scale, bias = ramp(*shapes[1]), ramp(6)
+    dequantize = helper.make_node(
+        "DequantizeLinear", ["w", "ws", *["wz"][:has_zero]], ["wr"], axis=1 if is_transposed else 0, block_size=16
+    )
+    attributes = {"transB": 1} if is_transposed else {}
+    inputs = ["x", "wr"] if operator == "MatMul" else ["x", "wr", "b"]
+    x = {"x": ramp(5, 40)}
+    node = helper.make_node(operator.split()[0], inputs, ["y"], **attributes)
+    proto = model([dequantize, node], x, ["y"], {"ws": scale, "b": bias}, opset=21, ir_version=10)
+    proto.graph.initializer.extend(constants if has_zero else constants[:1])
+    expected = ReferenceEvaluator(proto).run(None, x)[0]
+    np.testing.assert_allclose(ours(proto, x, tmp_path)["y"], expected, rtol=1e-4, atol=1e-3)  # sums of 40 in float32
+    assert "matmul_group_quantized" in ops(graph_of(proto, tmp_path))
+
+
+def test_blocks_that_are_not_inner_stay_float(tmp_path: Path) -> None:
+    """Blocks of the columns, and blocks of 2."""
+    for axis, block in ((1, 16), (0, 2)):
+        w = (
+            np.arange(-32, 32, dtype=np.int8).reshape(4, 16)
+            if axis
+            else np.arange(-32, 32, dtype=np.int8).reshape(16, 4)
+        )
+        scale = np.ones((4, 1) if axis else (8, 4), np.float32)
+        node = helper.make_node("DequantizeLinear", ["w", "ws"], ["wr"], axis=axis, block_size=block)
+        x = {"x": np.ones((2, len(w)), np.float32)}
+        proto = model([node, one("MatMul", "x", "wr")], x, ["y"], {"w": w, "ws": scale}, opset=21, ir_version=10)
+        np.testing.assert_array_equal(ours(proto, x, tmp_path)["y"], x["x"] @ w.astype(np.float32))
+        assert "matmul_group_quantized" not in ops(graph_of(proto, tmp_path))
+
+
 def test_dynamic_quantization(tmp_path: Path) -> None:
     node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
     x = np.array([0, 2, -3, -2.5, 1.34, 0.5], np.float32)

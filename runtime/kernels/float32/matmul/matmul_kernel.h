@@ -80,6 +80,12 @@ struct MatmulKernels {
                  float* output, std::uint8_t* scratch);
   void (*matmul_precise)(const MatmulTask& task, std::int64_t first, std::int64_t last, const float* left,
                          const float* right, float* output, std::uint8_t* scratch);
+  // Multiplies the rows of one left matrix, whose elements are adjacent, by a packed panel of `panel_vectors` registers
+  // that begins at column `start`; one register if that is enough for the columns that remain.
+  void (*panel)(const MatmulTask& task, const float* left, const float* packed, std::int64_t start, float* output,
+                float* gathered);
+  void (*panel_precise)(const MatmulTask& task, const float* left, const float* packed, std::int64_t start,
+                        float* output, float* gathered);
 };
 
 extern const MatmulKernels kMatmulScalar;

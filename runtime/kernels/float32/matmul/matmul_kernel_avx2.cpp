@@ -12,7 +12,9 @@ const MatmulKernels kMatmulAvx2{Float::kLanes,
                                   run_product<false, 6, 2>,
                                   run_product<true, 3, 2>,
                                   run_matmul<false, 6, 2>,
-                                  run_matmul<true, 3, 2>};
+                                  run_matmul<true, 3, 2>,
+                                  run_panel<false, 6, 2>,
+                                  run_panel<true, 3, 2>};
 
 }  // namespace tpuconvert
 #endif

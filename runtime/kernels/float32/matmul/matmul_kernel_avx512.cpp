@@ -12,7 +12,9 @@ const MatmulKernels kMatmulAvx512{Float::kLanes,
                                     run_product<false, 14, 2>,
                                     run_product<true, 6, 2>,
                                     run_matmul<false, 14, 2>,
-                                    run_matmul<true, 6, 2>};
+                                    run_matmul<true, 6, 2>,
+                                    run_panel<false, 14, 2>,
+                                    run_panel<true, 6, 2>};
 
 }  // namespace tpuconvert
 #endif

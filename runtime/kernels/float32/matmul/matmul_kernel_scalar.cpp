@@ -11,6 +11,8 @@ const MatmulKernels kMatmulScalar{Float::kLanes,
                                     run_product<false, 4, 2>,
                                     run_product<true, 2, 2>,
                                     run_matmul<false, 4, 2>,
-                                    run_matmul<true, 2, 2>};
+                                    run_matmul<true, 2, 2>,
+                                    run_panel<false, 4, 2>,
+                                    run_panel<true, 2, 2>};
 
 }  // namespace tpuconvert

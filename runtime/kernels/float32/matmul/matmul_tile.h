@@ -338,14 +338,15 @@ FLOAT_INLINE void pack_right(const MatmulTask& task, const float* right, int col
       to[k * width + column] = right[k * task.right_depth + column * task.right_column];
 }
 
+// Multiplies the rows of one left matrix by a packed panel, which begins at column `start`. A row of the panel has one
+// register of columns if that is enough, else `kVectors`. `gathered` has space for kMost rows; it is used only if the
+// elements of a left row are not adjacent.
 template <bool kPrecise, int kMost, int kVectors>
-void run_matmul(const MatmulTask& task, std::int64_t first, std::int64_t last, const float* left, const float* right,
-                float* output, std::uint8_t* scratch) {
+void run_panel(const MatmulTask& task, const float* left, const float* packed, std::int64_t start, float* output,
+               float* gathered) {
   using Rows = std::make_integer_sequence<int, kMost>;
   constexpr int kWidth = kVectors * Float::kLanes;
-  const std::int64_t panels = (task.columns + kWidth - 1) / kWidth;
-  auto* packed = reinterpret_cast<float*>(scratch);
-  float* gathered = packed + task.depth * kWidth;
+  const std::int64_t rest = task.columns - start;
   const float* rows[kMost];
   Tile tile;
   tile.rows = rows;
@@ -356,27 +357,41 @@ void run_matmul(const MatmulTask& task, std::int64_t first, std::int64_t last, c
   tile.pitch = task.out_row;
   tile.ahead = reinterpret_cast<const char*>(packed);
   tile.ahead_step = 0;
+  tile.columns = static_cast<int>(rest < kWidth ? rest : kWidth);
+  tile.bias = task.bias + start;
+  const TileFunction* const functions = tile.columns <= Float::kLanes ? TileTable<kPrecise, 1, Rows>::of_rows
+                                                                      : TileTable<kPrecise, kVectors, Rows>::of_rows;
+  // Tiles of nearly equal height: a tile of few rows has too few independent sums to use the multipliers fully.
+  const std::int64_t tiles = (task.rows + kMost - 1) / kMost;
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    const std::int64_t m = task.rows * t / tiles;
+    const auto count = static_cast<int>(task.rows * (t + 1) / tiles - m);
+    for (int r = 0; r < count; ++r) {
+      rows[r] = left + (m + r) * task.left_row;
+      if (task.left_depth == 1) continue;
+      float* to = gathered + r * task.depth;
+      for (std::int64_t k = 0; k < task.depth; ++k) to[k] = rows[r][k * task.left_depth];
+      rows[r] = to;
+    }
+    tile.output = output + m * task.out_row + start;
+    functions[count - 1](tile);
+  }
+}
+
+template <bool kPrecise, int kMost, int kVectors>
+void run_matmul(const MatmulTask& task, std::int64_t first, std::int64_t last, const float* left, const float* right,
+                float* output, std::uint8_t* scratch) {
+  constexpr int kWidth = kVectors * Float::kLanes;
+  const std::int64_t panels = (task.columns + kWidth - 1) / kWidth;
+  auto* packed = reinterpret_cast<float*>(scratch);
+  float* gathered = packed + task.depth * kWidth;
   for (std::int64_t unit = first; unit < last; ++unit) {
     const std::int64_t entry = unit / panels, start = unit % panels * kWidth, rest = task.columns - start;
-    tile.columns = static_cast<int>(rest < kWidth ? rest : kWidth);
-    const bool is_narrow = tile.columns <= Float::kLanes;
-    const TileFunction* const functions =
-        is_narrow ? TileTable<kPrecise, 1, Rows>::of_rows : TileTable<kPrecise, kVectors, Rows>::of_rows;
-    pack_right(task, right + task.right[entry] + start * task.right_column, tile.columns,
-               is_narrow ? Float::kLanes : kWidth, packed);
-    tile.bias = task.bias + start;
-    for (std::int64_t m = 0; m < task.rows; m += kMost) {
-      const int count = static_cast<int>(task.rows - m < kMost ? task.rows - m : kMost);
-      for (int r = 0; r < count; ++r) {
-        rows[r] = left + task.left[entry] + (m + r) * task.left_row;
-        if (task.left_depth == 1) continue;
-        float* to = gathered + r * task.depth;
-        for (std::int64_t k = 0; k < task.depth; ++k) to[k] = rows[r][k * task.left_depth];
-        rows[r] = to;
-      }
-      tile.output = output + task.output[entry] + m * task.out_row + start;
-      functions[count - 1](tile);
-    }
+    const int columns = static_cast<int>(rest < kWidth ? rest : kWidth);
+    pack_right(task, right + task.right[entry] + start * task.right_column, columns,
+               columns <= Float::kLanes ? Float::kLanes : kWidth, packed);
+    run_panel<kPrecise, kMost, kVectors>(task, left + task.left[entry], packed, start, output + task.output[entry],
+                                         gathered);
   }
 }
 

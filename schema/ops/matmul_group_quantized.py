@@ -1,0 +1,188 @@
+"""matmul_group_quantized: matmul with packed weights of 4 or 8 bits and one scale per group of the inner axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.schema.composite import Composite
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Extents, Operand, OpKind, case, on, tpu_op
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, format_types, number
+from tpuconvert.schema.types import F32, U8, Array, TensorType
+
+BITS = (4, 8)
+GROUPS = (16, 32, 64, 128, 256)
+
+
+def unpack_codes(packed: Array, bits: int) -> Array:
+    """Unpack codes of ``bits`` bits along the last axis; the first code of a byte is in the low-order bits."""
+    if bits == 8:
+        return packed
+    shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)
+    codes: Array = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return codes.reshape(*packed.shape[:-1], packed.shape[-1] * (8 // bits))
+
+
+def pack_codes(codes: Array, bits: int) -> Array:
+    """Pack codes below ``2 ** bits`` along the last axis, the first of a byte in the low-order bits, padded with 0."""
+    if bits == 8:
+        return codes.astype(np.uint8)
+    per_byte = 8 // bits
+    padding = -codes.shape[-1] % per_byte
+    padded = np.pad(codes.astype(np.uint8), [(0, 0)] * (codes.ndim - 1) + [(0, padding)])
+    parts = padded.reshape(*codes.shape[:-1], -1, per_byte)
+    packed = parts[..., 0].copy()
+    for index in range(1, per_byte):
+        packed |= parts[..., index] << np.uint8(index * bits)
+    return packed
+
+
+@tpu_op("matmul_group_quantized", OpKind.COMPOSITE)
+class MatmulGroupQuantized(Composite):
+    """``y = x @ w^T + bias`` with ``w[n, k] = (code[n, k] - zero_point[n, g]) * scale[n, g]`` for ``g = k // group``.
+
+    The weight w is computed in float32, with one rounding for the product and, for a float zero point, one for the
+    difference. The sum is accumulated in float64 and rounded once; docs/numerics.md describes the native engine.
+
+    Shapes: x [..., K], codes [N, G * group * bits / 8] with G = ceil(K / group), scale [N, G], zero_point
+    [N, ceil(G * bits / 8)] as packed integers or [N, G] as FLOAT32, bias [N], y [..., N].
+    Units: ``bits`` is 4 or 8, ``group`` is 16, 32, 64, 128 or 256. Of the codes in a byte, the first is in the
+    low-order bits; codes for k >= K are ignored. Without zero_point it is ``2 ** (bits - 1)``.
+    Source: MatMulNBits of the domain com.microsoft.
+    """
+
+    bits: int = 4
+    group: int = 32
+
+    inputs = (
+        Operand("tensor_i", tuple(range(2, 9))),
+        Operand("codes", (2,), coeff=True),
+        Operand("scale", (2,), coeff=True),
+        Operand("zero_point", (2,), coeff=True, optional=True),
+        Operand("bias", (1,), coeff=True, optional=True),
+    )
+    dtypes = on(
+        case(
+            {
+                "tensor_i": (F32,),
+                "codes": (U8,),
+                "scale": (F32,),
+                "zero_point": (F32, U8),
+                "bias": (F32,),
+                "tensor_o": (F32,),
+            }
+        )
+    )
+
+    def __post_init__(self) -> None:
+        if self.bits not in BITS:
+            raise ValueError(f"{self.name}: bits is {self.bits}, expected 4 or 8")
+        if self.group not in GROUPS:
+            raise ValueError(f"{self.name}: group is {self.group}, expected 16, 32, 64, 128 or 256")
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """One MAC per element of a row of x for each element of the result."""
+        return math.prod(results[0]) * operands[0][-1]
+
+    def infer(
+        self,
+        x: TensorType,
+        codes: TensorType,
+        scale: TensorType,
+        zero_point: TensorType | None = None,
+        bias: TensorType | None = None,
+    ) -> tuple[TensorType]:
+        types = (x, codes, scale, zero_point, bias)
+        check_ranks(self, *types)
+        allowed = ((F32,), (U8,), (F32,), (F32, U8), (F32,))
+        if any(found is not None and found.dtype not in pair for found, pair in zip(types, allowed, strict=True)):
+            raise ShapeError(
+                f"{self.name} takes x, scale and bias in FLOAT32, codes in UINT8 and zero_point in UINT8 or FLOAT32, "
+                f"got {format_types(types)}"
+            )
+        depth = number(self, "the last extent of x", x.shape[-1], *types)
+        rows = number(self, "the number of rows of codes", codes.shape[0], *types)
+        groups = -(-depth // self.group)
+        check_extent(self, "the length of a row of codes", codes.shape[1], groups * self.group * self.bits // 8, *types)
+        check_extent(self, "the number of rows of scale", scale.shape[0], rows, *types)
+        check_extent(self, "the length of a row of scale", scale.shape[1], groups, *types)
+        if zero_point is not None:
+            length = groups if zero_point.dtype is F32 else -(-groups * self.bits // 8)
+            check_extent(self, "the number of rows of zero_point", zero_point.shape[0], rows, *types)
+            check_extent(self, "the length of a row of zero_point", zero_point.shape[1], length, *types)
+        check_bias(self, bias, (rows,), *types)
+        return (TensorType(F32, (*x.shape[:-1], rows)),)
+
+    def zero_points(self, scale: Array, zero_point: Array | None) -> Array:
+        """Return the zero points as FLOAT32 [N, G]."""
+        if zero_point is None:
+            return np.full(scale.shape, 1 << (self.bits - 1), np.float32)
+        if zero_point.dtype == np.float32:
+            return zero_point
+        return unpack_codes(zero_point, self.bits)[:, : scale.shape[1]].astype(np.float32)
+
+    def weights(self, codes: Array, scale: Array, zero_point: Array | None, depth: int) -> Array:
+        """Return the dequantized weights as FLOAT32 [N, K]."""
+        wide = unpack_codes(codes, self.bits).reshape(*scale.shape, self.group).astype(np.float32)
+        with np.errstate(all="ignore"):
+            wide -= self.zero_points(scale, zero_point)[:, :, None]
+            wide *= scale[:, :, None]
+        return wide.reshape(len(scale), -1)[:, :depth]
+
+    def reference(
+        self, x: Array, codes: Array, scale: Array, zero_point: Array | None = None, bias: Array | None = None
+    ) -> tuple[Array]:
+        """Accumulate in binary64 and round once."""
+        weights = self.weights(codes, scale, zero_point, x.shape[-1]).astype(np.float64)
+        with np.errstate(all="ignore"):
+            y = np.matmul(x.reshape(-1, x.shape[-1]).astype(np.float64), weights.T)
+            y = y if bias is None else y + bias
+            return (y.astype(np.float32).reshape(*x.shape[:-1], len(scale)),)
+
+    def expand(
+        self,
+        g: Graph,
+        x: Value,
+        codes: Value,
+        scale: Value,
+        zero_point: Value | None = None,
+        bias: Value | None = None,
+    ) -> tuple[Value]:
+        """Dequantize the weight in float32, then a matmul. If the weight is constant, only the matmul remains."""
+        rows, groups = f.extents(self, scale)
+        depth = f.extents(self, x)[-1]
+        wide = self._unpack(g, codes)
+        wide = f.reshape(g, wide, (rows, groups, self.group))
+        if zero_point is None:
+            wide = f.adds(g, wide, -float(1 << (self.bits - 1)))
+        else:
+            zero = zero_point
+            if zero.dtype is U8:
+                zero = self._unpack(g, zero_point)
+                zero = f.slice_axis(g, zero, 1, 0, groups) if f.extents(self, zero)[1] != groups else zero
+            wide = f.sub(g, wide, f.reshape(g, zero, (rows, groups, 1)))
+        wide = f.mul(g, wide, f.reshape(g, scale, (rows, groups, 1)))
+        wide = f.reshape(g, wide, (rows, groups * self.group))
+        wide = f.slice_axis(g, wide, 1, 0, depth) if depth != groups * self.group else wide
+        (y,) = BatchMatmul(right_transpose=True).expand(g, x, wide)
+        return (y if bias is None else f.add(g, y, f.reshape(g, bias, (*(1,) * (x.rank - 1), rows))),)
+
+    def _unpack(self, g: Graph, packed: Value) -> Value:
+        """Codes as FLOAT32, in which their arithmetic is exact."""
+        wide = g.add(Cast(F32), packed)
+        if self.bits == 8:
+            return wide
+        rows, length = f.extents(self, packed)
+        # floor(code / 16), because a conversion to integers rounds to nearest; BM1682 has no floor
+        high = g.add(Cast(F32), g.add(Cast(U8), f.muls(g, f.adds(g, wide, -7.5), 1 / 16)))
+        low = f.sub(g, wide, f.muls(g, high, 16.0))
+        parts = [f.reshape(g, part, (rows, length, 1)) for part in (low, high)]
+        return f.reshape(g, g.add(Concat(2), *parts), (rows, 2 * length))

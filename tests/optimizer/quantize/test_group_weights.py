@@ -1,0 +1,143 @@
+"""Weights in 4 and 8 bits: search of the scales, and rounding with compensation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tpuconvert.optimizer.quantize.group_weights import (
+    GroupFormat,
+    PackedWeight,
+    pack_weight,
+    packable_nodes,
+    second_moments,
+)
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import F32, Array, TensorType
+
+FORMS = [GroupFormat(bits, group, zero) for bits in (4, 8) for group in (32, 128) for zero in (False, True)]
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def dequantized(found: PackedWeight, form: GroupFormat, depth: int) -> Array:
+    """The weight, [inputs, outputs]."""
+    op = MatmulGroupQuantized(form.bits, form.group)
+    return op.weights(found.codes, found.scale, found.zero_point, depth).T
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_error_is_smaller_than_with_the_range_of_the_group(form: GroupFormat) -> None:
+    """The baseline rounds with the scale from the largest magnitude (or the range) of each group."""
+    weight = normal(256, 40)
+    found = dequantized(pack_weight("y", weight, form), form, 256)
+    groups = weight.T.reshape(40, -1, form.group)
+    if form.has_zero_points:
+        low, high = groups.min(axis=2, keepdims=True), groups.max(axis=2, keepdims=True)
+        step = (high - low) / form.most
+        baseline = np.clip(np.rint((groups - low) / step), 0, form.most) * step + low
+    else:
+        step = np.abs(groups).max(axis=2, keepdims=True) / (form.most // 2)
+        baseline = np.rint(groups / step) * step
+    error = np.square(found - weight).sum()
+    assert error < np.square(baseline.reshape(40, -1).T - weight).sum()
+    assert np.abs(found - weight).max() < 3 * step.max()
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_samples_reduce_the_error_of_the_result(form: GroupFormat) -> None:
+    weight = normal(200, 48)
+    x = normal(2000, 200, seed=1) @ normal(200, 200, seed=2) * np.exp(normal(200, seed=3))
+    test = x[1000:]
+    moments = x[:1000].astype(np.float64).T @ x[:1000] / 1000
+    errors = [
+        np.square(test @ (dequantized(pack_weight("y", weight, form, given), form, 200) - weight)).sum()
+        for given in (None, np.diagonal(moments).copy(), moments)
+    ]
+    assert errors[1] < 0.9 * errors[0]
+    assert errors[2] < 0.5 * errors[1]
+
+
+def test_reports_the_error_of_the_result() -> None:
+    form = GroupFormat(4, 32)
+    weight, x = normal(64, 32), normal(500, 64, seed=1) * np.linspace(0.1, 3, 64, dtype=np.float32)
+    moments = x.astype(np.float64).T @ x / len(x)
+    found = pack_weight("y", weight, form, moments)
+    wanted = x.astype(np.float64) @ weight
+    error = np.square(x.astype(np.float64) @ dequantized(found, form, 64) - wanted).sum() / np.square(wanted).sum()
+    assert found.error == pytest.approx(error, rel=1e-6)  # two orders of summation in binary64
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_represents_what_is_on_a_grid(form: GroupFormat) -> None:
+    """Weights that are integers times a power of two, with the extreme codes in each group, are exact."""
+    middle = 1 << (form.bits - 1)
+    codes = np.random.default_rng(0).integers(0, form.most + 1, (128, 20))
+    codes[:: form.group] = 0
+    codes[1 :: form.group] = form.most
+    weight = ((codes - middle) / 64).astype(np.float32)
+    np.testing.assert_array_equal(dequantized(pack_weight("y", weight, form), form, 128), weight)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_zeros_stay_zeros(form: GroupFormat) -> None:
+    weight = normal(130, 24)
+    weight[:128] = 0
+    weight[:, 3] = 0
+    found = pack_weight("y", weight, form, np.ones(130))
+    assert np.isfinite(found.scale).all()
+    values = dequantized(found, form, 130)
+    assert not values[:128].any()
+    assert not values[:, 3].any()
+
+
+@pytest.mark.parametrize("samples", [0, 3])
+def test_unused_inputs_and_few_samples(samples: int) -> None:
+    """The second moments are singular, or zero."""
+    x = normal(samples, 64)
+    form = GroupFormat(4, 32)
+    weight = normal(64, 16, seed=1)
+    found = dequantized(pack_weight("y", weight, form, x.T.astype(np.float64) @ x), form, 64)
+    assert np.abs(found - weight).max() < 1.5
+
+
+def graph_of(weight: Array, **parameters: float) -> Graph:
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (5, weight.shape[0])))
+    graph.output(graph.add(MatrixMul(**parameters), x, graph.constant(weight, "w")))
+    return graph
+
+
+def test_selects_large_finite_weights() -> None:
+    form = GroupFormat(4, 32)
+    assert len(packable_nodes(graph_of(normal(128, 128)), form)) == 1
+    assert not packable_nodes(graph_of(normal(128, 127)), form)
+    assert not packable_nodes(graph_of(normal(16, 2048)), form)
+    broken = normal(128, 128)
+    broken[3, 4] = np.inf
+    assert not packable_nodes(graph_of(broken), form)
+
+
+def test_second_moments_are_means_over_all_rows() -> None:
+    graph = graph_of(normal(128, 128))
+    feeds = [{"x": normal(5, 128, seed=seed)} for seed in range(3)]
+    ((name, found),) = second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), feeds)
+    rows = np.concatenate([feed["x"] for feed in feeds]).astype(np.float64)
+    assert name == "x"
+    np.testing.assert_allclose(found, rows.T @ rows / 15, rtol=1e-12, atol=1e-12)  # order of sums in binary64
+
+
+def test_second_moments_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpuconvert.optimizer.quantize.group_weights._MOST_BYTES", 1)
+    monkeypatch.setattr("tpuconvert.optimizer.quantize.group_weights.MOST_INPUTS", 200)
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (5, 128)))
+    y = graph.add(MatrixMul(), x, graph.constant(normal(128, 256), "w"))
+    graph.output(graph.add(MatrixMul(), y, graph.constant(normal(256, 128), "v")))
+    feeds = [{"x": normal(5, 128)}]
+    found = dict(second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), feeds))
+    assert [found[name].shape for name in ("x", y.name)] == [(128, 128), (256,)]
