@@ -26,7 +26,9 @@ from tpuconvert.frontends.onnx.messages import (
     ValueInfoProto,
 )
 from tpuconvert.frontends.onnx.node import (
+    CompiledSubgraph,
     Converted,
+    MakeInputs,
     Materializer,
     OnnxNode,
     OnnxTensor,
@@ -34,7 +36,7 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
-from tpuconvert.frontends.onnx.output_tensors import Results, Scope, roots_of
+from tpuconvert.frontends.onnx.output_tensors import Results, Scope, SeparateScope, roots_of
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
@@ -335,6 +337,9 @@ class _Importer:
             self._limits,
             self._attributes(proto, scope),
             inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
+            compile=lambda graph, make_inputs, captured, label: self._compile_graph(
+                graph, make_inputs, captured, f"{name}/{label}", scope
+            ),
         )
         chosen = converter = onnx_op.find(op_type, version=version, domain=domain)
         needed = FOLDED_WITHOUT_DATA.get(op_type, len(inputs)) if domain == "" else len(inputs)
@@ -439,6 +444,34 @@ class _Importer:
             inner.tensors[value.name] = tensor
         self._convert_all(graph.node, inner)
         return self._leave_scope([value.name for value in graph.output], [], inner, scope)
+
+    def _compile_graph(
+        self, graph: GraphProto, make_inputs: MakeInputs, captured: Sequence[OnnxTensor], name: str, scope: Scope
+    ) -> CompiledSubgraph:
+        """Convert a subgraph to a separate graph, whose last inputs are the tensors that it uses from outside."""
+        separate = Graph(name=name, file=self._file)
+        around = self._graph, self._materializer, self._results
+        self._graph, self._materializer = separate, Materializer(separate)
+        self._results = Results(separate, self._limits.max_tensor_elements)
+        try:
+            arguments = make_inputs(separate)
+            if len(graph.input) != len(arguments):
+                message = f"its subgraph has {len(graph.input)} inputs, not {len(arguments)}"
+                raise CannotConvertError(INVALID_NODE, message)
+            depth = self._deeper(scope)
+            inner = SeparateScope(
+                scope.opsets, scope, f"{name}/", attributes=scope.attributes, depth=depth, graph=separate
+            )
+            self._read_initializers(graph, inner)
+            for tensor in captured:
+                inner.capture(tensor)
+            for value, tensor in zip(graph.input, arguments, strict=True):
+                inner.tensors[value.name] = tensor
+            self._convert_all(graph.node, inner)
+            results = self._leave_scope([value.name for value in graph.output], [], inner, scope)
+            return CompiledSubgraph(separate, results, [outer for outer, _ in inner.captured], self._materializer)
+        finally:
+            self._graph, self._materializer, self._results = around
 
     def _deeper(self, scope: Scope) -> int:
         if scope.depth >= self._limits.max_depth:

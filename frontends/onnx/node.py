@@ -117,6 +117,31 @@ class Materializer:
         return made
 
 
+@dataclass
+class CompiledSubgraph:
+    """A subgraph that was converted to a separate graph, whose outputs are not declared yet.
+
+    Attributes:
+        graph: the graph. Its last inputs are the captured tensors.
+        results: the outputs of the subgraph.
+        captured: tensors of the graph around it that it uses.
+        materializer: that of the graph.
+    """
+
+    graph: Graph
+    results: list[OnnxTensor]
+    captured: list[OnnxTensor]
+    materializer: Materializer
+
+
+MakeInputs = Callable[[Graph], Sequence[OnnxTensor]]
+"""Function that declares the first inputs of a separate graph and returns the inputs of the subgraph."""
+
+Compile = Callable[[GraphProto, MakeInputs, Sequence[OnnxTensor], str], CompiledSubgraph]
+"""Function that converts a subgraph to a separate graph. The third argument are tensors that become inputs even if the
+subgraph does not use them; the last one is a label for names."""
+
+
 @dataclass(eq=False)
 class OnnxNode:
     """One source node, as its converter sees it. Attributes that the converter did not read are reported afterwards.
@@ -124,6 +149,7 @@ class OnnxNode:
     Attributes:
         output_names: names of the output tensors; an empty string for an unused output.
         inline: converts a subgraph with the given inputs in place; the last argument is a label for names.
+        compile: converts a subgraph to a separate graph; see ``Compile``.
         read, read_inputs: attributes and inputs that a converter has read.
     """
 
@@ -138,6 +164,7 @@ class OnnxNode:
     limits: Limits
     attributes: dict[str, AttributeProto]
     inline: Callable[[GraphProto, Sequence[OnnxTensor], str], list[OnnxTensor]]
+    compile: Compile
     read: set[str] = field(default_factory=set)
     read_inputs: set[int] = field(default_factory=set)
 
