@@ -99,6 +99,11 @@ def subgraphs_of(op: Op) -> dict[str, Subgraph]:
     return op.subgraphs() if isinstance(op, ControlFlowOp) else {}
 
 
+def all_graphs(graph: Graph) -> list[Graph]:
+    """A graph and all its subgraphs."""
+    return [graph, *nested_graphs(graph)]
+
+
 def nested_graphs(graph: Graph) -> Iterator[Graph]:
     """Yield the subgraphs of all nodes of a graph and their subgraphs, each after those inside it."""
     for node in graph.nodes:

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import CompiledSubgraph, MakeInputs, OnnxNode, OnnxTensor, graph_attribute
-from tpuconvert.frontends.onnx.output_tensors import subgraph_input
+from tpuconvert.frontends.onnx.output_tensors import roots_of, subgraph_input
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
 from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
@@ -20,11 +21,13 @@ from tpuconvert.schema.ops.shape_change import ExpandDims, Squeeze
 from tpuconvert.schema.types import DType, Shape, TensorType
 
 _MAX_INT32 = 2**31 - 1
+_SEQUENCE = "is a sequence; a subgraph that the host executes takes and returns tensors"
 
 
 def convert_if(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """Convert an If with a computed condition."""
     condition = _single(node, g, node.tensor(0), "condition")
+    needs = node.tensor(0).roots
     then_branch = node.compile(graph_attribute(node, "then_branch"), _no_inputs, (), "then")
     else_branch = node.compile(graph_attribute(node, "else_branch"), _no_inputs, then_branch.captured, "else")
     captured = else_branch.captured
@@ -33,12 +36,11 @@ def convert_if(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
         subgraph_input(then_branch.graph, tensor.name, tensor.value)
     if len(then_branch.results) != len(else_branch.results):
         raise node.invalid(f"its branches have {len(then_branch.results)} and {len(else_branch.results)} outputs")
-    first, second = (_values(node, branch) for branch in (then_branch, else_branch))
+    first, second = (_values(branch, needs) for branch in (then_branch, else_branch))
     for index, (a, b) in enumerate(zip(first, second, strict=True)):
         if a.dtype is not b.dtype or a.rank != b.rank:
-            raise node.fail(
-                UNSUPPORTED_ATTRIBUTE, f"output {index} is {a.type} or {b.type}", "supported: equal types and ranks"
-            )
+            message = f"output {index} is {a.type} or {b.type}; both branches need equal types and ranks"
+            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, message, needs=needs)
     op = HostIf(_subgraph(then_branch, first), _subgraph(else_branch, second))
     results = [
         one if one.shape == other.shape else replace(one, shape=(1,) if one.shape == () else one.shape)
@@ -49,7 +51,13 @@ def convert_if(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
 
 def convert_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """Convert a Loop with a computed trip count or condition."""
-    initial = [node.tensor(index) for index in range(2, len(node.inputs))]
+    needs = roots_of(node.tensor(index) for index in (0, 1) if node.has_input(index))
+    initial = []
+    for index in range(2, len(node.inputs)):
+        given = node.inputs[index]
+        if given is not None and given.items is not None:
+            raise CannotConvertError(UNSUPPORTED_TYPE, f"state {index - 2} {_SEQUENCE}", needs=needs)
+        initial.append(node.tensor(index))
     trips = _trips(node, g)
     condition = emit.float_constant(g, [1.0], "condition")
     if node.has_input(1):
@@ -64,8 +72,8 @@ def convert_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
         ]
 
     states = [node.materializer.value(tensor) for tensor in initial]
-    body = _compile_body(node, initial, states, make_head, _no_inputs, skipped=1)
-    values = _values(node, body)
+    body = _compile_body(node, initial, states, make_head, _no_inputs, 1, needs)
+    values = _values(body, needs)
     if len(values) < 1 + len(states):
         raise node.invalid(f"its body has {len(values)} outputs, expected at least {1 + len(states)}")
     count = 1 + len(states)
@@ -101,8 +109,8 @@ def convert_scan(
         return slices
 
     states = [node.materializer.value(tensor) for tensor in initial]
-    body = _compile_body(node, initial, states, _no_inputs, make_slices, skipped=0)
-    values = _values(node, body)
+    body = _compile_body(node, initial, states, _no_inputs, make_slices, 0, frozenset())
+    values = _values(body, frozenset())
     count = len(states)
     if len(values) != count + len(item_axes):
         raise node.invalid(f"its body has {len(values)} outputs, expected {count + len(item_axes)}")
@@ -152,6 +160,7 @@ def _compile_body(
     make_head: MakeInputs,
     make_tail: MakeInputs,
     skipped: int,
+    needs: frozenset[str],
 ) -> CompiledSubgraph:
     """Convert the body of a loop. Extents of states that an iteration changes become symbolic, and it is converted again.
 
@@ -162,6 +171,7 @@ def _compile_body(
         make_head: declares the inputs before the states.
         make_tail: declares the inputs after the states.
         skipped: number of outputs before the states.
+        needs: inputs of the model; if they were constant, the loop could be unrolled.
     """
     proto = graph_attribute(node, "body")
     shapes: list[Shape] = [
@@ -189,14 +199,11 @@ def _compile_body(
             if index >= len(states):
                 break
             if after.items is not None:
-                raise node.fail(UNSUPPORTED_TYPE, f"state {index} is a sequence", "supported: tensors")
+                raise CannotConvertError(UNSUPPORTED_TYPE, f"state {index} {_SEQUENCE}", needs=needs)
             now = after.shape or (1,)
             if len(now) != before.rank:
-                raise node.fail(
-                    UNSUPPORTED_ATTRIBUTE,
-                    f"state {index} has rank {before.rank} before and {len(now)} after an iteration",
-                    "supported: states of constant rank",
-                )
+                message = f"state {index} has rank {before.rank} before and {len(now)} after an iteration"
+                raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, message, needs=needs)
             pairs = enumerate(zip(before.shape, now, strict=True))
             shape = tuple(_open_if(old != new, index, axis, old) for axis, (old, new) in pairs)
             is_stable = is_stable and (shape == before.shape)
@@ -210,12 +217,12 @@ def _open_if(condition: bool, index: int, axis: int, extent: int | str) -> int |
     return f"state{index}_{axis}" if condition else extent
 
 
-def _values(node: OnnxNode, body: CompiledSubgraph) -> list[Value]:
+def _values(body: CompiledSubgraph, needs: frozenset[str]) -> list[Value]:
     """The outputs of a subgraph as values of its graph."""
     found = []
     for index, tensor in enumerate(body.results):
         if tensor.items is not None:
-            raise node.fail(UNSUPPORTED_TYPE, f"output {index} of a subgraph is a sequence", "supported: tensors")
+            raise CannotConvertError(UNSUPPORTED_TYPE, f"output {index} of its subgraph {_SEQUENCE}", needs=needs)
         found.append(body.materializer.value(tensor))
     return found
 
@@ -234,8 +241,10 @@ def _with_unit_axis(g: Graph, tensor: OnnxTensor, value: Value, axis: int) -> Va
 
 
 def _subgraph(body: CompiledSubgraph, outputs: Sequence[Value]) -> Subgraph:
-    """Declare the outputs of a graph and remove what they do not need."""
+    """Declare the outputs of a graph, remove what they do not need, and remove quantization: the host computes floats."""
     graph = body.graph
+    for value in graph.values:
+        value.quant = value.stored = None
     for value in outputs:
         graph.output(value)
     drop_copies(graph)
@@ -269,7 +278,7 @@ def _add(
     outside = [node.materializer.value(tensor) for tensor in captured]
     names = [f"{node.name}/{index}" for index in range(len(results))]
     values = g.add_all(op, *operands, *outside, names=[g.unique(name) for name in names])
-    roots = frozenset[str]().union(*(t.roots for t in (*node.inputs, *captured) if t is not None))
+    roots = roots_of((*node.inputs, *captured))
     return [
         OnnxTensor(name, known.element, () if known.shape == () else value.shape, None, value, None, roots)
         for name, known, value in zip(names, results, values, strict=True)

@@ -21,7 +21,6 @@ _RESULTS = (Operand("results", variadic=True),)
 
 T = TypeVar("T")
 
-DEFAULT_MAX_ITERATIONS = 1_000_000
 _ROUNDS = 3
 
 
@@ -78,7 +77,7 @@ class HostLoop(ControlFlowOp):
 
     body: Subgraph
     states: int
-    max_iterations: int = DEFAULT_MAX_ITERATIONS
+    max_iterations: int
 
     inputs = (Operand("trips", coeff=True), _CONDITION, _VALUES)
     outputs = _RESULTS
