@@ -49,9 +49,11 @@ from tpuconvert.frontends.onnx.reader import (
 from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.frontends.onnx.unsupported_operators import reason
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
+from tpuconvert.schema.control_flow import MAX_DEPTH
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
+    TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
     UNSUPPORTED_TYPE,
@@ -107,6 +109,7 @@ class _Importer:
         self._failed: set[int] = set()  # id() of each node of the main graph that has a problem
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._converted_nodes = 0
+        self._subgraph_depth = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
     def run(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
@@ -450,6 +453,9 @@ class _Importer:
     ) -> CompiledSubgraph:
         """Convert a subgraph to a separate graph, whose last inputs are the tensors that it uses from outside."""
         separate = Graph(name=name, file=self._file)
+        if self._subgraph_depth == MAX_DEPTH:
+            raise CannotConvertError(TOO_LARGE, f"subgraphs that the host executes are nested more than {MAX_DEPTH} deep")
+        self._subgraph_depth += 1
         around = self._graph, self._materializer, self._results
         self._graph, self._materializer = separate, Materializer(separate)
         self._results = Results(separate, self._limits.max_tensor_elements)
@@ -472,6 +478,7 @@ class _Importer:
             return CompiledSubgraph(separate, results, [outer for outer, _ in inner.captured], self._materializer)
         finally:
             self._graph, self._materializer, self._results = around
+            self._subgraph_depth -= 1
 
     def _deeper(self, scope: Scope) -> int:
         if scope.depth >= self._limits.max_depth:
