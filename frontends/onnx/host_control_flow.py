@@ -67,8 +67,8 @@ def convert_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
         counter = body.input("iteration", TensorType(DType.INT32, (1,)))
         going = body.input("condition", TensorType(DType.FLOAT32, (1,)))
         return [
-            OnnxTensor("iteration", element_types.INT64, (), None, counter),
-            OnnxTensor("condition", element_types.BOOL, (), None, going),
+            OnnxTensor("iteration", element_types.INT64, (), None, counter, roots=needs),
+            OnnxTensor("condition", element_types.BOOL, (), None, going, roots=needs),
         ]
 
     states = [node.materializer.value(tensor) for tensor in initial]

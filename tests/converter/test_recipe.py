@@ -52,6 +52,7 @@ EVERY_OPTION = {
     "min_int8_share": 0.25,
     "exact_on": "bm1684x",
     "golden": 2,
+    "max_iterations": 50,
     "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
 
