@@ -106,7 +106,6 @@ class Session:
         isa = chosen_isa()
         # Start-up cost: importing the planner and its matchers takes 40 ms, which conversions do not need.
         from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
-
         from tpuconvert.runtime.native.split_plans import SplitPlans
 
         plans = {} if self._file is None else self._file.plans
@@ -288,7 +287,6 @@ class Session:
             raise
         except Exception as error:  # Operators, especially custom ones, may raise any exception: name the node.
             raise failure(node, self._graph.file, error) from error
-
 
     def _run_subgraph(self, subgraph: Subgraph, arrays: Sequence[Array]) -> list[Array]:
         """Run a subgraph of a node once, by native plans if the session has them."""

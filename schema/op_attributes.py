@@ -187,9 +187,7 @@ def _plain(value: Any, base: type) -> Any:
     raise ValueError(f"{value!r} is not of the type {base.__name__}")
 
 
-def decode(
-    definition: type[Op], attributes: Sequence[tpum.Attribute], subgraphs: Sequence[Subgraph] = ()
-) -> Op:
+def decode(definition: type[Op], attributes: Sequence[tpum.Attribute], subgraphs: Sequence[Subgraph] = ()) -> Op:
     """Create an operator from its stored parameters. A parameter that is not stored takes its default.
 
     Args:

@@ -162,7 +162,7 @@ def _compile_body(
     skipped: int,
     needs: frozenset[str],
 ) -> CompiledSubgraph:
-    """Convert the body of a loop. Extents of states that an iteration changes become symbolic, and it is converted again.
+    """Convert the body of a loop. If an iteration changes extents of states, convert it again with symbolic ones.
 
     Args:
         node: the loop.
@@ -241,7 +241,7 @@ def _with_unit_axis(g: Graph, tensor: OnnxTensor, value: Value, axis: int) -> Va
 
 
 def _subgraph(body: CompiledSubgraph, outputs: Sequence[Value]) -> Subgraph:
-    """Declare the outputs of a graph, remove what they do not need, and remove quantization: the host computes floats."""
+    """Declare the outputs of a graph, and remove unneeded nodes and quantization: the host computes floats."""
     graph = body.graph
     for value in graph.values:
         value.quant = value.stored = None

@@ -454,7 +454,9 @@ class _Importer:
         """Convert a subgraph to a separate graph, whose last inputs are the tensors that it uses from outside."""
         separate = Graph(name=name, file=self._file)
         if self._subgraph_depth == MAX_DEPTH:
-            raise CannotConvertError(TOO_LARGE, f"subgraphs that the host executes are nested more than {MAX_DEPTH} deep")
+            raise CannotConvertError(
+                TOO_LARGE, f"subgraphs that the host executes are nested more than {MAX_DEPTH} deep"
+            )
         self._subgraph_depth += 1
         around = self._graph, self._materializer, self._results
         self._graph, self._materializer = separate, Materializer(separate)
