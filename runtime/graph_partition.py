@@ -49,7 +49,7 @@ def creates_extents(node: Node) -> bool:
     """Return True if a result of the node has an extent that does not follow from the shapes of the operands."""
     if not any(is_data_dependent(value.type) for value in node.outputs):
         return False
-    types = []
+    types: list[TensorType | None] = []
     for index, value in enumerate(node.inputs):
         if value is None:
             types.append(None)

@@ -59,7 +59,7 @@ def convert_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
             raise CannotConvertError(UNSUPPORTED_TYPE, f"state {index - 2} {_SEQUENCE}", needs=needs)
         initial.append(node.tensor(index))
     trips = _trips(node, g)
-    condition = emit.float_constant(g, [1.0], "condition")
+    condition = emit.float_constant(g, np.ones(1), "condition")
     if node.has_input(1):
         condition = _single(node, g, node.tensor(1), "condition")
 
