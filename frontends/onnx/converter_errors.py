@@ -53,6 +53,10 @@ def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: G
     hint = _hint(ports, {name for problem in found for name in _required_extents(problem)})
     for problem in found:
         where = f": {problem.tensor}" if problem.tensor else ""
+        if "?" in problem.extent:
+            message = f"the extent '{problem.extent}' depends on data and has to be a number here{where}"
+            problems.add(UNKNOWN_SHAPE, problem.op, problem.node, message)
+            continue
         problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
     names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
     if names and not found:

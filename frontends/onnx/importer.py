@@ -100,6 +100,7 @@ class _Importer:
         self._fixed = fixed
         self._file = os.path.basename(model.path)
         self._graph = Graph(name=model.graph.name or os.path.splitext(self._file)[0], file=self._file)
+        self._graph.has_distinct_extents = True
         self._graph.notes.extend(model.notes)
         opset = model.opsets.get("")
         self._problems = ProblemList(self._file, f"opset {opset}" if opset else "")
@@ -453,6 +454,7 @@ class _Importer:
     ) -> CompiledSubgraph:
         """Convert a subgraph to a separate graph, whose last inputs are the tensors that it uses from outside."""
         separate = Graph(name=name, file=self._file)
+        separate.has_distinct_extents = True
         if self._subgraph_depth == MAX_DEPTH:
             raise CannotConvertError(
                 TOO_LARGE, f"subgraphs that the host executes are nested more than {MAX_DEPTH} deep"

@@ -24,7 +24,7 @@ from tpuconvert.schema.errors import (
 )
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op, OpKind
-from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_shape
+from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 onnx_op = registry("onnx")
 """Decorator that registers a converter: ``@onnx_op("Softmax", since=13)``."""
@@ -266,12 +266,7 @@ class OnnxNode:
 
     def shape(self, index: int) -> tuple[int, ...]:
         """Extents of an input in the file: () for rank 0. One may be symbolic (see ``open_extents``)."""
-        shape = self.tensor(index).shape
-        if str in map(type, shape) and any("?" in str(extent) for extent in shape):
-            raise CannotConvertError(
-                UNKNOWN_SHAPE, f"input {index} has the shape {format_shape(shape)}, which depends on data"
-            )
-        return open_extents.from_shape(shape)
+        return open_extents.from_shape(self.tensor(index).shape)
 
     def rank(self, index: int) -> int:
         """Number of axes of an input in the file."""
