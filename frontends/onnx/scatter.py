@@ -1,7 +1,8 @@
 """ScatterND, ScatterElements, TensorScatter, ReverseSequence.
 
-The host writes to computed indices. With constant indices, data and updates are flattened to rows, and each row of the result is gathered from one of them. A reduction gathers the
-updates to combine with the data, in as many rounds as one row has updates.
+The host writes to computed indices. With constant indices, data and updates are flattened to rows, and each row of the
+result is gathered from one of them. A reduction gathers the updates to combine with the data, in as many rounds as one
+row has updates.
 """
 
 from __future__ import annotations
