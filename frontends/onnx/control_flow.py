@@ -13,6 +13,7 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types, host_control_flow
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
+from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
@@ -44,7 +45,8 @@ def if_(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
 @onnx_op("Loop", since=1, kind=Kind.HOST, limits="unrolled if trip count and condition are known at conversion")
 def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """Unroll the body if trip count and conditions are constant; otherwise the host repeats it in each run."""
-    has_trips = not node.has_input(0) or node.tensor(0).array is not None
+    trips = node.tensor(0).array if node.has_input(0) else np.zeros(1)
+    has_trips = trips is not None and not is_shape_tensor(trips)
     try:
         if has_trips:
             return _unrolled_loop(node, g)

@@ -13,6 +13,7 @@ from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import CompiledSubgraph, MakeInputs, OnnxNode, OnnxTensor, graph_attribute
 from tpuconvert.frontends.onnx.output_tensors import roots_of, subgraph_input
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
+from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -140,7 +141,7 @@ def _trips(node: OnnxNode, g: Graph) -> Value:
     if not node.has_input(0):
         return g.constant(np.array([_MAX_INT32], np.int32), "trips")
     tensor = node.tensor(0)
-    if tensor.array is None:
+    if tensor.array is None or is_shape_tensor(tensor.array):
         return _single(node, g, tensor, "trip count")
     return g.constant(np.array([min(int(node.scalar(0)), _MAX_INT32)], np.int32), "trips")
 

@@ -361,7 +361,12 @@ class _Importer:
             )
         before = len(self._graph)
         with self._graph.source(Source(self._file, name, op_type)):
-            converted = run_converter(chosen.converter, node, self._graph, self._file)
+            try:
+                converted = run_converter(chosen.converter, node, self._graph, self._file)
+            except OpenExtentError:  # of an evaluator: the extents can be values that are computed at run time
+                if converter is None or converter is chosen:
+                    raise
+                converted = run_converter(converter.converter, node, self._graph, self._file)
         for new in self._graph.latest(len(self._graph) - before):
             check_parameters(new.op)
         self._check_read(node)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
@@ -24,6 +26,8 @@ from tpuconvert.schema.errors import (
 )
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 onnx_op = registry("onnx")
@@ -105,8 +109,8 @@ class Materializer:
         if known is not None:
             return known[1]
         assert tensor.array is not None, f"tensor '{tensor.name}' has neither data nor a value"
-        if extent := open_extents.first_open(tensor.array):
-            raise open_extents.OpenExtentError(str(extent))
+        if open_extents.is_shape_tensor(tensor.array):
+            return self._made.setdefault(id(tensor), (tensor, self._extents(tensor)))[1]
         try:
             array = element_types.narrow(tensor.array)
         except OverflowError as error:
@@ -115,6 +119,30 @@ class Materializer:
         made = self._graph.constant(array, name=tensor.name)
         self._made[id(tensor)] = tensor, made
         return made
+
+    def _extents(self, tensor: OnnxTensor) -> Value:
+        """Return a shape with symbolic extents as a value that is computed when the model runs.
+
+        Raises:
+            OpenExtentError: no value of the graph has one of the extents.
+        """
+        assert tensor.array is not None
+        parts = []
+        for extent in tensor.array.flat:
+            if not open_extents.is_open(extent):
+                parts.append(self._graph.constant(np.array([extent], np.int32), "extent"))
+                continue
+            places = (
+                (value, axis)
+                for value in self._graph.values
+                for axis, name in enumerate(value.shape)
+                if name == str(extent) and not value.is_constant
+            )
+            value, axis = next(places, (None, 0))
+            if value is None:
+                raise open_extents.OpenExtentError(str(extent))
+            parts.append(self._graph.add(ShapeFetch(axis, axis + 1), value))
+        return parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
 
 
 @dataclass

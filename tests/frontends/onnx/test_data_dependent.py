@@ -79,6 +79,13 @@ CASES = {
         {"y": (FLOAT, ["n", 5])},
         {"w": W},
     ),
+    "data-dependent extent as a number": Case(
+        [node("Compress", "x m", "a", axis=0), node("Shape", "a", "y"), node("Gather", "y zero", "count"),
+         node("Cast", "count", "n", to=FLOAT), node("Div", "a n", "z")],
+        [{"x": X, "m": MASK}],
+        {"y": (INT64, [2]), "count": (INT64, []), "z": (FLOAT, ["n", 4])},
+        {"zero": np.array(0)},
+    ),
     "two masks have different extents": Case(
         [node("Compress", "x m", "a", axis=0), node("Compress", "x k", "b", axis=0),
          node("Concat", "a b", "y", axis=0)],
@@ -186,6 +193,6 @@ def test_k_that_is_too_large_is_an_error(tmp_path: Path) -> None:
 
 
 def test_problem_names_the_data_dependent_extent(tmp_path: Path) -> None:
-    nodes = [node("Compress", "x m", "c", axis=0), node("Shape", "c", "y")]
-    with pytest.raises(UnsupportedError, match=r"extent '\?where' depends on data and has to be a number here"):
-        tc.convert(save_model(model(nodes, {"x": X, "m": MASK}, ["y"]), tmp_path))
+    nodes = [node("Compress", "x m", "c", axis=0), node("Reshape", "c shape", "y")]
+    with pytest.raises(UnsupportedError, match=r"extent '4\*\?where' depends on data and has to be a number here"):
+        tc.convert(save_model(model(nodes, {"x": X, "m": MASK}, ["y"], {"shape": ints(3, -1)}), tmp_path))
