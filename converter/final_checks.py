@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.frontends import cuts
 from tpuconvert.schema.composite import Composite
+from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.finite import is_finite
@@ -63,8 +64,9 @@ def _is_finite(array: Array) -> bool:
 
 
 def constant_arrays(graph: Graph) -> ConstantArrays:
-    """Return weak references to the arrays of all constants."""
-    return {id(value.data): weakref.ref(value.data) for value in graph.values if value.data is not None}
+    """Return weak references to the arrays of all constants, also those of subgraphs."""
+    arrays = (value.data for each in all_graphs(graph) for value in each.values if value.data is not None)
+    return {id(array): weakref.ref(array) for array in arrays}
 
 
 def check_finite(
@@ -81,6 +83,8 @@ def check_finite(
         UnsupportedError: the message lists each such tensor with the node that reads it and the first index.
 
     """
+    for subgraph in (inner for node in graph.nodes for inner in subgraphs_of(node.op).values()):
+        check_finite(subgraph.graph, find_origin, known)
     arrays = [value.data for value in graph.values if value.data is not None]
     if known is not None:
         arrays = [array for array in arrays if id(array) not in known or known[id(array)]() is not array]

@@ -12,6 +12,7 @@ from tpuconvert.optimizer.precision_rules import tensor_sources
 from tpuconvert.options import Options
 from tpuconvert.pass_instrumentation import Watch
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.control_flow import nested_graphs
 from tpuconvert.schema.graph import Graph, Source
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def optimize_graph(
         tensors = tensor_sources(graph)
     trace = None if watch is None else watch.trace
     observers = () if watch is None else watch.observers(graph, options, progress.report)
+    for subgraph in nested_graphs(graph):
+        optimize(subgraph, trace, chip=options.chip, disabled=options.disable_rules)
     optimize(graph, trace, chip=options.chip, disabled=options.disable_rules, observers=observers)
     expand_where_illegal(graph, options.chip)
     fit_to_chip(graph, options.chip, trace, options.disable_rules)

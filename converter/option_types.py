@@ -29,6 +29,7 @@ class SourceOptions(TypedDict, total=False):
     keep_io_layout: bool
     tflite_rounding: str
     fix_inputs: Mapping[str, Any] | None
+    max_iterations: int
     allow_root: str | os.PathLike[str] | None
     allow_non_finite: bool
 

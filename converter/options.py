@@ -14,6 +14,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
 from tpuconvert.fixed_inputs import parse_fixed, read_fixed
+from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.optimizer.pipeline import resolve_names
 from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, PrecisionRule, parse_rule, split_method
 from tpuconvert.quantize.rule_files import Rules, expand_rules
@@ -241,6 +242,12 @@ def _read_int16_share(share: float | None) -> float | None:
 
 def _read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
     return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
+
+
+def _read_max_iterations(count: int) -> int:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UsageError(f"max_iterations is {count!r}, expected a number of at least 1", hint="leave it out")
+    return count
 
 
 def _read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:
@@ -479,6 +486,15 @@ class Options:
         metavar="NAME=VALUE",
         is_repeated=True,
         is_file=True,
+    )
+    max_iterations: int = option(
+        DEFAULT_LIMITS.max_loop_iterations,
+        "Largest number of iterations of a loop of an ONNX model that the host executes; more are an error when the "
+        "model runs.",
+        read=_read_max_iterations,
+        is_of_source=True,
+        metavar="N",
+        least=1,
     )
     exact_on: str = option(
         "none",

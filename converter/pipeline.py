@@ -101,6 +101,7 @@ def convert(
     max_transposes: int | None = None,
     min_int8_share: float | None = None,
     fix_inputs: Mapping[str, Any] | None = None,
+    max_iterations: int = 1_000_000,
     exact_on: str = "none",
     golden: int = 0,
     allow_root: str | os.PathLike[str] | None = None,
@@ -172,6 +173,8 @@ def convert(
         min_int8_share: Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code
             5).
         fix_inputs: Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.
+        max_iterations: Largest number of iterations of a loop of an ONNX model that the host executes; more are an
+            error when the model runs.
         exact_on: Chip of the vendor's compiler on which all integers must be exact: ``bm1684x``, ``bm1688`` or
             ``bm1684``. Nodes without an exact form, and nodes that depend on them, stay in float; if no others are
             left, this is an error (exit code 3). For ``bm1684`` every layer is scaled by a power of two.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tpuconvert.installed import may_have_entry_points
 from tpuconvert.optimizer.pipeline import STAGES
 from tpuconvert.optimizer.registry import load_rules, rule
+from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
@@ -222,7 +223,8 @@ def operators_of_file(file: str | Path) -> list[type[Op]]:
 
 def plugins_of(graph: Graph) -> list[str]:
     """Names of the plugins whose operators a graph uses: module names, without the prefix of loaded files."""
-    modules = {type(node.op).__module__ for node in graph.nodes if node.op.kind is OpKind.CUSTOM}
+    nodes = (node for each in all_graphs(graph) for node in each.nodes)
+    modules = {type(node.op).__module__ for node in nodes if node.op.kind is OpKind.CUSTOM}
     return sorted(module.removeprefix(_MODULE_PREFIX) for module in modules)
 
 

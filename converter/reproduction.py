@@ -22,6 +22,7 @@ from tpuconvert.quantize.ranges_file import MeasuredRanges, read_ranges
 from tpuconvert.recipe import file_digest, source_digest
 from tpuconvert.results import Result
 from tpuconvert.schema.content_digest import ALGORITHM
+from tpuconvert.schema.control_flow import subgraphs_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source
@@ -251,5 +252,7 @@ def _describe(graph: Graph) -> Iterator[tuple[str, str, Array | None]]:
     for node in graph.nodes:
         name = node.outputs[0].name if node.outputs else ""
         yield name, f"{node.op} of {[value and value.name for value in node.inputs]}", None
+        for subgraph in subgraphs_of(node.op).values():
+            yield from _describe(subgraph.graph)
     for value in graph.values:
         yield value.name, f"{value.type} {value.quant}", value.array if value.is_constant else None

@@ -10,6 +10,7 @@ import numpy as np
 
 from tpuconvert.final_checks import check_finite, check_not_empty
 from tpuconvert.frontends import caffe, onnx, tflite
+from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
@@ -152,6 +153,10 @@ def _load(
         if kind != "onnx":
             raise UsageError("--allow-root belongs to ONNX models only", file=str(source), hint="leave it out")
         arguments["allow_root"] = options.allow_root
+    if options.max_iterations != default_of("max_iterations"):
+        if kind != "onnx":
+            raise UsageError("--max-iterations belongs to ONNX models only", file=str(source), hint="leave it out")
+        arguments["limits"] = replace(DEFAULT_LIMITS, max_loop_iterations=options.max_iterations)
     if kind == "tflite" and options.quantize is None:
         arguments["hybrid"] = "dynamic"  # without --quantize: as the kernels, which quantize activations at run time
     if kind == "caffe":

@@ -17,7 +17,7 @@ from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
 from tpuconvert.schema.elementwise import Arithmetic
-from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.extents import factorize
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import of_tensors
@@ -39,11 +39,8 @@ from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, form
 
 
 def extents(value: Value) -> tuple[int, ...]:
-    """Shape of a value. Extents may be symbolic (see ``open_extents``), but not data-dependent."""
-    shape = value.type.shape
-    if str in map(type, shape) and any("?" in str(extent) for extent in shape):
-        raise CannotConvertError(UNKNOWN_SHAPE, f"shape {format_shape(shape)} depends on data")
-    return open_extents.from_shape(shape)
+    """Shape of a value. Extents may be symbolic (see ``open_extents``)."""
+    return open_extents.from_shape(value.type.shape)
 
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:

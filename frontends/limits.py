@@ -23,6 +23,7 @@ class Limits:
     max_depth: int = 64  # nesting of messages, subgraphs or functions
     max_rank: int = 8  # largest rank of the TPU operators
     max_unrolled_nodes: int = 50_000  # nodes from unrolled loops and recurrent layers
+    max_loop_iterations: int = 1_000_000  # iterations of a loop that the host executes
     max_expansion_bytes: int = 1 << 30  # constants that the conversion of one operator computes
 
 

@@ -165,6 +165,11 @@ def is_one(extent: object) -> bool:
     return not isinstance(extent, OpenExtent) and extent == 1
 
 
+def has_zero(extents: Sequence[int]) -> bool:
+    """Return True if an extent is known to be 0."""
+    return any(not is_open(extent) and extent == 0 for extent in extents)
+
+
 def extents_array(extents: object) -> Array:
     """Array of extents, as a shape constant of the source: int64, or of dtype object if one is symbolic."""
     array = np.array(extents, object)

@@ -5,12 +5,16 @@ A slot holds one value during its lifetime. Each step lists the values that it u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from tpuconvert.schema.errors import RunError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
+
+Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
+"""Function that runs the NumPy reference of a node."""
 
 Observer = Callable[[Value, Array], None]
 """Callback that is called with every graph input and every result of a run, in execution order."""
@@ -48,6 +52,29 @@ class Plan:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     constants: tuple[tuple[int, Array], ...]
+
+
+def run_plan(
+    plan: Plan,
+    arrays: Sequence[Array],
+    evaluate: Evaluate,
+    observe: Observer | None = None,
+) -> list[Array]:
+    """Run a plan. The results may be constants, inputs, or views of observed arrays."""
+    slots: list[Array | None] = [None] * plan.slots
+    for index, constant in plan.constants:
+        slots[index] = constant
+    for index, array in zip(plan.inputs, arrays, strict=True):
+        slots[index] = array
+    for step in plan.steps:
+        results = evaluate(step.node, [None if index < 0 else slots[index] for index in step.inputs])
+        for index, value, array in zip(step.outputs, step.node.outputs, results, strict=True):
+            slots[index] = array
+            if observe is not None:
+                observe(value, array)
+        for index in step.release:
+            slots[index] = None
+    return [cast(Array, slots[index]) for index in plan.outputs]
 
 
 def make_plan(graph: Graph) -> Plan:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
@@ -19,15 +20,21 @@ from tpuconvert.runtime import batches
 from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
 from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name
 from tpuconvert.runtime.native.loader import chosen_isa, extension
-from tpuconvert.runtime.plan import Observer, Plan, failure, make_plan
+from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
+from tpuconvert.schema.errors import RunError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array, Chip, format_shape
 
 if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import NativePlan
     from tpuconvert.runtime.native.plans import Plans
+    from tpuconvert.runtime.native.split_plans import SplitPlans
+
+
+RunGraph = Callable[[Sequence[Array], Evaluate], list[Array]]
+"""Function that computes the outputs of a graph."""
 
 
 class Runnable(Protocol):
@@ -59,7 +66,7 @@ class Session:
             packed copy of the weights.
 
     Raises:
-        UsageError: for an unknown backend, or the native one for a model with data-dependent shapes.
+        UsageError: for an unknown backend.
         MissingExtraError: for the native backend if the engine was not built.
         CorruptInputError: if the file is damaged.
     """
@@ -90,26 +97,22 @@ class Session:
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
         self._is_open = True
         self._reference: Plan | None = None
+        self._subgraphs: dict[int, RunGraph] = {}  # key: id of a subgraph, which the graph keeps alive
 
-    def _native_plans(self, is_wanted: bool) -> Plans | None:
+    def _native_plans(self, is_wanted: bool) -> Plans | SplitPlans | None:
         """Return the native plans, or None if ``auto`` falls back to the reference."""
         if not is_wanted and extension() is None:
             return None
         isa = chosen_isa()
         # Start-up cost: importing the planner and its matchers takes 40 ms, which conversions do not need.
         from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
+        from tpuconvert.runtime.native.split_plans import SplitPlans
 
-        if not are_open_at_inputs_only(self._graph):
-            if is_wanted:
-                raise UsageError(
-                    "the native engine needs known extents, and some of this model depend on data",
-                    hint="use backend='reference'",
-                )
-            return None
         plans = {} if self._file is None else self._file.plans
         key = (isa, self._threads)
         if key not in plans:
-            plans[key] = Plans(self._graph, self.chip.name, *key)
+            make = Plans if are_open_at_inputs_only(self._graph) else SplitPlans
+            plans[key] = make(self._graph, self.chip.name, *key)
         return plans[key]
 
     @property
@@ -150,7 +153,7 @@ class Session:
                 (``schema/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
             arrays: the arrays of further inputs, if ``feeds`` is that of the first.
             observe: callback with every input and every computed value. The native engine uses a second plan without
-                fusion for such runs.
+                fusion for such runs; a model with data-dependent extents runs its NumPy references.
             borrow: True if the callback neither keeps nor changes the arrays. They may then be views of memory that
                 later steps overwrite, in any memory order, which saves copies.
 
@@ -176,12 +179,12 @@ class Session:
         except InputShapeError as mismatch:
             parts = batches.split(named, self._graph.input_ports, self._graph.output_ports, mismatch)
             return batches.join([self.run(part, observe=observe, borrow=borrow) for part in parts])
-        if self._native is None:
-            results = self._run_reference(values, observe)
-        elif observe is None:
+        if observe is None and self._native is not None:
             results = self._native.plan(extents).run(values, self._evaluate)
+        elif observe is None or self._native is None or (plan := self._native.observed_plan(extents)) is None:
+            results = self._run_reference(values, observe)
         else:
-            results = self._observe(self._native.plan(extents, is_observed=True), values, observe, borrow)
+            results = self._observe(plan, values, observe, borrow)
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
 
@@ -255,24 +258,11 @@ class Session:
     def _run_reference(self, arrays: list[Array], observe: Observer | None) -> list[Array]:
         if self._reference is None:
             self._reference = make_plan(self._graph)
-        plan = self._reference
-        slots: list[Array | None] = [None] * plan.slots
-        for index, constant in plan.constants:
-            slots[index] = constant
-        for index, value, array in zip(plan.inputs, self._graph.inputs, arrays, strict=True):
-            slots[index] = array
-            if observe is not None:
+        if observe is not None:
+            for value, array in zip(self._graph.inputs, arrays, strict=True):
                 observe(value, array)
-        for step in plan.steps:
-            results = self._evaluate(step.node, [None if index < 0 else slots[index] for index in step.inputs])
-            for index, value, array in zip(step.outputs, step.node.outputs, results, strict=True):
-                slots[index] = array
-                if observe is not None:
-                    observe(value, array)
-            for index in step.release:
-                slots[index] = None
         # Copy: a result may be a constant, an input, or a view of an observed array.
-        return [np.array(slots[index]) for index in plan.outputs]
+        return [np.array(array) for array in run_plan(self._reference, arrays, self._evaluate, observe)]
 
     def _bind_feeds(self, feeds: Mapping[str, Array]) -> tuple[list[Array], dict[str, int]]:
         """Return the feeds in the graph's order and types, and the values of the symbolic extents."""
@@ -290,9 +280,28 @@ class Session:
     def _evaluate(self, node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
         try:
             with np.errstate(all="ignore"):  # Overflow to infinity and NaN are defined results.
+                if isinstance(node.op, ControlFlowOp):
+                    return node.op.execute(self._run_subgraph, *arrays)
                 return node.op.evaluate(*arrays, chip=self.chip)
+        except RunError:  # of a node in a subgraph, which it names
+            raise
         except Exception as error:  # Operators, especially custom ones, may raise any exception: name the node.
             raise failure(node, self._graph.file, error) from error
+
+    def _run_subgraph(self, subgraph: Subgraph, arrays: Sequence[Array]) -> list[Array]:
+        """Run a subgraph of a node once, by native plans if the session has them."""
+        run = self._subgraphs.get(id(subgraph))
+        if run is None:
+            run = self._subgraphs[id(subgraph)] = self._compile_subgraph(subgraph)
+        return run(arrays, self._evaluate)
+
+    def _compile_subgraph(self, subgraph: Subgraph) -> RunGraph:
+        if self._native is None:
+            return partial(run_plan, make_plan(subgraph.graph))
+        # Start-up cost: see ``_native_plans``.
+        from tpuconvert.runtime.native.split_plans import SplitPlans
+
+        return SplitPlans(subgraph.graph, self.chip.name, chosen_isa(), self._threads, is_subgraph=True).run
 
 
 @dataclass(eq=False)
@@ -300,7 +309,7 @@ class _LoadedFile:
     """A model file and its native plans, shared by all sessions that have it open."""
 
     model: Runnable
-    plans: dict[tuple[str, int], Plans] = field(default_factory=dict)
+    plans: dict[tuple[str, int], Plans | SplitPlans] = field(default_factory=dict)
 
 
 _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()

@@ -6,8 +6,9 @@ Names of data-dependent extents begin with ``?``; these extents may differ altho
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.types import Dim, Shape, TensorType, format_shape
@@ -16,6 +17,21 @@ from tpuconvert.schema.types import Dim, Shape, TensorType, format_shape
 def unknown(op: str, axis: int | str = "") -> str:
     """Name of an extent that depends on the operands' data."""
     return f"?{op}{axis}"
+
+
+_UNKNOWN = re.compile(r"\?\w+(?:\.\d+)?")
+
+
+def data_dependent_names(shape: Shape) -> set[str]:
+    """Names of data-dependent extents in a shape, also those in formulas."""
+    return {name for extent in shape if isinstance(extent, str) for name in _UNKNOWN.findall(extent)}
+
+
+def rename_extent(extent: Dim, names: Mapping[str, str]) -> Dim:
+    """Replace names of data-dependent extents in an extent."""
+    if isinstance(extent, int) or "?" not in extent:
+        return extent
+    return _UNKNOWN.sub(lambda found: names.get(found[0], found[0]), extent)
 
 
 def shapes_of(types: Iterable[TensorType]) -> str:

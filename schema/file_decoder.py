@@ -16,6 +16,7 @@ import numpy as np
 from tpuconvert.schema import op_attributes
 from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.array_fields import make_with_arrays
+from tpuconvert.schema.control_flow import MAX_DEPTH, MAX_EXPANDED_NODES, Subgraph
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.file_header import ALIGNMENT
 from tpuconvert.schema.file_model import FileModel, Json, Note
@@ -67,7 +68,7 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
     if not tables.chip:
         raise ValueError("the model has no chip")
     return FileModel(
-        graph=_GraphDecoder(tables, constant).graph(),
+        graph=_decode_graphs(tables, constant),
         chip=Chip[tables.chip.name],
         tool_version=tables.tool_version,
         quantize=tables.quantize,
@@ -131,22 +132,65 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-class _GraphDecoder:
-    """Build the graph with the public methods of ``Graph``, which check types and names."""
+def _decode_graphs(tables: tpum.Model, constant: Constant) -> Graph:
+    """Create the main graph and its subgraphs.
 
-    def __init__(self, tables: tpum.Model, constant: Constant) -> None:
+    A subgraph refers only to subgraphs before it, so that there are no cycles.
+    """
+    subgraphs: list[Subgraph] = []
+    used_buffers: set[int] = set()
+    used_subgraphs: set[int] = set()
+    depths: list[int] = []
+    sizes: list[int] = []
+    for stored in (*tables.subgraphs, tables.graph):
+        graph = _GraphDecoder(tables, stored, subgraphs, constant, used_buffers).graph()
+        inner = [index for node in stored.nodes for index in _subgraph_indices(tables, node)]
+        used_subgraphs.update(inner)
+        depths.append(1 + max((depths[index] for index in inner), default=0))
+        sizes.append(len(stored.nodes) + sum(sizes[index] for index in inner))
+        if depths[-1] > MAX_DEPTH + 1:
+            raise ValueError(f"subgraphs are nested more than {MAX_DEPTH} deep")
+        if inner and sizes[-1] - len(stored.nodes) > MAX_EXPANDED_NODES:
+            raise ValueError(f"the subgraphs have more than {MAX_EXPANDED_NODES} nodes")
+        subgraphs.append(Subgraph(graph))
+    if len(used_subgraphs) != len(tables.subgraphs):
+        raise ValueError("a subgraph belongs to no node")
+    if len(used_buffers) != len(tables.buffers):
+        raise ValueError("a constant belongs to no value")
+    return subgraphs[-1].graph
+
+
+def _subgraph_indices(tables: tpum.Model, node: tpum.Node) -> list[int]:
+    """Indices of the subgraphs of a node, whose parameters have been checked."""
+    stored = [tables.attributes[position] for position in node.attributes]
+    return [attribute.integer for attribute in stored if attribute.kind is tpum.AttributeKind.GRAPH]
+
+
+class _GraphDecoder:
+    """Build a graph with the public methods of ``Graph``, which check types and names."""
+
+    def __init__(
+        self,
+        tables: tpum.Model,
+        stored: tpum.Graph,
+        subgraphs: Sequence[Subgraph],
+        constant: Constant,
+        used_buffers: set[int],
+    ) -> None:
         self._tables = tables
+        self._graph_tables = stored
+        self._subgraphs = subgraphs
         self._constant = constant
-        self._stored = tables.graph.values
-        self._symbols = tables.graph.symbols
+        self._stored = stored.values
+        self._symbols = stored.symbols
         self._values: list[Value | None] = [None] * len(self._stored)
-        self._used_buffers: set[int] = set()
+        self._used_buffers = used_buffers
         self._types: dict[tuple[tpum.DType, tuple[int, ...]], TensorType] = {}
         self._ops: dict[tuple[type[Op], tuple[int, ...]], Op] = {}
-        self._graph = Graph(tables.graph.name, tables.graph.file)
+        self._graph = Graph(stored.name, stored.file)
 
     def graph(self) -> Graph:
-        stored, graph = self._tables.graph, self._graph
+        stored, graph = self._graph_tables, self._graph
         graph.rescale = stored.rescale
         graph.notes = list(stored.notes)
         if len({value.name for value in self._stored}) != len(self._stored):
@@ -162,8 +206,6 @@ class _GraphDecoder:
         if None in self._values:
             name = self._stored[self._values.index(None)].name
             raise ValueError(f"no node computes the value {name!r}")
-        if len(self._used_buffers) != len(self._tables.buffers):
-            raise ValueError("a constant belongs to no value")
         return graph
 
     def _add_inputs(self, stored: tpum.Graph) -> None:
@@ -268,7 +310,7 @@ class _GraphDecoder:
             raise ValueError(f"{what} refers to a parameter that does not exist")
         attributes = [stored[position] for position in node.attributes]
         try:
-            op = op_attributes.decode(definition, attributes)
+            op = op_attributes.decode(definition, attributes, self._subgraphs)
         except Exception as error:  # operator definitions may raise anything, plugins too
             raise ValueError(f"{what}: {error}") from error
         self._ops[definition, node.attributes] = op

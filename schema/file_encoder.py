@@ -17,6 +17,7 @@ import numpy as np
 from tpuconvert.schema import op_attributes
 from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.content_digest import digest_of
+from tpuconvert.schema.control_flow import Subgraph
 from tpuconvert.schema.file_header import align_up
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
@@ -51,8 +52,8 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
         ValueError: the format cannot store the model, which is a bug of the caller.
     """
     constants = _Constants()
-    encoder = _GraphEncoder(model.graph, constants)
-    graph = encoder.graph()
+    parameters = _Parameters(constants)
+    graph = _GraphEncoder(model.graph, constants, parameters).graph()
     buffers, offset = [], 0
     for blob in constants.blobs:
         offset = align_up(offset)
@@ -64,12 +65,13 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
         quantize=model.quantize,
         plugins=tuple(model.plugins),
         graph=graph,
-        attributes=tuple(encoder.attributes),
+        attributes=tuple(parameters.attributes),
         buffers=tuple(buffers),
         notes=tuple(tpum.Note(note.kind, note.node, note.message) for note in model.notes),
         preprocessing=_entries(model.preprocessing),
         metadata=_entries(model.metadata),
         grouping=_grouping(model.grouping),
+        subgraphs=tuple(parameters.subgraphs),
     )
     return tables, constants.blobs
 
@@ -144,15 +146,56 @@ def _sample(blob: Blob) -> bytes:
     return sample
 
 
-class _GraphEncoder:
-    def __init__(self, graph: Graph, constants: _Constants) -> None:
+class _Parameters:
+    """Deduplicated parameters of the operators of all graphs, and the subgraphs that some of them are."""
+
+    def __init__(self, constants: _Constants) -> None:
         self.attributes: list[tpum.Attribute] = []
-        self._graph = graph
+        self.subgraphs: list[tpum.Graph] = []
         self._constants = constants
         self._attribute_places: dict[str, int] = {}
-        self._symbols: dict[str, int] = {}
         self._op_places: dict[tuple[type[Op], str], tuple[int, ...]] = {}
         self._latest_places: dict[int, tuple[int, ...]] = {}  # key: id of an operator, which the graph keeps alive
+        self._subgraph_places: dict[int, int] = {}  # key: id of a subgraph
+
+    def of(self, op: Op) -> tuple[int, ...]:
+        """Return the indices of an operator's parameters.
+
+        Parameters are compared by ``repr``, because ``==`` does not distinguish -0.0 from 0.0 and is False for NaN.
+        """
+        locations = self._latest_places.get(id(op))
+        if locations is not None:
+            return locations
+        key = type(op), repr(op)
+        locations = None if op.has_subgraphs else self._op_places.get(key)
+        if locations is None:
+            encoded = op_attributes.encode(op, self._subgraph)
+            locations = self._op_places[key] = tuple(map(self._attribute, encoded))
+        self._latest_places[id(op)] = locations
+        return locations
+
+    def _attribute(self, attribute: tpum.Attribute) -> int:
+        location = self._attribute_places.setdefault(repr(attribute[:]), len(self.attributes))
+        if location == len(self.attributes):
+            self.attributes.append(attribute)
+        return location
+
+    def _subgraph(self, subgraph: Subgraph) -> int:
+        """Return the index of a subgraph; add it, after its own subgraphs, if it is new."""
+        location = self._subgraph_places.get(id(subgraph))
+        if location is None:
+            tables = _GraphEncoder(subgraph.graph, self._constants, self).graph()
+            location = self._subgraph_places[id(subgraph)] = len(self.subgraphs)
+            self.subgraphs.append(tables)
+        return location
+
+
+class _GraphEncoder:
+    def __init__(self, graph: Graph, constants: _Constants, parameters: _Parameters) -> None:
+        self._graph = graph
+        self._constants = constants
+        self._parameters = parameters
+        self._symbols: dict[str, int] = {}
         self._shapes: dict[Shape, tuple[int, ...]] = {}
         made = [value for node in graph.nodes for value in node.outputs]
         fixed = [value for value in graph.values if value.is_constant]
@@ -212,33 +255,11 @@ class _GraphEncoder:
     def _node(self, node: Node) -> tpum.Node:
         return tpum.Node(
             op=node.op.name,
-            attributes=self._attributes_of(node.op),
+            attributes=self._parameters.of(node.op),
             inputs=tuple(map(self._place, node.inputs)),
             outputs=tuple(map(self._place, node.outputs)),
             sources=tuple(map(_source, node.sources)),
         )
-
-    def _attributes_of(self, op: Op) -> tuple[int, ...]:
-        """Return the indices of an operator's parameters.
-
-        Parameters are compared by ``repr``, because ``==`` does not distinguish -0.0 from 0.0 and is False for NaN.
-        """
-        locations = self._latest_places.get(id(op))
-        if locations is not None:
-            return locations
-        key = type(op), repr(op)
-        locations = self._op_places.get(key)
-        if locations is None:
-            encoded = op_attributes.encode(op)
-            locations = self._op_places[key] = tuple(map(self._attribute, encoded))
-        self._latest_places[id(op)] = locations
-        return locations
-
-    def _attribute(self, attribute: tpum.Attribute) -> int:
-        location = self._attribute_places.setdefault(repr(attribute[:]), len(self.attributes))
-        if location == len(self.attributes):
-            self.attributes.append(attribute)
-        return location
 
     def _port(self, port: Port) -> tpum.Port:
         return tpum.Port(port.name, port.dtype, self._shape(port.shape), _quantization(port.quant))

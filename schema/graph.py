@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tpuconvert.schema.extents import data_dependent_names, rename_extent
 from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.type_inference import OperandTypes, TypeInference, may_be_same_type
@@ -223,6 +224,8 @@ class Graph:
         notes: remarks for the report, such as an assumed batch size.
         metadata: description of the model in the source file, as JSON values; it does not affect results.
         files: names of the files that were read besides the source file; copies of a graph have none.
+        has_distinct_extents: True to give every new data-dependent extent another name, so that extents of equal names
+            are equal. Copies of a graph, and nodes that the optimizer adds, do not.
     """
 
     def __init__(self, name: str = "graph", file: str = "") -> None:
@@ -232,6 +235,7 @@ class Graph:
         self.notes: list[str] = []
         self.metadata: dict[str, Any] = {}
         self.files: tuple[str, ...] = ()
+        self.has_distinct_extents = False
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.input_ports: list[Port] = []
@@ -240,6 +244,7 @@ class Graph:
         self._is_known_sorted = True
         self._values: dict[str, Value] = {}
         self._suffix: dict[str, int] = {}
+        self._extent_suffix: dict[str, int] = {}
         self._positions: dict[int, list[int]] = {}
         self._positions_of = 0
         self._origin: tuple[tuple[Source, ...], tuple[str, ...]] = (), ()
@@ -362,6 +367,8 @@ class Graph:
     ) -> tuple[Value, ...]:
         """Add a node and return all its results. Arguments and exceptions are those of ``add``."""
         types = self._inference.infer(op, _types(inputs))
+        if self.has_distinct_extents:
+            types = self._with_distinct_extents(types, inputs)
         given = (op.name,) * len(types) if names is None else names
         outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
         known, rules = self._origin
@@ -373,6 +380,20 @@ class Graph:
                 operand.uses[node, index] = None
         self._nodes[node] = None
         return outputs
+
+    def _with_distinct_extents(
+        self, types: tuple[TensorType, ...], inputs: tuple[Value | None, ...]
+    ) -> tuple[TensorType, ...]:
+        """Rename data-dependent extents that no operand has."""
+        if not any(isinstance(extent, str) and "?" in extent for type_ in types for extent in type_.shape):
+            return types
+        known = {name for value in inputs if value is not None for name in data_dependent_names(value.shape)}
+        new = {name for type_ in types for name in data_dependent_names(type_.shape)} - known
+        names = {}
+        for name in sorted(new):
+            count = self._extent_suffix[name] = self._extent_suffix.get(name, -1) + 1
+            names[name] = f"{name}.{count}" if count else name
+        return tuple(TensorType(type_.dtype, tuple(rename_extent(e, names) for e in type_.shape)) for type_ in types)
 
     def unique(self, name: str) -> str:
         """Return an unused name: ``name``, or ``name`` with a number appended."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.types import Array, Dim, QuantParams, TensorType
+from tpuconvert.schema.types import Array, Dim, QuantParams, Shape, TensorType
 
 
 def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
@@ -34,6 +34,28 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
         _copy_node(copy, node, twin, keeps_types=extents is None)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         copy.output(twin[value], port)
+    return copy
+
+
+def specialize(graph: Graph, shapes: Sequence[Shape]) -> Graph:
+    """Copy a graph with other shapes of its inputs; the types of all results are inferred again.
+
+    Raises:
+        ShapeError: an operator does not accept the shapes.
+
+    """
+    copy = Graph(graph.name, graph.file)
+    copy.rescale = graph.rescale
+    twin: dict[Value, Value] = {}
+    for value, shape in zip(graph.inputs, shapes, strict=True):
+        twin[value] = copy.input(value.name, TensorType(value.dtype, shape), quant=value.quant)
+    for value in graph.values:
+        if value.is_constant:
+            twin[value] = copy.constant(value.array, value.name, value.quant, value.stored)
+    for node in graph.sorted_nodes():
+        _copy_node(copy, node, twin, keeps_types=False)
+    for value in graph.outputs:
+        copy.output(twin[value])
     return copy
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from tpuconvert.schema.content_digest import CHUNK, Digest
+from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
@@ -119,7 +120,8 @@ class MappedFile(mmap.mmap):
 
 def large_files(graph: Graph) -> list[MappedFile]:
     """Return the mapped files of ``STAYING_MAPPED`` bytes or more that large constants of a graph are views of."""
-    arrays = (array for value in graph.values for array in (value.data, value.stored) if array is not None)
+    values = (value for each in all_graphs(graph) for value in each.values)
+    arrays = (array for value in values for array in (value.data, value.stored) if array is not None)
     mappings = (_mapping(array) for array in arrays if array.nbytes >= WORTH_IT)
     found = {id(mapped): mapped for mapped in mappings if isinstance(mapped, MappedFile)}
     return [mapped for mapped in found.values() if len(mapped) >= STAYING_MAPPED]
@@ -145,7 +147,7 @@ def own_constants(graph: Graph) -> None:
 
     Constants in files of ``STAYING_MAPPED`` bytes or more stay views.
     """
-    for value in graph.values:
+    for value in (value for each in all_graphs(graph) for value in each.values):
         if value.data is not None:
             value.data = _copy_if_mapped(value.data)
         if value.stored is not None:

@@ -318,6 +318,7 @@ class Op:
         infinity: meaning of an infinite constant for the operator.
         pads_results: True if the operator finds a data-dependent number of items and pads the result to a fixed size.
         one_constant_of: names of operands of which at most one may be constant.
+        has_subgraphs: True if parameters are subgraphs (``control_flow.ControlFlowOp``).
         parameter_aliases: further parameter names that the constructor accepts, and the parameters they mean.
     """
 
@@ -340,6 +341,7 @@ class Op:
     infinity: ClassVar[InfinityUse] = InfinityUse.NONE
     unfinished: ClassVar[bool] = False
     one_constant_of: ClassVar[tuple[str, ...]] = ()
+    has_subgraphs: ClassVar[bool] = False
     parameter_aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     # Arguments are the operands: TensorType or Array, and None for an absent optional operand.

@@ -2,6 +2,7 @@
 
 The annotations of the operator's dataclass determine the types. Supported are bool, int (64 bits), float, str, bytes,
 ``DType``, ``Scalar`` and enums; tuples of these types except bytes and ``Scalar``; and each of these types ``| None``.
+A ``Subgraph`` is stored as its index in ``Model.subgraphs``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.array_fields import LONG, make_with_arrays
+from tpuconvert.schema.control_flow import Subgraph
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.tpum_tables import AttributeKind as Kind
 from tpuconvert.schema.types import Array, DType, Scalar
@@ -76,6 +78,10 @@ def _hints(definition: type[Op]) -> dict[str, Any]:
     return hints
 
 
+_SINGLE = (bool, int, float, str, bytes, Scalar, Subgraph)
+"""Types of fields besides enums."""
+
+
 def _form(hint: Any) -> Form:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         present = [part for part in typing.get_args(hint) if part is not types.NoneType]
@@ -87,15 +93,19 @@ def _form(hint: Any) -> Form:
         any_length = len(parts) == 2 and parts[1] is Ellipsis
         bases = {_form(part) for part in (parts[:1] if any_length else parts)}
         base = bases.pop()
-        if not bases and not base.is_tuple and not base.optional and base.base not in (Scalar, bytes):
+        if not bases and not base.is_tuple and not base.optional and base.base not in (Scalar, bytes, Subgraph):
             return Form(base.base, is_tuple=True, length=None if any_length else len(parts))
-    elif isinstance(hint, type) and (hint in (bool, int, float, str, bytes, Scalar) or issubclass(hint, enum.Enum)):
+    elif isinstance(hint, type) and (hint in _SINGLE or issubclass(hint, enum.Enum)):
         return Form(hint)
     raise ValueError(f"a field of type {hint} cannot be stored")
 
 
-def encode(op: Op) -> list[tpum.Attribute]:
+def encode(op: Op, index_of: Callable[[Subgraph], int] | None = None) -> list[tpum.Attribute]:
     """Return the parameters of an operator as attributes, in the order of its fields.
+
+    Args:
+        op: the operator.
+        index_of: returns the index of a subgraph in ``Model.subgraphs``.
 
     Raises:
         ValueError: a value does not have the annotated type of its field.
@@ -103,7 +113,11 @@ def encode(op: Op) -> list[tpum.Attribute]:
     result = []
     for name, form in forms(type(op)).items():
         try:
-            result.append(_encode(name, getattr(op, name), form))
+            value = getattr(op, name)
+            if isinstance(value, Subgraph) and form.base is Subgraph and index_of is not None:
+                result.append(tpum.Attribute(name=name, kind=Kind.GRAPH, integer=index_of(value)))
+            else:
+                result.append(_encode(name, value, form))
         except ValueError as error:
             raise ValueError(f"{op.name}.{name}: {error}") from None
     return result
@@ -173,8 +187,13 @@ def _plain(value: Any, base: type) -> Any:
     raise ValueError(f"{value!r} is not of the type {base.__name__}")
 
 
-def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
+def decode(definition: type[Op], attributes: Sequence[tpum.Attribute], subgraphs: Sequence[Subgraph] = ()) -> Op:
     """Create an operator from its stored parameters. A parameter that is not stored takes its default.
+
+    Args:
+        definition: the definition of the operator.
+        attributes: the stored parameters.
+        subgraphs: the subgraphs that parameters may refer to.
 
     Raises:
         ValueError: the parameters do not fit the definition.
@@ -191,7 +210,7 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
         is_optional, kind, read = known[name]
         try:
             if attribute.kind is kind:
-                value = read(attribute)
+                value = _subgraph(read(attribute), subgraphs) if kind is Kind.GRAPH else read(attribute)
             else:
                 _check_absent(attribute, is_optional, kind)
                 value = None
@@ -228,6 +247,12 @@ def _decoders(definition: type[Op]) -> _Decoders:
     return known, tuple(required), all(item.default_factory is missing for item in items)
 
 
+def _subgraph(index: int, subgraphs: Sequence[Subgraph]) -> Subgraph:
+    if not 0 <= index < len(subgraphs):
+        raise ValueError(f"it refers to subgraph {index}, but only {len(subgraphs)} are stored before it")
+    return subgraphs[index]
+
+
 def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> None:
     """Check that an attribute whose kind is not that of the parameter means None, and that None is allowed."""
     if attribute.kind is not Kind.NONE:
@@ -253,6 +278,7 @@ def _decoder(form: Form) -> _Decoder:
         float: operator.attrgetter("real"),
         str: operator.attrgetter("string"),
         bytes: lambda attribute: bytes(attribute.octets),
+        Subgraph: operator.attrgetter("integer"),
     }
     return plain[base]
 
@@ -280,6 +306,7 @@ _KINDS = {
     str: Kind.STRING,
     bytes: Kind.BYTES,
     Scalar: Kind.SCALAR,
+    Subgraph: Kind.GRAPH,
 }
 
 

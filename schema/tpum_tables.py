@@ -56,7 +56,7 @@ class AttributeKind(enum.IntEnum):
     """Type of the value of an ``Attribute``, which determines the field that contains it.
 
     BOOL is 0 or 1 in ``integer``, ENUM the name of the member in ``string``, SCALAR a ``dtype`` with ``integer`` or
-    ``real``.
+    ``real``, GRAPH an index into ``Model.subgraphs`` in ``integer``.
     """
 
     NONE = 0
@@ -71,6 +71,7 @@ class AttributeKind(enum.IntEnum):
     DTYPE = 9
     SCALAR = 10
     BYTES = 11
+    GRAPH = 12
 
 
 class Attribute(NamedTuple):
@@ -209,6 +210,7 @@ class Model(NamedTuple):
     preprocessing: tuple[Entry, ...] = ()
     metadata: tuple[Entry, ...] = ()
     grouping: Grouping | None = None
+    subgraphs: tuple[Graph, ...] = ()
 
 
 ROWS: dict[str, Any] = {

@@ -36,8 +36,8 @@ class TypeInference:
         if known is not None and known[0] is op:
             if known[1] == types:
                 return known[2]
-        elif has_arrays(op):
-            return _infer(op, types)  # comparing thousands of per-channel values takes longer than inference
+        elif has_arrays(op) or op.has_subgraphs:
+            return _infer(op, types)  # comparing thousands of values takes longer; a cache would keep subgraphs alive
         else:
             for item in op.__dict__.values():
                 if isinstance(item, tuple) and len(item) > LONG:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from tpuconvert.schema.control_flow import Subgraph
 from tpuconvert.schema.file_format import FileModel, Note, write_model
 from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.op import Op, Operand, OpKind, tpu_op
+from tpuconvert.schema.ops.host_control import HostIf, HostLoop
 from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
 
@@ -185,15 +187,45 @@ def of_version(version: int, content: bytes) -> bytes:
     return struct.pack("<8sIIQQQQQ72s", b"TPUM\r\n\x1a\n", version, 128, *sizes, digest) + body
 
 
-MODELS = {"kinds": kinds_model, "rich": rich_model, "tiny": tiny_model}
+def branch(name: str, number: int, dtype: DType = F32) -> Subgraph:
+    graph = Graph(name, "control.onnx")
+    x = graph.input("x", TensorType(dtype, (2,)))
+    w = graph.constant(np.arange(2, dtype=np.float32) + number, "w")
+    graph.output(graph.add(AllKinds(number=number), x, w, name="y"))
+    return Subgraph(graph)
+
+
+def control_model() -> FileModel:
+    """A loop whose body has a condition with two branches."""
+    body = Graph("body", "control.onnx")
+    body.input("iteration", TensorType(I32, (1,)))
+    condition = body.input("condition", TensorType(F32, (1,)))
+    state = body.input("state", TensorType(F32, (2,)))
+    y = body.add(HostIf(branch("then", 1), branch("else", 2)), condition, state, name="y")
+    body.output(condition)
+    body.output(y)
+    graph = Graph("control", "control.onnx")
+    trips = graph.input("trips", TensorType(I32, (1,)))
+    x = graph.input("x", TensorType(F32, (2,)))
+    going = graph.constant(np.ones(1, np.float32), "going")
+    graph.output(graph.add(HostLoop(Subgraph(body), 1, 10), trips, going, x, name="last"))
+    return FileModel(graph, Chip.BM1686, "0")
+
+
+MODELS = {"kinds": kinds_model, "rich": rich_model, "tiny": tiny_model, "control": control_model}
 
 
 def describe_model(model: FileModel) -> dict[str, Any]:
     """All contents of a model in a form comparable with ==. Floats and arrays are compared by their bits."""
-    graph = model.graph
     return {
         "model": (model.chip, model.tool_version, model.quantize, model.notes, model.plugins),
         "json": [(list(part.items())) for part in (model.preprocessing, model.metadata)],
+        **describe_graph(model.graph),
+    }
+
+
+def describe_graph(graph: Graph) -> dict[str, Any]:
+    return {
         "graph": (graph.name, graph.file, graph.rescale, graph.notes),
         "ports": (graph.input_ports, graph.output_ports),
         "ends": ([v.name for v in graph.inputs], [v.name for v in graph.outputs]),
@@ -218,6 +250,8 @@ def _value(value: Value) -> tuple[Any, ...]:
 
 
 def _bits(item: Any) -> Any:
+    if isinstance(item, Subgraph):
+        return describe_graph(item.graph)
     if isinstance(item, float):
         return "NaN" if math.isnan(item) else struct.pack("<d", item)
     if isinstance(item, Scalar):

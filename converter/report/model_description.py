@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion_record import KEY, read_record
 from tpuconvert.report.precision_fix import float_names
+from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
+from tpuconvert.schema.cost import total_macs
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 
@@ -45,7 +47,7 @@ def describe_model(model: Model, verification: Verification | None = None, *, la
 
 def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
     """Return the part of a description that depends on the graph only. Arguments as for ``describe_model``."""
-    constants = [value.data for value in graph.values if value.data is not None]
+    constants = [value.data for each in all_graphs(graph) for value in each.values if value.data is not None]
     return {
         "name": graph.name,
         "file": graph.file,
@@ -59,6 +61,7 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
         "operators": dict(sorted(Counter(node.op.name for node in graph.nodes).items())),
         "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
         "conversions": sum(_changes_arithmetic(node) for node in graph.nodes),
+        "subgraphs": _subgraphs(graph),
         "constant_bytes": sum(array.nbytes for array in constants),
         "parameters": sum(array.size for array in constants),
         "layers": [
@@ -76,6 +79,25 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
             for index, node in enumerate(graph.nodes if layers else ())
         ],
     }
+
+
+def _subgraphs(graph: Graph) -> list[Description]:
+    """Describe the subgraphs that the host executes, each before those inside it."""
+    found = []
+    for node in graph.nodes:
+        for name, subgraph in subgraphs_of(node.op).items():
+            inner = subgraph.graph
+            found.append(
+                {
+                    "node": node.name,
+                    "parameter": name,
+                    "nodes": len(inner),
+                    "macs": total_macs(inner.nodes),
+                    "operators": dict(sorted(Counter(each.op.name for each in inner.nodes).items())),
+                }
+            )
+            found += _subgraphs(inner)
+    return found
 
 
 def _port(port: Port) -> Description:

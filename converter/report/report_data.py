@@ -136,6 +136,7 @@ def _facts(description: Description) -> dict[str, Any]:
         "integer_mac_share": round_number(integer_macs),
         "conversions": description["conversions"],
         "transposes": description.get("transposes"),
+        "subgraphs": description.get("subgraphs") or None,
         "constant_bytes": description["constant_bytes"],
         "parameters": description["parameters"],
         "preprocessing": description.get("preprocessing") or None,

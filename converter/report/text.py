@@ -28,6 +28,7 @@ def summary_text(description: Description) -> str:
     lines = [_headline(description), *share_lines(note["message"] for note in notes if note["kind"] == SHARE)]
     lines += port_lines(description)
     lines.append(f"  {several(description['nodes'], 'node')}: {operator_counts(description['operators']) or 'none'}")
+    lines += subgraph_lines(description.get("subgraphs") or [])
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
     lines.append(f"  results: {arithmetic or 'none'}; constants: {bytes_text(description['constant_bytes'])}")
     if description["conversions"]:
@@ -38,6 +39,16 @@ def summary_text(description: Description) -> str:
     lines += requirement_lines(description)
     lines += note_lines(notes, operators_of(description))
     return "\n".join(lines)
+
+
+def subgraph_lines(subgraphs: Sequence[Description]) -> list[str]:
+    """One line per subgraph that the host executes."""
+    return [
+        f"  on the host: {item['parameter']} of '{shorten(item['node'])}': {several(item['nodes'], 'node')}, "
+        f"{'unknown' if item['macs'] is None else format(item['macs'], ',')} MACs per run: "
+        f"{operator_counts(item['operators']) or 'none'}"
+        for item in subgraphs
+    ]
 
 
 def port_lines(description: Description) -> list[str]:

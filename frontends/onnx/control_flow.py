@@ -1,4 +1,8 @@
-"""If, Loop and Scan with constant conditions and trip counts: the branch is inlined, the loop is unrolled."""
+"""If, Loop and Scan.
+
+If condition and trip count are constant, the branch is inlined and the loop is unrolled. Otherwise the subgraphs become
+separate graphs, and the node becomes an operator that the host executes (``host_control_flow.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,38 +11,51 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx import element_types, host_control_flow
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
+from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
+
+
+class _NotConstantError(Exception):
+    """A condition is computed from inputs of the model."""
 
 
 def _read_condition(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
     """Return the value of a condition, which must be constant."""
     if tensor.array is None:
-        raise CannotConvertError(
-            NO_OPERATOR,
-            f"its {what} depends on the model's inputs; TPU models have no control flow",
-            needs=tensor.roots,
-        )
+        raise _NotConstantError
     if tensor.array.size != 1:
         raise node.invalid(f"its {what} has {tensor.array.size} elements")
     return bool(tensor.array.reshape(-1)[0])
 
 
-@onnx_op("If", since=1, kind=Kind.FOLDED, limits="a condition that is known at conversion")
-def if_(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
-    """Inline the branch that the constant condition selects."""
+@onnx_op("If", since=1, kind=Kind.HOST, limits="inlined if the condition is known at conversion")
+def if_(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
+    """Inline the branch that a constant condition selects; otherwise the host selects one in each run."""
     then_branch, else_branch = graph_attribute(node, "then_branch"), graph_attribute(node, "else_branch")
+    if node.tensor(0).array is None:
+        return host_control_flow.convert_if(node, g)
     taken = then_branch if _read_condition(node, node.tensor(0), "condition") else else_branch
     return node.inline(taken, [], "then" if taken is then_branch else "else")
 
 
-@onnx_op("Loop", since=1, kind=Kind.FOLDED, limits="a trip count and condition that are known at conversion; unrolled")
+@onnx_op("Loop", since=1, kind=Kind.HOST, limits="unrolled if trip count and condition are known at conversion")
 def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
-    """Unroll the body according to the constant trip count and conditions."""
+    """Unroll the body if trip count and conditions are constant; otherwise the host repeats it in each run."""
+    trips = node.tensor(0).array if node.has_input(0) else np.zeros(1)
+    has_trips = trips is not None and not is_shape_tensor(trips)
+    try:
+        if has_trips:
+            return _unrolled_loop(node, g)
+    except _NotConstantError:
+        pass
+    return host_control_flow.convert_loop(node, g)
+
+
+def _unrolled_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     body = graph_attribute(node, "body")
     going = _read_condition(node, node.tensor(1), "condition") if node.has_input(1) else True
     trips = int(node.scalar(0)) if node.has_input(0) else None
@@ -130,9 +147,9 @@ def scan_batches(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     return [_stack(node, g, list(parts), 0) for parts in zip(*samples, strict=True)]
 
 
-@onnx_op("Scan", since=9, kind=Kind.FOLDED, limits="a number of steps that is known; unrolled")
+@onnx_op("Scan", since=9, kind=Kind.HOST, limits="unrolled if the number of steps is known at conversion")
 def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
-    """Unroll the body: one copy per slice of the scanned inputs."""
+    """Unroll the body: one copy per slice of the scanned inputs. The host repeats it if their number is symbolic."""
     body = graph_attribute(node, "body")
     count = node.required_attr("num_scan_inputs", 1)
     total = len(node.inputs)
@@ -148,6 +165,8 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     if (len(axes), len(directions), len(out_axes), len(out_directions)) != (count, count, outputs, outputs):
         raise node.invalid("its axes or directions are not one per scanned input or output")
     found = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
+    if not all(isinstance(tensor.shape[axis], int) for tensor, axis in zip(scanned, found, strict=True)):
+        return host_control_flow.convert_scan(node, g, states, scanned, found, directions, out_axes, out_directions)
     states, collected = _scan_result(node, g, states, scanned, found, directions, outputs)
     columns = zip(collected, out_axes, out_directions, strict=True)
     stacked = [_stack(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]

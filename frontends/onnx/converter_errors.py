@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx.node import Converted, OnnxNode, OnnxTensor
-from tpuconvert.frontends.open_extents import OpenExtentError
+from tpuconvert.frontends.onnx.output_tensors import roots_of
+from tpuconvert.frontends.open_extents import OpenExtentError, names_in
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     UNKNOWN_SHAPE,
@@ -41,6 +42,7 @@ class _Problem(NamedTuple):
     node: str
     extent: str
     tensor: _TensorExtents | None
+    roots: frozenset[str]
 
 
 def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
@@ -48,11 +50,19 @@ def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: G
 
     Without such nodes, add a note with the extents of the inputs that stay symbolic.
     """
-    found = [_Problem(op, node, extent, _find_tensor(extent, tensors)) for op, node, extent, tensors in nodes]
+    found = [
+        _Problem(op, node, extent, _find_tensor(extent, tensors), roots_of(tensors))
+        for op, node, extent, tensors in nodes
+    ]
     ports = [port for port in graph.input_ports if port.name in inputs]
     hint = _hint(ports, {name for problem in found for name in _required_extents(problem)})
+    of_inputs = {name for port in graph.input_ports for extent in port.shape for name in names_in(str(extent))}
     for problem in found:
         where = f": {problem.tensor}" if problem.tensor else ""
+        if not names_in(problem.extent) & of_inputs:
+            message = f"the extent '{problem.extent}' depends on data and has to be a number here{where}"
+            problems.add(UNKNOWN_SHAPE, problem.op, problem.node, message, needs=tuple(sorted(problem.roots)))
+            continue
         problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
     names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
     if names and not found:
@@ -62,10 +72,10 @@ def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: G
 
 def _find_tensor(extent: str, tensors: Iterable[OnnxTensor | None]) -> _TensorExtents | None:
     """Return a tensor with this extent, or otherwise a tensor whose extents contain a name of this extent."""
-    names = open_extents.names_in(extent)
+    names = names_in(extent)
     candidates = [_extents_of(tensor) for tensor in tensors if tensor is not None]
     exact = [item for item in candidates if extent in item.extents]
-    alike = [item for item in candidates if names & open_extents.names_in(" ".join(map(str, item.extents)))]
+    alike = [item for item in candidates if names & names_in(" ".join(map(str, item.extents)))]
     return next(iter([*exact, *alike]), None)
 
 
@@ -77,11 +87,11 @@ def _extents_of(tensor: OnnxTensor) -> _TensorExtents:
 
 def _required_extents(problem: _Problem) -> set[str]:
     """Return the names that must get numbers: those in the extent, and related names in the same tensor."""
-    names = open_extents.names_in(problem.extent)
+    names = names_in(problem.extent)
     if problem.tensor is None:
         return names
     related = problem.tensor.extents if problem.tensor.are_elements else problem.tensor.extents[1:]
-    found = open_extents.names_in(" ".join(map(str, related)))
+    found = names_in(" ".join(map(str, related)))
     return names | found if names & found else names
 
 

@@ -18,6 +18,7 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.host_slice import HostSlice
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.tile import Tile
@@ -116,10 +117,12 @@ def empty(node: OnnxNode, axis: int) -> Folded:
     return Folded(np.empty(shape, node.element(0).numpy), node.element(0))
 
 
-@onnx_op("Slice", since=1, kind=Kind.DIRECT, limits="constant bounds")
+@onnx_op("Slice", since=1, kind=Kind.DIRECT, limits="the host slices with computed bounds")
 def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     """Strided slice; negative steps gather by index."""
     x = node.dequantized_input(0)
+    if node.version >= 10 and not (node.is_constant(1) and node.is_constant(2)):
+        return movement_result(node, _slice_on_host(node, g, x))
     shape = node.shape(0)
     parts = shape_arguments.slices(node)
     if any(part.count == 0 for part in parts):
@@ -140,6 +143,31 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
         if part.step < 0:
             x = gather_slices(g, x, part.axis, np.array(part.indices, np.int32))
     return movement_result(node, x)
+
+
+def _slice_on_host(node: OnnxNode, g: Graph, x: Value) -> Value:
+    """Slice with computed bounds, one axis after the other."""
+    (count,) = node.shape(1)
+    axes = node.axes(node.ints(3) if node.has_input(3) else range(count), node.rank(0))
+    steps = node.ints(4) if node.has_input(4) else (1,) * count
+    if not len(axes) == len(steps) == count or node.shape(2) != (count,) or 0 in steps:
+        raise node.invalid(f"{count} starts, {list(node.shape(2))} ends, axes {list(axes)}, steps {list(steps)}")
+    starts, ends = _bounds(node, g, 1), _bounds(node, g, 2)
+    for axis, step, start, end in zip(axes, steps, starts, ends, strict=True):
+        x = g.add(HostSlice(axis, step), x, start, end)
+    return x
+
+
+def _bounds(node: OnnxNode, g: Graph, index: int) -> list[Value]:
+    """Starts or ends of a slice as INT32 values of one element; larger constants are clamped."""
+    if node.is_constant(index):
+        limits = np.iinfo(np.int32)
+        numbers = [min(max(bound, limits.min), limits.max) for bound in node.ints(index)]
+        return [g.constant(np.array([number], np.int32), "bound") for number in numbers]
+    value = node.input(index)
+    if value.dtype is not DType.INT32:
+        raise node.invalid(f"its bounds are {node.element(index)}")
+    return [emit.slice_axis(g, value, 0, position, position + 1) for position in range(node.shape(index)[0])]
 
 
 def gather_slices(g: Graph, x: Value, axis: int, index: np.ndarray) -> Value:

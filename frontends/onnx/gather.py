@@ -9,6 +9,7 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.data_movement import gather_slices, movement_result
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.open_extents import has_zero, is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq, Lts
@@ -33,11 +34,16 @@ def select_by(g: Graph, x: Value, axis: int, index: Value) -> Value:
 
 
 def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Value:
-    """Return an index input as nonnegative INT32 values, flattened."""
+    """Return an index input as nonnegative INT32 values, flattened.
+
+    Negative indices count from the end. If the extent is symbolic, they are an error when the model runs.
+    """
     index = node.input(position)
     if index.dtype is not DType.INT32:
         raise node.invalid(f"its indices are {node.element(position)}")
     index = emit.reshape(g, index, (math.prod(emit.extents(index)),))
+    if is_open(extent):
+        return index
     below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, index)), DType.INT32)
     return emit.add(g, index, emit.muls(g, below, extent))
 
@@ -48,7 +54,7 @@ def gather(node: OnnxNode, g: Graph) -> Result:
     shape, index_shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
     target = shape[:axis] + index_shape + shape[axis + 1 :]
-    if 0 in target:
+    if has_zero(target):
         raise node.invalid("its indices are empty")
     x = node.dequantized_input(0)
     if not node.is_constant(1):
@@ -101,8 +107,10 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     strides = row_strides(indexed)
     batches, tuples = math.prod(shape[:batch]), math.prod(index_shape[batch:-1])
     flat = emit.reshape(g, node.dequantized_input(0), (batches * math.prod(indexed), math.prod(rest)))
-    node.budget((batches, tuples), 8, "index")
-    offset = np.repeat(np.arange(batches) * math.prod(indexed), tuples)
+    offset = np.zeros(1, np.int64)
+    if is_open(batches) or batches != 1:
+        node.budget((batches, tuples), 8, "index")
+        offset = np.repeat(np.arange(batches) * math.prod(indexed), tuples)
     if node.is_constant(1):
         table = node.constant(1).reshape(-1, depth)
         columns = [from_front(node, table[:, k], indexed[k]) * strides[k] for k in range(depth)]
@@ -120,7 +128,7 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
             linear = column if linear is None else emit.add(g, linear, column)
         if linear is None:
             raise node.invalid("its indices have no entries")
-        if batches > 1:
+        if offset.size > 1:
             linear = emit.add(g, linear, g.constant(offset.astype(np.int32), name="offset"))
         y = select_by(g, flat, 0, linear)
     target = index_shape[:-1] + rest

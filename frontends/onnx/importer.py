@@ -26,7 +26,9 @@ from tpuconvert.frontends.onnx.messages import (
     ValueInfoProto,
 )
 from tpuconvert.frontends.onnx.node import (
+    CompiledSubgraph,
     Converted,
+    MakeInputs,
     Materializer,
     OnnxNode,
     OnnxTensor,
@@ -34,7 +36,7 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
-from tpuconvert.frontends.onnx.output_tensors import Results, Scope, roots_of
+from tpuconvert.frontends.onnx.output_tensors import Results, Scope, SeparateScope, roots_of
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
@@ -47,9 +49,11 @@ from tpuconvert.frontends.onnx.reader import (
 from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.frontends.onnx.unsupported_operators import reason
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
+from tpuconvert.schema.control_flow import MAX_DEPTH
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
+    TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
     UNSUPPORTED_TYPE,
@@ -96,6 +100,7 @@ class _Importer:
         self._fixed = fixed
         self._file = os.path.basename(model.path)
         self._graph = Graph(name=model.graph.name or os.path.splitext(self._file)[0], file=self._file)
+        self._graph.has_distinct_extents = True
         self._graph.notes.extend(model.notes)
         opset = model.opsets.get("")
         self._problems = ProblemList(self._file, f"opset {opset}" if opset else "")
@@ -105,6 +110,7 @@ class _Importer:
         self._failed: set[int] = set()  # id() of each node of the main graph that has a problem
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._converted_nodes = 0
+        self._subgraph_depth = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
     def run(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
@@ -335,6 +341,9 @@ class _Importer:
             self._limits,
             self._attributes(proto, scope),
             inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
+            compile=lambda graph, make_inputs, captured, label: self._compile_graph(
+                graph, make_inputs, captured, f"{name}/{label}", scope
+            ),
         )
         chosen = converter = onnx_op.find(op_type, version=version, domain=domain)
         needed = FOLDED_WITHOUT_DATA.get(op_type, len(inputs)) if domain == "" else len(inputs)
@@ -352,7 +361,12 @@ class _Importer:
             )
         before = len(self._graph)
         with self._graph.source(Source(self._file, name, op_type)):
-            converted = run_converter(chosen.converter, node, self._graph, self._file)
+            try:
+                converted = run_converter(chosen.converter, node, self._graph, self._file)
+            except OpenExtentError:  # of an evaluator: the extents can be values that are computed at run time
+                if converter is None or converter is chosen:
+                    raise
+                converted = run_converter(converter.converter, node, self._graph, self._file)
         for new in self._graph.latest(len(self._graph) - before):
             check_parameters(new.op)
         self._check_read(node)
@@ -439,6 +453,41 @@ class _Importer:
             inner.tensors[value.name] = tensor
         self._convert_all(graph.node, inner)
         return self._leave_scope([value.name for value in graph.output], [], inner, scope)
+
+    def _compile_graph(
+        self, graph: GraphProto, make_inputs: MakeInputs, captured: Sequence[OnnxTensor], name: str, scope: Scope
+    ) -> CompiledSubgraph:
+        """Convert a subgraph to a separate graph, whose last inputs are the tensors that it uses from outside."""
+        separate = Graph(name=name, file=self._file)
+        separate.has_distinct_extents = True
+        if self._subgraph_depth == MAX_DEPTH:
+            raise CannotConvertError(
+                TOO_LARGE, f"subgraphs that the host executes are nested more than {MAX_DEPTH} deep"
+            )
+        self._subgraph_depth += 1
+        around = self._graph, self._materializer, self._results
+        self._graph, self._materializer = separate, Materializer(separate)
+        self._results = Results(separate, self._limits.max_tensor_elements)
+        try:
+            arguments = make_inputs(separate)
+            if len(graph.input) != len(arguments):
+                message = f"its subgraph has {len(graph.input)} inputs, not {len(arguments)}"
+                raise CannotConvertError(INVALID_NODE, message)
+            depth = self._deeper(scope)
+            inner = SeparateScope(
+                scope.opsets, scope, f"{name}/", attributes=scope.attributes, depth=depth, graph=separate
+            )
+            self._read_initializers(graph, inner)
+            for tensor in captured:
+                inner.capture(tensor)
+            for value, tensor in zip(graph.input, arguments, strict=True):
+                inner.tensors[value.name] = tensor
+            self._convert_all(graph.node, inner)
+            results = self._leave_scope([value.name for value in graph.output], [], inner, scope)
+            return CompiledSubgraph(separate, results, [outer for outer, _ in inner.captured], self._materializer)
+        finally:
+            self._graph, self._materializer, self._results = around
+            self._subgraph_depth -= 1
 
     def _deeper(self, scope: Scope) -> int:
         if scope.depth >= self._limits.max_depth:

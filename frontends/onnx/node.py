@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
@@ -25,7 +27,9 @@ from tpuconvert.schema.errors import (
 )
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op, OpKind
-from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_shape
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.generation import ShapeFetch
+from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 onnx_op = registry("onnx")
 """Decorator that registers a converter: ``@onnx_op("Softmax", since=13)``."""
@@ -108,8 +112,8 @@ class Materializer:
         if known is not None:
             return known[1]
         assert tensor.array is not None, f"tensor '{tensor.name}' has neither data nor a value"
-        if extent := open_extents.first_open(tensor.array):
-            raise open_extents.OpenExtentError(str(extent))
+        if open_extents.is_shape_tensor(tensor.array):
+            return self._made.setdefault(id(tensor), (tensor, self._extents(tensor)))[1]
         try:
             array = element_types.narrow(tensor.array)
         except OverflowError as error:
@@ -119,6 +123,55 @@ class Materializer:
         self._made[id(tensor)] = tensor, made
         return made
 
+    def _extents(self, tensor: OnnxTensor) -> Value:
+        """Return a shape with symbolic extents as a value that is computed when the model runs.
+
+        Raises:
+            OpenExtentError: no value of the graph has one of the extents.
+        """
+        assert tensor.array is not None
+        parts = []
+        for extent in tensor.array.flat:
+            if not open_extents.is_open(extent):
+                parts.append(self._graph.constant(np.array([extent], np.int32), "extent"))
+                continue
+            places = (
+                (value, axis)
+                for value in self._graph.values
+                for axis, name in enumerate(value.shape)
+                if name == str(extent) and not value.is_constant
+            )
+            value, axis = next(places, (None, 0))
+            if value is None:
+                raise open_extents.OpenExtentError(str(extent))
+            parts.append(self._graph.add(ShapeFetch(axis, axis + 1), value))
+        return parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
+
+
+@dataclass
+class CompiledSubgraph:
+    """A subgraph that was converted to a separate graph, whose outputs are not declared yet.
+
+    Attributes:
+        graph: the graph. Its last inputs are the captured tensors.
+        results: the outputs of the subgraph.
+        captured: tensors of the graph around it that it uses.
+        materializer: that of the graph.
+    """
+
+    graph: Graph
+    results: list[OnnxTensor]
+    captured: list[OnnxTensor]
+    materializer: Materializer
+
+
+MakeInputs = Callable[[Graph], Sequence[OnnxTensor]]
+"""Function that declares the first inputs of a separate graph and returns the inputs of the subgraph."""
+
+Compile = Callable[[GraphProto, MakeInputs, Sequence[OnnxTensor], str], CompiledSubgraph]
+"""Function that converts a subgraph to a separate graph. The third argument are tensors that become inputs even if the
+subgraph does not use them; the last one is a label for names."""
+
 
 @dataclass(eq=False)
 class OnnxNode:
@@ -127,6 +180,7 @@ class OnnxNode:
     Attributes:
         output_names: names of the output tensors; an empty string for an unused output.
         inline: converts a subgraph with the given inputs in place; the last argument is a label for names.
+        compile: converts a subgraph to a separate graph; see ``Compile``.
         read, read_inputs: attributes and inputs that a converter has read.
     """
 
@@ -141,6 +195,7 @@ class OnnxNode:
     limits: Limits
     attributes: dict[str, AttributeProto]
     inline: Callable[[GraphProto, Sequence[OnnxTensor], str], list[OnnxTensor]]
+    compile: Compile
     read: set[str] = field(default_factory=set)
     read_inputs: set[int] = field(default_factory=set)
 
@@ -247,12 +302,7 @@ class OnnxNode:
 
     def shape(self, index: int) -> tuple[int, ...]:
         """Extents of an input in the file: () for rank 0. One may be symbolic (see ``open_extents``)."""
-        shape = self.tensor(index).shape
-        if str in map(type, shape) and any("?" in str(extent) for extent in shape):
-            raise CannotConvertError(
-                UNKNOWN_SHAPE, f"input {index} has the shape {format_shape(shape)}, which depends on data"
-            )
-        return open_extents.from_shape(shape)
+        return open_extents.from_shape(self.tensor(index).shape)
 
     def rank(self, index: int) -> int:
         """Number of axes of an input in the file."""

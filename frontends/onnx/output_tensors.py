@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tpuconvert.frontends.onnx.node import Converted, Folded, OnnxNode, OnnxTens
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.types import Array, format_shape
+from tpuconvert.schema.types import Array, Shape, TensorType, format_shape
 
 
 @dataclass()
@@ -46,18 +46,70 @@ class Scope:
 
     def lookup(self, name: str, reader: TensorReader) -> OnnxTensor | None:
         """Return a tensor by name; constants of the file are read at their first use."""
-        around: Scope | None = self
-        while around is not None:
-            if name in around.tensors:
-                return around.tensors[name]
-            proto = around.constants.get(name)
-            if proto is not None:
-                element, array = reader.read_typed(proto)
-                found = OnnxTensor(around.prefix + name, element, array.shape, array)
-                around.tensors[name] = found
-                return found
-            around = around.parent
-        return None
+        if name in self.tensors:
+            return self.tensors[name]
+        proto = self.constants.get(name)
+        if proto is not None:
+            element, array = reader.read_typed(proto)
+            found = OnnxTensor(self.prefix + name, element, array.shape, array)
+            self.tensors[name] = found
+            return found
+        return self._lookup_outside(name, reader)
+
+    def _lookup_outside(self, name: str, reader: TensorReader) -> OnnxTensor | None:
+        return None if self.parent is None else self.parent.lookup(name, reader)
+
+
+@dataclass()
+class SeparateScope(Scope):
+    """Names visible in a subgraph that becomes a separate graph. Tensors from outside are captured: they become inputs.
+
+    Attributes:
+        graph: the separate graph.
+        captured: tensors from outside and those of the graph, in the order of its inputs.
+    """
+
+    graph: Graph = field(default_factory=Graph)
+    captured: list[tuple[OnnxTensor, OnnxTensor]] = field(default_factory=list)
+
+    def _lookup_outside(self, name: str, reader: TensorReader) -> OnnxTensor | None:
+        outer = super()._lookup_outside(name, reader)
+        if outer is None:
+            return None
+        inner = self.tensors[name] = self.capture(outer)
+        return inner
+
+    def capture(self, outer: OnnxTensor) -> OnnxTensor:
+        """Return the tensor of the separate graph for one from outside. Constants are copied."""
+        for known, inner in self.captured:
+            if known is outer:
+                return inner
+        if outer.items is not None:
+            return replace(outer, items=tuple(map(self.capture, outer.items)))
+        if outer.value is None:
+            return outer
+        value = outer.value
+        if value.data is not None:
+            copy = self.graph.constant(value.data, value.name, value.quant, value.stored)
+            return replace(outer, value=copy)
+        copy = subgraph_input(self.graph, outer.name, value)
+        inner = replace(outer, value=copy, shape=() if outer.shape == () else copy.shape)
+        self.captured.append((outer, inner))
+        return inner
+
+
+def subgraph_input(graph: Graph, name: str, value: Value, shape: Shape | None = None) -> Value:
+    """Declare an input of a separate graph for a value from outside.
+
+    An extent that depends on data gets a separate name, because different extents may have the same one.
+    """
+    number = len(graph.inputs)
+    known = value.shape if shape is None else shape
+    extents = tuple(
+        f"input{number}_{axis}" if isinstance(extent, str) and "?" in extent else extent
+        for axis, extent in enumerate(known)
+    )
+    return graph.input(name, TensorType(value.dtype, extents), quant=value.quant)
 
 
 class Results:

@@ -10,11 +10,13 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
+from tpuconvert.schema.ops.host_slice import HostSlice
+from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Sort, Topk
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import DType
 
@@ -92,18 +94,23 @@ _arg("ArgMax", ArgMethod.max)
 _arg("ArgMin", ArgMethod.min)
 
 
-@onnx_op("TopK", since=1, kind=Kind.DIRECT, limits="a constant k")
+@onnx_op("TopK", since=1, kind=Kind.DIRECT, limits="the host selects a computed number k of elements")
 def top_k(node: OnnxNode, g: Graph) -> list[Result]:
     """The k largest or smallest elements in order, and their indices."""
-    k = node.required_attr("k", 1) if node.version < 10 else int(node.scalar(1))
     x = node.input(0)
     axis = node.axis(node.attr("axis", -1), node.rank(0))
     largest = bool(node.attr("largest", 1)) if node.version >= 11 else True
     if node.version >= 11:
         node.optional_attr("sorted")  # sorted results are valid if it is 0, which leaves the order unspecified
-    if not 1 <= k <= node.shape(0)[axis]:
-        raise node.invalid(f"k={k} of extent {node.shape(0)[axis]}")
-    values, indices = g.add_all(Topk(k=k, axis=axis, descending=largest), emit.as_float(g, x))
+    if node.version >= 10 and not node.is_constant(1):
+        zero, count = g.constant(np.zeros(1, np.int32), "zero"), node.input(1)
+        order = g.add_all(Sort(dim=axis, descending=largest), emit.as_float(g, x))
+        indices, values = (g.add(HostSlice(axis, is_exact=True), value, zero, count) for value in order)
+    else:
+        k, extent = node.required_attr("k", 1) if node.version < 10 else int(node.scalar(1)), node.shape(0)[axis]
+        if k < 1 or (not is_open(extent) and k > extent):
+            raise node.invalid(f"k={k} of extent {extent}")
+        values, indices = g.add_all(Topk(k=k, axis=axis, descending=largest), emit.as_float(g, x))
     return [
         node.result(emit.cast(g, values, x.dtype), node.element(0)),
         node.result(indices, element_types.INT64),

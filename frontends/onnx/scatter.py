@@ -1,7 +1,8 @@
-"""Scatter with constant indices: ScatterND, ScatterElements, TensorScatter, ReverseSequence.
+"""ScatterND, ScatterElements, TensorScatter, ReverseSequence.
 
-Data and updates are flattened to rows, and each row of the result is gathered from one of them. A reduction gathers the
-updates to combine with the data, in as many rounds as one row has updates.
+The host writes to computed indices. With constant indices, data and updates are flattened to rows, and each row of the
+result is gathered from one of them. A reduction gathers the updates to combine with the data, in as many rounds as one
+row has updates.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.host_scatter import HostScatterElements, HostScatterNd, Reduction
 from tpuconvert.schema.types import Array, DType
 
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
@@ -60,10 +62,19 @@ def _rounds(position: Array) -> list[Array]:
     return [np.flatnonzero(turn == number) for number in range(int(turn.max(initial=-1)) + 1)]
 
 
-@onnx_op("ScatterND", since=11, limits="constant indices")
+def _scatter_on_host(node: OnnxNode, g: Graph, op: HostScatterNd | HostScatterElements) -> Result:
+    indices = node.input(1)
+    if indices.dtype is not DType.INT32:
+        raise node.invalid(f"its indices are {node.element(1)}")
+    return node.result(g.add(op, node.input(0), indices, node.input(2)))
+
+
+@onnx_op("ScatterND", since=11, limits="the host writes to computed indices")
 def scatter_nd(node: OnnxNode, g: Graph) -> Result:
-    """Replace slices at constant indices by updates, or combine them."""
+    """Replace slices by updates, or combine them."""
     reduction = _reduction(node) if node.version >= 16 else "none"
+    if not node.is_constant(1):
+        return _scatter_on_host(node, g, HostScatterNd(Reduction(reduction)))
     shape, index = node.shape(0), node.constant(1)
     depth = index.shape[-1]
     table = index.reshape(-1, depth)
@@ -80,10 +91,13 @@ def scatter_nd(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.reshape(g, y, shape))
 
 
-@onnx_op("ScatterElements", "Scatter", since=9, limits="constant indices")
+@onnx_op("ScatterElements", "Scatter", since=9, limits="the host writes to computed indices")
 def scatter_elements(node: OnnxNode, g: Graph) -> Result:
-    """Replace elements at constant indices by updates, or combine them."""
+    """Replace elements by updates, or combine them."""
     reduction = _reduction(node) if node.version >= 16 else "none"
+    if not node.is_constant(1):
+        axis = node.axis(node.attr("axis", 0), node.rank(0))
+        return _scatter_on_host(node, g, HostScatterElements(Reduction(reduction), axis))
     shape, index = node.shape(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
     if node.shape(2) != index.shape or index.ndim != len(shape):

@@ -8,10 +8,6 @@ _REASONS = {
     "random numbers": (
         "Bernoulli",
         "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
     ),
     "a training loss": ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
     "string data": (

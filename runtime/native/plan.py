@@ -15,13 +15,10 @@ from tpuconvert.runtime.native.groups import Site, group_nodes
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
-from tpuconvert.runtime.plan import Observer, failure
+from tpuconvert.runtime.plan import Evaluate, Observer, failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, Array
-
-Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
-"""Function that runs the NumPy reference of a node."""
 
 
 class _Segment(NamedTuple):

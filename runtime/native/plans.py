@@ -65,6 +65,10 @@ class Plans:
                 self._plans.popitem(last=False)
         return found
 
+    def observed_plan(self, extents: Mapping[str, int]) -> NativePlan | None:
+        """Return the plan that computes every value for an observer."""
+        return self.plan(extents, is_observed=True)
+
     @property
     def latest(self) -> NativePlan | None:
         """The plan used last; None for a model with symbolic extents before its first run."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import normalize_axis, with_extent
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, limited_local, on, same, tpu_op
@@ -127,6 +127,8 @@ class Topk(Op):
 
     def reference(self, x: Array) -> tuple[Array, Array]:
         """Return sorted values and their indices."""
+        if self.k > x.shape[self.axis]:  # a symbolic extent
+            raise UsageError(f"{self.name}: axis {self.axis} of {format_shape(x.shape)} has no {self.k} elements")
         first = [slice(None)] * x.ndim
         first[self.axis] = slice(self.k)
         order = _order(x, self.axis, self.descending)[tuple(first)]

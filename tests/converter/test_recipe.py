@@ -53,6 +53,7 @@ EVERY_OPTION = {
     "min_int8_share": 0.25,
     "exact_on": "bm1684x",
     "golden": 2,
+    "max_iterations": 50,
     "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
 OPTIONS_OF_FLOAT_MODELS = {"weight_type": "int4", "weight_group": 64, "weight_zero_points": True}

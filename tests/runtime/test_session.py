@@ -14,6 +14,7 @@ from tpuconvert.schema.file_format import FileModel, write_model
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -232,16 +233,24 @@ def test_numbers_that_the_model_cannot_take():
         assert "the model cannot take inputs with N=1, H=0" in str(caught.value)
 
 
-def test_extents_that_depend_on_data_need_the_numpy_executor():
+def test_parts_between_data_dependent_extents_are_native():
     graph = Graph()
     x = graph.input("x", TensorType(F32, (5,)))
-    graph.output(graph.add(MaskedSelect(), x, graph.add(Gts(Scalar.f32(0)), x), name="y"))
-    if loader.extension() is not None:
-        with pytest.raises(UsageError, match="depend on data"):
-            Session(graph, backend="native")
+    doubled = graph.add(Adds(Scalar.f32(1)), x, name="before")
+    chosen = graph.add(MaskedSelect(), doubled, graph.add(Gts(Scalar.f32(1)), doubled), name="chosen")
+    graph.output(graph.add(Adds(Scalar.f32(2)), chosen, name="y"))
     with Session(graph) as session:
-        assert session.backend == "reference"
-        assert session.run({"x": np.array([1, -1, 2, 0, 3], np.float32)})["y"].tolist() == [1, 2, 3]
+        assert session.run({"x": np.array([1, -1, 2, 0, 3], np.float32)})["y"].tolist() == [4, 5, 6]
+        assert session.run({"x": np.array([-1, -1, 0, 0, 3], np.float32)})["y"].tolist() == [6]
+        assert session.run({"x": np.full(5, -1, np.float32)})["y"].shape == (0,)
+        if loader.extension() is not None:
+            assert session.backend == "native"
+            assert session.reference_nodes == ["chosen", "y"]
+            kinds = {step.name: step.is_reference for step in session.profile({"x": np.ones(5, np.float32)})}
+            assert kinds["chosen"] and not kinds["before"]
+        observed = []
+        session.run({"x": np.zeros(5, np.float32)}, observe=lambda value, _: observed.append(value.name))
+        assert observed[0] == "x" and observed[-1] == "y"
 
 
 def test_sessions_of_one_file_share_its_plan(tmp_path):

@@ -15,10 +15,21 @@ import numpy as np
 import pytest
 import tpum_models
 import xxhash
-from tpum_models import EVERY_KIND, MODELS, AllKinds, Blocks, describe_model, of_version, rich_model, tiny_model
+from tpum_models import (
+    EVERY_KIND,
+    MODELS,
+    AllKinds,
+    Blocks,
+    control_model,
+    describe_model,
+    of_version,
+    rich_model,
+    tiny_model,
+)
 
 from tpuconvert.schema import file_writer, op_attributes
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, UsageError
+from tpuconvert.schema.file_encoder import encode
 from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, MAGIC, FileModel, read_model, write_model
 from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.op import Op, all_ops
@@ -51,6 +62,7 @@ def test_a_model_can_replace_the_file_it_was_read_from(tmp_path: Path) -> None:
 
 def test_every_kind_of_attribute_is_in_the_test_models() -> None:
     used = {a.kind for op in EVERY_KIND for a in op_attributes.encode(op)}
+    used |= {a.kind for a in encode(control_model())[0].attributes}
     assert used == set(AttributeKind)
 
 

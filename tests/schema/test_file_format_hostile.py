@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import xxhash
-from tpum_models import MODELS, kinds_model, of_version, rich_model, tiny_model
+from tpum_models import MODELS, control_model, kinds_model, of_version, rich_model, tiny_model
 
 from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -283,9 +283,77 @@ def test_rejects_inconsistent_tables(tmp_path: Path, name: str) -> None:
     assert re.search(re.escape(words), message), message
 
 
+def in_subgraph(index: int, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
+    def change(tables: tpum.Model) -> tpum.Model:
+        graphs = list(tables.subgraphs)
+        graphs[index] = graphs[index]._replace(**changes)
+        return tables._replace(subgraphs=tuple(graphs))
+
+    return change
+
+
+def chain(depth: int, width: int) -> Callable[[tpum.Model], tpum.Model]:
+    """Replace the main graph by nested conditions, each with ``width`` nodes whose branches are the same subgraph."""
+
+    def change(tables: tpum.Model) -> tpum.Model:
+        leaf = tables.subgraphs[0]._replace(nodes=(), values=tables.subgraphs[0].values[:1], outputs=(0,))
+        floats = leaf.values[0]
+        attributes = [
+            tpum.Attribute(name, K.GRAPH, level) for level in range(depth) for name in ("then_branch", "else_branch")
+        ]
+        graphs = [leaf]
+        for level in range(depth):
+            values = [floats._replace(name=f"v{number}") for number in range(width + 1)]
+            values.append(floats._replace(name="c", shape=(1,)))
+            nodes = [
+                tpum.Node("host_if", (2 * level, 2 * level + 1), (width + 1, number), (number + 1,))
+                for number in range(width)
+            ]
+            ports = (tpum.Port("c", "float32", (1,)), tpum.Port("x", "float32", (2,)))
+            graphs.append(
+                tpum.Graph(f"level{level}", "", "", (), tuple(values), tuple(nodes), (width + 1, 0), (width,), ports,
+                           (tpum.Port("y", "float32", (2,)),))
+            )  # fmt: skip
+            if level:  # inner conditions take their condition as a captured value
+                inner = tuple(node._replace(inputs=(width + 1, width + 1, n)) for n, node in enumerate(nodes))
+                graphs[-1] = graphs[-1]._replace(nodes=inner)
+        return tables._replace(subgraphs=tuple(graphs[:-1]), graph=graphs[-1], attributes=tuple(attributes), buffers=())
+
+    return change
+
+
+# Changes to the tables of the model with subgraphs (0: then, 1: else, 2: body), and the expected words of the error.
+SUBGRAPH_LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
+    "itself": (in_attribute("then_branch", integer=2), "refers to subgraph 2, but only 2 are stored before it"),
+    "the main graph": (in_attribute("body", integer=3), "refers to subgraph 3, but only 3"),
+    "negative": (in_attribute("else_branch", integer=-1), "refers to subgraph -1"),
+    "another kind": (in_attribute("body", kind=K.INT), "stored as INT, expected GRAPH"),
+    "none": (in_attribute("body", kind=K.NONE), "no value"),
+    "unused": (in_attribute("else_branch", integer=0), "a subgraph belongs to no node"),
+    "lacks subgraphs": (in_model(subgraphs=()), "refers to subgraph"),
+    "another number of inputs": (in_subgraph(0, inputs=(), input_ports=()), "is not computed before"),
+    "no outputs": (in_subgraph(0, outputs=(), output_ports=()), "0 and 1 results"),
+    "too many states": (in_attribute("states", integer=2), "host_loop needs 2 values, got 1"),
+    "too deep": (chain(9, 1), "nested more than 8 deep"),
+    "too many nodes when expanded": (chain(8, 16), "have more than 1048576 nodes"),
+}
+
+
+@pytest.mark.parametrize("name", SUBGRAPH_LIES)
+def test_rejects_inconsistent_subgraphs(tmp_path: Path, name: str) -> None:
+    change, words = SUBGRAPH_LIES[name]
+    message = refusal(tmp_path / "m.tpum", repack(tmp_path / "m.tpum", control_model(), change))
+    assert re.search(re.escape(words), message), message
+
+
+def test_accepts_nested_subgraphs(tmp_path: Path) -> None:
+    content = repack(tmp_path / "m.tpum", control_model(), chain(8, 1))
+    assert isinstance(reading(tmp_path / "m.tpum", content), FileModel)
+
+
 def test_the_unchanged_tables_are_accepted(tmp_path: Path) -> None:
     """The undamaged file is accepted."""
-    for model in (rich_model(), kinds_model(), tiny_model()):
+    for model in (rich_model(), kinds_model(), tiny_model(), control_model()):
         assert isinstance(reading(tmp_path / "m.tpum", repack(tmp_path / "m.tpum", model, lambda t: t)), FileModel)
 
 

@@ -203,6 +203,8 @@ class Lowering:
         elif isinstance(node.op, Composite):
             self._expand(node.op, node, lowerings)
         else:
+            if node.op.has_subgraphs:
+                raise NoExactForm("its subgraphs run on the host", "end the model before this node: --outputs")
             raise NoExactForm("ONNX has no operator with its results")
         self._spread_rounding(self.steps[start:])
 

@@ -152,6 +152,9 @@ class Lowering:
             is_float = all(value.dtype is DType.FLOAT32 for value in node.outputs)
             if is_float and (is_host or function is None):
                 self.host_nodes.append(node)
+            elif control := self._control_flow_before(node):
+                text = f"it depends on {control.op.name} '{control.name}', whose subgraphs run on the host"
+                self._refuse(node, text, "end the model before that node: --outputs")
             elif is_host:
                 option = f"--exact-on {self.target.name}"
                 hint = f"with {option} a conversion leaves the network from there on in float, for the host"
@@ -167,6 +170,19 @@ class Lowering:
                         self.host_nodes.append(node)
                     else:
                         self._refuse(node, error.reason, error.hint)
+
+    def _control_flow_before(self, node: Node) -> Node | None:
+        """Return a node with subgraphs on which a node depends through nodes of the host, or None."""
+        seen, stack = {node}, [node]
+        while stack:
+            found = stack.pop()
+            if found.op.has_subgraphs:
+                return found
+            before = [value.producer for value in found.inputs if value is not None and value not in self._tensors]
+            new = [producer for producer in before if producer is not None and producer not in seen]
+            seen.update(new)
+            stack += new
+        return None
 
     def _refuse(self, node: Node, reason: str, hint: str) -> None:
         self._unavailable.update(node.outputs)

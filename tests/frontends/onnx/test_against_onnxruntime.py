@@ -13,11 +13,12 @@ from tpuconvert.frontends.onnx.node import folds, onnx_op
 
 TABLES = (versions, operators, further, elements, tensors, windows)
 ELSEWHERE = {
-    "test_control_flow.py": ("If", "Loop", "Scan"),
+    "test_control_flow.py, test_host_control_flow.py": ("If", "Loop", "Scan"),
     "test_further_operators.py, in one network": (
         "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
         "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence",
     ),
+    "test_random_numbers.py": ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     "test_quantized.py, exactly": ("QLinearConv", "QLinearMatMul"),
 }  # fmt: skip
 """Operators without a case: their inputs are no single tensors, or integers that have to be equal."""

@@ -1,4 +1,4 @@
-"""Branches and loops whose course is known: taken and unrolled; the others are refused with the reason."""
+"""Branches and loops with constant conditions and trip counts: inlined and unrolled."""
 
 from pathlib import Path
 
@@ -41,12 +41,6 @@ def test_condition_computed_from_shapes(tmp_path: Path) -> None:
     nodes = [one("Size", "x", outputs=["n"]), one("Less", "n", "four", outputs=["c"]), choice("c")]
     assert ops(graph_of(model(nodes, {"x": ramp(3)}, ["y"], {"four": np.array(4)}), tmp_path)) == ["active"]
     assert ops(graph_of(model(nodes, {"x": ramp(5)}, ["y"], {"four": np.array(4)}), tmp_path)) == ["muls"]
-
-
-def test_branch_that_depends_on_inputs_is_refused(tmp_path: Path) -> None:
-    proto = model([choice("c")], {"x": ramp(3), "c": np.array(True)}, ["y"])
-    with pytest.raises(UnsupportedError, match="its condition depends on the model's inputs"):
-        load(save_model(proto, tmp_path))
 
 
 def test_problems_inside_a_branch_are_told_with_its_nodes(tmp_path: Path) -> None:
@@ -92,13 +86,6 @@ def test_loop_that_never_runs_returns_its_state(tmp_path: Path) -> None:
     x = ramp(2)
     proto = model([node], {"x": x}, ["last"], {"m": np.array(5), "c": np.array(False)})
     with pytest.raises(UnsupportedError, match="it has scan outputs, but no iteration"):
-        load(save_model(proto, tmp_path))
-
-
-def test_loop_of_unknown_length_is_refused(tmp_path: Path) -> None:
-    node = one("Loop", "m", "c", "x", outputs=["last", "all"], body=doubling())
-    proto = model([node], {"x": ramp(2), "m": np.array(3)}, ["last"], {"c": np.array(True)})
-    with pytest.raises(UnsupportedError, match=r"input 0 \('m'\) must be known"):
         load(save_model(proto, tmp_path))
 
 

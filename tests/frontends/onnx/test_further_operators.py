@@ -159,7 +159,7 @@ def test_functions_of_the_standard_are_expanded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("op", "attributes", "complaint"),
     [
-        ("RandomNormalLike", {}, "random numbers"),
+        ("Bernoulli", {}, "random numbers"),
         ("StringNormalizer", {}, "string data"),
         ("Unique", {}, "data-dependent"),
         ("ImageDecoder", {}, "image decoding"),

@@ -309,7 +309,6 @@ CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7
 @pytest.mark.parametrize(
     "nodes",
     [
-        pytest.param([node("Shape", "x", "y")], id="the extents as an output"),
         pytest.param([node("Reshape", "x n", "y")], id="a number in its place"),
         pytest.param([node("Add", "x five", "y")], id="as long as a constant"),
         pytest.param([node("Resize", "x  sizes", "y")], id="resized"),

@@ -1,0 +1,209 @@
+"""Native plans of a graph with data-dependent extents: one plan per part of the graph and per set of shapes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tpuconvert.runtime.graph_partition import Part, split
+from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.runtime.plan import Evaluate, Plan, make_plan, run_plan
+from tpuconvert.runtime.profile import REFERENCE, StepProfile
+from tpuconvert.schema.gc_control import reduced_gc_frequency
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph_copy import specialize
+from tpuconvert.schema.types import Array
+
+_KEPT = 4
+"""Maximum number of plans of a part; the least recently used one is dropped."""
+
+
+class _PartPlans:
+    """Plans of one part, created on demand. Thread-safe."""
+
+    def __init__(self, part: Part, settings: tuple[str, str, int], *, is_subgraph: bool) -> None:
+        self.part = part
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._native: OrderedDict[tuple[tuple[int, ...], ...], NativePlan] = OrderedDict()
+        self._reference: Plan | None = None
+        self._is_static = is_static = all(value.type.is_static for value in part.graph.values)
+        varies = not is_static if is_subgraph else part.has_data_dependent_shapes
+        self.is_native = part.has_macs or not varies
+
+    def prepare(self) -> None:
+        """Create the plan of a part without symbolic extents."""
+        if self.is_native and self._is_static:
+            self.native_plan([value.type.static_shape for value in self.part.graph.inputs])
+
+    def native_plan(self, shapes: Sequence[tuple[int, ...]]) -> NativePlan:
+        """Return the plan for the shapes of the inputs."""
+        key = tuple(shapes)
+        with self._lock:
+            found = self._native.get(key)
+            if found is None:
+                with reduced_gc_frequency():
+                    graph = self.part.graph
+                    if key != tuple(value.shape for value in graph.inputs):
+                        graph = specialize(graph, shapes)
+                    found = self._native[key] = NativePlan(graph, *self._settings)
+            self._native.move_to_end(key)
+            while len(self._native) > _KEPT:
+                self._native.popitem(last=False)
+        return found
+
+    def run(self, arrays: Sequence[Array], evaluate: Evaluate) -> list[Array]:
+        """Compute the outputs of the part."""
+        if self.is_native:
+            return self.native_plan([array.shape for array in arrays]).run(arrays, evaluate)
+        return run_plan(self.reference_plan, arrays, evaluate)
+
+    @property
+    def reference_plan(self) -> Plan:
+        """The plan of the NumPy executor."""
+        if self._reference is None:
+            self._reference = make_plan(self.part.graph)
+        return self._reference
+
+    @property
+    def latest(self) -> NativePlan | None:
+        """The native plan used last."""
+        with self._lock:
+            return next(reversed(self._native.values()), None)
+
+    def profile(self, arrays: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
+        """Run once and return the wall time of each step."""
+        if self.is_native:
+            return self.native_plan([array.shape for array in arrays]).profile(arrays, evaluate, clock)
+        timed = _Timed(evaluate, clock)
+        run_plan(self.reference_plan, arrays, timed)
+        return timed.steps
+
+
+class _Timed:
+    """Function that runs the reference of a node and measures its time."""
+
+    def __init__(self, evaluate: Evaluate, clock: Callable[[], float]) -> None:
+        self._evaluate, self._clock = evaluate, clock
+        self.steps: list[StepProfile] = []
+
+    def __call__(self, node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
+        start = self._clock()
+        results = self._evaluate(node, arrays)
+        seconds = self._clock() - start
+        self.steps.append(StepProfile(node.name, REFERENCE, (node.name,), seconds, is_reference=True))
+        return results
+
+
+class SplitPlans:
+    """Plans of a graph whose extents may depend on data.
+
+    Nodes that create data-dependent extents run their reference; the parts between them have native plans for each set
+    of shapes. A part whose shapes depend on data has no native plan if it has no multiply-accumulates: creating a plan
+    takes longer than running its few nodes by NumPy.
+
+    Args:
+        graph: any graph.
+        chip: name of the chip whose arithmetic is computed.
+        isa: the instruction set.
+        threads: at least 1.
+        is_subgraph: True for the body of a loop or a branch, whose symbolic extents may change in every call.
+    """
+
+    def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_subgraph: bool = False) -> None:
+        self._graph = graph
+        settings = chip, isa, threads
+        self._steps = [
+            step if isinstance(step, Node) else _PartPlans(step, settings, is_subgraph=is_subgraph)
+            for step in split(graph)
+        ]
+        plans = [step for step in self._steps if not isinstance(step, Node)]
+        self._new = {value for step in plans if step.is_native for value in step.part.outputs}
+        """Values whose arrays are never views of other arrays."""
+
+    def prepare(self) -> None:
+        """Create the plans of the parts without symbolic extents."""
+        for step in self._steps:
+            if not isinstance(step, Node):
+                step.prepare()
+
+    def plan(self, _extents: Mapping[str, int]) -> SplitPlans:
+        """Return the object itself, which chooses the plans of its parts by the shapes of arrays."""
+        return self
+
+    def observed_plan(self, _extents: Mapping[str, int]) -> None:
+        """Return None: values are observed by the NumPy executor."""
+
+    def run(self, arrays: Sequence[Array], evaluate: Evaluate) -> list[Array]:
+        """Compute the outputs of the graph. No later run changes them."""
+        known = dict(zip(self._graph.inputs, arrays, strict=True))
+        for step in self._steps:
+            if isinstance(step, Node):
+                known.update(zip(step.outputs, evaluate(step, _operands(step, known)), strict=True))
+            else:
+                results = step.run([known[value] for value in step.part.inputs], evaluate)
+                known.update(zip(step.part.outputs, results, strict=True))
+        return [
+            known[value] if value in self._new else np.array(value.array if value.is_constant else known[value])
+            for value in self._graph.outputs
+        ]
+
+    def profile(self, arrays: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
+        """Run once and return the wall time of each step."""
+        known = dict(zip(self._graph.inputs, arrays, strict=True))
+        found: list[StepProfile] = []
+        for step in self._steps:
+            if isinstance(step, Node):
+                timed = _Timed(evaluate, clock)
+                known.update(zip(step.outputs, timed(step, _operands(step, known)), strict=True))
+                found += timed.steps
+            else:
+                given = [known[value] for value in step.part.inputs]
+                found += step.profile(given, evaluate, clock)
+                known.update(zip(step.part.outputs, step.run(given, evaluate), strict=True))
+        return found
+
+    @property
+    def latest(self) -> SplitPlans:
+        """The object itself; its properties describe the plans used last."""
+        return self
+
+    @property
+    def _native_plans(self) -> list[NativePlan]:
+        plans = [step.latest for step in self._steps if not isinstance(step, Node)]
+        return [plan for plan in plans if plan is not None]
+
+    @property
+    def arena_bytes(self) -> int:
+        """Size of the largest arena of a part, in bytes."""
+        return max((plan.arena_bytes for plan in self._native_plans), default=0)
+
+    @property
+    def arena_lower_bound(self) -> int:
+        """Lower bound of the largest arena of a part, in bytes."""
+        return max((plan.arena_lower_bound for plan in self._native_plans), default=0)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Size of the packed weights and parameters of all parts, in bytes."""
+        return sum(plan.packed_bytes for plan in self._native_plans)
+
+    @property
+    def reference_nodes(self) -> list[Node]:
+        """The nodes that run their NumPy reference."""
+        found: list[Node] = []
+        for step in self._steps:
+            if isinstance(step, Node):
+                found.append(step)
+            elif not step.is_native:
+                found += step.part.graph.nodes
+            elif step.latest is not None:
+                found += step.latest.reference_nodes
+        return found
+
+
+def _operands(node: Node, known: dict[Value, Array]) -> list[Array | None]:
+    return [None if x is None else x.array if x.is_constant else known[x] for x in node.inputs]
