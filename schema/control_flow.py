@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import shapes_of
-from tpuconvert.schema.graph import Graph, may_be_same_type
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import FlatGraph, specialize
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.type_inference import may_be_same_type
 from tpuconvert.schema.types import Array, Chip, TensorType
 
 MAX_DEPTH = 8
