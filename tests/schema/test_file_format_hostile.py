@@ -465,7 +465,7 @@ def test_messages_of_damage(tmp_path: Path, content: bytes) -> None:
 
 
 def test_rejects_missing_files_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(UsageError, match="no such file"):
         read_model(tmp_path / "absent.tpum")
     with pytest.raises(UsageError, match="folder or a device"):
         read_model(tmp_path)
