@@ -23,6 +23,7 @@ from tpuconvert.schema.graph import Graph, Port, Source, Value, may_be_same_type
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.op import Op, find_op
+from tpuconvert.schema.states import State
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
 
 MAX_ELEMENTS = 1 << 40
@@ -65,8 +66,9 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
     _check_buffers(tables.buffers, weights_size)
     if not tables.chip:
         raise ValueError("the model has no chip")
+    graph = _GraphDecoder(tables, constant).graph()
     return FileModel(
-        graph=_GraphDecoder(tables, constant).graph(),
+        graph=graph,
         chip=Chip[tables.chip.name],
         tool_version=tables.tool_version,
         quantize=tables.quantize,
@@ -75,6 +77,7 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
         plugins=tables.plugins,
         metadata=_json_values(tables.metadata),
         grouping=_grouping(tables),
+        states=_states(tables, graph),
     )
 
 
@@ -112,6 +115,16 @@ def _grouping(tables: tpum.Model) -> Grouping | None:
     grouping = Grouping(LocalMemory(stored.lanes, stored.lane_bytes, stored.row_bytes), tuple(groups))
     grouping.check(len(tables.graph.nodes))
     return grouping
+
+
+def _states(tables: tpum.Model, graph: Graph) -> tuple[State, ...]:
+    """Create the states and check that each is one input and one output of the graph."""
+    states = tuple(State(item.input, item.output, item.axis) for item in tables.states)
+    for state in states:
+        state.check(graph)
+    if len({state.input for state in states}) != len(states) or len({state.output for state in states}) != len(states):
+        raise ValueError("two states share an input or an output")
+    return states
 
 
 def _json_values(entries: Sequence[tpum.Entry]) -> dict[str, Json]:

@@ -70,6 +70,7 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
         preprocessing=_entries(model.preprocessing),
         metadata=_entries(model.metadata),
         grouping=_grouping(model.grouping),
+        states=tuple(tpum.State(state.input, state.output, state.axis) for state in model.states),
     )
     return tables, constants.blobs
 

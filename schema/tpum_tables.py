@@ -195,6 +195,14 @@ class Grouping(NamedTuple):
     groups: tuple[Group, ...] = ()
 
 
+class State(NamedTuple):
+    """Tensor that a session keeps between runs: indices into the inputs and outputs, and the axis that grows or -1."""
+
+    input: Int32 = 0
+    output: Int32 = 0
+    axis: Int32 = -1
+
+
 class Model(NamedTuple):
     """Root table: the whole model except the bytes of the constants."""
 
@@ -209,6 +217,7 @@ class Model(NamedTuple):
     preprocessing: tuple[Entry, ...] = ()
     metadata: tuple[Entry, ...] = ()
     grouping: Grouping | None = None
+    states: tuple[State, ...] = ()
 
 
 ROWS: dict[str, Any] = {

@@ -9,15 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from tpuconvert.schema.states import present_names
+
 Declared = Sequence[int | str | None]
-
-
-def present_names(past: str) -> tuple[str, ...]:
-    """Names that the output of a cache may have, by the name of its input; empty for another input."""
-    if "past" not in past:
-        return ()
-    names = (past.replace("past_key_values", "present"), past.replace("past", "present", 1))
-    return tuple(dict.fromkeys(names))
 
 
 def cache_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> list[str]:

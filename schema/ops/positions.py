@@ -8,7 +8,7 @@ from tpuconvert.schema.composite import Composite
 from tpuconvert.schema.extents import normalize_axis
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, tpu_op
+from tpuconvert.schema.op import Operand, OpKind, Trait, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.types import I32, Array, TensorType
 
@@ -27,6 +27,7 @@ class Positions(Composite):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
+    traits = Trait.SHAPE_ONLY
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: x has any shape."""
