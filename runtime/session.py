@@ -21,7 +21,7 @@ from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_n
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Observer, Plan, failure, make_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
-from tpuconvert.runtime.session_state import SessionState, run_with_state
+from tpuconvert.runtime.session_state import SessionState, run_in_place, run_with_state
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Array, Chip, format_shape
@@ -112,7 +112,8 @@ class Session:
         plans = {} if self._file is None else self._file.plans
         key = (isa, self._threads)
         if key not in plans:
-            plans[key] = Plans(self._graph, self.chip.name, *key)
+            states = () if self._state is None else self._state.states
+            plans[key] = Plans(self._graph, self.chip.name, *key, states)
         return plans[key]
 
     @property
@@ -236,6 +237,8 @@ class Session:
         given = feeds_or_named(feeds, arrays, named)
         complete = feeds_by_name(self._graph.input_ports if state is None else state.required, given, arrays)
         if state is not None and not state.is_given(complete):
+            if self._native is not None and self._native.caches is not None and observe is None:
+                return run_in_place(state, self._native, complete, self._evaluate)
             return run_with_state(state, complete, lambda feeds: self._run_once(feeds, observe, borrow=borrow))
         return self._run_once(complete, observe, borrow=borrow)
 

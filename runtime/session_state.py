@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpuconvert.runtime.border import TensorInfo, info, numpy_type
+from tpuconvert.runtime.border import TensorInfo, from_value, info, numpy_type, to_value
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.states import FIXED, State
 from tpuconvert.schema.types import Array, Dim, format_shape
+
+if TYPE_CHECKING:
+    from tpuconvert.runtime.native.plan import Evaluate
+    from tpuconvert.runtime.native.plans import Plans
 
 IDS = ("input_ids", "inputs_embeds")
 """Names of the input whose second axis counts the new tokens."""
 
 MASK = "attention_mask"
 """Name of the input [batch, tokens] that is 0 for padding."""
+
+_SMALLEST = 64
+"""Smallest capacity of a cache, in tokens."""
 
 DERIVED = {
     MASK: "1 for every token that no earlier run has masked",
@@ -47,7 +55,7 @@ class SessionState:
         self.inputs = [port for port in graph.input_ports if port.name not in self.ports]
         self.outputs = [port for port in graph.output_ports if port.name not in self.results]
         self.required = [port for port in self.inputs if port.name not in DERIVED]
-        self._graph = graph
+        self.graph = graph
         self._arrays: dict[str, Array] = {}
         self._mask: Array | None = None
         self.length = 0
@@ -59,11 +67,19 @@ class SessionState:
     @property
     def tensors(self) -> list[TensorInfo]:
         """Names, types and shapes of the states."""
-        return [info(self._graph.input_ports[state.input]) for state in self.states]
+        return [info(self.graph.input_ports[state.input]) for state in self.states]
 
     def arrays(self) -> dict[str, Array]:
         """Copies of the states by input name; empty before the first run and after a reset."""
-        return {name: array.copy() for name, array in self._arrays.items()}
+        return {name: array.copy() for name, array in self._valid().items()}
+
+    def _valid(self) -> dict[str, Array]:
+        """Views of the tokens that are in the states, whose arrays may have room for more."""
+        found = {}
+        for name, array in self._arrays.items():
+            axis = self.ports[name].axis
+            found[name] = array if axis == FIXED else array[(slice(None),) * axis + (slice(self.length),)]
+        return found
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Replace all states.
@@ -79,7 +95,7 @@ class SessionState:
         checked: dict[str, Array] = {}
         lengths: set[int] = set()
         for name, state in self.ports.items():
-            port = self._graph.input_ports[state.input]
+            port = self.graph.input_ports[state.input]
             array = np.array(arrays[name], numpy_type(port.dtype), order="C")
             is_like = array.ndim == len(port.shape) and all(
                 bound.setdefault(want, have) == have if isinstance(want, str) else have == want
@@ -137,11 +153,29 @@ class SessionState:
                 for want, have in zip(port.shape, feeds[port.name].shape, strict=False):
                     bound.setdefault(want, have) if isinstance(want, str) else None
             self._arrays = {name: self._empty(name, state, bound) for name, state in self.ports.items()}
+        return self._valid()
+
+    def reserve(self, feeds: Mapping[str, Array], count: int) -> dict[str, Array]:
+        """The arrays of the states, with room for more than ``count`` new tokens.
+
+        The capacity is doubled when it is exhausted, so that the copies cost a constant time per token.
+        """
+        self.initial(feeds)
+        capacity = _SMALLEST
+        while capacity <= self.length + count:
+            capacity *= 2
+        for name, array in self._valid().items():
+            axis = self.ports[name].axis
+            if self._arrays[name].shape[axis] < capacity:
+                shape = (*array.shape[:axis], capacity, *array.shape[axis + 1 :])
+                wide = np.zeros(shape, array.dtype)
+                wide[(slice(None),) * axis + (slice(self.length),)] = array
+                self._arrays[name] = wide
         return self._arrays
 
     def advance(self, results: Mapping[str, Array], feeds: Mapping[str, Array], count: int) -> None:
         """Replace the states by the results of a run with ``count`` new tokens."""
-        names = [port.name for port in self._graph.input_ports]
+        names = [port.name for port in self.graph.input_ports]
         self._arrays = {names[state.input]: results[name] for name, state in self.results.items()}
         self.note_tokens(feeds, count)
 
@@ -152,7 +186,7 @@ class SessionState:
         self._mask = None if mask is None else np.array(mask)
 
     def _empty(self, name: str, state: State, bound: Mapping[str, int]) -> Array:
-        port = self._graph.input_ports[state.input]
+        port = self.graph.input_ports[state.input]
         shape: list[Dim] = [0 if axis == state.axis else extent for axis, extent in enumerate(port.shape)]
         extents = [extent if isinstance(extent, int) else bound.get(extent, 0) for extent in shape]
         return np.zeros(extents, numpy_type(port.dtype))
@@ -209,3 +243,38 @@ def run_with_state(state: SessionState, feeds: Mapping[str, Any], run: Run) -> d
         results = run({**complete, **state.initial(complete)})
         state.advance(results, complete, count)
     return {name: array for name, array in results.items() if name not in state.results}
+
+
+def run_in_place(
+    state: SessionState, plans: Plans, feeds: Mapping[str, Any], evaluate: Evaluate
+) -> dict[str, Array]:
+    """Run a native plan that appends to the caches of a session; return the outputs that are not states."""
+    graph = state.graph
+    assert plans.caches is not None
+    with state.lock:
+        complete, count = state.complete(feeds)
+        arrays = state.reserve(complete, count)
+        capacity = next(array.shape[state.ports[name].axis] for name, array in arrays.items())
+        extents = {plans.caches.past: capacity - count, plans.caches.total: capacity}
+        values = []
+        for port, value in zip(graph.input_ports, graph.inputs, strict=True):
+            if port.name in arrays:  # the plan does not read it, but checks its size
+                size = math.prod(extents.get(e, e) if isinstance(e, str) else e for e in value.shape)
+                values.append(arrays[port.name].reshape(-1)[:size])
+            else:
+                padded = _pad_tokens(complete[port.name], port, plans.caches.total, capacity)
+                values.append(to_value(padded, port, value, extents))
+        values.append(np.array([state.length], np.int32))
+        results = {item.output: arrays[name] for name, item in state.ports.items()}
+        outputs = plans.plan_with_caches(extents).run(values, evaluate, results=results)
+        state.note_tokens(complete, count)
+    found = zip(outputs, graph.outputs, graph.output_ports, strict=True)
+    return {port.name: from_value(y, port, value) for y, value, port in found if port.name not in state.results}
+
+
+def _pad_tokens(array: Array, port: Port, total: str, capacity: int) -> Array:
+    """Append zeros to an array with an entry for every token, up to the capacity of the caches."""
+    widths = [
+        (0, capacity - have) if want == total else (0, 0) for want, have in zip(port.shape, array.shape, strict=True)
+    ]
+    return np.pad(array, widths) if any(after for _, after in widths) else array
