@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import Evaluate
     from tpuconvert.runtime.native.plans import Plans
 
-IDS = ("input_ids", "inputs_embeds")
-"""Names of the input whose second axis counts the new tokens."""
-
 MASK = "attention_mask"
 """Name of the input [batch, tokens] that is 0 for padding."""
 
@@ -56,9 +53,16 @@ class SessionState:
         self.outputs = [port for port in graph.output_ports if port.name not in self.results]
         self.required = [port for port in self.inputs if port.name not in DERIVED]
         self.graph = graph
+        self._added = next((self._growth(state) for state in states if state.axis != FIXED), "1")
         self._arrays: dict[str, Array] = {}
         self._mask: Array | None = None
         self.length = 0
+
+    def _growth(self, state: State) -> str:
+        """Extent by which a run appends to a state: a number, or a symbol of the inputs."""
+        before = self.graph.input_ports[state.input].shape[state.axis]
+        after = self.graph.output_ports[state.output].shape[state.axis]
+        return str(after).removeprefix(f"{before}+")
 
     def reset(self) -> None:
         """Return to the initial state: caches without tokens, and zeros in states of fixed shape."""
@@ -192,12 +196,19 @@ class SessionState:
         return np.zeros(extents, numpy_type(port.dtype))
 
     def _new_tokens(self, feeds: Mapping[str, Any]) -> tuple[int, int]:
-        """Batch and number of new tokens, by the input with token ids."""
-        names = [name for name in IDS if name in feeds] or [name for name in feeds if name not in DERIVED]
-        shape = np.shape(feeds[names[0]]) if names else ()
-        if len(shape) < 2 or shape[1] < 1:
-            raise UsageError(f"'{names[0]}' has shape {list(shape)}, expected [batch, tokens] with at least one token")
-        return shape[0], shape[1]
+        """Batch and number of new tokens: the extents of the inputs by which the states grow."""
+        bound: dict[str, int] = {}
+        for port in self.required:
+            shape = np.shape(feeds[port.name])
+            if len(shape) != len(port.shape):
+                wanted = format_shape(port.shape)
+                raise UsageError(f"input '{port.name}' has shape {format_shape(shape)}, the model takes {wanted}")
+            bound |= {want: have for want, have in zip(port.shape, shape, strict=True) if isinstance(want, str)}
+        batch = next((np.shape(feeds[port.name])[0] for port in self.required if port.shape), 1)
+        count = int(self._added) if self._added.isdigit() else bound.get(self._added, 0)
+        if count < 1:
+            raise UsageError(f"the inputs have {count} new tokens, expected at least one")
+        return batch, count
 
     def _whole_mask(self, given: Any, batch: int, count: int) -> Array:
         """Mask of all tokens: that of earlier runs, and the given one, which may also contain the earlier tokens."""

@@ -88,6 +88,7 @@ class Caches(NamedTuple):
 def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
     """Analyze a graph; return the reason if it needs a plan for every length of its caches."""
     uses: dict[tuple[Node, int], CacheUse] = {}
+    unused = _shape_only_nodes(graph)
     past = total = ""
     for state in states:
         value = graph.inputs[state.input]
@@ -97,7 +98,7 @@ def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
         if (past or first, total or last) != (first, last):
             return "the caches have different lengths"
         past, total = str(first), str(last)
-        found = _use_of(graph, value, state)
+        found = _use_of(graph, value, state, unused)
         if isinstance(found, str):
             return found
         place, use = found
@@ -111,16 +112,30 @@ def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
         if mask is not None and (mask.rank != 4 or mask.shape[-1] != total):
             return f"the mask of '{node.name}' does not have an entry for every token"
         heads.append(CachedHeads(node, pair[0], pair[1]))
-    lengths = _check_others(graph, heads, past, total)
+    lengths = _check_others(graph, heads, (past, total), unused)
     return lengths if isinstance(lengths, str) else Caches(tuple(heads), past, total, tuple(lengths))
 
 
-def _use_of(graph: Graph, past: Value, state: State) -> tuple[tuple[Node, int], CacheUse] | str:
-    """Find the attention operator that uses a cache, and its operand index."""
+def _shape_only_nodes(graph: Graph) -> set[Node]:
+    """Nodes for whose results only the shapes matter, or also those of their operands."""
+    found: set[Node] = set()
+    for node in reversed(graph.sorted_nodes()):
+        users = [user for value in node.outputs for user in value.users]
+        is_output = any(graph.is_output(value) for value in node.outputs)
+        if Trait.SHAPE_ONLY in node.op.traits or (users and not is_output and found.issuperset(users)):
+            found.add(node)
+    return found
+
+
+def _use_of(
+    graph: Graph, past: Value, state: State, unused: set[Node]
+) -> tuple[tuple[Node, int], CacheUse] | str:
+    """Find the attention operator that uses a cache, and its operand index; users in ``unused`` do not count."""
     reason = f"'{past.name}' is used by other operators than one attention"
-    if len(past.uses) != 1 or graph.is_output(past):
+    uses = [(node, index) for node, index in past.uses if node not in unused]
+    if len(uses) != 1 or graph.is_output(past):
         return reason
-    ((concat, index),) = past.uses
+    ((concat, index),) = uses
     present = graph.outputs[state.output]
     is_append = isinstance(concat.op, Concat) and concat.op.axis % 4 == _TOKENS and index == 0
     if not is_append or len(concat.inputs) != 2 or concat.output is not present:
@@ -159,18 +174,18 @@ def _repeats_heads(nodes: Sequence[Node], cache: Value, heads: int) -> bool:
     return np.array_equal(y, wanted)
 
 
-def _check_others(graph: Graph, heads: Sequence[CachedHeads], past: str, total: str) -> list[Value] | str:
+def _check_others(
+    graph: Graph, heads: Sequence[CachedHeads], symbols: tuple[str, str], unused: set[Node]
+) -> list[Value] | str:
     """Check all other values whose extents contain the number of past tokens; return the values that are this number."""
+    past, total = symbols
     inside = {node for head in heads for node in head.nodes}
     lengths: list[Value] = []
-    unused: set[Node] = set()  # nodes of which only the shapes of the results matter
-    for node in reversed(graph.sorted_nodes()):
-        users = [user for value in node.outputs for user in value.users]
+    for node in graph.sorted_nodes():
         is_output = any(graph.is_output(value) for value in node.outputs)
-        if users and not is_output and all(Trait.SHAPE_ONLY in user.op.traits or user in unused for user in users):
-            unused.add(node)
-            continue
         if node in inside or not any(_contains(value, past) for value in (*node.inputs, *node.outputs)):
+            continue
+        if node in unused and Trait.SHAPE_ONLY not in node.op.traits:
             continue
         if isinstance(node.op, ShapeFetch):
             if not _fetches(node, past):
