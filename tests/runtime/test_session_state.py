@@ -229,7 +229,7 @@ def bad_calls() -> Iterator[tuple[dict[str, Any], str]]:
     ids = tokens(0, 3)
     yield {"input_ids": ids, "past_key_values.0.key": np.zeros((1, 2, 0, 16), np.float32)}, "but not 'past_key_values"
     yield {"ids": ids}, r"missing inputs \['input_ids'\] and unknown inputs \['ids'\]"
-    yield {"input_ids": ids[:, :0]}, "at least one token"
+    yield {"input_ids": ids[:, :0]}, "expected at least one"
     yield {"input_ids": ids, "attention_mask": np.ones((1, 2), np.int64)}, "for the new tokens"
     yield {"input_ids": ids[0]}, r"has shape \[3\], the model takes \[1, sequence_length\]"
 
