@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tpuconvert.api.device import device_check as device_check
     from tpuconvert.api.device import device_compare as device_compare
     from tpuconvert.api.device import device_plan as device_plan
+    from tpuconvert.api.generate import Generation as Generation
+    from tpuconvert.api.generate import generate as generate
     from tpuconvert.api.inspect import Inspection as Inspection
     from tpuconvert.api.inspect import inspect as inspect
     from tpuconvert.api.op_test import OpTests as OpTests
@@ -103,6 +105,7 @@ _MODULES = {
     "tpuconvert.api.calibrate": ("calibrate",),
     "tpuconvert.api.check": ("Check", "check"),
     "tpuconvert.api.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
+    "tpuconvert.api.generate": ("Generation", "generate"),
     "tpuconvert.api.inspect": ("Inspection", "inspect"),
     "tpuconvert.api.op_test": ("OpTests", "op_test"),
     "tpuconvert.api.ops": ("OperatorExplanation", "OperatorList", "describe_op", "ops"),

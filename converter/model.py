@@ -19,6 +19,7 @@ from tpuconvert.schema.file_writer import write_model
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.input_files import refuse_input
+from tpuconvert.schema.states import State
 from tpuconvert.schema.types import Chip
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class Model:
     def preprocess(self) -> Preprocess | None:
         """Stored conversion of images to the model's input, or None."""
         return Preprocess.from_mapping(self.content.preprocessing) if self.content.preprocessing else None
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Tensors that a session keeps between runs, such as key-value caches."""
+        return self.content.states
 
     @property
     def inputs(self) -> list[TensorInfo]:

@@ -20,6 +20,7 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.states import find_states
 
 if TYPE_CHECKING:
     from tpuconvert.optimizer.quantize.ranges import Range
@@ -78,6 +79,7 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             plugins=tuple(plugins_of(graph)),
             metadata={**graph.metadata, **({KEY: record} if record else {})},
             grouping=grouping,
+            states=find_states(graph) if options.state == "auto" else (),
         )
     )
 

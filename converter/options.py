@@ -444,11 +444,12 @@ class Options:
         metavar="NAME",
     )
     state: str = option(
-        "reset",
-        "State of a TFLite model: ``reset`` starts every run with the initial state, ``ports`` makes the state further "
-        "inputs and outputs.",
+        "auto",
+        "Tensors that outlive a run. ``auto``: a session keeps the key-value caches of an ONNX decoder, and every run "
+        "of a TFLite model starts with the initial state. ``reset``: the initial state, TFLite only. ``ports``: they "
+        "are inputs and outputs. ``none``: no session keeps any; ``ports`` for ONNX, ``reset`` for TFLite.",
         is_of_source=True,
-        choices=("reset", "ports"),
+        choices=("auto", "reset", "ports", "none"),
     )
     keep_io_layout: bool = option(
         True,

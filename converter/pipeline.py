@@ -95,7 +95,7 @@ def convert(
     grouping: bool = True,
     local_memory: str | None = None,
     signature: str | None = None,
-    state: str = "reset",
+    state: str = "auto",
     keep_io_layout: bool = True,
     tflite_rounding: str = "double",
     max_transposes: int | None = None,
@@ -164,8 +164,9 @@ def convert(
         local_memory: On-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or the name of a chip.
             Default: that of the chip.
         signature: Key of the signature to convert, for a TFLite file with several.
-        state: State of a TFLite model: ``reset`` starts every run with the initial state, ``ports`` makes the state
-            further inputs and outputs.
+        state: Tensors that outlive a run. ``auto``: a session keeps the key-value caches of an ONNX decoder, and every
+            run of a TFLite model starts with the initial state. ``reset``: the initial state, TFLite only. ``ports``:
+            they are inputs and outputs. ``none``: no session keeps any; ``ports`` for ONNX, ``reset`` for TFLite.
         keep_io_layout: Keep NHWC for inputs and outputs of rank 4 of a TFLite model. Otherwise they become NCHW.
         tflite_rounding: Integers of a quantized TFLite model: ``double`` rounds as the reference kernels do, ``single``
             as engines that round once.

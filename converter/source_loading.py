@@ -173,7 +173,6 @@ def _load(
 
 TFLITE_OPTIONS = {
     "signature": ("signature", "--signature"),
-    "state": ("state", "--state"),
     "keep_io_layout": ("keep_io_layout", "--nchw-io"),
     "tflite_rounding": ("rounding", "--tflite-rounding"),
 }
@@ -188,17 +187,21 @@ def _tflite_arguments(options: Options, kind: str) -> dict[str, Any]:
 
     """
     if kind == "tflite":
-        return {argument: getattr(options, name) for name, (argument, _flag) in TFLITE_OPTIONS.items()}
+        arguments = {argument: getattr(options, name) for name, (argument, _flag) in TFLITE_OPTIONS.items()}
+        return {**arguments, "state": "ports" if options.state == "ports" else "reset"}
+    if options.state == "reset":
+        raise UsageError("--state reset belongs to TFLite models only", hint="one of auto, ports, none")
     for name, (_argument, flag) in TFLITE_OPTIONS.items():
         if getattr(options, name) != default_of(name):
             raise UsageError(f"{flag} belongs to TFLite models only", hint="leave it out")
     return {}
 
 
-def has_original_interface(options: Options) -> bool:
+def has_original_interface(options: Options, kind: str) -> bool:
     """Return True if another engine that runs the source file accepts the feeds of the converted model."""
-    return options.inputs is None and all(
-        getattr(options, name) == default_of(name) for name in ("signature", "state", "keep_io_layout")
+    has_state_ports = kind == "tflite" and options.state == "ports"
+    return options.inputs is None and not has_state_ports and all(
+        getattr(options, name) == default_of(name) for name in ("signature", "keep_io_layout")
     )
 
 

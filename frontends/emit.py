@@ -152,6 +152,16 @@ def _repeat(g: Graph, x: Value, axis: int, extent: OpenExtent) -> Value:
     return add(g, x, cast(g, reshape(g, zeros, shape), x.dtype))
 
 
+def zeros(g: Graph, extent: int) -> Value:
+    """Zeros of shape [extent] for a symbolic extent, which may be a sum.
+
+    Raises:
+        OpenExtentError: no input of the model has the extent, or an extent of the sum.
+    """
+    terms = cast_type(OpenExtent, extent).terms()
+    return concat(g, [_zeros(g, term) for term in terms], 0)
+
+
 def _zeros(g: Graph, extent: OpenExtent) -> Value:
     """Zeros of shape [extent]: ``v < v`` of an input v with that extent, which is false for NaN and infinity too."""
     times, names = factorize((extent.name,))

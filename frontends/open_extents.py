@@ -22,6 +22,7 @@ FUNCTIONS = frozenset({"max", "ceil"})
 """Names of functions in the expression that is the name of a computed extent."""
 
 _PLAIN_NAME = r"[^\W\d][\w.]*\Z"
+_SUM_OF_NAMES = r"[^\W\d][\w.]*(\+[^\W\d][\w.]*)+\Z"
 
 
 class OpenExtentError(Exception):
@@ -67,7 +68,7 @@ class OpenExtent:
 
     def __sub__(self, other: object) -> int | OpenExtent:
         if isinstance(other, OpenExtent):
-            return 0 if other.name == self.name else self._ask()
+            return 0 if other.name == self.name else self._difference(other)
         number = self._dim(other)
         return from_dim(plus(self.name, -number)) if isinstance(number, int) else self._ask()
 
@@ -111,9 +112,25 @@ class OpenExtent:
         return isinstance(other, (int, np.integer)) and self._least() >= other + more and bool(self._least())
 
     def _least(self) -> int:
-        """Lower bound of the extent: its constant factor if it is a product of names, else 0 (as for a difference)."""
+        """Lower bound of the extent: the constant factor of a product of names, 1 for a sum of names, 0 for others."""
+        if re.match(_SUM_OF_NAMES, self.name):
+            return 1
         number, names = factorize((self.name,))
         return number if all(re.match(_PLAIN_NAME, name) for name in names) else 0
+
+    def terms(self) -> list[OpenExtent]:
+        """The terms of a sum of names; the extent itself if it is not such a sum."""
+        names = self.name.split("+") if re.match(_SUM_OF_NAMES, self.name) else [self.name]
+        return [OpenExtent(name) for name in names]
+
+    def _difference(self, other: OpenExtent) -> OpenExtent:
+        """The sum without the terms of another one."""
+        names = [term.name for term in self.terms()]
+        for term in other.terms():
+            if term.name not in names:
+                self._ask()
+            names.remove(term.name)
+        return OpenExtent("+".join(names)) if names else self._ask()
 
     def _quotient(self, other: object) -> int | OpenExtent | None:
         """Exact quotient; None if the division may have a remainder."""

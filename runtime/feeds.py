@@ -17,6 +17,18 @@ Feeds: TypeAlias = Mapping[str, Any] | Sequence[Any] | npt.ArrayLike
 """One array per input name, the arrays of all inputs in a list or tuple, or the array of the first input."""
 
 
+def feeds_or_named(feeds: Feeds | None, arrays: Sequence[ArrayLike], named: Mapping[str, Any]) -> Feeds:
+    """Return the feeds of a call, which are the first argument or keywords.
+
+    Raises:
+        UsageError: both or none are given.
+
+    """
+    if named and (feeds is not None or arrays):
+        raise UsageError(f"run has the keyword '{next(iter(named))}' and feeds, expected one of them")
+    return dict(named) if feeds is None and not arrays and named else feeds  # type: ignore[return-value]  # None: checked
+
+
 def feeds_by_name(inputs: Sequence[Port], feeds: Feeds, arrays: Sequence[ArrayLike]) -> Mapping[str, Array]:
     """Return one array per input name. Names in a mapping are not checked.
 

@@ -11,20 +11,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tpuconvert.runtime import batches
 from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
-from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name
+from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
+from tpuconvert.runtime.session_state import SessionState, run_in_place, run_with_state
 from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
 from tpuconvert.schema.errors import RunError, UsageError
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Array, Chip, format_shape
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Session:
         self._model = model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
+        states = () if isinstance(model, Graph) else getattr(model, "states", ())
+        self._state = SessionState(self._graph, states) if states else None
         self._native = None if backend == "reference" else self._native_plans(backend == "native")
         if self._native is not None and not observed:
             self._native.prepare()
@@ -111,8 +114,11 @@ class Session:
         plans = {} if self._file is None else self._file.plans
         key = (isa, self._threads)
         if key not in plans:
-            make = Plans if are_open_at_inputs_only(self._graph) else SplitPlans
-            plans[key] = make(self._graph, self.chip.name, *key)
+            if are_open_at_inputs_only(self._graph):
+                states = () if self._state is None else self._state.states
+                plans[key] = Plans(self._graph, self.chip.name, *key, states)
+            else:
+                plans[key] = SplitPlans(self._graph, self.chip.name, *key)
         return plans[key]
 
     @property
@@ -122,13 +128,62 @@ class Session:
 
     @property
     def inputs(self) -> list[TensorInfo]:
-        """Names, types and shapes of the inputs, in the source's order."""
-        return [info(port) for port in self._graph.input_ports]
+        """Names, types and shapes of the inputs without states, in the source's order."""
+        return [info(port) for port in (self._state or self._graph_ports).inputs]
 
     @property
     def outputs(self) -> list[TensorInfo]:
-        """Names, types and shapes of the outputs, in the source's order."""
-        return [info(port) for port in self._graph.output_ports]
+        """Names, types and shapes of the outputs without states, in the source's order."""
+        return [info(port) for port in (self._state or self._graph_ports).outputs]
+
+    @property
+    def states(self) -> list[TensorInfo]:
+        """Names, types and shapes of the inputs that the session keeps between runs, such as key-value caches."""
+        return [] if self._state is None else self._state.tensors
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Copies of the states by input name: empty before the first run. Assign a mapping to replace them.
+
+        Raises:
+            UsageError: at an assignment, for a model without states, other names, or shapes that do not fit.
+        """
+        if self._state is None:
+            return {}
+        with self._state.lock:
+            return self._state.arrays()
+
+    @state.setter
+    def state(self, arrays: Mapping[str, Array]) -> None:
+        state = self._require_state()
+        with state.lock:
+            state.assign(arrays)
+
+    @property
+    def length(self) -> int:
+        """Number of tokens in the key-value caches; 0 for a model without states."""
+        return 0 if self._state is None else self._state.length
+
+    def reset(self) -> None:
+        """Return to the initial state: caches without tokens.
+
+        Raises:
+            UsageError: for a model without states.
+        """
+        state = self._require_state()
+        with state.lock:
+            state.reset()
+
+    def _require_state(self) -> SessionState:
+        self._check_open()
+        if self._state is None:
+            hint = "convert a decoder with key-value caches with state='auto'"
+            raise UsageError("the model keeps no state between runs", hint=hint)
+        return self._state
+
+    @property
+    def _graph_ports(self) -> _Ports:
+        return _Ports(self._graph.input_ports, self._graph.output_ports)
 
     def __repr__(self) -> str:
         name = self._graph.file or self._graph.name
@@ -143,15 +198,25 @@ class Session:
     # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
     @np.errstate(all="ignore")
     def run(
-        self, feeds: Feeds, *arrays: ArrayLike, observe: Observer | None = None, borrow: bool = False
+        self,
+        feeds: Feeds | None = None,
+        *arrays: ArrayLike,
+        observe: Observer | None = None,
+        borrow: bool = False,
+        **named: ArrayLike,
     ) -> dict[str, Array]:
         """Run the model once, or batch by batch if there are more samples than its batch size.
+
+        A model with states appends to them: the feeds contain the new tokens only, and inputs that follow from the
+        length of the caches, such as ``attention_mask`` and ``position_ids``, may be left out. A run whose feeds
+        contain all states does not use those of the session.
 
         Args:
             feeds: one array per input name. Or the arrays in the order of the inputs, in a list or as arguments:
                 ``run(x)``, ``run(x, y)``, ``run([x, y])``. Types are converted if the conversion is lossless
                 (``schema/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
             arrays: the arrays of further inputs, if ``feeds`` is that of the first.
+            named: arrays by input name, instead of a mapping: ``run(input_ids=ids)``.
             observe: callback with every input and every computed value. The native engine uses a second plan without
                 fusion for such runs; a model with data-dependent extents runs its NumPy references.
             borrow: True if the callback neither keeps nor changes the arrays. They may then be views of memory that
@@ -173,12 +238,22 @@ class Session:
             (32, 10)
         """
         self._check_open()
-        named = feeds_by_name(self._graph.input_ports, feeds, arrays)
+        state = self._state
+        given = feeds_or_named(feeds, arrays, named)
+        complete = feeds_by_name(self._graph.input_ports if state is None else state.required, given, arrays)
+        if state is not None and not state.is_given(complete):
+            if self._native is not None and self._native.caches is not None and observe is None:
+                return run_in_place(state, cast("Plans", self._native), complete, self._evaluate)
+            return run_with_state(state, complete, lambda feeds: self._run_once(feeds, observe, borrow=borrow))
+        return self._run_once(complete, observe, borrow=borrow)
+
+    def _run_once(self, feeds: Mapping[str, Array], observe: Observer | None, *, borrow: bool) -> dict[str, Array]:
+        """Run the model with feeds for all inputs of the graph, and return all outputs of the graph."""
         try:
-            values, extents = self._bind_feeds(named)
+            values, extents = self._bind_feeds(feeds)
         except InputShapeError as mismatch:
-            parts = batches.split(named, self._graph.input_ports, self._graph.output_ports, mismatch)
-            return batches.join([self.run(part, observe=observe, borrow=borrow) for part in parts])
+            parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
+            return batches.join([self._run_once(part, observe, borrow=borrow) for part in parts])
         if observe is None and self._native is not None:
             results = self._native.plan(extents).run(values, self._evaluate)
         elif observe is None or self._native is None or (plan := self._native.observed_plan(extents)) is None:
@@ -302,6 +377,13 @@ class Session:
         from tpuconvert.runtime.native.split_plans import SplitPlans
 
         return SplitPlans(subgraph.graph, self.chip.name, chosen_isa(), self._threads, is_subgraph=True).run
+
+
+class _Ports(NamedTuple):
+    """Inputs and outputs of a session without states."""
+
+    inputs: list[Port]
+    outputs: list[Port]
 
 
 @dataclass(eq=False)

@@ -24,6 +24,7 @@ from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.op import Op, find_op
+from tpuconvert.schema.states import State
 from tpuconvert.schema.type_inference import may_be_same_type
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
 
@@ -67,8 +68,9 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
     _check_buffers(tables.buffers, weights_size)
     if not tables.chip:
         raise ValueError("the model has no chip")
+    graph = _decode_graphs(tables, constant)
     return FileModel(
-        graph=_decode_graphs(tables, constant),
+        graph=graph,
         chip=Chip[tables.chip.name],
         tool_version=tables.tool_version,
         quantize=tables.quantize,
@@ -77,6 +79,7 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
         plugins=tables.plugins,
         metadata=_json_values(tables.metadata),
         grouping=_grouping(tables),
+        states=_states(tables, graph),
     )
 
 
@@ -114,6 +117,16 @@ def _grouping(tables: tpum.Model) -> Grouping | None:
     grouping = Grouping(LocalMemory(stored.lanes, stored.lane_bytes, stored.row_bytes), tuple(groups))
     grouping.check(len(tables.graph.nodes))
     return grouping
+
+
+def _states(tables: tpum.Model, graph: Graph) -> tuple[State, ...]:
+    """Create the states and check that each is one input and one output of the graph."""
+    states = tuple(State(item.input, item.output, item.axis) for item in tables.states)
+    for state in states:
+        state.check(graph)
+    if len({state.input for state in states}) != len(states) or len({state.output for state in states}) != len(states):
+        raise ValueError("two states share an input or an output")
+    return states
 
 
 def _json_values(entries: Sequence[tpum.Entry]) -> dict[str, Json]:

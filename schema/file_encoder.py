@@ -72,6 +72,7 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
         metadata=_entries(model.metadata),
         grouping=_grouping(model.grouping),
         subgraphs=tuple(parameters.subgraphs),
+        states=tuple(tpum.State(state.input, state.output, state.axis) for state in model.states),
     )
     return tables, constants.blobs
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.groups import Grouping
+from tpuconvert.schema.states import State
 from tpuconvert.schema.types import Chip
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -67,6 +68,7 @@ class FileModel:
         plugins: names of the plugins that define operators of the graph.
         metadata: everything else, as JSON values. The order of the keys is kept.
         grouping: layer groups with tiles in on-chip memory, if they were planned.
+        states: tensors that a session keeps between runs.
     """
 
     graph: Graph
@@ -78,3 +80,4 @@ class FileModel:
     plugins: tuple[str, ...] = ()
     metadata: Mapping[str, Json] = field(default_factory=dict)
     grouping: Grouping | None = None
+    states: tuple[State, ...] = ()

@@ -287,6 +287,9 @@ class Trait(enum.Flag):
     RESHAPES = REARRANGES | FREE
     """The result has all elements of the only operand in the same order."""
 
+    SHAPE_ONLY = 1 << 18
+    """The result depends on the shapes of the operands only, not on their elements."""
+
     @property
     def names(self) -> frozenset[str]:
         """Names of these traits and of the traits that they imply."""

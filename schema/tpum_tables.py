@@ -196,6 +196,14 @@ class Grouping(NamedTuple):
     groups: tuple[Group, ...] = ()
 
 
+class State(NamedTuple):
+    """Tensor that a session keeps between runs: indices into the inputs and outputs, and the axis that grows or -1."""
+
+    input: Int32 = 0
+    output: Int32 = 0
+    axis: Int32 = -1
+
+
 class Model(NamedTuple):
     """Root table: the whole model except the bytes of the constants."""
 
@@ -211,6 +219,7 @@ class Model(NamedTuple):
     metadata: tuple[Entry, ...] = ()
     grouping: Grouping | None = None
     subgraphs: tuple[Graph, ...] = ()
+    states: tuple[State, ...] = ()
 
 
 ROWS: dict[str, Any] = {

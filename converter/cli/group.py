@@ -19,6 +19,7 @@ COMMANDS = {
     "check": "Check whether a source model can be converted.",
     "inspect": "Show the contents of a .tpum file or a source model.",
     "run": "Run a .tpum file on inputs.",
+    "generate": "Continue a sequence of tokens with a decoder.",
     "bench": "Measure the run time of a .tpum file.",
     "verify": "Compare a .tpum file with its source.",
     "diff": "Show what differs between two models.",

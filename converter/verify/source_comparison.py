@@ -89,8 +89,8 @@ def verify_source(
     is_quantized = is_quantized_source(graph)
     graph, optimized = (source_program(each, model) for each in (graph, optimized))
     feeds, origin = _feeds(graph, options, data, samples), "of random numbers" if data is None else ""
-    is_alike = has_original_interface(options)  # True if another engine accepts the same feeds
     kind = source_format(source)
+    is_alike = has_original_interface(options, kind)  # True if another engine accepts the same feeds
     is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
     if is_quantized and options.tflite_rounding != "double":
         is_alike = False  # the engine runs the reference kernels, which round twice

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, open_extents
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.gather import computed_index, from_front, select_by
@@ -60,7 +60,7 @@ def _with_past(node: OnnxNode, g: Graph, index: int, x: Value) -> Value:
     return g.add(Concat(2), emit.floats(node.input(index)), x) if node.has_input(index) else x
 
 
-def _repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
+def repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
     """Repeat each key or value head for the query heads that share it."""
     batch, own, sequence, size = emit.extents(x)
     if own == heads:
@@ -86,19 +86,34 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
         node.optional_attr(name)
     batch, heads, rows, size = emit.extents(q)
     past = node.shape(4)[2] if node.has_input(4) else 0
-    mask = _mask(node, g, (batch, heads, rows, emit.extents(k)[2]), past)
+    columns = emit.extents(k)[2]
+    is_causal = _has_dynamic_causal_mask(node, rows, columns, past)
+    mask = _mask(node, g, (batch, heads, rows, columns), past, is_causal=is_causal)
     scale, cap = node.attr("scale", 1 / math.sqrt(size)), node.attr("softcap", 0.0)
     mode = node.attr("qk_matmul_output_mode", 0)
     if not 0 <= mode <= 3:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"qk_matmul_output_mode={mode}", "supported: 0 to 3")
-    keys, values = (_repeat_heads(node, g, x, heads) for x in (k, v))
+    keys, values = (repeat_heads(node, g, x, heads) for x in (k, v))
     scores: Value | None = None
     if cap <= 0 and not any(node.outputs_used[3:]):
-        y = attend(node, g, Attention(scale), (q, keys, values), mask)
+        y = attend(node, g, Attention(scale, is_causal), (q, keys, values), mask)
+    elif is_causal:
+        found = "softcap or scores as an output, with a causal mask of dynamic extents"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, found, "supported: softcap with static shapes (--input-shapes)")
     else:
         y, scores = _attend_decomposed(node, g, (q, keys, values), mask, scale, cap, mode)
     y = merge_heads(g, y) if node.rank(0) == 3 else y
     return [node.result(x) for x in (y, k, v, scores or y)]  # without scores, the fourth output is unused
+
+
+def _has_dynamic_causal_mask(node: OnnxNode, rows: int, columns: int, past: int) -> bool:
+    """Return True if the node has a causal mask that no constant can be, because its extents are symbolic."""
+    if not node.attr("is_causal", 0) or node.has_input(6):
+        return False
+    if not (open_extents.is_open(rows) or open_extents.is_open(columns)):
+        return False
+    is_aligned = open_extents.to_shape((columns,)) == open_extents.to_shape((past + rows,))
+    return is_aligned and not any(node.attr(f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
 
 
 def attend(node: OnnxNode, g: Graph, op: Attention, operands: Sequence[Value], mask: Value | None) -> Value:
@@ -127,7 +142,9 @@ def _attend_decomposed(
     return batched_product(node, g, probabilities, v), (raw, capped, masked, probabilities)[mode]
 
 
-def _mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int) -> Value | None:
+def _mask(
+    node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int, *, is_causal: bool
+) -> Value | None:
     """Sum of all additive masks of the node, which are minus infinity where a query does not attend to a key.
 
     Args:
@@ -135,10 +152,11 @@ def _mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int)
         g: the graph.
         shape: shape of the scores: batch, heads, queries, keys.
         past: number of cached keys, which precede the first query.
+        is_causal: True if the attention operator hides later keys, so that no mask has to.
     """
     masks = [_given_mask(node, g, shape[3])] if node.has_input(3) else []
     left, right = (node.attr(n, -1) if node.version >= 25 else -1 for n in ("left_window_size", "right_window_size"))
-    if node.attr("is_causal", 0):
+    if node.attr("is_causal", 0) and not is_causal:
         right = 0
     if node.has_input(6):
         masks.append(_key_count_mask(node, g, shape, (left, right)))
@@ -155,7 +173,8 @@ def _given_mask(node: OnnxNode, g: Graph, keys: int) -> Value:
     is_boolean = node.element(3) is element_types.BOOL
     if is_boolean:
         mask = _hide(g, mask)
-    missing = keys - emit.extents(mask)[-1]
+    columns = emit.extents(mask)[-1]
+    missing = 0 if open_extents.is_open(columns) or open_extents.is_open(keys) else keys - columns
     if missing > 0:
         mask = g.add(Pad(Scalar.f32(-math.inf), (0,) * (2 * mask.rank - 1) + (missing,)), mask)
     return mask
@@ -248,8 +267,23 @@ def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int
     if turned % 2 or turned > size:
         raise node.invalid(f"rotary_embedding_dim={turned} of {size}")
     cos, sin = (_angles(node, g, index, positions_at, (batch, sequence, turned // 2)) for index in (cos_at, sin_at))
-    half = turned // 2
-    is_interleaved = bool(node.attr("interleaved", 0))
+    y = rotate_pairs(g, x, cos, sin, is_interleaved=bool(node.attr("interleaved", 0)))
+    y = emit.reshape(g, y, shape) if len(shape) == 3 else emit.permute(g, y, (0, 2, 1, 3))
+    return node.result(y)
+
+
+def rotate_pairs(g: Graph, x: Value, cos: Value, sin: Value, *, is_interleaved: bool) -> Value:
+    """Rotate pairs of the first elements of each head.
+
+    Args:
+        g: the graph.
+        x: [batch, sequence, heads, size].
+        cos: cosines [batch, sequence, 1, number of pairs].
+        sin: sines of the same shape.
+        is_interleaved: True if the elements of a pair are adjacent.
+    """
+    size, half = emit.extents(x)[3], emit.extents(cos)[3]
+    turned = 2 * half
     if is_interleaved:
         first, second = emit.slice_axis(g, x, 3, 0, turned - 1, 2), emit.slice_axis(g, x, 3, 1, turned, 2)
     else:
@@ -259,9 +293,7 @@ def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int
     parts = [_interleave(g, real, imaginary)] if is_interleaved else [real, imaginary]
     if turned < size:
         parts.append(emit.slice_axis(g, x, 3, turned, size))
-    y = emit.concat(g, parts, 3)
-    y = emit.reshape(g, y, shape) if len(shape) == 3 else emit.permute(g, y, (0, 2, 1, 3))
-    return node.result(y)
+    return emit.concat(g, parts, 3)
 
 
 def _heads_of(node: OnnxNode, width: int, cos_at: int) -> int:

@@ -10,12 +10,14 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit, open_extents
-from tpuconvert.frontends.onnx import shape_arguments
+from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.generation import ShapeFetch
+from tpuconvert.schema.ops.positions import Positions
 from tpuconvert.schema.types import Array
 
 
@@ -172,9 +174,13 @@ def tile(node: OnnxNode, g: Graph) -> Array | Result:
 
 
 @folds("Range", since=11)
-def range_(node: OnnxNode, _: Graph) -> Array:
-    """``start, start + delta, ...`` below ``limit``."""
+def range_(node: OnnxNode, g: Graph) -> Array | Result:
+    """``start, start + delta, ...`` below ``limit``; a node if start or limit is symbolic and delta is 1."""
     start, limit, delta = (node.constant(index).reshape(()) for index in range(3))
+    if open_extents.is_shape_tensor(start) or open_extents.is_shape_tensor(limit):
+        if delta != 1:
+            raise node.fail(UNSUPPORTED_ATTRIBUTE, f"delta={delta} with symbolic extents", "supported: 1")
+        return node.result(_symbolic_range(g, start.item(), limit.item()), element_types.INT64)
     if delta == 0:
         raise node.invalid("its delta is 0")
     exact = [x.item() for x in (start, limit, delta)]
@@ -184,6 +190,14 @@ def range_(node: OnnxNode, _: Graph) -> Array:
     node.budget([count], start.dtype.itemsize)
     steps: Array = start + np.arange(count).astype(start.dtype) * delta
     return steps.astype(start.dtype)
+
+
+def _symbolic_range(g: Graph, start: int, limit: int) -> Value:
+    """``start, ..., limit - 1`` for symbolic extents: positions along a tensor with this extent, plus the start."""
+    numbers = g.add(Positions(), emit.zeros(g, limit - start))
+    if not open_extents.is_open(start):
+        return emit.adds(g, numbers, start) if start else numbers
+    return emit.add(g, numbers, g.add(ShapeFetch(), emit.zeros(g, start)))
 
 
 @folds("EyeLike", since=9)

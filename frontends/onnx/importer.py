@@ -184,6 +184,7 @@ class _Importer:
             shapes = {**shapes, **self._shapes_of_fixed()}
         self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
         types = finder.find(names, self._problems)
+        self._graph.notes.extend(finder.notes)
         for name in names:
             if name not in types:
                 scope.tensors[name] = None

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx import cache_inputs
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT, Element, describe
 from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
+from tpuconvert.schema.extents import plus
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Dim, Shape, format_shape
 
@@ -52,6 +54,7 @@ def infos_of(graph: GraphProto) -> dict[str, ValueInfoProto]:
 
 
 _SYMBOL = r"[^\W\d]\w*\Z"
+_SUM = r"\s*\w+(\s*\+\s*\w+)+\s*"
 _NO_LETTER = r"\W+"
 
 
@@ -73,6 +76,7 @@ class InputTypes:
         self._limits = limits
         self._file = file
         self._extents: dict[str, Dim] = {}
+        self.notes: list[str] = []
 
     def find(self, names: Sequence[str], problems: ProblemList) -> dict[str, InputType]:
         """Return types by input name; an unknown type or shape becomes a problem.
@@ -91,6 +95,8 @@ class InputTypes:
         for name in names:
             if name in self._given:
                 self._bind(name)
+        for said, extent in self._assume(names).items():
+            self._extents.setdefault(said, extent if isinstance(extent, int) else self._open(extent, is_named=True))
         found: dict[str, InputType] = {}
         for name in names:
             element = self._element(name, problems)
@@ -100,6 +106,12 @@ class InputTypes:
                 problems.add(TOO_LARGE, "graph input", name, f"its shape is {format_shape(shape)}")
             elif element is not None and shape is not None:
                 found[name] = InputType(element, shape)
+        return found
+
+    def _assume(self, names: Sequence[str]) -> dict[str, int | str]:
+        """Extents of a decoder with caches that follow from its inputs; each adds a note."""
+        declared = {name: declared_shape(self._infos[name]) or () for name in names if name in self._infos}
+        found, self.notes = cache_inputs.assumed_extents(declared, self._infos, self._extents)
         return found
 
     def shape_in_file(self, info: ValueInfoProto) -> Shape | None:
@@ -183,6 +195,11 @@ class InputTypes:
         """Value of a dynamic extent: the number or name that the caller gave, or the name in the file."""
         if is_named and said in self._extents:
             return self._extents[said]
+        if is_named and re.fullmatch(_SUM, said):
+            terms = (term.strip() for term in said.split("+"))
+            total = plus(*(int(term) if term.isdigit() else self._open(term, is_named=True) for term in terms))
+            self._extents[said] = total
+            return total
         symbol = re.sub(_NO_LETTER, "_", said)
         symbol = symbol if re.match(_SYMBOL, symbol) else f"n{symbol}"
         while symbol in self._extents.values() or symbol in open_extents.FUNCTIONS:

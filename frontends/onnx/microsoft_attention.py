@@ -1,4 +1,4 @@
-"""Attention and MultiHeadAttention of the domain com.microsoft."""
+"""Attention, MultiHeadAttention and GroupQueryAttention of the domain com.microsoft."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, open_extents
 from tpuconvert.frontends.onnx import element_types
-from tpuconvert.frontends.onnx.attention import attend, merge_heads, split_heads
+from tpuconvert.frontends.onnx.attention import attend, merge_heads, repeat_heads, rotate_pairs, split_heads
+from tpuconvert.frontends.onnx.gather import select_by
 from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.attention import Attention
+from tpuconvert.schema.ops.attention import Attention, causal_mask
 from tpuconvert.schema.ops.compare import Gt
+from tpuconvert.schema.ops.positions import Positions
+from tpuconvert.schema.types import DType
 
 
 class _Heads(NamedTuple):
@@ -35,12 +38,13 @@ def _attention(node: OnnxNode, g: Graph, heads: _Heads, mask: Value | None, bias
     masks = [] if mask is None else [mask]
     if node.has_input(bias_at):
         masks.append(emit.floats(node.input(bias_at)))
-    if node.attr("unidirectional", 0):
-        ahead = np.arange(columns)[None, :] - np.arange(rows)[:, None] - (columns - rows)
-        masks.append(emit.float_constant(g, np.where(ahead > 0, -np.inf, 0.0), "mask"))
+    is_causal = bool(node.attr("unidirectional", 0))
+    if is_causal and not (open_extents.is_open(rows) or open_extents.is_open(columns)):
+        masks.append(emit.float_constant(g, causal_mask(rows, columns), "mask"))
+        is_causal = False
     every = functools.reduce(functools.partial(emit.add, g), masks) if masks else None
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(size)
-    return merge_heads(g, attend(node, g, Attention(scale), (heads.q, heads.k, heads.v), every))
+    return merge_heads(g, attend(node, g, Attention(scale, is_causal), (heads.q, heads.k, heads.v), every))
 
 
 def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> Value | None:
@@ -128,3 +132,85 @@ def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
     mask = _padding(node, g, 4, node.shape(0)[0], emit.extents(k)[2])
     y = _attention(node, g, _Heads(q, k, v), mask, 5)
     return [node.result(x, element_types.FLOAT) for x in (y, k, v)]
+
+
+@onnx_op("GroupQueryAttention", since=1, domain=DOMAIN, limits="float caches, samples of equal length")
+def group_query_attention(node: OnnxNode, g: Graph) -> list[Result]:
+    """Causal attention with a cache, whose key and value heads are shared by query heads; optionally rotary.
+
+    The samples of a batch have equal lengths: ``seqlens_k`` is ``total_sequence_length - 1`` for all of them.
+    """
+    heads, kv_heads = node.required_attr("num_heads", 1), node.required_attr("kv_num_heads", 1)
+    for name, neutral in (("local_window_size", -1), ("smooth_softmax", 0), ("softcap", 0.0), ("qk_output", 0)):
+        node.refuse_attr(name, neutral)
+    for name in ("k_quant_type", "v_quant_type"):
+        node.refuse_attr(name, "NONE")
+    node.refuse_attr("kv_cache_bit_width", 0)
+    if any(node.has_input(index) for index in (11, 12, 13)):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "head_sink or a quantized cache", "supported: neither")
+    if node.has_input(3) != node.has_input(4):
+        raise node.invalid("has only one of past_key and past_value")
+    lengths = node.input(5)
+    node.tensor(6)  # total_sequence_length is the extent of the present keys
+    q, k, v = _grouped_operands(node, g, heads, kv_heads)
+    if node.attr("do_rotary", 0):
+        cos, sin = _rows_of_angles(node, g, q, lengths)
+        is_interleaved = bool(node.attr("rotary_interleaved", 0))
+        q, k = (rotate_pairs(g, x, cos, sin, is_interleaved=is_interleaved) for x in (q, k))
+    else:
+        for index in (7, 8, 9):
+            if node.has_input(index):
+                node.tensor(index)
+    q, k, v = (emit.permute(g, x, (0, 2, 1, 3)) for x in (q, k, v))
+    if node.has_input(3):
+        k, v = _append_to_past(g, emit.floats(node.input(3)), k), _append_to_past(g, emit.floats(node.input(4)), v)
+    scale = node.attr("scale", 0.0) or 1 / math.sqrt(emit.extents(q)[3])
+    bias = emit.floats(node.input(10)) if node.has_input(10) else None
+    keys, values = (repeat_heads(node, g, x, heads) for x in (k, v))
+    y = attend(node, g, Attention(scale, is_causal=True), (q, keys, values), bias)
+    note = f"'{node.name}' (GroupQueryAttention) takes samples of equal length: seqlens_k is total_sequence_length - 1"
+    if emit.extents(q)[0] != 1 and note not in g.notes:
+        g.notes.append(note)
+    return [node.result(x, element_types.FLOAT) for x in (merge_heads(g, y), k, v)]
+
+
+def _grouped_operands(node: OnnxNode, g: Graph, heads: int, kv_heads: int) -> list[Value]:
+    """Query, key and value as [batch, sequence, heads, size]; they may be packed into the first input."""
+    if heads < 1 or kv_heads < 1 or heads % kv_heads:
+        raise node.invalid(f"num_heads={heads}, kv_num_heads={kv_heads}")
+    counts = (heads, kv_heads, kv_heads)
+    packed = node.input(0)
+    batch, sequence, width = node.shape(0)
+    if node.has_input(1) and node.has_input(2):
+        parts = [emit.floats(node.input(index)) for index in range(3)]
+    elif node.has_input(1) or node.has_input(2) or width % sum(counts):
+        raise node.invalid(f"packed operands of width {width} for {sum(counts)} heads")
+    else:
+        size = width // sum(counts)
+        starts = (0, heads * size, (heads + kv_heads) * size)
+        parts = [
+            emit.slice_axis(g, emit.floats(packed), 2, start, start + count * size)
+            for start, count in zip(starts, counts, strict=True)
+        ]
+    for part, count in zip(parts, counts, strict=True):
+        if emit.extents(part)[2] % count:
+            raise node.invalid(f"{count} heads for a width of {emit.extents(part)[2]}")
+    return [
+        emit.reshape(g, part, (batch, sequence, count, emit.extents(part)[2] // count))
+        for part, count in zip(parts, counts, strict=True)
+    ]
+
+
+def _rows_of_angles(node: OnnxNode, g: Graph, q: Value, lengths: Value) -> list[Value]:
+    """Cosines and sines [batch, sequence, 1, half] of the positions, the last of which is that of the last key."""
+    batch, sequence = emit.extents(q)[:2]
+    if node.has_input(9):
+        rows = node.input(9)
+    else:
+        before = emit.reshape(g, g.add(Positions(1, is_reversed=True), q), (1, sequence))
+        rows = emit.sub(g, emit.reshape(g, emit.cast(g, lengths, DType.INT32), (batch, 1)), before)
+    rows = emit.reshape(g, rows, (batch * sequence,))
+    tables = [emit.floats(node.input(index)) for index in (7, 8)]
+    return [
+        emit.reshape(g, select_by(g, table, 0, rows), (batch, sequence, 1, emit.extents(table)[1])) for table in tables
+    ]

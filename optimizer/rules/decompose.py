@@ -23,7 +23,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
-from tpuconvert.schema.ops.attention import Attention
+from tpuconvert.schema.ops.attention import Attention, causal_mask
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -36,12 +36,19 @@ from tpuconvert.schema.types import F32, Scalar
 
 @rule(p(Attention, name="op"), stage="decompose")
 def decompose_attention(graph: Graph, m: Match) -> Replacement:
-    """``attention(q, k, v) -> softmax(q @ k' * scale + mask) @ v``."""
+    """``attention(q, k, v) -> softmax(q @ k' * scale + mask) @ v``; a causal mask of static shape is a constant."""
     query, key, value, *rest = operands(m.op)
     mask = rest[0] if rest else None
     if not isinstance(query.shape[-1], int):
         return Skip("the size of a query is dynamic")
     name = m.op.output.name
+    if m.op.op.is_causal:
+        rows, columns = query.shape[-2], key.shape[-2]
+        if not isinstance(rows, int) or not isinstance(columns, int) or columns < rows:
+            return Skip("the causal mask depends on dynamic extents")
+        hidden = np.maximum(causal_mask(rows, columns), np.float32(_LOWEST))
+        causal = graph.constant(hidden.reshape((1,) * (query.rank - 2) + hidden.shape), f"{name}:causal")
+        mask = causal if mask is None else graph.add(Add(), mask, causal, name=f"{name}:mask")
     visible: Value | None = None
     if mask is not None and not is_finite(graph, mask):
         mask, visible = _finite_mask(graph, mask, name)

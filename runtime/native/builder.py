@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, cast
@@ -67,11 +67,14 @@ class Builder:
     ``read`` returns the memory of an operand, ``write`` that of a result, and ``step`` adds a step.
     """
 
-    def __init__(self, graph: Graph, isa: str, precise: set[Node]) -> None:
+    def __init__(
+        self, graph: Graph, isa: str, precise: set[Node], earlier: Mapping[tuple[str, tuple[str, ...]], Any]
+    ) -> None:
         self.graph = graph
         self.isa = isa
         self.precise = precise
         self.native = native()
+        self._earlier = earlier
         self.steps: list[NativeStep | ReferenceStep] = []
         self.declined: dict[str, str] = {}
         """Reasons for which nodes that have a kernel run their reference, by node name."""
@@ -217,6 +220,10 @@ class Builder:
         step = getattr(self.native, kernel)(spec, self.isa)
         self._touch(reads, writes)
         self.steps.append(NativeStep(step, kernel, self._current))
+
+    def step_of_earlier_plan(self, kernel: str) -> Any:
+        """Return the step of an earlier plan for the nodes of the current group, or None; it may share its weights."""
+        return self._earlier.get((kernel, tuple(node.name for node in self._current)))
 
     def kernel_step(self, kernel: str, spec: str, reads: Tensors, writes: Tensors, **fields: object) -> None:
         """Add the step of a kernel.

@@ -9,12 +9,13 @@ run their reference, unless a matcher is registered with ``takes_empty``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
 from typing import Any, get_args, get_type_hints
 
 from tpuconvert.runtime.native.builder import Builder, Group
+from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.storage import Order, row_major
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -34,6 +35,7 @@ class Site:
         taken: nodes that belong to the group of a later node.
         precise: float nodes whose results are converted to integers later. Their kernels sum in float64.
         is_observed: True if every value is reported to an observer, so that no node may be absorbed.
+        caches: attention operators whose keys and values are caches of the session, by result.
     """
 
     graph: Graph
@@ -42,6 +44,7 @@ class Site:
     taken: set[Node]
     precise: set[Node]
     is_observed: bool = False
+    caches: Mapping[Value, CachedHeads] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> dict[Node, int]:

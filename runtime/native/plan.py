@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from tpuconvert.runtime.custom_kernel import NativeKernel, kernel_of
 from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
+from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.constants import remove_constdata
 from tpuconvert.runtime.native.groups import Site, group_nodes
 from tpuconvert.runtime.native.loader import native
@@ -38,12 +41,24 @@ class NativePlan:
         isa: the instruction set.
         threads: at least 1.
         is_observed: True to compute every value for an observer, without fusion.
+        caches: attention operators with caches of the session, by result.
+        like: a plan of the same graph for other extents, whose packed weights are shared.
     """
 
-    def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_observed: bool = False) -> None:
-        graph = graph if is_observed else remove_constdata(graph)
-        site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed)
-        builder = Builder(graph, isa, site.precise)
+    def __init__(
+        self,
+        graph: Graph,
+        chip: str,
+        isa: str,
+        threads: int,
+        *,
+        is_observed: bool = False,
+        caches: Mapping[Value, CachedHeads] | None = None,
+        like: NativePlan | None = None,
+    ) -> None:
+        graph = graph if is_observed or caches else remove_constdata(graph)
+        site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed, caches or {})
+        builder = Builder(graph, isa, site.precise, {} if like is None else _steps_by_nodes(like._steps))
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):
@@ -98,7 +113,13 @@ class NativePlan:
         return [entry.node for entry in self._steps if isinstance(entry, ReferenceStep)]
 
     def run(
-        self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer | None = None, *, borrow: bool = False
+        self,
+        feeds: Sequence[Array],
+        evaluate: Evaluate,
+        observer: Observer | None = None,
+        *,
+        borrow: bool = False,
+        results: Mapping[int, Array] = MappingProxyType({}),
     ) -> list[Array]:
         """Run once.
 
@@ -108,12 +129,13 @@ class NativePlan:
             observer: callback that is called with every result after its step, for plans with ``is_observed``.
             borrow: True to pass views of the arena to the observer where the representation allows it. They are valid
                 during the call only.
+            results: contiguous arrays for outputs, by index.
 
         Returns:
-            One new array per graph output.
+            One array per graph output: a new one, or that of ``results``.
         """
         feeds = _contiguous(feeds)
-        memory, outputs = self._begin(feeds)
+        memory, outputs = self._begin(feeds, results)
         self._show(memory, 0, observer, borrow)
         for number, segment in enumerate(self._segments):
             if segment.reference is None:
@@ -148,14 +170,16 @@ class NativePlan:
         self._idle.append(memory)
         return found
 
-    def _begin(self, feeds: Sequence[Array]) -> tuple[Any, list[Array]]:
+    def _begin(
+        self, feeds: Sequence[Array], results: Mapping[int, Array] = MappingProxyType({})
+    ) -> tuple[Any, list[Array]]:
         try:
             memory = self._idle.pop()  # ``pop`` is atomic, so that no lock is needed.
         except IndexError:
             memory = self._program.make_memory()
         for stored, array in zip(self._inputs, feeds, strict=True):
             memory.set_input(self._program, stored.buffer.index, _bytes(array))
-        outputs = [made.new() for made in self._results]
+        outputs = [results[index] if index in results else made.new() for index, made in enumerate(self._results)]
         for stored, array in zip(self._outputs, outputs, strict=True):
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
@@ -218,6 +242,16 @@ class NativePlan:
             np.bitwise_xor(np.ascontiguousarray(array).view(np.uint8), self._native.STORED_BIAS, out=view)
         else:
             view[...] = array
+
+
+def _steps_by_nodes(steps: Sequence[NativeStep | ReferenceStep]) -> dict[tuple[str, tuple[str, ...]], Any]:
+    """Steps by kernel and names of their nodes, without those of nodes that have several."""
+    keys = [
+        (entry.kernel, tuple(node.name for node in entry.nodes)) for entry in steps if isinstance(entry, NativeStep)
+    ]
+    counts = Counter(keys)
+    natives = (entry.step for entry in steps if isinstance(entry, NativeStep))
+    return {key: step for key, step in zip(keys, natives, strict=True) if counts[key] == 1}
 
 
 def _contiguous(feeds: Sequence[Array]) -> list[Array]:

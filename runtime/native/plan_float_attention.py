@@ -10,7 +10,7 @@ from tpuconvert.runtime.native.plan_float_rows import emit_softmax
 from tpuconvert.runtime.native.plan_linear_float import multiply, transpose
 from tpuconvert.runtime.native.storage import Stored, row_major
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.ops.attention import Attention
+from tpuconvert.schema.ops.attention import Attention, causal_mask
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.types import F32
 
@@ -32,20 +32,23 @@ def attention(builder: Builder, node: Node, op: Attention) -> None:
     q, k, v = (builder.read(item, dense=False) for item in (query, key, value))
     scores = builder.temporary(F32, shape)
     multiply(builder, q, transpose(k), scores)
-    _scale(builder, scores, factor, None if mask is None else builder.read(mask, row_major(mask.rank)))
-    emit_softmax(builder, scores, scores, shape[-1], is_guarded=mask is not None)
+    masks = [] if mask is None else [builder.read(mask, row_major(mask.rank))]
+    if op.is_causal and shape[-2] > 1:
+        masks.append(builder.constant(causal_mask(*shape[-2:]).reshape((1,) * (len(shape) - 2) + shape[-2:])))
+    _scale(builder, scores, factor, masks)
+    emit_softmax(builder, scores, scores, shape[-1], is_guarded=bool(masks))
     multiply(builder, scores, v, builder.write(node.output))
 
 
-def _scale(builder: Builder, scores: Stored, factor: float, mask: Stored | None) -> None:
-    """Add a step that scales the scores in place and adds a mask that broadcasts."""
+def _scale(builder: Builder, scores: Stored, factor: float, masks: list[Stored]) -> None:
+    """Add a step that scales the scores in place and adds masks that broadcast."""
     operands = [(builder.place(scores), list(scores.strides))]
     operations = [("mul", -1, factor, 0.0)]
-    if mask is not None:
+    for index, mask in enumerate(masks):
         strides = [0 if extent == 1 else stride for extent, stride in zip(mask.shape, mask.strides, strict=True)]
         operands.append((builder.place(mask), strides))
-        operations.append(("add", 1, 0.0, 0.0))
+        operations.append(("add", index + 1, 0.0, 0.0))
     spec = builder.native.ChainFloatSpec(
         output=builder.place(scores), shape=scores.shape, operands=operands, ops=operations
     )
-    builder.step("chain_float32", spec, (scores,) if mask is None else (scores, mask), (scores,))
+    builder.step("chain_float32", spec, (scores, *masks), (scores,))

@@ -142,6 +142,7 @@ def _convolve(
         limits=found.limits,
         tail=list(found.tail),
         is_precise=found.is_precise,
+        like=builder.step_of_earlier_plan("conv_float32"),
     )
 
 

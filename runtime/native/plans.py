@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
+from tpuconvert.runtime.native.cache_analysis import bind_caches, find_caches
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copy_graph
+from tpuconvert.schema.states import State
 
 _KEPT = 4
-"""Maximum number of plans; the least recently used one is dropped. Each has its own packed weights."""
+"""Maximum number of plans; the least recently used one is dropped. They share packed weights of float matmuls."""
+
+_Key = tuple[frozenset[tuple[str, int]], str]
+"""Numbers of the extents, and the kind of the plan: plain, observed or caches."""
+
+T = TypeVar("T")
 
 
 def are_open_at_inputs_only(graph: Graph) -> bool:
@@ -34,12 +42,22 @@ class Plans:
         chip: name of the chip whose arithmetic is computed.
         isa: the instruction set.
         threads: at least 1.
+        states: what a session keeps between runs.
+
+    Attributes:
+        caches: result of the analysis of the states; None if plans cannot keep them in place.
+        reason: the reason, if they cannot.
     """
 
-    def __init__(self, graph: Graph, chip: str, isa: str, threads: int) -> None:
+    def __init__(
+        self, graph: Graph, chip: str, isa: str, threads: int, states: Sequence[State] = ()
+    ) -> None:
         self._graph = graph
+        found = find_caches(graph, states) if states else "the model has no states"
+        self.caches = None if isinstance(found, str) else found
+        self.reason = found if isinstance(found, str) else ""
         self._settings = chip, isa, threads
-        self._plans: OrderedDict[tuple[frozenset[tuple[str, int]], bool], NativePlan] = OrderedDict()
+        self._plans: OrderedDict[_Key, NativePlan] = OrderedDict()
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
@@ -53,13 +71,36 @@ class Plans:
         Raises:
             UsageError: if the model does not accept them.
         """
-        key = frozenset(extents.items()), is_observed
+        key = frozenset(extents.items()), "observed" if is_observed else "plain"
+        return self._find(key, lambda like: self._make(extents, is_observed=is_observed, like=like))
+
+    def plan_with_caches(self, extents: Mapping[str, int]) -> NativePlan:
+        """Return the plan that keeps the caches in place; their capacity is one of the extents.
+
+        Raises:
+            UsageError: if the model does not accept the extents.
+        """
+        assert self.caches is not None, self.reason
+        caches = self.caches
+
+        def make(like: NativePlan | None) -> NativePlan:
+            graph, heads = self._translate(lambda: bind_caches(self._graph, extents, caches), extents)
+            return NativePlan(graph, *self._settings, caches=heads, like=like)
+
+        return self._find((frozenset(extents.items()), "caches"), make)
+
+    def _make(self, extents: Mapping[str, int], *, is_observed: bool, like: NativePlan | None) -> NativePlan:
+        graph = self._translate(lambda: copy_graph(self._graph, extents), extents) if extents else self._graph
+        return NativePlan(graph, *self._settings, is_observed=is_observed, like=None if is_observed else like)
+
+    def _find(self, key: _Key, make: Callable[[NativePlan | None], NativePlan]) -> NativePlan:
+        """Return a known plan, or make it; it shares packed weights with the plan that was used last."""
         with self._lock:
             found = self._plans.get(key)
             if found is None:
+                like = next((plan for (_, kind), plan in reversed(self._plans.items()) if kind != "observed"), None)
                 with reduced_gc_frequency():
-                    graph = self._bind_extents(extents) if extents else self._graph
-                    found = self._plans[key] = NativePlan(graph, *self._settings, is_observed=is_observed)
+                    found = self._plans[key] = make(like)
             self._plans.move_to_end(key)
             while len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)
@@ -73,11 +114,11 @@ class Plans:
     def latest(self) -> NativePlan | None:
         """The plan used last; None for a model with symbolic extents before its first run."""
         with self._lock:
-            return next((plan for (_, observed), plan in reversed(self._plans.items()) if not observed), None)
+            return next((plan for (_, kind), plan in reversed(self._plans.items()) if kind != "observed"), None)
 
-    def _bind_extents(self, extents: Mapping[str, int]) -> Graph:
+    def _translate(self, bind: Callable[[], T], extents: Mapping[str, int]) -> T:
         try:
-            return copy_graph(self._graph, extents)
+            return bind()
         except ShapeError as error:
             numbers = ", ".join(f"{name}={extent}" for name, extent in extents.items())
             raise UsageError(f"the model cannot take inputs with {numbers}: {error.message}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.types import F16, F32
 
 _FLOATS = (F32, F16)
@@ -15,6 +16,8 @@ def deciding_nodes(graph: Graph) -> set[Node]:
     """
     deciding: set[Node] = set()
     for node in reversed(graph.sorted_nodes()):
+        if Trait.SHAPE_ONLY in node.op.traits:
+            continue
         values = [value for value in node.inputs if value is not None and value.dtype in _FLOATS]
         floats = [value.producer for value in values if value.producer is not None]
         if floats and (node in deciding or any(value.dtype not in _FLOATS for value in node.outputs)):

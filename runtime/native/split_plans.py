@@ -113,6 +113,8 @@ class SplitPlans:
         is_subgraph: True for the body of a loop or a branch, whose symbolic extents may change in every call.
     """
 
+    caches: None = None  # states are not kept in place, see ``Plans``
+
     def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_subgraph: bool = False) -> None:
         self._graph = graph
         settings = chip, isa, threads

@@ -36,11 +36,14 @@ class Attention(Composite):
 
     Shapes: query [..., M, D], key [..., N, D], value [..., N, V], mask of the same rank broadcasts to [..., M, N],
     y [..., M, V]; the other axes broadcast.
+    With ``is_causal`` the last query is at the position of the last key, and a query does not attend to later keys: the
+    scores of row i with the keys after i + N - M are minus infinity. The mask is added too.
     Units: ``scale`` None means 1 / sqrt(D).
     Source: Vaswani et al., Attention Is All You Need; ONNX Attention-23.
     """
 
     scale: float | None = None
+    is_causal: bool = False
 
     infinity = InfinityUse.DEFINED
     inputs = (
@@ -78,24 +81,38 @@ class Attention(Composite):
         with np.errstate(all="ignore"):
             scores = np.matmul(q, k.swapaxes(-1, -2)) * self._factor(query.shape[-1])
             scores = scores if mask is None else scores + mask
-            largest = scores.max(axis=-1, keepdims=True)
-            powers = np.exp(scores - (largest if mask is None else np.maximum(largest, _LOWEST)))
+            scores = scores + causal_mask(*scores.shape[-2:]) if self.is_causal else scores
+            largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+            is_guarded = mask is not None or self.is_causal
+            powers = np.exp(scores - (np.maximum(largest, _LOWEST) if is_guarded else largest))
             sums = powers.sum(axis=-1, keepdims=True)
-            weights = powers / (sums if mask is None else sums + (sums == 0))
+            weights = powers / (sums + (sums == 0) if is_guarded else sums)
             return (np.matmul(weights, v).astype(np.float32),)
 
     def expand(self, g: Graph, query: Value, key: Value, value: Value, mask: Value | None = None) -> tuple[Value]:
         """Two batched matmuls and a softmax. With a mask, the softmax supports rows of minus infinities."""
         factor = self._factor(f.extents(self, query)[-1])
         (scores,) = BatchMatmul(right_transpose=True).expand(g, f.muls(g, query, factor), key)
-        if mask is None:
+        if mask is not None:
+            scores = f.add(g, scores, mask)
+        if self.is_causal:
+            rows, columns = f.extents(self, scores)[-2:]
+            hidden = causal_mask(rows, columns).reshape((1,) * (scores.rank - 2) + (rows, columns))
+            scores = f.add(g, scores, g.constant(hidden))
+        if mask is None and not self.is_causal:
             weights = g.add(Softmax(scores.rank - 1), scores)
         else:
-            weights = _guarded_softmax(g, f.add(g, scores, mask))
+            weights = _guarded_softmax(g, scores)
         return BatchMatmul().expand(g, weights, value)
 
     def _factor(self, size: int) -> float:
         return 1 / math.sqrt(size) if self.scale is None else self.scale
+
+
+def causal_mask(rows: int, columns: int) -> Array:
+    """Mask [rows, columns]: minus infinity where a key is after the query; the last query is at the last key."""
+    ahead = np.arange(columns)[None, :] - np.arange(rows)[:, None] - (columns - rows)
+    return np.where(ahead > 0, np.float32(-np.inf), np.float32(0))
 
 
 def _guarded_softmax(g: Graph, x: Value) -> Value:

@@ -10,7 +10,7 @@ from tpuconvert.schema.dtype_rules import SCALAR_SAME_OUT
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import unknown
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, on, todo, tpu_op
+from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import (
     F32,
     I32,
@@ -42,6 +42,7 @@ class NumberLike(Op):
     inputs = (Operand("tensor_like"),)
     dtypes = on(*_fill_case(*NUMBERS), bm1682=_fill_case(F32))
     locality = GLOBAL
+    traits = Trait.SHAPE_ONLY
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any shape, which is also that of the result."""
@@ -108,6 +109,7 @@ class ShapeFetch(Op):
     outputs = (Operand("tensor_o", ranks=(1,)),)
     dtypes = on(bm1682=_fetch_case(F32), bm1684=_fetch_case(*NUMBERS), bm1686=_fetch_case(*NUMBERS_F16))
     locality = GLOBAL
+    traits = Trait.SHAPE_ONLY
 
     def __post_init__(self) -> None:
         if self.step < 1:

@@ -88,7 +88,8 @@ void bind_conv(nb::module_& module) {
       .field_as<std::vector<Operation>>("tail", [](Spec* spec, const std::vector<Operation>& tail) {
         spec->tail = operations(tail);
       })
-      .field("is_precise", &Spec::is_precise);
+      .field("is_precise", &Spec::is_precise)
+      .field("like", &Spec::like);
   bind_kernel<Spec>(module, "conv_float32", kVectorWidths, make_conv);
 }
 

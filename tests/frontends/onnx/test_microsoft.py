@@ -34,6 +34,7 @@ def test_every_operator_of_the_domain_has_a_case() -> None:
         "DequantizeLinear",
         "QLinearReduceMean",
         "TransposeMatMul",
+        "GroupQueryAttention",  # test_cached_attention.py
     }
     assert known <= covered
 

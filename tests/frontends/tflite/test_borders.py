@@ -96,7 +96,7 @@ def test_what_belongs_to_tflite_only(data_root: Path) -> None:
     path = data_root / "models" / "ultraface_rfb_320_onnx" / "model.onnx"
     for arguments, says in (
         ({"signature": "s"}, "--signature"),
-        ({"state": "ports"}, "--state"),
+        ({"state": "reset"}, "--state reset"),
         ({"keep_io_layout": False}, "--nchw-io"),
     ):
         with pytest.raises(UsageError, match=f"{says} belongs to TFLite models only"):

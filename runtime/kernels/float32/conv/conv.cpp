@@ -29,6 +29,17 @@ constexpr int kShortDepth = 16;
 
 constexpr char kName[] = "conv_float32";
 
+// Everything that determines the layout of packed weights.
+struct PackedShape {
+  int out_channels = 0, groups = 0, depth = 0, kernel_h = 0, kernel_w = 0;
+  const MatmulKernels* kernels = nullptr;
+
+  bool operator==(const PackedShape& other) const {
+    return out_channels == other.out_channels && groups == other.groups && depth == other.depth &&
+           kernel_h == other.kernel_h && kernel_w == other.kernel_w && kernels == other.kernels;
+  }
+};
+
 class ConvFloatStep final : public Step {
  public:
   ConvFloatStep(const ConvFloatSpec& spec, Isa isa)
@@ -95,7 +106,7 @@ class ConvFloatStep final : public Step {
     return all;
   }
   std::size_t scratch_bytes() const override { return matmul_scratch(task_, rows_); }
-  std::size_t packed_bytes() const override { return weights_.size() + bias_.size() + zeros_.size(); }
+  std::size_t packed_bytes() const override { return weights_->size() + bias_.size() + zeros_.size(); }
   const char* kind() const override { return kind_.c_str(); }
 
  private:
@@ -126,14 +137,18 @@ class ConvFloatStep final : public Step {
         floats += depth * static_cast<std::size_t>(panel.vectors * lanes);
         add_to_run(static_cast<std::ptrdiff_t>(group) * g.group_in(), depth, panel, run_limit);
       }
-    weights_ = AlignedBytes(floats * sizeof(float));
+    const auto* like = dynamic_cast<const ConvFloatStep*>(spec.like.get());
+    const PackedShape shape{g.out_channels, g.groups, g.group_in(), g.kernel_h, g.kernel_w, &kernels_};
+    const bool is_shared = like != nullptr && like->packed_shape_ == shape;
+    packed_shape_ = shape;
+    weights_ = is_shared ? like->weights_ : std::make_shared<AlignedBytes>(floats * sizeof(float));
     bias_ = AlignedBytes(panels_.size() * static_cast<std::size_t>(wide) * sizeof(float));
     zeros_ = AlignedBytes(static_cast<std::size_t>(g.group_in()) * static_cast<std::size_t>(g.kernel_w) * sizeof(float));
     for (std::size_t p = 0; p < panels_.size(); ++p) {
       const MatmulPanel& panel = panels_[p];
       const int stride = panel.vectors * lanes;
-      float* to = weights_.as<float>() + panel.weights;
-      for (int y = 0; y < g.kernel_h; ++y)
+      float* to = weights_->as<float>() + panel.weights;
+      for (int y = 0; !is_shared && y < g.kernel_h; ++y)
         for (int x = 0; x < g.kernel_w; ++x)
           for (int in = 0; in < g.group_in(); ++in, to += stride)
             for (int column = 0; column < panel.columns; ++column) to[column] = spec.weights.at(panel.first + column, in, y, x);
@@ -143,7 +158,7 @@ class ConvFloatStep final : public Step {
             spec.bias[static_cast<std::size_t>(panel.first + column)] + 0.0f;  // adding 0 turns -0 into +0
     }
     task_.panels = panels_.data();
-    task_.weights = weights_.as<float>();
+    task_.weights = weights_->as<float>();
     task_.bias = bias_.as<float>();
     task_.zeros = zeros_.as<float>();
   }
@@ -174,7 +189,9 @@ class ConvFloatStep final : public Step {
   std::vector<MatmulPanel> panels_;
   std::vector<PanelRun> runs_, single_runs_;
   std::size_t run_bytes_ = 0;
-  AlignedBytes weights_, bias_, zeros_;
+  PackedShape packed_shape_;
+  std::shared_ptr<AlignedBytes> weights_;  // not changed after the constructor
+  AlignedBytes bias_, zeros_;
   std::vector<ChainOp> tail_;
   std::string kind_;
 };

@@ -1,0 +1,46 @@
+"""positions: a composite that gives the position of every slice along an axis, for tensors with dynamic extents."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.schema.composite import Composite
+from tpuconvert.schema.extents import normalize_axis
+from tpuconvert.schema.finite import InfinityUse
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Operand, OpKind, Trait, tpu_op
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.types import I32, Array, TensorType
+
+
+@tpu_op("positions", OpKind.COMPOSITE)
+class Positions(Composite):
+    """``y = 0, 1, ..., n - 1`` for the extent n of x on ``axis``; with ``is_reversed``, ``y = n - 1, ..., 1, 0``.
+
+    The elements of x are not used. With static shapes, y is a constant.
+
+    Shapes: y [n], INT32.
+    """
+
+    axis: int = 0
+    is_reversed: bool = False
+
+    infinity = InfinityUse.DEFINED
+    inputs = (Operand("tensor_i"),)
+    traits = Trait.SHAPE_ONLY
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: x has any shape."""
+        return (TensorType(I32, (x.shape[normalize_axis(self.name, self.axis, x)],)),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Return a new array."""
+        return (self._numbers(x.shape[self.axis]),)
+
+    def expand(self, g: Graph, x: Value) -> tuple[Value]:
+        """Return a constant."""
+        return (g.constant(self._numbers(f.extents(self, x)[self.axis])),)
+
+    def _numbers(self, count: int) -> Array:
+        numbers = np.arange(count, dtype=np.int32)
+        return numbers[::-1].copy() if self.is_reversed else numbers
