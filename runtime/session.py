@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -243,7 +243,7 @@ class Session:
         complete = feeds_by_name(self._graph.input_ports if state is None else state.required, given, arrays)
         if state is not None and not state.is_given(complete):
             if self._native is not None and self._native.caches is not None and observe is None:
-                return run_in_place(state, cast("Plans", self._native), complete, self._evaluate)
+                return run_in_place(state, self._native, complete, self._evaluate)
             return run_with_state(state, complete, lambda feeds: self._run_once(feeds, observe, borrow=borrow))
         return self._run_once(complete, observe, borrow=borrow)
 

@@ -16,8 +16,8 @@ from tpuconvert.schema.states import FIXED, State
 from tpuconvert.schema.types import Array, Dim, format_shape
 
 if TYPE_CHECKING:
-    from tpuconvert.runtime.native.plan import Evaluate
     from tpuconvert.runtime.native.plans import Plans
+    from tpuconvert.runtime.plan import Evaluate
 
 MASK = "attention_mask"
 """Name of the input [batch, tokens] that is 0 for padding."""
@@ -230,7 +230,7 @@ class SessionState:
         total, dtype = self.length + count, numpy_type(port.dtype)
         if port.name == "position_ids":
             before = np.cumsum(mask != 0, axis=1)[:, self.length :] - 1
-            return np.maximum(before, 0).astype(dtype)
+            return np.asarray(np.maximum(before, 0), dtype)
         if port.name == "cache_position":
             return np.arange(self.length, total, dtype=dtype)
         number = {"seqlens_k": total - 1, "total_sequence_length": total}.get(port.name, self.length)
@@ -256,9 +256,7 @@ def run_with_state(state: SessionState, feeds: Mapping[str, Any], run: Run) -> d
     return {name: array for name, array in results.items() if name not in state.results}
 
 
-def run_in_place(
-    state: SessionState, plans: Plans, feeds: Mapping[str, Any], evaluate: Evaluate
-) -> dict[str, Array]:
+def run_in_place(state: SessionState, plans: Plans, feeds: Mapping[str, Any], evaluate: Evaluate) -> dict[str, Array]:
     """Run a native plan that appends to the caches of a session; return the outputs that are not states."""
     graph = state.graph
     assert plans.caches is not None

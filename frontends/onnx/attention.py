@@ -142,9 +142,7 @@ def _attend_decomposed(
     return batched_product(node, g, probabilities, v), (raw, capped, masked, probabilities)[mode]
 
 
-def _mask(
-    node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int, *, is_causal: bool
-) -> Value | None:
+def _mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int, *, is_causal: bool) -> Value | None:
     """Sum of all additive masks of the node, which are minus infinity where a query does not attend to a key.
 
     Args:

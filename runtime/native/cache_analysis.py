@@ -127,9 +127,7 @@ def _shape_only_nodes(graph: Graph) -> set[Node]:
     return found
 
 
-def _use_of(
-    graph: Graph, past: Value, state: State, unused: set[Node]
-) -> tuple[tuple[Node, int], CacheUse] | str:
+def _use_of(graph: Graph, past: Value, state: State, unused: set[Node]) -> tuple[tuple[Node, int], CacheUse] | str:
     """Find the attention operator that uses a cache, and its operand index; users in ``unused`` do not count."""
     reason = f"'{past.name}' is used by other operators than one attention"
     uses = [(node, index) for node, index in past.uses if node not in unused]
@@ -169,7 +167,7 @@ def _repeats_heads(nodes: Sequence[Node], cache: Value, heads: int) -> bool:
     try:
         for node in nodes:
             (y,) = node.op.reference(y)
-    except Exception:  # noqa: BLE001  the operator does not take this number of tokens
+    except Exception:
         return False
     return np.array_equal(y, wanted)
 
@@ -177,7 +175,7 @@ def _repeats_heads(nodes: Sequence[Node], cache: Value, heads: int) -> bool:
 def _check_others(
     graph: Graph, heads: Sequence[CachedHeads], symbols: tuple[str, str], unused: set[Node]
 ) -> list[Value] | str:
-    """Check all other values whose extents contain the number of past tokens; return the values that are this number."""
+    """Check other values whose extents contain the number of past tokens; return the values that are this number."""
     past, total = symbols
     inside = {node for head in heads for node in head.nodes}
     lengths: list[Value] = []
@@ -260,16 +258,11 @@ def bind_caches(graph: Graph, extents: Mapping[str, int], caches: Caches) -> tup
         assert producer is not None
         return producer
 
+    def twin_use(use: CacheUse) -> CacheUse:
+        return CacheUse(use.output, twin(use.new), tuple(map(twin_node, use.nodes)))
+
     heads = [
-        CachedHeads(
-            twin_node(head.node),
-            *(
-                CacheUse(use.output, twin(use.new), tuple(map(twin_node, use.nodes)))
-                for use in (head.keys, head.values)
-            ),
-            length,
-        )
-        for head in caches.heads
+        CachedHeads(twin_node(head.node), twin_use(head.keys), twin_use(head.values), length) for head in caches.heads
     ]
     for value in caches.lengths:
         copy.replace_uses(twin(value), length)

@@ -74,7 +74,7 @@ class NativePlan:
         self._native, self._file = native(), graph.file
         self._inputs, self._outputs = builder.inputs, builder.outputs
         self._results = [ResultMemory(stored.shape, stored.dtype.numpy) for stored in builder.outputs]
-        self._steps = builder.steps
+        self._steps: list[NativeStep | ReferenceStep] = builder.steps
         used = [buffer for buffer in builder.buffers if buffer.kind == ARENA and buffer.first >= 0]
         slack = self._native.SLACK
         self.arena_lower_bound = arena.lower_bound(used, len(builder.steps), slack)

@@ -49,9 +49,7 @@ class Plans:
         reason: the reason, if they cannot.
     """
 
-    def __init__(
-        self, graph: Graph, chip: str, isa: str, threads: int, states: Sequence[State] = ()
-    ) -> None:
+    def __init__(self, graph: Graph, chip: str, isa: str, threads: int, states: Sequence[State] = ()) -> None:
         self._graph = graph
         found = find_caches(graph, states) if states else "the model has no states"
         self.caches = None if isinstance(found, str) else found

@@ -1,5 +1,6 @@
 """Sessions that keep key-value caches: equality with ONNX Runtime, chunk invariance, state, masks, capacity, errors."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -62,7 +63,7 @@ def splits(seed: int, count: int) -> list[tuple[int, int]]:
     """A random division of a prompt into chunks."""
     rng = np.random.default_rng(seed)
     places = [0, *sorted(rng.choice(np.arange(1, count), rng.integers(0, 7), replace=False).tolist()), count]
-    return list(zip(places, places[1:], strict=False))
+    return list(itertools.pairwise(places))
 
 
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_extension), "reference"])

@@ -89,7 +89,7 @@ def test_group_query_attention(
 ) -> None:
     batch, _, width = feeds["q"].shape
     shapes: Shapes = {"q": (batch, "rows", width), "k": (batch, "rows", 32), "v": (batch, "rows", 32)}
-    shapes |= {name: (batch, 2, "past", 16) for name in ("pk", "pv")}
+    shapes |= dict.fromkeys(("pk", "pv"), (batch, 2, "past", 16))
     constants = {"cos": COS, "sin": SIN} if attributes.get("do_rotary") else {}
     proto = model_of(grouped_node(feeds, attributes), feeds, constants, shapes if is_open else None)
     assert_as_onnxruntime(proto, feeds, tmp_path)
@@ -113,7 +113,7 @@ def test_multi_head_attention(is_open: bool, more: dict[str, int], tmp_path: Pat
         "MultiHeadAttention", ["q", "k", "v", "", "", "", "pk", "pv"], ["y", "nk", "nv"], name="node",
         domain="com.microsoft", num_heads=2, **more,
     )  # fmt: skip
-    shapes: Shapes = {**{name: (1, "rows", 32) for name in "qkv"}, **{name: (1, 2, "past", 16) for name in ("pk", "pv")}}
+    shapes: Shapes = {**dict.fromkeys("qkv", (1, "rows", 32)), **dict.fromkeys(("pk", "pv"), (1, 2, "past", 16))}
     assert_as_onnxruntime(model_of(node, feeds, {}, shapes if is_open else None), feeds, tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_causal_attention_of_dynamic_length(past: int, tmp_path: Path) -> None:
 
 def test_softcap_needs_static_shapes(tmp_path: Path) -> None:
     feeds = {name: ramp(1, 2, 3, 8) for name in "qkv"}
-    shapes: Shapes = {name: (1, 2, "rows", 8) for name in "qkv"}
+    shapes: Shapes = dict.fromkeys("qkv", (1, 2, "rows", 8))
     node = helper.make_node("Attention", ["q", "k", "v"], ["y"], name="node", is_causal=1, softcap=2.0)
     with pytest.raises(UnsupportedError, match="softcap or scores as an output, with a causal mask of dynamic extents"):
         load(save_model(model_of(node, feeds, {}, shapes), tmp_path))
