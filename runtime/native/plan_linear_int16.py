@@ -23,18 +23,15 @@ from tpuconvert.runtime.native.plan_linear_int import BYTES, LINEAR_OPS, LinearO
 from tpuconvert.runtime.native.storage import channels_last, row_major
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
-from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I16, I32, DType
 
 _BYTE_BITS = 8
 _BYTE = 1 << _BYTE_BITS
-_FOLLOWERS = (RequantInt32, Clamp, Active, Cast, DequantIntToFp32)
+_FOLLOWERS = tuple(op for op in EPILOGUE_OPS if op is not Lut)  # the kernel has no lookup table
 
 
 @dataclass(frozen=True)

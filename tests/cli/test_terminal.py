@@ -23,6 +23,6 @@ def test_only_terminals_get_broken_lines(
     is_terminal: bool, columns: int, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_args, **_options: os.terminal_size((columns, 24)))
     echo_text(LINE)
     assert len(capsys.readouterr().out.splitlines()) == lines
