@@ -8,22 +8,43 @@ and the docstring of ``tpuconvert.convert`` with it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
-from tpuconvert.fixed_inputs import parse_fixed, read_fixed
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
-from tpuconvert.optimizer.pipeline import resolve_names
-from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, PrecisionRule, parse_rule, split_method
-from tpuconvert.quantize.rule_files import Rules, expand_rules
+from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
+from tpuconvert.option_readers import (
+    Shapes as Shapes,
+)
+from tpuconvert.option_readers import (
+    float_rule,
+    is_method,
+    read_allow_root,
+    read_chip,
+    read_fixed_inputs,
+    read_int16_share,
+    read_keep_float,
+    read_local_memory,
+    read_max_iterations,
+    read_method,
+    read_mode,
+    read_names,
+    read_precision,
+    read_preprocess,
+    read_rules,
+    read_samples,
+    read_shapes,
+    read_share,
+    read_weight_group,
+    read_workers,
+)
 from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
-from tpuconvert.schema.chip_names import alias_of, parse_chip
+from tpuconvert.schema.chip_names import alias_of
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.hardware import HARDWARE, LocalMemory
+from tpuconvert.schema.hardware import HARDWARE
 from tpuconvert.schema.spelling import did_you_mean
-from tpuconvert.schema.types import Chip, Dim, Shape
+from tpuconvert.schema.types import Chip, Shape
 
 REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")
 """Algorithms of the quantization that change integers on samples."""
@@ -50,11 +71,6 @@ ALGORITHMS = (
     "decision-paths",
 )
 """Algorithms of the quantization that ``without`` accepts."""
-
-WEIGHT_GROUPS = (16, 32, 64, 128, 256)
-"""Numbers of inputs that can share a scale of the weights."""
-
-Shapes = Mapping[str, Sequence[Dim]]
 
 
 @dataclass(frozen=True)
@@ -100,55 +116,6 @@ def option(default: Any, help: str, **declared: Any) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def _read_chip(chip: str | Chip) -> Chip:
-    try:
-        return parse_chip(chip)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def _read_mode(mode: str | None) -> str | None:
-    if mode in (None, "none", "float"):
-        return None
-    if mode != "int8":
-        raise UsageError(f"unknown quantization '{mode}'", hint="one of none, int8")
-    return mode
-
-
-def _read_method(method: str) -> str:
-    name = method.partition(":")[0]
-    if not _is_method(name):
-        known = _methods_and_plugins()
-        hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
-        raise UsageError(f"unknown calibration method '{method}'", hint=hint)
-    split_method(method)
-    return method
-
-
-def _is_method(name: str) -> bool:
-    return name in METHODS or name in _methods_and_plugins()
-
-
-def _methods_and_plugins() -> tuple[str, ...]:
-    # The import takes 185 ms: it loads the quantizer. Only methods of plugins need it.
-    from tpuconvert.optimizer.quantize.calibrators import calibrators
-
-    return calibrators()
-
-
-def _read_precision(rules: Rules | None) -> tuple[str, ...]:
-    return tuple(parse_rule(text, _is_method).text for text in expand_rules(rules))
-
-
-def _read_keep_float(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
-    given = (selectors,) if isinstance(selectors, str) else selectors or ()
-    return tuple(parse_rule(_float_rule(selector)).selector for selector in given)
-
-
-def _float_rule(selector: str) -> str:
-    return f"{selector}={FLOAT32}"
-
-
 def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
     given = dict.fromkeys((names,) if isinstance(names, str) else names or ())
     for name in given:
@@ -156,105 +123,6 @@ def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
             hint = did_you_mean(name, ALGORITHMS) or f"one of {', '.join(ALGORITHMS)}"
             raise UsageError(f"without: there is no algorithm '{name}'", hint=hint)
     return tuple(name for name in ALGORITHMS if name in given)
-
-
-def _read_workers(count: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"workers is {count!r}, expected a number of at least 1", hint="1 is the calling process")
-    return count
-
-
-def _read_samples(count: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        hint = "--effort low refines nothing"
-        raise UsageError(f"refinement_samples is {count!r}, expected a number of at least 1", hint=hint)
-    return count
-
-
-def _read_weight_group(size: int) -> int:
-    if isinstance(size, bool) or size not in WEIGHT_GROUPS:
-        known = ", ".join(map(str, WEIGHT_GROUPS))
-        raise UsageError(f"weight_group is {size!r}", hint=f"one of {known}; smaller groups are more accurate")
-    return size
-
-
-def _read_shapes(shapes: Shapes | Iterable[str] | None) -> Mapping[str, Shape]:
-    given = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
-    return {
-        name: tuple(extent if isinstance(extent, str) else int(extent) for extent in shape)
-        for name, shape in given.items()
-    }
-
-
-def _parse_shapes(texts: Iterable[str]) -> Shapes:
-    """Parse ``NAME=N,3,224,224``. A part with ``=`` begins the next name."""
-    hint = "--input-shapes NAME=1,3,224,224"
-    shapes: dict[str, list[Dim]] = {}
-    for text in texts:
-        name = ""
-        for part in text.split(","):
-            if "=" in part:
-                name, part = part.rsplit("=", 1)
-                if name in shapes:
-                    raise UsageError(f"the shape of '{name}' is given twice", hint=hint)
-                shapes[name] = []
-            extent = part.strip()
-            if not name or not (extent.isdigit() or extent.isidentifier()):
-                raise UsageError(f"'{text}' is not a shape", hint=hint)
-            shapes[name].append(int(extent) if extent.isdigit() else extent)
-    return shapes
-
-
-def _read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    if isinstance(names, str):
-        return tuple(name.strip() for name in names.split(",") if name.strip())
-    return None if names is None else tuple(names)
-
-
-def _read_preprocess(preprocess: Preprocess | str | Mapping[str, Any] | None) -> Preprocess | None:
-    return None if preprocess is None else Preprocess.of(preprocess)
-
-
-def _read_rules(names: Iterable[str]) -> tuple[str, ...]:
-    return resolve_names(tuple(names))
-
-
-def _read_local_memory(memory: str | None) -> str | None:
-    try:
-        return None if memory is None else str(LocalMemory.parse(memory))
-    except ValueError as error:
-        raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
-
-
-def _read_share(share: float | None) -> float | None:
-    if share is not None and not 0 <= share <= 1:
-        hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
-        raise UsageError(f"min_int8_share is {share}, expected a number from 0 to 1", hint=hint)
-    return None if share is None else float(share)
-
-
-def _read_int16_share(share: float | None) -> float | None:
-    if share is not None and not 0 <= share <= 1:
-        hint = "the share of the multiply-accumulates that may have 16 bits, as 0.05"
-        raise UsageError(f"max_int16_share is {share}, expected a number from 0 to 1", hint=hint)
-    return None if share is None else float(share)
-
-
-def _read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
-    return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
-
-
-def _read_max_iterations(count: int) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UsageError(f"max_iterations is {count!r}, expected a number of at least 1", hint="leave it out")
-    return count
-
-
-def _read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:
-    if folder is not None and not os.path.isdir(folder):
-        hint = "--allow-root names the directory that contains the files of external data"
-        raise UsageError(f"allow_root: {os.fspath(folder)} is not a directory", hint=hint)
-    return None if folder is None else os.fspath(folder)
 
 
 @dataclass(frozen=True)
@@ -265,14 +133,14 @@ class Options:
         Chip.BM1686,
         "Target chip: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose operators "
         "they execute.",
-        read=_read_chip,
+        read=read_chip,
         in_recipe=False,  # a field of the file
         metavar="CHIP",
     )
     quantize: str | None = option(
         None,
         "``int8``, or ``none`` for float. A quantized source keeps its own integers in both cases.",
-        read=_read_mode,
+        read=read_mode,
         choices=("none", "int8"),
     )
     calibration_method: str = option(
@@ -281,7 +149,7 @@ class Options:
         "``percentile:99.9``), ``octav``, ``aciq``, or the name of a plugin's method. ``auto`` chooses one of them for "
         "each tensor by the error at the outputs, beginning with ``minmax`` for the feature maps of networks that "
         "predict at every position, such as detectors, and ``mse`` for all other tensors.",
-        read=_read_method,
+        read=read_method,
         metavar="METHOD",
     )
     precision: tuple[str, ...] = option(
@@ -290,7 +158,7 @@ class Options:
         "``between A and B``; the settings are ``float32``, ``float16``, ``int8``, ``int16``, ``per-tensor``, "
         "``per-channel``, ``symmetric``, ``asymmetric``, a calibration method or ``threshold:NUMBER``. Later rules "
         "win.",
-        read=_read_precision,
+        read=read_precision,
         is_of_quantization=True,
         metavar="SELECTOR=SETTINGS",
         syntax="Or @FILE: a YAML file with rules.",
@@ -299,7 +167,7 @@ class Options:
     keep_float: tuple[str, ...] = option(
         (),
         "Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.",
-        read=_read_keep_float,
+        read=read_keep_float,
         is_of_quantization=True,
         metavar="SELECTOR",
         is_repeated=True,
@@ -326,7 +194,7 @@ class Options:
         None,
         "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
         "their operands to 8 bits adds most error at the outputs. Default: 0.05 with ``--effort high``, otherwise 0.",
-        read=_read_int16_share,
+        read=read_int16_share,
         is_of_quantization=True,
         metavar="SHARE",
         least=0.0,
@@ -335,7 +203,7 @@ class Options:
     refinement_samples: int = option(
         64,
         "Largest number of samples that refine weights and biases.",
-        read=_read_samples,
+        read=read_samples,
         is_of_quantization=True,
         metavar="N",
         least=1,
@@ -343,7 +211,7 @@ class Options:
     workers: int = option(
         1,
         "Number of threads that calibration and refinement split the samples over. Results do not depend on it.",
-        read=_read_workers,
+        read=read_workers,
         is_of_quantization=True,
         in_recipe=False,  # does not change the result
         metavar="N",
@@ -365,7 +233,7 @@ class Options:
     weight_group: int = option(
         32,
         "Number of inputs that share a scale of ``weight_type``: 16, 32, 64, 128 or 256.",
-        read=_read_weight_group,
+        read=read_weight_group,
         metavar="N",
         least=16,
     )
@@ -376,7 +244,7 @@ class Options:
     input_shapes: Mapping[str, Shape] = option(
         {},
         "Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the dimension dynamic.",
-        read=_read_shapes,
+        read=read_shapes,
         is_of_source=True,
         metavar="NAME=1,3,224,224",
         is_repeated=True,
@@ -384,7 +252,7 @@ class Options:
     inputs: tuple[str, ...] | None = option(
         None,
         "Names of the tensors at which the model begins.",
-        read=_read_names,
+        read=read_names,
         is_of_source=True,
         metavar="NAMES",
         syntax="Separate names by commas.",
@@ -392,7 +260,7 @@ class Options:
     outputs: tuple[str, ...] | None = option(
         None,
         "Names of the tensors at which the model ends.",
-        read=_read_names,
+        read=read_names,
         is_of_source=True,
         metavar="NAMES",
         syntax="Separate names by commas.",
@@ -400,7 +268,7 @@ class Options:
     preprocess: Preprocess | None = option(  # noqa: RUF009 - returns a field
         None,
         "Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the model.",
-        read=_read_preprocess,
+        read=read_preprocess,
         is_of_source=True,
         in_recipe=False,  # a field of the file
         metavar="KEY=VALUE,...",
@@ -420,7 +288,7 @@ class Options:
     disable_rules: tuple[str, ...] = option(
         (),
         "Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.",
-        read=_read_rules,
+        read=read_rules,
         flags="--disable-rule",
         metavar="NAME",
         is_repeated=True,
@@ -434,7 +302,7 @@ class Options:
         None,
         "On-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or the name of a chip. Default: that "
         "of the chip.",
-        read=_read_local_memory,
+        read=read_local_memory,
         metavar="LANESxBYTES",
     )
     signature: str | None = option(
@@ -473,7 +341,7 @@ class Options:
     min_int8_share: float | None = option(
         None,
         "Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code 5).",
-        read=_read_share,
+        read=read_share,
         metavar="SHARE",
         least=0.0,
         most=1.0,
@@ -481,7 +349,7 @@ class Options:
     fix_inputs: Mapping[str, Any] = option(
         {},
         "Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.",
-        read=_read_fixed_inputs,
+        read=read_fixed_inputs,
         is_of_source=True,
         flags="--fix-input",
         metavar="NAME=VALUE",
@@ -492,7 +360,7 @@ class Options:
         DEFAULT_LIMITS.max_loop_iterations,
         "Largest number of iterations of a loop of an ONNX model that the host executes; more are an error when the "
         "model runs.",
-        read=_read_max_iterations,
+        read=read_max_iterations,
         is_of_source=True,
         metavar="N",
         least=1,
@@ -515,7 +383,7 @@ class Options:
     allow_root: str | None = option(
         None,
         "Directory that may contain external data of an ONNX model, besides the folder of the model.",
-        read=_read_allow_root,
+        read=read_allow_root,
         is_of_source=True,
         in_recipe=False,  # a path is valid on one machine only; the recipe contains the digest of the data
         metavar="DIR",
@@ -529,8 +397,8 @@ class Options:
     @property
     def precision_rules(self) -> list[PrecisionRule]:
         """The precision rules in the order in which they apply."""
-        rules = [*self.precision, *map(_float_rule, self.keep_float)]
-        return [parse_rule(rule, _is_method) for rule in rules]
+        rules = [*self.precision, *map(float_rule, self.keep_float)]
+        return [parse_rule(rule, is_method) for rule in rules]
 
     def has_algorithm(self, name: str) -> bool:
         """Return True if the quantization uses an algorithm of ``ALGORITHMS``."""
@@ -621,7 +489,7 @@ class Options:
         options = options._with_fused_preprocess()
         alias = alias_of(given.get("chip", options.chip))
         if options.local_memory is None and options.grouping and alias in HARDWARE:
-            return Options(**{**vars(options), "local_memory": _read_local_memory(alias)})
+            return Options(**{**vars(options), "local_memory": read_local_memory(alias)})
         return options
 
 

@@ -1,0 +1,194 @@
+"""Checks of the values of options. Each returns the value that :class:`tpuconvert.options.Options` stores.
+
+All raise UsageError for a value that is not accepted; the message names the option.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tpuconvert.fixed_inputs import parse_fixed, read_fixed
+from tpuconvert.optimizer.pipeline import resolve_names
+from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, parse_rule, split_method
+from tpuconvert.quantize.rule_files import Rules, expand_rules
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.chip_names import parse_chip
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.types import Chip, Dim, Shape
+
+WEIGHT_GROUPS = (16, 32, 64, 128, 256)
+"""Numbers of inputs that can share a scale of the weights."""
+
+Shapes = Mapping[str, Sequence[Dim]]
+
+
+def read_chip(chip: str | Chip) -> Chip:
+    """Return the chip of a name."""
+    try:
+        return parse_chip(chip)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def read_mode(mode: str | None) -> str | None:
+    """Return ``int8``, or None for a float model."""
+    if mode in (None, "none", "float"):
+        return None
+    if mode != "int8":
+        raise UsageError(f"unknown quantization '{mode}'", hint="one of none, int8")
+    return mode
+
+
+def read_method(method: str) -> str:
+    """Check the name of a calibration method, of this package or of a plugin."""
+    name = method.partition(":")[0]
+    if not is_method(name):
+        known = _methods_and_plugins()
+        hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
+        raise UsageError(f"unknown calibration method '{method}'", hint=hint)
+    split_method(method)
+    return method
+
+
+def is_method(name: str) -> bool:
+    """Return True if a calibration method has this name."""
+    return name in METHODS or name in _methods_and_plugins()
+
+
+def _methods_and_plugins() -> tuple[str, ...]:
+    # The import takes 185 ms: it loads the quantizer. Only methods of plugins need it.
+    from tpuconvert.optimizer.quantize.calibrators import calibrators
+
+    return calibrators()
+
+
+def read_precision(rules: Rules | None) -> tuple[str, ...]:
+    """Return precision rules as text, with rule files replaced by their rules."""
+    return tuple(parse_rule(text, is_method).text for text in expand_rules(rules))
+
+
+def read_keep_float(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return selectors of nodes that stay in float."""
+    given = (selectors,) if isinstance(selectors, str) else selectors or ()
+    return tuple(parse_rule(float_rule(selector)).selector for selector in given)
+
+
+def float_rule(selector: str) -> str:
+    """Return the precision rule that keeps the selected nodes in float."""
+    return f"{selector}={FLOAT32}"
+
+
+def read_workers(count: int) -> int:
+    """Check a number of workers."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(f"workers is {count!r}, expected a number of at least 1", hint="1 is the calling process")
+    return count
+
+
+def read_samples(count: int) -> int:
+    """Check a number of samples."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        hint = "--effort low refines nothing"
+        raise UsageError(f"refinement_samples is {count!r}, expected a number of at least 1", hint=hint)
+    return count
+
+
+def read_weight_group(size: int) -> int:
+    """Check the number of inputs that share a scale."""
+    if isinstance(size, bool) or size not in WEIGHT_GROUPS:
+        known = ", ".join(map(str, WEIGHT_GROUPS))
+        raise UsageError(f"weight_group is {size!r}", hint=f"one of {known}; smaller groups are more accurate")
+    return size
+
+
+def read_shapes(shapes: Shapes | Iterable[str] | None) -> Mapping[str, Shape]:
+    """Return shapes by the name of the input, from a mapping or from texts."""
+    given = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
+    return {
+        name: tuple(extent if isinstance(extent, str) else int(extent) for extent in shape)
+        for name, shape in given.items()
+    }
+
+
+def _parse_shapes(texts: Iterable[str]) -> Shapes:
+    """Parse ``NAME=N,3,224,224``. A part with ``=`` begins the next name."""
+    hint = "--input-shapes NAME=1,3,224,224"
+    shapes: dict[str, list[Dim]] = {}
+    for text in texts:
+        name = ""
+        for part in text.split(","):
+            if "=" in part:
+                name, part = part.rsplit("=", 1)
+                if name in shapes:
+                    raise UsageError(f"the shape of '{name}' is given twice", hint=hint)
+                shapes[name] = []
+            extent = part.strip()
+            if not name or not (extent.isdigit() or extent.isidentifier()):
+                raise UsageError(f"'{text}' is not a shape", hint=hint)
+            shapes[name].append(int(extent) if extent.isdigit() else extent)
+    return shapes
+
+
+def read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return names from a list, or from text with commas."""
+    if isinstance(names, str):
+        return tuple(name.strip() for name in names.split(",") if name.strip())
+    return None if names is None else tuple(names)
+
+
+def read_preprocess(preprocess: Preprocess | str | Mapping[str, Any] | None) -> Preprocess | None:
+    """Return preprocessing from an object, text or a mapping."""
+    return None if preprocess is None else Preprocess.of(preprocess)
+
+
+def read_rules(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the full names of optimizer rules and passes."""
+    return resolve_names(tuple(names))
+
+
+def read_local_memory(memory: str | None) -> str | None:
+    """Return a local memory in its normal form."""
+    try:
+        return None if memory is None else str(LocalMemory.parse(memory))
+    except ValueError as error:
+        raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
+
+
+def read_share(share: float | None) -> float | None:
+    """Check the smallest share of integers."""
+    if share is not None and not 0 <= share <= 1:
+        hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
+        raise UsageError(f"min_int8_share is {share}, expected a number from 0 to 1", hint=hint)
+    return None if share is None else float(share)
+
+
+def read_int16_share(share: float | None) -> float | None:
+    """Check the largest share of 16-bit nodes."""
+    if share is not None and not 0 <= share <= 1:
+        hint = "the share of the multiply-accumulates that may have 16 bits, as 0.05"
+        raise UsageError(f"max_int16_share is {share}, expected a number from 0 to 1", hint=hint)
+    return None if share is None else float(share)
+
+
+def read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
+    """Return the values of fixed inputs by name."""
+    return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
+
+
+def read_max_iterations(count: int) -> int:
+    """Check the largest number of iterations of a loop."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UsageError(f"max_iterations is {count!r}, expected a number of at least 1", hint="leave it out")
+    return count
+
+
+def read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:
+    """Check that a directory exists."""
+    if folder is not None and not os.path.isdir(folder):
+        hint = "--allow-root names the directory that contains the files of external data"
+        raise UsageError(f"allow_root: {os.fspath(folder)} is not a directory", hint=hint)
+    return None if folder is None else os.fspath(folder)
