@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 from weakref import WeakValueDictionary
 
@@ -107,18 +107,11 @@ class Session:
         if not is_wanted and extension() is None:
             return None
         isa = chosen_isa()
-        # Start-up cost: importing the planner and its matchers takes 40 ms, which conversions do not need.
-        from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
-        from tpuconvert.runtime.native.split_plans import SplitPlans
-
         plans = {} if self._file is None else self._file.plans
         key = (isa, self._threads)
         if key not in plans:
-            if are_open_at_inputs_only(self._graph):
-                states = () if self._state is None else self._state.states
-                plans[key] = Plans(self._graph, self.chip.name, *key, states)
-            else:
-                plans[key] = SplitPlans(self._graph, self.chip.name, *key)
+            states = () if self._state is None else self._state.states
+            plans[key] = _planner().plans_of(self._graph, self.chip.name, *key, states)
         return plans[key]
 
     @property
@@ -373,10 +366,16 @@ class Session:
     def _compile_subgraph(self, subgraph: Subgraph) -> RunGraph:
         if self._native is None:
             return partial(run_plan, make_plan(subgraph.graph))
-        # Start-up cost: see ``_native_plans``.
-        from tpuconvert.runtime.native.split_plans import SplitPlans
+        settings = self.chip.name, chosen_isa(), self._threads
+        run: RunGraph = _planner().SplitPlans(subgraph.graph, *settings, is_subgraph=True).run
+        return run
 
-        return SplitPlans(subgraph.graph, self.chip.name, chosen_isa(), self._threads, is_subgraph=True).run
+
+def _planner() -> ModuleType:
+    # Start-up cost: importing the planner and its matchers takes 40 ms, which conversions do not need.
+    from tpuconvert.runtime.native import split_plans
+
+    return split_plans
 
 
 class _Ports(NamedTuple):

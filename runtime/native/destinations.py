@@ -33,6 +33,8 @@ class Destinations:
 
     def of(self, value: Value) -> Stored | None:
         """Return the memory that a value should be written to, or None without a preference."""
+        if 0 in value.shape:
+            return None  # no step writes it
         if value in self._roots or not self._graph.is_sole_use(value):
             return self._roots.get(value)
         ((node, index),) = value.uses

@@ -10,11 +10,13 @@ import numpy as np
 
 from tpuconvert.runtime.graph_partition import Part, split
 from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
 from tpuconvert.runtime.plan import Evaluate, Plan, make_plan, run_plan
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.graph_copy import specialize
+from tpuconvert.schema.states import State
 from tpuconvert.schema.types import Array
 
 _KEPT = 4
@@ -209,3 +211,19 @@ class SplitPlans:
 
 def _operands(node: Node, known: dict[Value, Array]) -> list[Array | None]:
     return [None if x is None else x.array if x.is_constant else known[x] for x in node.inputs]
+
+
+def plans_of(graph: Graph, chip: str, isa: str, threads: int, states: Sequence[State] = ()) -> Plans | SplitPlans:
+    """Return the plans of a graph: whole ones if all extents follow from those of the inputs, otherwise split ones.
+
+    Args:
+        graph: any graph.
+        chip: name of the chip whose arithmetic is computed.
+        isa: the instruction set.
+        threads: at least 1.
+        states: states that whole plans may keep in place.
+
+    """
+    if are_open_at_inputs_only(graph):
+        return Plans(graph, chip, isa, threads, states)
+    return SplitPlans(graph, chip, isa, threads)
