@@ -153,13 +153,13 @@ def generate(
 
 
 def _load_tokenizer(path: str | os.PathLike[str]) -> _Tokenizer:
+    if not Path(path).is_file():
+        raise UsageError(f"{os.fspath(path)}: no such file, expected the tokenizer.json of the model")
     try:
         from tokenizers import Tokenizer  # optional dependency
     except ImportError as error:
         hint = "pip install 'tpuconvert[language]', or give --tokens"
         raise MissingExtraError("a tokenizer needs the package tokenizers", hint=hint) from error
-    if not Path(path).is_file():
-        raise UsageError(f"{os.fspath(path)}: no such file, expected the tokenizer.json of the model")
     note_input(path)
     try:
         found: _Tokenizer = Tokenizer.from_file(os.fspath(path))

@@ -29,7 +29,9 @@ TEXTS = {
     "--decode",  # the same as --metric
     "--disable-rule",
     "--keep-float",
+    "--prompt",
     "--precision",  # registers the rule file that @FILE names when it is read
+    "--tokens",
     "--without",
     "--input-shapes",
     "--inputs",

@@ -19,6 +19,7 @@ from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.host_detection import BoxCode, DetectionOutput
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.pool import Pool, PoolType
@@ -77,6 +78,25 @@ def float_products(draft: Draft) -> None:
         operands = [draft.input(F32, shape, normal(draft, *shape)) for shape in (a, b)]
         y = draft.add(BatchMatmul(left_transpose=left, right_transpose=right), *operands)
     add_limit(draft, y)
+
+
+@kind(400)
+def float_group_products(draft: Draft) -> None:
+    """Matmuls with packed weights, with clamps after them."""
+    op = MatmulGroupQuantized(draft.pick(4, 8), draft.pick(16, 32, 64, 128, 256))
+    rows, depth, columns = draft.small(20), draft.small(300), draft.small(150)
+    groups = -(-depth // op.group)
+    codes = draft.constant(draft.rng.integers(0, 256, (columns, groups * op.group * op.bits // 8), np.uint8))
+    operands: list[Value | None] = [draft.input(F32, (rows, depth), normal(draft, rows, depth)), codes]
+    operands.append(draft.constant(normal(draft, columns, groups, scale=0.1)))
+    zero = draft.pick("none", "integer", "float")
+    if zero == "integer":
+        packed = draft.rng.integers(0, 256, (columns, -(-groups * op.bits // 8)), np.uint8)
+        operands.append(draft.constant(packed))
+    else:
+        operands.append(draft.constant(normal(draft, columns, groups) + 8) if zero == "float" else None)
+    operands.append(draft.constant(normal(draft, columns)) if draft.chance(0.5) else None)
+    add_limit(draft, draft.add(op, *operands))
 
 
 @kind(500)
