@@ -114,7 +114,7 @@ def generate(
     Example:
         >>> model = tc.load("decoder.tpum")
         >>> tc.generate(model, tokens=[1, 2, 3], max_new_tokens=4).new_tokens
-        (27, 27, 27, 27)
+        (3, 3, 3, 3)
 
     """
     if temperature < 0 or max_new_tokens < 1 or (top_k is not None and top_k < 1):

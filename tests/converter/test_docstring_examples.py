@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decoders import decoder
 from json_calls import SWISH
 
 import tpuconvert as tc
@@ -24,7 +25,8 @@ TESTS = {
 
 @pytest.fixture
 def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of the examples: the bundled networks, samples with labels, and a plugin."""
+    """The working folder of the examples: the bundled networks, samples with labels, a decoder, and a
+    plugin."""
     digits = repository / "examples" / "digits"
     for path in digits.iterdir():
         if path.suffix in (".onnx", ".tflite", ".prototxt", ".caffemodel", ".npz"):
@@ -32,6 +34,7 @@ def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:60]
         np.savez(tmp_path / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
+    tc.convert(decoder(seed=3)).save(tmp_path / "decoder.tpum")
     (tmp_path / "swish_plugin.py").write_text(SWISH.replace("json_swish", "docstring_swish"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -39,26 +39,31 @@ def test_a_fixed_input_decides_the_branch_and_is_gone(tmp_path: Path) -> None:
 
 
 def test_the_message_names_the_input_and_the_option(tmp_path: Path) -> None:
+    border = np.array([1, 1])
+    nodes = [one("Pad", "x", "border", "value")]
+    path = save_model(model(nodes, {"x": ramp(8), "value": np.float32(0)}, ["y"], {"border": border}), tmp_path)
     with pytest.raises(tc.UnsupportedError) as told:
-        tc.convert(write_model_with_rate(tmp_path))
+        tc.convert(path)
     (problem,) = told.value.problems
-    assert problem.op == "If"
-    assert problem.needs == ("sr",)
-    assert problem.hint == "fix the input that decides it (sr int64[]):  --fix-input sr=VALUE"
+    assert problem.op == "Pad"
+    assert problem.needs == ("value",)
+    assert problem.hint == "fix the input that decides it (value float32[]):  --fix-input value=VALUE"
 
 
 def test_an_image_is_no_input_to_fix(tmp_path: Path) -> None:
-    then = helper.make_graph([helper.make_node("Relu", ["x"], ["a"])], "then", [], [info("a")])
-    other = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "else", [], [info("b")])
-    nodes = [
-        one("ReduceMax", "x", outputs=["m"], keepdims=0),
-        one("Greater", "m", "k", outputs=["c"]),
-        one("If", "c", then_branch=then, else_branch=other),
-    ]
-    path = save_model(model(nodes, {"x": ramp(3, 32, 32)}, ["y"], {"k": np.array(0, np.float32)}), tmp_path)
+    nodes = [one("ReduceMax", "x", outputs=["m"], keepdims=0), one("Pad", "x", "border", "m")]
+    border = np.array([0, 1, 1, 0, 1, 1])
+    path = save_model(model(nodes, {"x": ramp(3, 32, 32)}, ["y"], {"border": border}), tmp_path)
     with pytest.raises(tc.UnsupportedError) as told:
         tc.convert(path)
     assert "--fix-input" not in str(told.value)
+
+
+def test_without_a_fixed_input_the_host_decides_the_branch(tmp_path: Path) -> None:
+    x = ramp(1, 8)
+    with tc.Session(tc.convert(write_model_with_rate(tmp_path))) as session:
+        for rate, expected in ((16000, np.maximum(x, 0)), (8000, -x)):
+            np.testing.assert_array_equal(session.run({"x": x, "sr": np.array(rate)})["y"], expected)
 
 
 def test_on_the_command_line_verified_by_another_engine_and_reproduced(
