@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from decoders import decoder
+
+import tpuconvert as tc
 
 PIXELS = ["--preprocess", "color=GRAY,scale=0.0625"]
 INT8 = [*PIXELS, "--calibration", "calibration.npz"]
@@ -21,6 +24,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["run", "net.tpum", "one.png"],
         ["run", "net.tpum", "one.png", "--draw", "o.png"],
     ],
+    "generate": [["generate", "decoder.tpum", "--tokens", "1,2,3", "--max-new-tokens", "2"]],
     "bench": [
         ["bench", "net.tpum", "--runs", "2", "--warmup", "0"],
         ["bench", "net.tpum", "--runs", "2", "--profile", "--backend", "reference"],
@@ -138,6 +142,7 @@ def prepare(digits: Path) -> None:
         images, labels = archive["images"][chosen][:20], archive["labels"][chosen][:20]
     np.savez("labelled.npz", images=images, labels=labels)
     Image.fromarray(images[0]).save("one.png")
+    tc.convert(decoder()).save("decoder.tpum")
     Path("damaged.onnx").write_bytes(b"<html>")
     Path("manifest.yaml").write_text(MANIFEST)
     Path("swish.py").write_text(SWISH)

@@ -22,7 +22,7 @@ import numpy as np
 from tpuconvert.runtime.native.constants import remove_constdata
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.graph_copy import copy_graph
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
@@ -37,9 +37,6 @@ from tpuconvert.schema.types import F32, I32, TensorType
 
 _TOKENS = 2
 """Axis of the caches [batch, heads, tokens, size] along which they grow."""
-
-_MOVES = (Reshape, ExpandDims, Squeeze, Tile)
-
 
 class CacheUse(NamedTuple):
     """A cache and the nodes between it and the attention operator.
@@ -149,7 +146,7 @@ def _use_of(graph: Graph, past: Value, state: State, unused: set[Node]) -> tuple
             if isinstance(heads, int) and _repeats_heads(nodes[1:], past, heads):
                 return (node, index), CacheUse(state.output, new, tuple(nodes))
             return f"the heads of '{past.name}' are rearranged before the attention"
-        if not isinstance(node.op, _MOVES) or (value is not present and graph.is_output(value)):
+        if not _moves_tokens(node.op) or (value is not present and graph.is_output(value)):
             return reason
         nodes.append(node)
         value = node.output
@@ -218,7 +215,12 @@ def _is_local(node: Node, past: str, total: str) -> bool:
     extents = {extent for value in (*values, *node.outputs) for extent in value.shape if _has(extent, past)}
     if extents != {total}:
         return False
-    return Trait.ELEMENTWISE in op.traits or isinstance(op, (*_MOVES, Cast, Permute))
+    return Trait.ELEMENTWISE in op.traits or _moves_tokens(op) or isinstance(op, (Cast, Permute))
+
+
+def _moves_tokens(op: Op) -> bool:
+    """Return True if the operator repeats its operand or changes only its shape."""
+    return Trait.RESHAPES in op.traits or isinstance(op, Tile)
 
 
 def _has(extent: int | str, symbol: str) -> bool:

@@ -100,9 +100,9 @@ def test_operators_of_a_format(capsys: Captured) -> None:
     lines = {line.split()[0]: line.split() for line in captured.out.splitlines()}
     assert lines["operator"] == ["operator", "domain", "versions", "kind", "limits"]
     assert lines["Softmax"][:5] == ["Softmax", "-", "1-12,", "13+", "direct"]
-    assert lines["Loop"][:4] == ["Loop", "-", "1+", "folded"]
+    assert lines["Loop"][:4] == ["Loop", "-", "1+", "host"]
     assert lines["Acos"][3] == "host"
-    assert lines["RandomNormal"] == ["RandomNormal", "-", "-", "refused", "random", "numbers"]
+    assert lines["Multinomial"] == ["Multinomial", "-", "-", "refused", "random", "numbers"]
     assert "refused" in captured.err
 
 

@@ -64,8 +64,8 @@ def test_options_reach_the_conversion() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="RandomNormal"):
-        backend.run_node(helper.make_node("RandomNormal", [], ["y"], shape=[2]), [])
+    with pytest.raises(UnsupportedError, match="Bernoulli"):
+        backend.run_node(helper.make_node("Bernoulli", ["x"], ["y"]), [ramp(2)])
     assert not backend.is_compatible(model([one("Multinomial", "x")], {"x": ramp(2, 3)}, ["y"]))
     assert backend.is_compatible(model([one("Relu", "x")], {"x": ramp(2, 3)}, ["y"]))
     proto = model([one("Relu", "x")], {"x": ramp(2)}, ["y"])
