@@ -48,6 +48,10 @@ class Step:
     origin: Node | None
 
 
+class NoOperator(Exception):
+    """ONNX has no operator with the parameters of a composite: export its expansion."""
+
+
 class Lowering:
     """State of one lowering.
 
@@ -198,12 +202,14 @@ class Lowering:
     def _lower(self, node: Node, lowerings: Lowerings[Lowering]) -> None:
         function = lowerings.find(node.op.name)
         start = len(self.steps)
-        if function is not None:
+        try:
+            if function is None:
+                raise NoOperator
             function(node.op, node, self)
-        elif isinstance(node.op, Composite):
+        except NoOperator:
+            if not isinstance(node.op, Composite):
+                raise NoExactForm("ONNX has no operator with its results") from None
             self._expand(node.op, node, lowerings)
-        else:
-            raise NoExactForm("ONNX has no operator with its results")
         self._spread_rounding(self.steps[start:])
 
     def _spread_rounding(self, steps: Sequence[Step]) -> None:
