@@ -1,6 +1,7 @@
 """Recurrent layers over a sequence: lstm, gru and rnn.
 
-References are evaluated in binary64; the states are rounded to float32 after every step.
+References are evaluated in binary64. The products of the inputs are rounded to float32, and so are the states after
+every step.
 """
 
 from __future__ import annotations
@@ -169,7 +170,8 @@ class RecurrentLayer(Composite):
                 if initial is not None:
                     state[direction] = initial[direction]
             with np.errstate(all="ignore"):
-                inputs = np.matmul(x.reshape(-1, size).astype(np.float64), w.T).reshape(steps, batch, -1)
+                inputs = np.matmul(x.reshape(-1, size).astype(np.float64), w.T).astype(np.float32)
+                inputs = inputs.reshape(steps, batch, -1)
                 for step in reversed(range(steps)) if is_reverse else range(steps):
                     old = [state[direction].astype(np.float64) for state in last]
                     new = [item.astype(np.float32) for item in self.step(direction, inputs[step], old, r, *wide)]
