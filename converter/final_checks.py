@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpuconvert.frontends import cuts
+from tpuconvert.optimizer import why_not_expandable
 from tpuconvert.schema.composite import Composite
 from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList, ThresholdError, UsageError
@@ -125,18 +126,16 @@ def check_expanded(graph: Graph) -> None:
     """Refuse composite operators that are left if the model must consist of TPU operators only.
 
     Raises:
-        UnsupportedError: the message names every composite whose expansion depends on a symbolic extent.
+        UnsupportedError: the message names every composite that cannot be expanded, with the reason.
 
     """
     problems = ProblemList(graph.file, "--strict-set")
     for node in graph.nodes:
         if isinstance(node.op, Composite):
             source = node.sources[0] if node.sources else None
-            types = ", ".join(str(value.type) for value in node.inputs if value is not None)
-            text = f"{node.op.name} can only be expanded for extents that are numbers, got {types}"
             hint = "set numbers with --input-shapes, or leave --strict-set out"
             name = (source.op, source.node) if source else (node.op.name, node.name)
-            problems.add(UNKNOWN_SHAPE, *name, text, hint)
+            problems.add(UNKNOWN_SHAPE, *name, why_not_expandable(node), hint)
     problems.raise_if_any()
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from tpuconvert.final_checks import check_finite, check_not_empty, constant_arrays
 from tpuconvert.optimizer import expand_where_illegal, fit_to_chip, optimize
 from tpuconvert.optimizer.precision_rules import tensor_sources
+from tpuconvert.optimizer.recurrent_layers import expand_recurrent_layers
 from tpuconvert.options import Options
 from tpuconvert.pass_instrumentation import Watch
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.control_flow import nested_graphs
 from tpuconvert.schema.graph import Graph, Source
+from tpuconvert.source_loading import is_quantized_source
 
 if TYPE_CHECKING:
     from tpuconvert.diagnosis.network import Expected
@@ -56,6 +58,8 @@ def optimize_graph(
     tensors: Mapping[str, tuple[Source, ...]] = {}
     if options.precision or options.keep_float:
         tensors = tensor_sources(graph)
+    if options.quantize is not None or options.strict_set or is_quantized_source(graph):
+        expand_recurrent_layers(graph)
     trace = None if watch is None else watch.trace
     observers = () if watch is None else watch.observers(graph, options, progress.report)
     for subgraph in nested_graphs(graph):

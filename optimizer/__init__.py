@@ -3,7 +3,12 @@
 from tpuconvert.optimizer.chip_lowering import fit_to_chip
 from tpuconvert.optimizer.constant_operands import provide_tensors
 from tpuconvert.optimizer.engine import Trace
-from tpuconvert.optimizer.expand_composites import expand_composites, expand_where_illegal, is_expandable
+from tpuconvert.optimizer.expand_composites import (
+    expand_composites,
+    expand_where_illegal,
+    is_expandable,
+    why_not_expandable,
+)
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 
 __all__ = [
@@ -15,4 +20,5 @@ __all__ = [
     "is_expandable",
     "optimize",
     "provide_tensors",
+    "why_not_expandable",
 ]

@@ -43,14 +43,18 @@ def expand_composites(graph: Graph, only: Callable[[Node], bool] | None = None) 
 
 def is_expandable(node: Node) -> bool:
     """Return True if a node is composite and can be expanded for the types of its operands."""
-    if not isinstance(node.op, Composite):
-        return False
+    return isinstance(node.op, Composite) and not why_not_expandable(node)
+
+
+def why_not_expandable(node: Node) -> str:
+    """Return the reason why a composite node cannot be expanded for the types of its operands, or an empty string."""
+    assert isinstance(node.op, Composite)
     types = [None if value is None else value.type for value in node.inputs]
     try:
         expansion(node.op, types, [value is not None and value.is_constant for value in node.inputs])
-    except ShapeError:
-        return False
-    return True
+    except ShapeError as error:
+        return str(error)
+    return ""
 
 
 def expand_where_illegal(graph: Graph, chip: Chip) -> int:

@@ -32,6 +32,13 @@ class Composite(Op):
 
     expand: ClassVar[Callable[..., tuple[Value, ...]]]
 
+    def shorter_types(self, *inputs: TensorType | None) -> tuple[TensorType | None, ...]:
+        """Operand types whose expansion is shorter and contains the same operators, for the check of legality.
+
+        An operator whose expansion repeats a part along an axis reduces the extent of this axis.
+        """
+        return inputs
+
 
 def expansion(op: Composite, inputs: Sequence[TensorType | None], coeffs: Sequence[bool] = ()) -> Graph:
     """Create a graph that contains the expansion of a composite for operands of the given types.

@@ -93,7 +93,8 @@ def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | No
     integers, because a composite can be expanded with static shapes only.
     """
     try:
-        nodes = expansion(op, [None if type_ is None else _with_numbers(type_) for type_ in inputs], coeffs).nodes
+        types = op.shorter_types(*inputs)
+        nodes = expansion(op, [None if type_ is None else _with_numbers(type_) for type_ in types], coeffs).nodes
     except ShapeError as error:
         return Verdict(Status.ILLEGAL, str(error))
     refused = refused_constants(op, inputs, coeffs)

@@ -18,8 +18,10 @@ from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
 from tpuconvert.schema.ops.positions import Positions
+from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, Rnn
 from tpuconvert.schema.ops.recurrent_cell import GruCell, LstmCell
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
+from tpuconvert.schema.recurrent_functions import FUNCTIONS
 from tpuconvert.schema.types import F32, I8, U8, Chip, DType, TensorType
 
 ACTIVATIONS = [
@@ -62,6 +64,17 @@ CASES = [
     (MatmulGroupQuantized(4, 16), [(2, 3, 40), TensorType(U8, (5, 24)), (5, 3), TensorType(U8, (5, 2)), (5,)]),
     (MatmulGroupQuantized(4, 32), [(3, 40), TensorType(U8, (5, 32)), (5, 2), (5, 2)]),
     (MatmulGroupQuantized(8, 16), [(3, 40), TensorType(U8, (5, 48)), (5, 3)]),
+    (Lstm(), [(3, 2, 3), (1, 16, 3), (1, 16, 4)]),
+    (
+        Lstm(Direction.BIDIRECTIONAL, clip=0.7, input_forget=True, cell_clip=0.5),
+        [(3, 2, 3), (2, 16, 3), (2, 16, 4), (2, 32), None, (2, 2, 4), (2, 2, 4), (2, 12)],
+    ),
+    (Lstm(Direction.REVERSE), [(2, 1, 3), (1, 16, 3), (1, 16, 4), (1, 32), None, None, (1, 1, 4), (1, 12)]),
+    (Gru(), [(3, 2, 3), (1, 12, 3), (1, 12, 4), (1, 24)]),
+    (Gru(Direction.REVERSE, linear_before_reset=True), [(3, 2, 3), (1, 12, 3), (1, 12, 4), (1, 24)]),
+    (Gru(Direction.BIDIRECTIONAL, clip=0.4), [(3, 2, 3), (2, 12, 3), (2, 12, 4), None, None, (2, 2, 4)]),
+    (Rnn(), [(1, 2, 3), (1, 4, 3), (1, 4, 4), (1, 8)]),
+    *((Rnn(activations=(name,)), [(3, 2, 3), (1, 4, 3), (1, 4, 4), (1, 8), None, (1, 2, 4)]) for name in FUNCTIONS),
 ]
 
 ATOL = 4e-6

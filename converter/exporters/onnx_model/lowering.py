@@ -48,6 +48,10 @@ class Step:
     origin: Node | None
 
 
+class NoOperator(Exception):
+    """ONNX has no operator with the parameters of a composite: export its expansion."""
+
+
 class Lowering:
     """State of one lowering.
 
@@ -198,14 +202,16 @@ class Lowering:
     def _lower(self, node: Node, lowerings: Lowerings[Lowering]) -> None:
         function = lowerings.find(node.op.name)
         start = len(self.steps)
-        if function is not None:
+        try:
+            if function is None:
+                raise NoOperator
             function(node.op, node, self)
-        elif isinstance(node.op, Composite):
-            self._expand(node.op, node, lowerings)
-        else:
+        except NoOperator:
             if node.op.has_subgraphs:
-                raise NoExactForm("its subgraphs run on the host", "end the model before this node: --outputs")
-            raise NoExactForm("ONNX has no operator with its results")
+                raise NoExactForm("its subgraphs run on the host", "end the model before this node: --outputs") from None
+            if not isinstance(node.op, Composite):
+                raise NoExactForm("ONNX has no operator with its results") from None
+            self._expand(node.op, node, lowerings)
         self._spread_rounding(self.steps[start:])
 
     def _spread_rounding(self, steps: Sequence[Step]) -> None:

@@ -193,6 +193,10 @@ def _attribute(name: str, item: Any) -> AttributeProto:
     if isinstance(item, float):
         return AttributeProto(name=name, type=AttributeProto.FLOAT, f=item)
     if isinstance(item, (tuple, list)):
+        if item and isinstance(item[0], str):
+            return AttributeProto(name=name, type=AttributeProto.STRINGS, strings=[text.encode() for text in item])
+        if item and isinstance(item[0], float):
+            return AttributeProto(name=name, type=AttributeProto.FLOATS, floats=item)
         return AttributeProto(name=name, type=AttributeProto.INTS, ints=[int(number) for number in item])
     number = element_type(np.dtype(item)) if name == "to" else int(item)
     return AttributeProto(name=name, type=AttributeProto.INT, i=number)

@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx_models import assert_converts, graph_of, model, one, ours, ramp, save_model
+from onnx_models import assert_converts, graph_of, model, one, ops, ours, ramp, save_model
 
+from tpuconvert import Session, convert
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import load
-from tpuconvert.schema.errors import UnsupportedError
+from tpuconvert.optimizer.recurrent_layers import expand_recurrent_layers
+from tpuconvert.schema.errors import RunError, UnsupportedError
 from tpuconvert.schema.types import Array
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -95,10 +98,75 @@ def test_activations_with_numbers_and_clip(tmp_path: Path) -> None:
     assert found["Y_h"].item() == 6.5  # h = 2 * 1 + 0.5 = 2.5; 2 + 2.5 is clipped to 3; 2 * 3 + 0.5
 
 
-def test_all_steps_share_one_product_with_the_input(tmp_path: Path) -> None:
-    node = one("RNN", "x", "W", "R", "B", outputs=["Y"], hidden_size=HIDDEN)
-    graph = graph_of(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("RNN")), tmp_path)
-    assert [node.op.name for node in graph.nodes].count("matrix_mul") == 1 + STEPS
+@pytest.mark.parametrize("op", GATES)
+def test_a_layer_is_one_operator(op: str, tmp_path: Path) -> None:
+    node = one(op, "x", "W", "R", "B", outputs=["Y"], hidden_size=HIDDEN)
+    graph = graph_of(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights(op)), tmp_path)
+    assert ops(graph) == [op.lower()]
+    assert expand_recurrent_layers(graph) == 1
+    assert ops(graph).count("matrix_mul") == {"LSTM": STEPS, "GRU": 2 * STEPS - 1, "RNN": STEPS}[op], (
+        "one for the inputs of all steps; the first state is 0"
+    )
+
+
+def in_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, Array], outputs: list[str]) -> list[Array]:
+    ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
+    for value in proto.graph.output:
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(outputs, feeds))
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op", GATES)
+def test_lengths_that_are_an_input(op: str, direction: str, tmp_path: Path) -> None:
+    """The model accepts any lengths, and equals onnxruntime and its own unrolled form."""
+    node = one(op, "x", "W", "R", "B", "lengths", outputs=outputs(op), hidden_size=HIDDEN, direction=direction)
+    x = ramp(STEPS, 3, SIZE)
+    feeds = {"x": x, "lengths": np.array([5, 2, 3], np.int32)}
+    proto = model([node], feeds, outputs(op), weights(op, 2 if direction == "bidirectional" else 1))
+    graph = graph_of(proto, tmp_path)
+    unrolled = graph_of(proto, tmp_path)
+    assert expand_recurrent_layers(unrolled) == 1
+    for lengths in ([5, 2, 3], [1, 5, 4]):
+        feeds["lengths"] = np.array(lengths, np.int32)
+        expected = in_onnxruntime(proto, feeds, outputs(op))
+        for one_graph in (graph, unrolled):
+            with Session(one_graph, threads=1) as session:
+                found = session.run(feeds)
+            for name, want in zip(outputs(op), expected, strict=True):
+                # Float32 sums in another order.
+                np.testing.assert_allclose(found[name], want, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("lengths", [[6, 1], [-1, 5]])
+def test_lengths_of_a_run_are_checked(lengths: list[int], tmp_path: Path) -> None:
+    node = one("GRU", "x", "W", "R", "B", "lengths", outputs=["Y"], hidden_size=HIDDEN)
+    feeds = {"x": ramp(STEPS, BATCH, SIZE), "lengths": np.array([5, 5], np.int32)}
+    proto = model([node], feeds, ["Y"], weights("GRU"))
+    with pytest.raises(RunError, match="expected 0 to 5"):
+        ours(proto, {**feeds, "lengths": np.array(lengths, np.int32)}, tmp_path)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_steps_and_batch_may_be_dynamic(op: str, tmp_path: Path) -> None:
+    node = one(op, "x", "W", "R", "B", outputs=outputs(op), hidden_size=HIDDEN, direction="bidirectional")
+    proto = model([node], {"x": ramp(STEPS, BATCH, SIZE)}, outputs(op), weights(op, 2))
+    for axis, name in enumerate(("T", "N")):
+        proto.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    with Session(graph_of(proto, tmp_path), threads=1) as session:
+        for steps, batch in ((5, 2), (1, 1), (9, 3)):
+            feeds = {"x": ramp(steps, batch, SIZE, seed=steps)}
+            found, expected = session.run(feeds), in_onnxruntime(proto, feeds, outputs(op))
+            for output, want in zip(outputs(op), expected, strict=True):
+                np.testing.assert_allclose(found[output], want, rtol=1e-5, atol=1e-6, err_msg=output)
+
+
+def test_weights_may_be_computed(tmp_path: Path) -> None:
+    node = one("GRU", "x", "W", "R", outputs=["Y"], hidden_size=HIDDEN)
+    constants = weights("GRU")
+    feeds = {"x": ramp(STEPS, BATCH, SIZE), "W": constants["W"], "R": constants["R"]}
+    assert_converts(model([node], feeds, ["Y"]), feeds, tmp_path, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +184,22 @@ def test_refused(attributes: dict[str, Any], complaint: str, tmp_path: Path) -> 
         load(save_model(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("LSTM")), tmp_path))
 
 
-def test_unrolling_has_a_limit(tmp_path: Path) -> None:
+def test_a_long_sequence_is_not_unrolled(tmp_path: Path) -> None:
+    """Conversion does not depend on the number of steps; the unrolled form has a limit."""
     node = one("LSTM", "x", "W", "R", "B", outputs=["Y"], hidden_size=HIDDEN)
-    proto = model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("LSTM"))
-    with pytest.raises(UnsupportedError, match="5 steps unrolled"):
-        load(save_model(proto, tmp_path), limits=Limits(max_unrolled_nodes=50))
+    proto = model([node], {"x": np.zeros((2, BATCH, SIZE), np.float32)}, ["Y"], weights("LSTM"))
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 10**9
+    converted = convert(proto)
+    assert ops(converted.graph) == ["lstm"]
+    with pytest.raises(UnsupportedError, match="1000000000 steps expands to more than 50000 nodes"):
+        convert(proto, strict_set=True)
+
+
+def test_a_constant_sequence_has_a_limit(tmp_path: Path) -> None:
+    node = one("LSTM", "x", "W", "R", "B", outputs=["Y"], hidden_size=HIDDEN)
+    proto = model([node], {}, ["Y"], weights("LSTM") | {"x": ramp(STEPS, BATCH, SIZE)})
+    with pytest.raises(UnsupportedError, match="5 steps of a constant sequence"):
+        load(save_model(proto, tmp_path), limits=Limits(max_unrolled_nodes=4))
 
 
 @pytest.mark.parametrize("lengths", [[5, 6], [5, -1], [5, 5, 5]])
