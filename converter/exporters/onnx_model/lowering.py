@@ -208,7 +208,8 @@ class Lowering:
             function(node.op, node, self)
         except NoOperator:
             if node.op.has_subgraphs:
-                raise NoExactForm("its subgraphs run on the host", "end the model before this node: --outputs") from None
+                hint = "end the model before this node: --outputs"
+                raise NoExactForm("its subgraphs run on the host", hint) from None
             if not isinstance(node.op, Composite):
                 raise NoExactForm("ONNX has no operator with its results") from None
             self._expand(node.op, node, lowerings)
