@@ -9,6 +9,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -30,7 +31,7 @@ def layer(kind: str, steps: int, batch: int, size: int, units: int) -> ModelProt
         "R": rng.normal(size=(1, rows, units)) * units**-0.5,
         "B": rng.normal(size=(1, 2 * rows)) * 0.1,
     }
-    extra = {"linear_before_reset": 1} if kind == "GRU" else {}
+    extra: dict[str, Any] = {"linear_before_reset": 1} if kind == "GRU" else {}
     graph = helper.make_graph(
         [helper.make_node(kind, ["x", *arrays], ["y"], hidden_size=units, **extra)],
         kind,

@@ -41,7 +41,8 @@ def _activations(node: OnnxNode, defaults: tuple[str, ...]) -> tuple[tuple[str, 
     if len(names) != len(defaults) or any(name not in FUNCTIONS for name in names):
         found = f"activations={list(names)}"
         raise node.fail(UNSUPPORTED_ATTRIBUTE, found, f"expected {len(defaults)} of {', '.join(FUNCTIONS)}")
-    alphas, betas = list(node.attr("activation_alpha", ()) or ()), list(node.attr("activation_beta", ()) or ())
+    alphas: list[float] = list(node.attr("activation_alpha", ()) or ())
+    betas: list[float] = list(node.attr("activation_beta", ()) or ())
     a, b = [], []
     for name in names:
         alpha, beta = FUNCTIONS[name].alpha, FUNCTIONS[name].beta

@@ -58,8 +58,8 @@ class RecurrentLayer(Composite):
     betas: tuple[float, ...] = ()
     clip: float = 0.0
 
-    inputs = _WEIGHTS
-    outputs = _RESULTS
+    inputs: ClassVar[tuple[Operand, ...]] = _WEIGHTS
+    outputs: ClassVar[tuple[Operand, ...]] = _RESULTS
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
     decides_by = ("lengths",)
