@@ -23,10 +23,11 @@ from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, Rnn
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.types import F32, Array, Scalar
+from tpuconvert.schema.types import F32, I32, Array, Scalar
 
 FUNCTIONS = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_SIGMOID, ActiveType.ACTIVE_TANH, ActiveType.ACTIVE_ABSVAL)
 
@@ -97,6 +98,22 @@ def float_group_products(draft: Draft) -> None:
         operands.append(draft.constant(normal(draft, columns, groups) + 8) if zero == "float" else None)
     operands.append(draft.constant(normal(draft, columns)) if draft.chance(0.5) else None)
     add_limit(draft, draft.add(op, *operands))
+
+
+@kind(300)
+def float_recurrent_layers(draft: Draft) -> None:
+    """LSTM, GRU and RNN layers in all directions."""
+    definition = draft.pick(Lstm, Gru, Rnn)
+    op = definition(draft.pick(*Direction), clip=draft.pick(0.0, 0.7))
+    steps, batch, size, units = draft.small(8), draft.small(4), draft.small(40), draft.small(40)
+    count, rows = op.directions, op.gates * units
+    operands: list[Value | None] = [draft.input(F32, (steps, batch, size), normal(draft, steps, batch, size))]
+    operands.append(draft.constant(normal(draft, count, rows, size, scale=size**-0.5)))
+    operands.append(draft.constant(normal(draft, count, rows, units, scale=units**-0.5)))
+    operands.append(draft.constant(normal(draft, count, 2 * rows)) if draft.chance(0.6) else None)
+    lengths = draft.rng.integers(0, steps, batch, np.int32, endpoint=True)
+    operands.append(draft.input(I32, (batch,), lengths) if draft.chance(0.5) else None)
+    draft.add_all(op, *operands)
 
 
 @kind(500)
