@@ -171,7 +171,7 @@ class RecurrentLayer(Composite):
                     state[direction] = initial[direction]
             with np.errstate(all="ignore"):
                 inputs = np.matmul(x.reshape(-1, size).astype(np.float64), w.T).astype(np.float32)
-                inputs = inputs.reshape(steps, batch, -1)
+                inputs = inputs.reshape(steps, batch, len(w))
                 for step in reversed(range(steps)) if is_reverse else range(steps):
                     old = [state[direction].astype(np.float64) for state in last]
                     new = [item.astype(np.float32) for item in self.step(direction, inputs[step], old, r, *wide)]
