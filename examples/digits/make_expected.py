@@ -39,7 +39,8 @@ def run_tflite(images: Array) -> Array:
 
 def run_caffe(images: Array) -> Array:
     """Runs ``digits.prototxt`` and ``digits.caffemodel`` with OpenCV; its later versions do not read Caffe."""
-    network: Any = cv2.dnn.readNetFromCaffe(str(FOLDER / "digits.prototxt"), str(FOLDER / "digits.caffemodel"))
+    dnn: Any = cv2.dnn  # the stubs of OpenCV 5 do not have the function
+    network = dnn.readNetFromCaffe(str(FOLDER / "digits.prototxt"), str(FOLDER / "digits.caffemodel"))
     outputs = []
     for image in images:
         network.setInput(image[None], "image")
