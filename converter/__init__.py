@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.errors import UnsupportedError as UnsupportedError
     from tpuconvert.schema.errors import UsageError as UsageError
     from tpuconvert.schema.graph import Graph as Graph
+    from tpuconvert.schema.limits import limited as limited
     from tpuconvert.schema.op import Op as Op
     from tpuconvert.schema.op import Operand as Operand
     from tpuconvert.schema.types import Chip as Chip
@@ -148,6 +149,7 @@ _MODULES = {
         "UsageError",
     ),
     "tpuconvert.schema.graph": ("Graph",),
+    "tpuconvert.schema.limits": ("limited",),
     "tpuconvert.schema.op": ("Op", "Operand"),
     "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
     "tpuconvert.session": ("Session",),

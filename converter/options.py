@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
 from tpuconvert.option_readers import (
     Shapes as Shapes,
@@ -43,6 +42,7 @@ from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
 from tpuconvert.schema.chip_names import alias_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE
+from tpuconvert.schema.limits import DEFAULT_LIMITS
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Shape
 

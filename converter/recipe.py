@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.options import OPTIONS, Options, declaration, default_of
+from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.mapped_pages import aligned_buffer
@@ -112,7 +113,7 @@ def file_digest(path: str | os.PathLike[str]) -> str:
     digest = Digest()
     part = aligned_buffer(CHUNK)
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path) as file:
             while size := file.readinto(part):
                 digest.update(part[:size])
     except OSError as error:

@@ -21,6 +21,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.ranges_file import MeasuredRanges, read_ranges
 from tpuconvert.recipe import file_digest, source_digest
 from tpuconvert.results import Result
+from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.control_flow import subgraphs_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
@@ -210,7 +211,7 @@ def _name(source: Source) -> str:
 
 def file_sha256(path: str | os.PathLike[str]) -> bytes:
     """Compute the SHA-256 of a file."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 

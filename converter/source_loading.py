@@ -10,13 +10,13 @@ import numpy as np
 
 from tpuconvert.final_checks import check_finite, check_not_empty
 from tpuconvert.frontends import caffe, onnx, tflite
-from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.limits import current_limits, reading_time
 from tpuconvert.schema.types import Array, format_shape
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def load_source(
         TpuConvertError: the frontend reports an error.
 
     """
-    graph = _load(source, weights, options, require_weights=require_weights)
+    with reading_time(str(source) if isinstance(source, (str, os.PathLike)) else ""):
+        graph = _load(source, weights, options, require_weights=require_weights)
     if options.fuse_preprocess != "none":
         # 30 ms: imports the session
         from tpuconvert.fused_preprocess import fuse_preprocess
@@ -156,7 +157,7 @@ def _load(
     if options.max_iterations != default_of("max_iterations"):
         if kind != "onnx":
             raise UsageError("--max-iterations belongs to ONNX models only", file=str(source), hint="leave it out")
-        arguments["limits"] = replace(DEFAULT_LIMITS, max_loop_iterations=options.max_iterations)
+        arguments["limits"] = replace(current_limits(), max_loop_iterations=options.max_iterations)
     if kind == "tflite" and options.quantize is None:
         arguments["hybrid"] = "dynamic"  # without --quantize: as the kernels, which quantize activations at run time
     if kind == "caffe":

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.absent_file import absent_file
+from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
+from tpuconvert.schema.limits import Limits, current_limits
 
 HEAD_BYTES = 4096
 _ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of ModelProto fields 1 to 8
@@ -213,7 +214,7 @@ def read_head(path: str | os.PathLike[str]) -> bytes:
 
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(HEAD_BYTES)
     except FileNotFoundError:
         raise absent_file(path) from None
@@ -231,14 +232,14 @@ def identify_file(path: str | os.PathLike[str]) -> FileKind | None:
     return identify(head, os.path.getsize(path), os.path.basename(path))
 
 
-def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
+def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits | None = None) -> bytes:
     """Check a binary model file by :func:`check_file`, which documents arguments and errors, and read it."""
     check_file(path, expected, limits=limits)
     with open(path, "rb") as file:
         return file.read()
 
 
-def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> int:
+def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits | None = None) -> int:
     """Check the size and the first bytes of a binary model file.
 
     Args:
@@ -256,6 +257,7 @@ def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits = 
         UsageError: the file cannot be read.
 
     """
+    limits = limits or current_limits()
     head = read_head(path)
     size = os.path.getsize(path)
     if size > min(limits.max_file_bytes, limits.max_message_bytes):

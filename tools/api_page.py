@@ -54,6 +54,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "Run": ("Session", "Drawing", "TensorInfo", "generate", "Generation", "bench", "Benchmark"),
     "Look at a model": ("inspect", "Inspection", "verify", "Verification", "report", "reproduce", "Reproduction"),
     "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning", "evaluate", "Evaluation"),
+    "Read untrusted files": ("limited",),
     "Compare": ("diff", "ModelDifference"),
     "Export": ("export", "Export"),
     "Compare with a device": (

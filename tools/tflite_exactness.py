@@ -141,7 +141,7 @@ class Line:
 
 def operators(file: Path) -> str:
     """Return the operators of a file with their counts, as text."""
-    from tpuconvert.frontends.limits import DEFAULT_LIMITS
+    from tpuconvert.schema.limits import DEFAULT_LIMITS
 
     counts = Counter(op.name for op in read_model(file, DEFAULT_LIMITS).subgraphs[0].operators)
     return ", ".join(f"{name} {count}" for name, count in counts.items())

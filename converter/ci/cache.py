@@ -16,7 +16,6 @@ import importlib.util
 import json
 import mmap
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +32,7 @@ from tpuconvert.plugins import installed_modules
 from tpuconvert.recipe import file_digest, write_options
 from tpuconvert.reproduction import file_sha256
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.input_files import note_input
@@ -137,11 +137,10 @@ def _open_file(path: Path) -> Any:
     Raises:
         OSError: the path is not a regular file, or cannot be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is not a regular file")
-    return open(descriptor, "rb")
+    try:
+        return open_regular(path, getattr(os, "O_NOFOLLOW", 0))
+    except UsageError as error:
+        raise OSError(str(error)) from error
 
 
 def _check_model(entry: Entry, job: Job) -> None:
@@ -217,8 +216,6 @@ def content(path: Path) -> bytes:
         for member in sorted(member for member in members if member.is_file()):
             digest.update(member.relative_to(path).as_posix().encode() + b"\0" + content(member))
         return digest.digest()
-    if path.exists() and not path.is_file():
-        raise UsageError("is a pipe or a device, not a file", file=str(path), hint="save it to a file first")
     note_input(path)
     return file_sha256(path)
 
@@ -250,7 +247,7 @@ def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
 def _contains(path: Path, part: bytes) -> bool:
     if not path.stat().st_size:
         return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         return mapped.find(part) >= 0
 
 

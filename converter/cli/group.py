@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,6 +16,7 @@ from tpuconvert.cli.answer import Answer
 from tpuconvert.cli.bash_completion import JoinedWords
 from tpuconvert.cli.terminal import echo
 from tpuconvert.installed import version
+from tpuconvert.schema.limits import ENVIRONMENT, NAMES, parse_limits
 
 COMMANDS = {
     "convert": "Convert a source model to a .tpum file.",
@@ -97,6 +101,30 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, is_given: boo
         ctx.exit()
 
 
+def _set_limits(ctx: click.Context, _parameter: click.Parameter, items: tuple[str, ...]) -> None:
+    if items and not ctx.resilient_parsing:
+        ctx.with_resource(_limited_with_workers(items))
+
+
+@contextlib.contextmanager
+def _limited_with_workers(items: tuple[str, ...]) -> Iterator[None]:
+    """Set limits during a command, also for its worker processes, which inherit the environment."""
+    parse_limits(items)
+    before = os.environ.get(ENVIRONMENT)
+    os.environ[ENVIRONMENT] = ",".join([*([before] if before else []), *items])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ENVIRONMENT]
+        else:
+            os.environ[ENVIRONMENT] = before
+
+
+def _complete_limits(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [f"{name}=" for name in NAMES if name.startswith(incomplete)]
+
+
 @click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
@@ -107,6 +135,16 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, is_given: boo
     help="Show the version and exit.",
 )
 @click.option("--traceback", is_flag=True, expose_value=False, help="Show where in the program an error was raised.")
+@click.option(
+    "--limit",
+    "limits",
+    metavar="NAME=NUMBER",
+    multiple=True,
+    expose_value=False,
+    callback=_set_limits,
+    shell_complete=_complete_limits,
+    help="Change a limit for files that are read, e.g. image-pixels=2e8; the names are in the documentation.",
+)
 def group() -> None:
     """Convert ONNX, TFLite and Caffe networks to SOPHON TPU models, and run them bit-exactly.
 

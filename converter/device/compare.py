@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.model import Model
 from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
+from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
@@ -117,13 +117,12 @@ def load_dumps(path: str) -> dict[str, Array]:
     """
     if not Path(path).is_file():
         raise UsageError("no such file", file=path, hint="expected the .npz file that run_device.py writes")
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    dumps = load_arrays(Path(path))
+    if "" in dumps:
         raise CorruptInputError(
-            f"the dumps cannot be read: {error}", file=path, hint="expected an .npz file with one array per tensor"
-        ) from error
+            "one array without a name", file=path, hint="expected an .npz file with one array per tensor"
+        )
+    return dumps
 
 
 def compare_dumps(model: Model, dumps: Mapping[str, Array], feeds: Sequence[Mapping[str, Array]]) -> DumpComparison:

@@ -16,8 +16,10 @@ from tpuconvert.exporters.folder import write_folder
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.model import Model
 from tpuconvert.runtime.session import Session
+from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
+from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.types import Array
@@ -88,15 +90,14 @@ def plan_feeds(folder: str | os.PathLike[str], model: Model) -> list[dict[str, A
     """
     path = Path(folder)
     try:
-        plan = json.loads((path / PLAN).read_text(encoding="utf-8"))
-        with np.load(path / "inputs.npz", allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        plan = json.loads(read_text(path / PLAN))
+        arrays = load_arrays(path / "inputs.npz")
         digest, count = plan["program_digest"], plan["samples"]
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no {Path(str(error.filename)).name}", file=str(path), hint="tpuconvert device plan MODEL FOLDER"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptInputError(f"the plan cannot be read: {error}", file=str(path)) from error
     if digest != program_digest(model.graph):
         raise UsageError(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.text_format import several
@@ -88,7 +89,7 @@ def read_labels(path: Path) -> list[str]:
     """
     note_input(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, "utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot be read ({error.strerror})", file=str(path), hint=f"expected {_FORMS}") from error
     except UnicodeDecodeError as error:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
@@ -128,7 +129,7 @@ def _read_text(path: Path) -> list[int] | dict[str, int]:
     """Read one class per line, or a file name and a class, separated by a comma or white space."""
     note_input(path)
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_text(path).splitlines()]
         rows = [line.rsplit("," if "," in line else None, 1) for line in lines if line]
         if rows and len(rows[0]) == 2 and not rows[0][1].strip().isdecimal() and path.suffix.lower() == ".csv":
             del rows[0]  # the names of the columns
@@ -138,7 +139,7 @@ def _read_text(path: Path) -> list[int] | dict[str, int]:
                 raise ValueError("a file name occurs twice")
             return found
         return [int(number) for row in rows for number in row]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"{path}: holds no labels ({error})", hint=LABEL_FILES) from None
 
 

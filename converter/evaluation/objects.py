@@ -14,6 +14,7 @@ from tpuconvert.evaluation.boxes import Objects
 from tpuconvert.evaluation.classes import Labelled, image_files
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.schema.absent_file import absent_file
+from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
@@ -81,9 +82,9 @@ def _from_text(file: Path, image: Path) -> Objects:
     note_input(file)
     height, width = image_size(image)
     try:
-        rows = [[float(number) for number in line.split()] for line in file.read_text("utf-8").splitlines() if line]
+        rows = [[float(number) for number in line.split()] for line in read_text(file).splitlines() if line]
         numbers = np.array(rows, dtype=np.float64).reshape(-1, 5)
-    except (ValueError, OSError) as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise CorruptInputError(f"no labels of boxes: {error}", file=str(file), hint=f"expected {FORMATS}") from error
     classes, center, extent = numbers[:, 0].astype(np.int64), numbers[:, 1:3], numbers[:, 3:]
     if not np.isfinite(numbers).all() or (classes < 0).any() or (classes != numbers[:, 0]).any():
@@ -96,7 +97,7 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
     """Read the images that a COCO file lists, by ascending id. Class k is the category with the k-th smallest id."""
     note_input(file)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_text(file))
         images = {int(item["id"]): folder / str(item["file_name"]) for item in content["images"]}
         categories = sorted(int(item["id"]) for item in content["categories"])
         index = {category: number for number, category in enumerate(categories)}
@@ -107,7 +108,7 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
             found[int(item["image_id"])].append((box, index[int(item["category_id"])], bool(item.get("iscrowd", 0))))
     except FileNotFoundError:
         raise absent_file(file) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise CorruptInputError(
             f"no COCO annotations ({reason})", file=str(file), hint=f"expected {FORMATS}"

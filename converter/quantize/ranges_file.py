@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from tpuconvert.quantize.partial_file import open_partial
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.recipe import source_digest
 from tpuconvert.results import Result
+from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
@@ -238,7 +238,7 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
     """
     note_input(path)
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (ValueError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,8 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tpuconvert.schema.absent_file import absent_file
+from tpuconvert.schema.bounded_files import check_regular
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.limits import check_expansion
 from tpuconvert.schema.types import Array
 
 _MOST_RESIDENT = 1 << 22
@@ -54,23 +57,53 @@ def load_arrays(path: Path) -> dict[str, Array]:
     Raises:
         UsageError: the file cannot be read.
         CorruptInputError: the file is not an .npz or .npy file, or contains pickled objects.
+        ResourceLimitError: its arrays expand to more than the limit.
 
     """
+    import lzma
+    import tokenize
     import zipfile  # pulls in all compression modules
+    import zlib
 
     note_input(path)
     try:
+        check_regular(path)
         loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix.lower() == ".npy" else None)
         if isinstance(loaded, np.ndarray):
             return {"": loaded}
         with loaded:
+            _check_members(loaded.zip, path)
             return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
         raise absent_file(path) from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        SyntaxError,
+        RuntimeError,
+        OverflowError,
+        RecursionError,
+        MemoryError,  # a damaged header gives the size
+        struct.error,
+        tokenize.TokenError,
+        zlib.error,
+        lzma.LZMAError,
+        zipfile.BadZipFile,
+    ) as error:
         # NumPy's message suggests loading pickled objects, which can run code
         reason = "neither .npy nor .npz, or with pickled objects in it" if "pickle" in str(error) else str(error)
         hint = "arrays of numbers are written by numpy.savez(FILE, NAME=array)"
         raise CorruptInputError(f"not a NumPy file, or a damaged one: {reason}", file=str(path), hint=hint) from error
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _check_members(archive: Any, path: Path) -> None:
+    """Check the sizes of the members, which no member exceeds when it is read."""
+    members = archive.infolist()
+    check_expansion(
+        sum(member.compress_size for member in members), sum(member.file_size for member in members), str(path)
+    )

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tpuconvert.schema.absent_file import absent_file
+from tpuconvert.schema.bounded_files import check_regular
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError
+from tpuconvert.schema.limits import current_limits, exceeded
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -22,7 +24,7 @@ def open_image(path: Path) -> Iterator[Any]:
     Raises:
         MissingExtraError: Pillow is not installed.
         CorruptInputError: the file is not an image, or is damaged.
-        ResourceLimitError: the image exceeds Pillow's limit against decompression bombs.
+        ResourceLimitError: the image has more pixels than the limit.
 
     """
     try:
@@ -30,11 +32,15 @@ def open_image(path: Path) -> Iterator[Any]:
     except ImportError as error:
         raise MissingExtraError("reading images needs Pillow", file=str(path), hint=INSTALL_PILLOW) from error
     try:
+        check_regular(path)
         with Image.open(path) as image:
+            most = current_limits().max_image_pixels
+            if image.width * image.height > most:
+                raise exceeded(f"{image.width} x {image.height} pixels", "max_image_pixels", file=str(path))
             yield image
     except FileNotFoundError:
         raise absent_file(path) from None
-    except Image.DecompressionBombError as error:
+    except Image.DecompressionBombError as error:  # twice Pillow's own limit, which is above the default of ours
         raise ResourceLimitError(str(error), file=str(path), hint="make the image smaller first") from error
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are raised by Pillow's decoders
         raise CorruptInputError(

@@ -20,6 +20,7 @@ from tpuconvert.samples.opencv_resizing import RESIZERS
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
+from tpuconvert.yaml_files import read_yaml
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 FITS = ("stretch", "crop", "letterbox", "letterbox-top-left")
@@ -288,7 +289,7 @@ class Preprocess:
         Raises:
             MissingExtraError: Pillow is not installed.
             CorruptInputError: the file is not an image, or is damaged.
-            ResourceLimitError: the image exceeds Pillow's limit against decompression bombs.
+            ResourceLimitError: the image has more pixels than the limit.
 
         """
         with open_image(path) as opened:
@@ -434,15 +435,7 @@ def _numbers(key: str, items: list[Any]) -> tuple[float, ...]:
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    import yaml
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a YAML file: {error}") from error
+    values = read_yaml(path)
     if isinstance(values, Mapping) and set(values) == {"preprocess"}:
         values = values["preprocess"]
     if not isinstance(values, Mapping):

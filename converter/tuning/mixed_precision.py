@@ -25,6 +25,7 @@ from tpuconvert.quantize.quantization import CalibrationCache
 from tpuconvert.recipe import file_digest, write_options
 from tpuconvert.report.tuning import HEADING, headline, row, tuning_lines
 from tpuconvert.results import Result
+from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -352,12 +353,12 @@ class Search:
 
     def _read_state(self) -> dict[str, Any] | None:
         try:
-            state = json.loads(self.state_file.read_text(encoding="utf-8"))
+            state = json.loads(read_text(self.state_file))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise UsageError(f"{self.state_file}: cannot be read ({error.strerror or error})") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptInputError(f"is not JSON: {error}", file=str(self.state_file), hint="remove it") from error
         if not isinstance(state, dict) or state.get("format") != FORMAT or state.get("version") != VERSION:
             raise CorruptInputError("holds no state of a search", file=str(self.state_file), hint="remove it")

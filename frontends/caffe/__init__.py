@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import identify
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.limits import Limits, current_limits
 
 
 def load(
@@ -15,7 +15,7 @@ def load(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     require_weights: bool = True,
 ) -> Graph:
     """Read a Caffe network as it runs for inference.
@@ -27,7 +27,7 @@ def load(
         inputs: names of blobs to use as graph inputs instead of the inputs of the network. ``input_shapes`` must
             contain their shapes.
         outputs: names of blobs to use as graph outputs. Default: every blob that no layer reads, in prototxt order.
-        limits: bounds on sizes.
+        limits: bounds on sizes; those in force by default.
         require_weights: if false, missing weights are replaced by zeros, to check the rest of the network.
 
     Returns:
@@ -44,6 +44,7 @@ def load(
     from tpuconvert.frontends.caffe.importer import ImportOptions, import_network
     from tpuconvert.frontends.caffe.weights import read_weights
 
+    limits = limits or current_limits()
     net = read_description(path, limits)
     names = tuple(inputs or ()), tuple(outputs or ())
     options = ImportOptions(limits, dict(input_shapes or {}), *names, require_weights)

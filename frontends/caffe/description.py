@@ -9,9 +9,9 @@ from typing import Any
 from tpuconvert.frontends.caffe.messages import new_message
 from tpuconvert.frontends.caffe.text import Parsed, TextSyntaxError, UnknownField, parse_text
 from tpuconvert.frontends.caffe.upgrade import v0_to_current, v1_to_current
-from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import HEAD_BYTES, corrupt_input, identify, read_head
-from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.limits import Limits, current_limits, exceeded
 
 _SOLVER_FIELDS = {"net", "train_net", "test_net", "base_lr", "lr_policy", "max_iter", "solver_mode", "snapshot_prefix"}
 _TEST = 1
@@ -58,7 +58,7 @@ class NetDescription:
     borrowed: list[str] = field(default_factory=list)
 
 
-def read_description(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> NetDescription:
+def read_description(path: str | os.PathLike[str], limits: Limits | None = None) -> NetDescription:
     """Read a prototxt of any generation.
 
     Raises:
@@ -67,6 +67,7 @@ def read_description(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMI
         UsageError: the file cannot be read.
 
     """
+    limits = limits or current_limits()
     text = _read_text(Path(path), limits)
     message = new_message("NetParameter")
     try:
@@ -92,7 +93,7 @@ def _read_text(path: Path, limits: Limits) -> str:
     if kind is None and _has_control_bytes(head):
         raise corrupt_input(path, "prototxt", "the file is not text", kind=None)
     if size > limits.max_text_bytes:
-        raise ResourceLimitError(f"{size} bytes of text, more than {limits.max_text_bytes}", file=str(path))
+        raise exceeded(f"{size:,} bytes of text", "max_text_bytes", limits, file=str(path))
     # Invalid UTF-8 is replaced: names are ASCII in practice, but comments may have any encoding.
     return path.read_bytes().decode("utf-8-sig", errors="replace")
 
@@ -113,7 +114,8 @@ def _describe(message: Any, parsed: Parsed, file: str, limits: Limits) -> NetDes
         hint = "write all of them as 'layer'"
         raise CorruptInputError("mixes 'layer' with 'layers', the form before it", file=file, hint=hint)
     if len(message.layer) + len(message.layers) > limits.max_nodes:
-        raise ResourceLimitError(f"more than {limits.max_nodes} layers", file=file)
+        count = len(message.layer) + len(message.layers)
+        raise exceeded(f"{count:,} layers", "max_nodes", limits, file=file)
     layers = [*_input_layer(message, file), *_upgrade_layers(message, parsed)]
     kept = [layer for layer in layers if _runs(layer.message, message.state, file)]
     numbers = {id(layer) for layer in kept}

@@ -17,7 +17,6 @@ from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
 from tpuconvert.frontends.caffe.wire import WireError
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -33,6 +32,7 @@ from tpuconvert.schema.errors import (
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.limits import Limits, check_time
 from tpuconvert.schema.types import F32, MAX_RANK, TensorType, format_shape
 
 
@@ -99,6 +99,7 @@ class _Importer:
         failed: set[int] = set()
         values: dict[str, Value] = {}  # per blob, its last value that was written by a converted layer
         for layer in layers:
+            check_time()
             before = len(self._problems)
             self._convert(layer)
             if len(self._problems) != before:

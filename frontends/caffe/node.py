@@ -11,10 +11,10 @@ from tpuconvert.frontends.caffe.description import LayerDescription
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.caffe.weights import Blob
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.registry import Kind, registry
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.limits import Limits
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, format_shape
 

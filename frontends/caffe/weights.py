@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.frontends.caffe.wire import BYTES, VARINT, WireError, read_array, read_fields, read_varints
-from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, read_checked
+from tpuconvert.schema.limits import Limits, current_limits
 from tpuconvert.schema.types import Array
 
 # Field numbers. NetParameter has layers in the current format (100) or V1 layers (2), which may contain a V0 layer (1).
@@ -37,7 +37,7 @@ class Blob:
 Weights = dict[str, list[Blob]]
 
 
-def read_weights(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> Weights:
+def read_weights(path: str | os.PathLike[str], limits: Limits | None = None) -> Weights:
     """Read the blobs of every layer with learned tensors, by layer name.
 
     Raises:
@@ -46,6 +46,7 @@ def read_weights(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
         UsageError: the file cannot be read.
 
     """
+    limits = limits or current_limits()
     content = memoryview(read_checked(path, "caffemodel", limits=limits))
     try:
         weights, count = _read_net(content, limits)

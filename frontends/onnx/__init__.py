@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import identify
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.limits import Limits, current_limits
 from tpuconvert.schema.types import Array, Dim
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def load(
     outputs: Sequence[str] | None = None,
     fixed: Mapping[str, Array] | None = None,
     allow_root: str | os.PathLike[str] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Graph:
     """Read an ONNX file, or an ``onnx.ModelProto`` that is in memory.
 
@@ -34,7 +34,7 @@ def load(
         outputs: names of tensors to use as outputs.
         fixed: values of graph inputs that become constants.
         allow_root: another directory that may contain files of external data.
-        limits: bounds on sizes.
+        limits: bounds on sizes; those in force by default.
 
     Returns:
         The graph with FLOAT32 arithmetic; values of a quantized model are annotated (``Value.quant``).
@@ -49,6 +49,7 @@ def load(
     from tpuconvert.frontends.onnx.importer import import_model
     from tpuconvert.frontends.onnx.reader import read_model
 
+    limits = limits or current_limits()
     model = read_model(source, limits, allow_root)
     graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, fixed=fixed, limits=limits)
     graph.files = model.tensors.files

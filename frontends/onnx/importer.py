@@ -14,7 +14,6 @@ import numpy as np
 
 from tpuconvert.frontends import fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import converter_errors, input_types, quantization_params, subgraph_extraction
 from tpuconvert.frontends.onnx.converter_errors import run_converter
 from tpuconvert.frontends.onnx.error_hints import complete, unknown_operator
@@ -61,6 +60,7 @@ from tpuconvert.schema.errors import (
     ResourceLimitError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source
+from tpuconvert.schema.limits import Limits, check_time, exceeded
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 if TYPE_CHECKING:
@@ -268,6 +268,7 @@ class _Importer:
         if not known or not are_known:
             self._set_placeholders(proto, scope)
             return
+        check_time()
         self._converted_nodes += 1
         if self._converted_nodes > self._most_nodes:
             raise ResourceLimitError(f"more than {self._most_nodes} nodes after unrolling", file=self._file)
@@ -492,7 +493,7 @@ class _Importer:
 
     def _deeper(self, scope: Scope) -> int:
         if scope.depth >= self._limits.max_depth:
-            raise ResourceLimitError(f"functions call each other {scope.depth} deep", file=self._file)
+            raise exceeded(f"functions nested {scope.depth} deep", "max_depth", self._limits, file=self._file)
         return scope.depth + 1
 
     def _leave_scope(

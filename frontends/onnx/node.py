@@ -10,7 +10,6 @@ import numpy as np
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import Element, element_of
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight
@@ -26,6 +25,7 @@ from tpuconvert.schema.errors import (
     ProblemKind,
 )
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.limits import Limits
 from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.generation import ShapeFetch

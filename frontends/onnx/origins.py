@@ -6,11 +6,11 @@ import os
 
 import numpy as np
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.onnx.messages import ModelProto, NodeProto
 from tpuconvert.frontends.onnx.reader import read_model
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.frontends.origins import Maker, Origin, trace
+from tpuconvert.schema.limits import current_limits
 from tpuconvert.schema.types import Array
 
 
@@ -18,7 +18,7 @@ def find_origin(
     source: str | os.PathLike[str] | ModelProto, name: str, allow_root: str | os.PathLike[str] | None = None
 ) -> Origin | None:
     """Find the source tensor because of which a constant is not finite."""
-    model = read_model(source, DEFAULT_LIMITS, allow_root)
+    model = read_model(source, current_limits(), allow_root)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes = {output: node for node in model.graph.node for output in node.output if output}
 

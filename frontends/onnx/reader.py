@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from tpuconvert.frontends import sniffing
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx.messages import (
     AttributeProto,
     FunctionProto,
@@ -26,7 +25,8 @@ from tpuconvert.frontends.onnx.messages import (
 )
 from tpuconvert.frontends.onnx.raw_data import without_raw_data
 from tpuconvert.frontends.onnx.tensor_reader import IN_MEMORY, TensorReader
-from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
+from tpuconvert.schema.errors import CorruptInputError
+from tpuconvert.schema.limits import Limits, exceeded
 from tpuconvert.schema.mapped_pages import map_file
 
 NEWEST_OPSET = 28
@@ -134,14 +134,12 @@ def _check(proto: ModelProto, path: str, limits: Limits) -> None:
     if _has_broken_text(proto, nodes, graphs):
         raise _corrupt(path, "a name in it is not valid UTF-8")
     if count > limits.max_nodes:
-        raise ResourceLimitError(f"{count} nodes, more than {limits.max_nodes}", file=os.path.basename(path))
+        raise exceeded(f"{count:,} nodes", "max_nodes", limits, file=os.path.basename(path))
     tensors = len(proto.graph.initializer) + len(proto.graph.value_info)
     if tensors > limits.max_tensors:
-        raise ResourceLimitError(f"{tensors} tensors, more than {limits.max_tensors}", file=os.path.basename(path))
+        raise exceeded(f"{tensors:,} tensors", "max_tensors", limits, file=os.path.basename(path))
     if depth > limits.max_depth:
-        raise ResourceLimitError(
-            f"subgraphs nest {depth} deep, more than {limits.max_depth}", file=os.path.basename(path)
-        )
+        raise exceeded(f"subgraphs nested {depth} deep", "max_depth", limits, file=os.path.basename(path))
 
 
 def _corrupt(path: str, found: str) -> CorruptInputError:

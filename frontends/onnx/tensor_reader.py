@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
 from tpuconvert.frontends.onnx.external_files import external_file
@@ -22,6 +21,7 @@ from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.limits import Limits, exceeded
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array
 
@@ -209,9 +209,7 @@ class TensorReader:
                 )
             size = os.path.getsize(resolved)
             if size > self._limits.max_file_bytes:
-                raise ResourceLimitError(
-                    f"{size} bytes, more than {self._limits.max_file_bytes}", file=os.path.basename(resolved)
-                )
+                raise exceeded(f"{size:,} bytes", "max_file_bytes", self._limits, file=os.path.basename(resolved))
             note_input(resolved)
             with open(resolved, "rb") as file:
                 self._maps[resolved] = np.frombuffer(map_file(file.fileno(), resolved) if size else b"", np.uint8)

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.limits import Limits
 from tpuconvert.schema.types import Array
 
 
@@ -20,7 +20,7 @@ def load(
     rounding: str = "double",
     hybrid: str = "real",
     fixed: Mapping[str, Array] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
 ) -> Graph:
     """Read a TFLite file.
 
@@ -38,7 +38,7 @@ def load(
         hybrid: activations of layers with integer weights and float activations: ``real`` keeps them float,
             ``dynamic`` quantizes them like the TFLite kernels.
         fixed: values of graph inputs that become constants, in the file's layout.
-        limits: bounds on sizes.
+        limits: bounds on sizes; those in force by default.
 
     Returns:
         The graph with FLOAT32 arithmetic; values of a quantized model are annotated (``Value.quant``).

@@ -32,6 +32,7 @@ from tpuconvert.schema.errors import (
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.limits import check_time
 from tpuconvert.schema.spelling import did_you_mean, nearest
 from tpuconvert.schema.types import F32, Array, QuantParams, Shape, TensorType, format_shape
 
@@ -237,6 +238,7 @@ class _Importer:
     # Operators
 
     def convert(self, operator: Operator) -> None:
+        check_time()
         node = TfliteNode(operator, self.tensors, self)
         try:
             with self.graph.source(Source(self.file.file, node.name, operator.name)):

@@ -17,7 +17,6 @@ import numpy as np
 import tflite
 from flatbuffers import number_types
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
 from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA, enum_names, integers
 from tpuconvert.frontends.tflite.sparse import densify_tensor
@@ -25,11 +24,14 @@ from tpuconvert.schema import flatbuffer_reader
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.flatbuffer_reader import FlatBufferError, verify
 from tpuconvert.schema.flatbuffer_schema import Kind
+from tpuconvert.schema.limits import Limits, current_limits, exceeded
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, format_shape
 
 _MAPPED_BYTES = 64 << 20  # larger files are memory-mapped, so that unused weights are not read
 _FLATBUFFER_BYTES = (1 << 32) - 1  # FlatBuffers offsets have 32 bits; data beyond have offsets in their Buffer tables
+
+_LEAST_VISITS = 100_000  # verified in 0.1 s
 
 _TYPE_NAMES = enum_names(tflite.TensorType)
 _OPERATOR_NAMES = enum_names(tflite.BuiltinOperator)
@@ -264,7 +266,7 @@ def _elements(raw: memoryview, tensor: Tensor, count: int) -> Array:
     return array.astype(np.bool_) if tensor.type == "BOOL" else array
 
 
-def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> ModelFile:
+def read_model(path: str | os.PathLike[str], limits: Limits | None = None) -> ModelFile:
     """Verify a TFLite file and read its structure; weights are read when they are used.
 
     Raises:
@@ -272,6 +274,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) ->
         ResourceLimitError: the file is larger than the limits allow.
         UsageError: the file cannot be read.
     """
+    limits = limits or current_limits()
     path = Path(path)
     head = read_head(path)
     size = path.stat().st_size
@@ -279,7 +282,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) ->
     if head[4:8] != IDENTIFIER:
         raise corrupt_input(path, "tflite", "the identifier TFL3 is missing", kind=kind)
     if size > limits.max_file_bytes:
-        raise ResourceLimitError(f"{size} bytes, more than {limits.max_file_bytes}", file=str(path))
+        raise exceeded(f"{size:,} bytes", "max_file_bytes", limits, file=str(path))
     view = _map(path, size)
     try:
         verify(
@@ -287,7 +290,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) ->
             SCHEMA,
             "Model",
             IDENTIFIER,
-            flatbuffer_reader.Limits(limits.max_depth, 8 * (limits.max_nodes + limits.max_tensors)),
+            flatbuffer_reader.Limits(limits.max_depth, _most_visits(size, limits)),
             allow_unknown_union_tags=True,  # options of operators that a later schema added: reported as unsupported
         )
     except FlatBufferError as error:
@@ -297,6 +300,15 @@ def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) ->
     file = ModelFile(path, view, tflite.Model.GetRootAs(view, 0), limits)
     file.subgraphs = tuple(_Structure(file).subgraphs())
     return file
+
+
+def _most_visits(size: int, limits: Limits) -> int:
+    """Largest number of tables, strings and vectors to verify in a file of ``size`` bytes.
+
+    Each takes four bytes or more unless parts are shared. Shared strings are common, but tables that share tables can
+    make the work grow as a power of the size.
+    """
+    return min(8 * (limits.max_nodes + limits.max_tensors), max(size, _LEAST_VISITS))
 
 
 def _map(path: Path, size: int) -> memoryview:

@@ -115,7 +115,7 @@ def test_yaml_that_is_no_mapping(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a mapping"):
         Preprocess.parse(str(path))
     path.write_text("a: [")
-    with pytest.raises(UsageError, match="not a YAML file"):
+    with pytest.raises(UsageError, match="is not YAML"):
         Preprocess.parse(str(path))
 
 

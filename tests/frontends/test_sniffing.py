@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.sniffing import corrupt_input, identify, identify_file, read_checked, read_head
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
+from tpuconvert.schema.limits import Limits
 
 
 def archive(*names: str) -> bytes:

@@ -10,11 +10,11 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import graph_of, model, one, ops, ours, ramp, save_model
 
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import load
 from tpuconvert.frontends.onnx.node import folds
 from tpuconvert.frontends.registry import registry
 from tpuconvert.schema.errors import UnsupportedError
+from tpuconvert.schema.limits import Limits
 from tpuconvert.schema.types import Array
 
 

@@ -10,9 +10,9 @@ from onnx import TensorProto, helper
 from onnx_models import graph_of as graph_of
 from onnx_models import model, one, ops, ramp, save_model
 
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import load, sniff
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, TpuConvertError, UnsupportedError
+from tpuconvert.schema.limits import Limits
 
 
 def small() -> onnx.ModelProto:

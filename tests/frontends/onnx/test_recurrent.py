@@ -9,10 +9,10 @@ import pytest
 from onnx_models import assert_converts, graph_of, model, one, ops, ours, ramp, save_model
 
 from tpuconvert import Session, convert
-from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import load
 from tpuconvert.optimizer.recurrent_layers import expand_recurrent_layers
 from tpuconvert.schema.errors import RunError, UnsupportedError
+from tpuconvert.schema.limits import Limits
 from tpuconvert.schema.types import Array
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from tflite_models import O, S, T, graph_of, run, serialize, single
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.tflite import load, reader, sniff
 from tpuconvert.frontends.tflite.reader import read_model
 from tpuconvert.schema.errors import (
@@ -21,6 +20,7 @@ from tpuconvert.schema.errors import (
     UnsupportedError,
     UsageError,
 )
+from tpuconvert.schema.limits import DEFAULT_LIMITS
 
 ADD = single("ADD", [T(shape=(2, 2)), T(data=np.ones((2, 2), np.float32))], [T(shape=(2, 2))], "AddOptions")
 

@@ -1,0 +1,280 @@
+"""Files that would take too much time or memory, and files that are no files."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tpuconvert as tc
+from tpuconvert.cli.entry import run
+from tpuconvert.evaluation.classes import read_labels as read_classes
+from tpuconvert.evaluation.objects import load_objects
+from tpuconvert.quantize.ranges_file import read_ranges
+from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.image_files import open_image
+from tpuconvert.schema.limits import DEFAULT_LIMITS, NAMES, check_time, current_limits, parse_limits, reading_time
+from tpuconvert.yaml_files import parse_yaml, read_yaml
+
+MERGE_BOMB = "\n".join(
+    ["a0: &a0 {k: 1}"] + [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}, *a{i - 1}], k{i}: 1}}" for i in range(1, 30)]
+)
+ALIAS_BOMB = "\n".join(["a0: &a0 [1, 1]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40)])
+
+
+@pytest.mark.parametrize("text", [MERGE_BOMB, ALIAS_BOMB])
+def test_aliases_that_expand(text: str) -> None:
+    with pytest.raises(
+        tc.ResourceLimitError, match=r"(?s)rules.yaml: aliases and merge keys that expand to .* --limit"
+    ):
+        parse_yaml(text, "rules.yaml")
+
+
+def test_aliases_and_merge_keys_are_allowed() -> None:
+    text = "base: &base {a: 1, b: [1, 2]}\nother: {<<: *base, c: 3}\nlist: [*base, *base]\n"
+    found = parse_yaml(text, "rules.yaml")
+    assert found["other"] == {"a": 1, "b": [1, 2], "c": 3}
+    assert found["list"] == [{"a": 1, "b": [1, 2]}] * 2
+    assert parse_yaml("", "rules.yaml") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [*a]",
+        "a: 2001-99-99",
+        "a: !!int x",
+        "a: !!int ''",
+        "a: !!float _",
+        "a: !!bool x",
+        "a: !!timestamp x",
+        "a: !!null [1]",
+        "? [1]\n: 2",
+        "a: !!python/object:os.system x",
+        "a: [" + "[" * 3000,
+    ],
+)
+def test_values_that_cannot_be_constructed(text: str) -> None:
+    with pytest.raises(tc.UsageError, match=r"rules.yaml: is not YAML: "):
+        parse_yaml(text, "rules.yaml")
+
+
+def test_long_yaml() -> None:
+    with pytest.raises(tc.ResourceLimitError, match="characters of YAML, more than 2097152"):
+        parse_yaml("#" * (3 << 20), "rules.yaml")
+
+
+PIPE_READERS = {
+    "yaml": read_yaml,
+    "ranges": read_ranges,
+    "classes": read_classes,
+    "arrays": load_arrays,
+    "model": tc.load,
+    "source": tc.convert,
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize("reader", sorted(PIPE_READERS))
+def test_pipes_do_not_block(reader: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "given"
+    os.mkfifo(pipe)
+    with pytest.raises(tc.UsageError, match="device"):
+        PIPE_READERS[reader](pipe)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no /dev/zero")
+@pytest.mark.parametrize("reader", sorted(PIPE_READERS))
+def test_devices_are_not_read(reader: str) -> None:
+    with pytest.raises(tc.UsageError, match="device"):
+        PIPE_READERS[reader](Path("/dev/zero"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_image_that_is_a_pipe(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(tc.UsageError, match="is a pipe or a device"), open_image(tmp_path / "a.png"):
+        pass
+
+
+def test_images_with_too_many_pixels(tmp_path: Path) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    Image.new("1", (9000, 9000)).save(tmp_path / "large.png")
+    with pytest.raises(tc.ResourceLimitError, match="9000 x 9000 pixels, more than 67108864"):
+        _size(tmp_path / "large.png")
+    with tc.limited(image_pixels=100_000_000):
+        assert _size(tmp_path / "large.png") == (9000, 9000)
+
+
+def _size(path: Path) -> tuple[int, int]:
+    with open_image(path) as image:
+        return image.size
+
+
+def _npz_of_zeros(path: Path, elements: int) -> None:
+    """Write a compressed array of zeros, part by part."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (elements,)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
+        member.write(header.getvalue())
+        for _ in range(4 * elements >> 20):
+            member.write(bytes(1 << 20))
+
+
+def test_arrays_that_expand(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.npz"
+    _npz_of_zeros(path, 80 << 20)
+    with pytest.raises(tc.ResourceLimitError, match=r"bytes that expand to .* bytes, more than 268435456"):
+        load_arrays(path)
+    with tc.limited(expanded_bytes=1 << 30):
+        assert load_arrays(path)["x"].shape == (80 << 20,)
+
+
+def test_large_arrays_that_are_hardly_compressed(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, 1 << 16, np.uint8)
+    np.savez_compressed(tmp_path / "x.npz", x=x)
+    with tc.limited(expanded_bytes=1 << 10):
+        np.testing.assert_array_equal(load_arrays(tmp_path / "x.npz")["x"], x)
+
+
+def _damaged_arrays() -> dict[str, bytes]:
+    content = io.BytesIO()
+    np.savez_compressed(content, x=np.arange(1000.0))
+    deflated = bytearray(content.getvalue())
+    deflated[60:70] = b"\xff" * 10
+    encrypted = bytearray(content.getvalue())
+    for start in (encrypted.index(b"PK\x03\x04") + 6, encrypted.index(b"PK\x01\x02") + 8):
+        encrypted[start] |= 1
+    method = bytearray(content.getvalue())
+    for start in (method.index(b"PK\x03\x04") + 8, method.index(b"PK\x01\x02") + 10):
+        method[start] = 99
+
+    def member(header: bytes) -> bytes:
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as written:
+            text = header.ljust(118) + b"\n"
+            written.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+        return archive.getvalue()
+
+    huge = b"{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999, 9999), }"
+    return {
+        "deflated": bytes(deflated),
+        "encrypted": bytes(encrypted),
+        "method": bytes(method),
+        "header": member(b"{'descr': '<f8', ((("),
+        "type": member(b"{'descr': 7, 'fortran_order': False, 'shape': (3,), }"),
+        "shape": member(b"{'descr': '<f8', 'fortran_order': False, 'shape': (-3, 1 << 80), }"),
+        "huge": member(huge),
+        "objects": member(b"{'descr': '|O', 'fortran_order': False, 'shape': (3,), }"),
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(_damaged_arrays()))
+def test_damaged_arrays(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    path.write_bytes(_damaged_arrays()[kind])
+    with pytest.raises(tc.CorruptInputError, match="not a NumPy file, or a damaged one"):
+        load_arrays(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"images": 3}', "[]", '{"images": [{"id": 1e400, "file_name": 1}]}']
+)
+def test_damaged_annotations(content: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(tc.CorruptInputError, match="no COCO annotations"):
+        load_objects(tmp_path, tmp_path / "labels.json")
+
+
+def test_limits_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.delenv("TPUCONVERT_LIMITS", raising=False)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Sqrt", ["a"], ["y"])]
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y])), path)
+    assert run(["--limit", "nodes=1", "check", str(path)]) == 6
+    assert "2 nodes, more than 1\n    if you trust the file: tpuconvert --limit nodes=NUMBER" in capsys.readouterr().err
+    monkeypatch.setenv("TPUCONVERT_LIMITS", "nodes=5")
+    assert run(["check", str(path)]) == 0
+    assert run(["--limit", "node=1", "check", str(path)]) == 2
+    assert "there is no limit 'node'" in capsys.readouterr().err
+    monkeypatch.setenv("TPUCONVERT_LIMITS", "nodes=many")
+    assert run(["check", str(path)]) == 2
+    assert (
+        "environment variable TPUCONVERT_LIMITS: limit 'nodes=many': not a positive number" in capsys.readouterr().err
+    )
+
+
+def test_names_and_values_of_limits() -> None:
+    assert parse_limits(["image-pixels=2e8", " nodes = 7 "]) == parse_limits(["nodes=7", "image-pixels=200000000"])
+    for text in ("nodes", "nodes=", "nodes=-1", "nodes=0", "nodes=1e999", "nodes=nan", "nodes=1_0x"):
+        with pytest.raises(tc.UsageError, match="not a positive number"):
+            parse_limits([text])
+    with tc.limited(nodes=3), tc.limited(image_pixels=5):
+        assert (current_limits().max_nodes, current_limits().max_image_pixels) == (3, 5)
+    assert current_limits() == DEFAULT_LIMITS
+
+
+def test_time_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("tpuconvert.schema.limits.time.monotonic", lambda: now[0])
+    check_time()  # no limit outside of a block
+    with reading_time("net.onnx"):
+        check_time()
+
+    def read() -> None:
+        with reading_time("net.onnx"), reading_time("inner"):
+            now[0] = 1e9
+            check_time()
+
+    with pytest.raises(tc.ResourceLimitError, match=r"(?s)net.onnx: .* read-seconds"):
+        read()
+
+
+def test_a_loop_has_a_limit_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of constants are evaluated and do not count as nodes of the graph."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["c1"]), helper.make_node("Add", ["s", "s"], ["s1"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, [2]),
+        ],
+        [
+            helper.make_tensor_value_info("c1", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s1", TensorProto.FLOAT, [2]),
+        ],
+    )
+    nodes = [helper.make_node("Loop", ["n", "", "zero"], ["l"], body=body), helper.make_node("Add", ["x", "l"], ["y"])]
+    constants = [
+        helper.make_tensor("n", TensorProto.INT64, [], [40_000]),
+        helper.make_tensor("zero", TensorProto.FLOAT, [2], [0, 0]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    path = tmp_path / "loop.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y], constants)), path)
+    calls = [0.0]
+
+    def clock() -> float:
+        calls[0] += 1
+        return calls[0]
+
+    monkeypatch.setattr("tpuconvert.schema.limits.time.monotonic", clock)
+    with pytest.raises(tc.ResourceLimitError, match=r"(?s)loop.onnx: .* read-seconds"):
+        tc.convert(path)
+
+
+def test_the_page_has_all_limits() -> None:
+    page = (Path(tc.__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = dict(line.strip("| ").split(" | ")[:2] for line in page.splitlines() if line.startswith("| `"))
+    limits = {f"`{name}`": f"{getattr(DEFAULT_LIMITS, field):,}" for name, field in NAMES.items()}
+    assert {name: rows.get(name) for name in limits} == limits
