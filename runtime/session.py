@@ -57,7 +57,7 @@ class Session:
     keeps those used last.
 
     Args:
-        model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file, which is memory-mapped.
+        model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file.
             Sessions that have the same file open share its weights and packed plan; while two of them run at the same
             time, one of them uses the plan's threads and the others one thread each.
         backend: ``reference`` is the NumPy executor, ``native`` the compiled engine, ``auto`` the fastest available.

@@ -58,8 +58,8 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
         raise CorruptInputError(f"it contradicts itself: {error}", file=str(path), hint=_DAMAGED) from error
 
 
-def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
-    """Return the mapped file (None if it is empty), its first bytes and its size."""
+def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:
+    """Return the content of the file (None if it is empty), its first bytes and its size."""
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -74,19 +74,19 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
         if not status.st_size:
             return None, b"", 0
         mapped = map_file(descriptor, path)
-        return mapped, mapped[:HEADER_SIZE], status.st_size
+        return mapped, bytes(mapped[:HEADER_SIZE]), status.st_size
     except (OSError, ValueError, OverflowError) as error:  # OverflowError: the file exceeds the address space
         raise UsageError(f"cannot be read: {error}", file=str(path)) from error
     finally:
         os.close(descriptor)  # the mapping stays valid
 
 
-def _decode_metadata(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
+def _decode_metadata(mapped: memoryview | mmap.mmap, view: memoryview, header: Header) -> FileModel:
     metadata = view[header.metadata_offset : header.metadata_offset + header.metadata_size]
     return decode(tpum.unpack(metadata), header.weights_size, _views(mapped, header.weights_offset))
 
 
-def _views(mapped: mmap.mmap, weights_offset: int) -> Constant:
+def _views(mapped: memoryview | mmap.mmap, weights_offset: int) -> Constant:
     """Return a function that creates constants as views of the mapping, also beyond an offset of 2 GiB."""
     little = {dtype: dtype.numpy.newbyteorder("<") for dtype in DType}
 

@@ -16,26 +16,56 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
+_ALIGNMENT = 64
+"""Alignment in bytes of a copied file: that of constants in a .tpum file, and of vectors of 512 bits."""
+
 WORTH_IT = 1 << 20
 """Size in bytes of an array. For a smaller array a system call costs more than it saves."""
 
 STAYING_MAPPED = 1 << 28
 """Size in bytes of a file. Constants in a larger file stay views of it; copies would take too much memory."""
 
-_KEPT_OPEN = 1 << 26 if hasattr(os, "preadv") else 1 << 63
-"""Size in bytes of a file. Reading a smaller file through a descriptor is not faster, and the descriptors of many
-files could exceed the limit of the process."""
+_KEPT_OPEN = 1 << 26
+"""Size in bytes from which a file is mapped. A smaller one is copied into memory: if another process truncates a mapped
+file, the next access to its lost pages ends the process with the signal SIGBUS, which Python cannot handle."""
 
 
-def map_file(descriptor: int, path: str | os.PathLike[str]) -> mmap.mmap:
-    """Map an open, non-empty file read-only. The descriptor may be closed afterwards; ``path`` is for messages.
+def map_file(descriptor: int, path: str | os.PathLike[str]) -> memoryview | mmap.mmap:
+    """Return the content of an open, non-empty file, read-only: a copy, or a mapping of a large file.
+
+    The descriptor may be closed afterwards; ``path`` is for messages.
 
     Raises:
         OSError, ValueError, OverflowError: the file cannot be mapped.
+        UsageError: the file was truncated meanwhile.
     """
-    if os.fstat(descriptor).st_size >= _KEPT_OPEN:
+    size = os.fstat(descriptor).st_size
+    if size < _KEPT_OPEN:
+        return _read_file(descriptor, path, size)
+    if hasattr(os, "preadv"):
         return MappedFile(descriptor, path)
     return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+def _read_file(descriptor: int, path: str | os.PathLike[str], size: int) -> memoryview:
+    # Not aligned_buffer: its pages are a mapping, which forget_pages would clear.
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    content = memoryview(memory[start : start + size])
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
+        done = 0
+        while done < size:
+            count = file.readinto(content[done:])
+            if not count:
+                raise truncated(path)
+            done += count
+    memory.flags.writeable = False
+    return content.toreadonly()
+
+
+def truncated(path: str | os.PathLike[str]) -> UsageError:
+    """Return the error for a file that became shorter while it was read."""
+    return UsageError("it was truncated while it was read", file=os.fspath(path), hint="try again with all of it")
 
 
 class MappedFile(mmap.mmap):
@@ -114,7 +144,7 @@ class MappedFile(mmap.mmap):
         while part:
             size = os.preadv(self._descriptor, [part], start)
             if not size:
-                raise UsageError("it was truncated while it was read", file=self._path, hint="try again with all of it")
+                raise truncated(self._path)
             start, part = start + size, part[size:]
 
 

@@ -154,7 +154,12 @@ def test_identical_constants_are_stored_once(tmp_path: Path) -> None:
     assert arrays[4].shape == (100, 1000) and arrays[5].shape == (100_000,)
 
 
-def test_constants_are_read_only_views_of_one_mapping(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_constants_are_read_only_views_of_one_content(
+    tmp_path: Path, is_mapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_mapped:
+        monkeypatch.setattr("tpuconvert.schema.mapped_pages._KEPT_OPEN", 1)
     write_model(tmp_path / "m.tpum", tiny_model(elements=1 << 20))
     (w,) = (value for value in read_model(tmp_path / "m.tpum").graph.values if value.is_constant)
     assert not w.array.flags.writeable and not w.array.flags.owndata
@@ -163,7 +168,7 @@ def test_constants_are_read_only_views_of_one_mapping(tmp_path: Path) -> None:
         w.array[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
         w.array.flags.writeable = True
-    if Path("/proc/self/maps").exists():
+    if is_mapped and Path("/proc/self/maps").exists():
         address = w.array.ctypes.data
         regions = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
         (name,) = (
