@@ -7,15 +7,18 @@ A ``Subgraph`` is stored as its index in ``Model.subgraphs``.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import dataclasses
 import enum
 import functools
 import inspect
 import math
 import operator
+import sys
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -70,12 +73,53 @@ def _forms(definition: type[Op]) -> dict[str, Form]:
 
 
 def _hints(definition: type[Op]) -> dict[str, Any]:
-    """Return the resolved annotations of a definition and its bases, except those of ``Op``."""
+    """Return the types of the fields of a definition and its bases, except those of ``Op``.
+
+    Raises:
+        ValueError: an annotation is no type that can be stored.
+    """
+    names = {item.name for item in fields(definition)}
     hints: dict[str, Any] = {}
     for base in reversed(definition.__mro__):
-        if base is not Op:
-            hints.update(inspect.get_annotations(base, eval_str=True))
+        if base is Op:
+            continue
+        known = {**vars(builtins), **getattr(sys.modules.get(base.__module__), "__dict__", {}), **vars(base)}
+        for name, annotation in inspect.get_annotations(base).items():
+            if name in names:
+                try:
+                    hints[name] = _resolve(annotation, known) if isinstance(annotation, str) else annotation
+                except ValueError as error:
+                    raise ValueError(f"{definition.name}.{name}: {error}") from None
     return hints
+
+
+def _resolve(annotation: str, known: Mapping[str, Any]) -> Any:
+    """Resolve an annotation of names, attributes, ``tuple[...]`` and ``|``. No code is run, as ``eval`` would.
+
+    Raises:
+        ValueError: another kind of expression, or an unknown name.
+    """
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.Name(name) if name in known:
+                return known[name]
+            case ast.Attribute(owner, name):
+                return getattr(value(owner), name)
+            case ast.Constant(constant) if constant is None or constant is Ellipsis:
+                return constant
+            case ast.BinOp(left, ast.BitOr(), right):
+                return value(left) | value(right)
+            case ast.Subscript(ast.Name("tuple"), ast.Tuple(parts)):
+                return tuple.__class_getitem__(tuple(map(value, parts)))
+            case ast.Subscript(ast.Name("tuple"), part):
+                return tuple.__class_getitem__((value(part),))
+        raise ValueError(f"a field of type {annotation} cannot be stored")
+
+    try:
+        return value(ast.parse(annotation, mode="eval").body)
+    except (SyntaxError, TypeError, AttributeError):
+        raise ValueError(f"a field of type {annotation} cannot be stored") from None
 
 
 _SINGLE = (bool, int, float, str, bytes, Scalar, Subgraph)

@@ -5,6 +5,8 @@ import pickle
 
 import pytest
 
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.op_attributes import forms
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 
 
@@ -34,3 +36,20 @@ def test_replace_checks_parameters_again() -> None:
     op = RequantInt32(mode=RequantMode.TFLITE, shift_val=-3)
     with pytest.raises(ValueError, match="found 1"):
         dataclasses.replace(op, shift_val=1)
+
+
+STRANGE = ["print('x')", "[int][0]", "dict[str, int]", "int if True else str", "lambda: 0", "nothing", "("]
+
+
+@pytest.mark.parametrize("annotation", STRANGE)
+def test_annotations_are_not_evaluated(annotation: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An annotation is text of a plugin, and no code in it is run."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Strange(Op):
+        size: int
+
+    Strange.__annotations__["size"] = annotation
+    with pytest.raises(ValueError, match=r"\.size: a field of type .* cannot be stored"):
+        forms(Strange)
+    assert capsys.readouterr().out == ""
