@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
 from tpuconvert.schema.input_files import refuse_input
+from tpuconvert.schema.temporary_files import temporary_file
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -31,25 +32,25 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if os.path.exists(target) and not os.path.isfile(target):
         raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
     try:
-        with _new_file(target) as file:
+        with replacing_link(target) as file:
             yield file
     except OSError as error:
         raise _write_error(error, path) from error
 
 
 @contextlib.contextmanager
-def _new_file(target: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces the target if the block succeeds, and is removed otherwise."""
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+def replacing_link(target: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a new file that replaces the target, or the link of that name, if the block succeeds.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with temporary_file(target) as file:
+        yield file
+        file.flush()
+        if os.name == "nt":  # elsewhere the file stays locked until it has its name
+            file.close()
+        os.replace(file.name, target)
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -25,7 +25,8 @@ from tpuconvert.schema.types import Array, DType
 def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
     """Write a model. A file at ``path`` is replaced atomically after the new file is complete.
 
-    A process that is killed leaves the old file unchanged, and possibly a file ``.NAME.*.tmp`` next to it.
+    A process that is killed leaves the old file unchanged, and possibly a file ``.NAME.*.tmp`` next to it,
+    which the next writer of the same file removes.
 
     Raises:
         InternalError: the written model could not be read again; nothing was written.

@@ -35,6 +35,7 @@ from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
+from tpuconvert.schema.file_replacement import replacing_link
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.source_loading import source_format
 
@@ -121,9 +122,8 @@ class Cache:
         written = json.loads(json.dumps(content_of_entry))  # JSON turns integer keys into text
         text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1)
         description = model.with_suffix(".json")
-        temporary = description.with_name(f".{description.name}.{os.urandom(8).hex()}.tmp")
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, description)
+        with replacing_link(description) as file:
+            file.write(text.encode())
         return Entry(model, sha256, Measurement(written["measures"], written["sections"]))
 
 

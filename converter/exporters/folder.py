@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.file_replacement import is_disk_full
 from tpuconvert.schema.input_files import refuse_input
+from tpuconvert.schema.temporary_files import temporary_folder
+
+_HERE = -100  # AT_FDCWD: paths are relative to the working directory
+_RENAME_EXCHANGE = 2
 
 MANIFEST = "export.json"
 """Name of the manifest of an export. A later export replaces a folder only if it contains this file."""
@@ -38,13 +41,10 @@ def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], 
         )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
-        try:
-            write(staging)
-            staging.chmod(0o755)
-            _replace(target, staging)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+        with temporary_folder(target) as staging:
+            write(Path(staging))
+            os.chmod(staging, 0o755)
+            _replace(target, Path(staging))
     except OSError as error:
         if is_disk_full(error):
             raise ResourceLimitError("cannot be written: the disk is full", file=str(folder)) from error
@@ -52,14 +52,27 @@ def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], 
 
 
 def _replace(target: Path, staging: Path) -> None:
-    """Rename the new folder to the name of the old one, and remove the old one afterwards."""
+    """Give the new folder the name of the old one. The old one, if any, gets the name ``staging``, or is removed."""
     if not target.exists():
         staging.rename(target)
-        return
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", suffix=".old", dir=target.parent) as old:
-        target.rename(Path(old) / target.name)
-        try:
-            staging.rename(target)
-        except OSError:
-            (Path(old) / target.name).rename(target)
-            raise
+    elif not _exchange(target, staging):
+        with temporary_folder(target) as old:
+            target.rename(Path(old) / target.name)
+            try:
+                staging.rename(target)
+            except OSError:
+                (Path(old) / target.name).rename(target)
+                raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, so that no kill can leave the name without a folder.
+
+    Return False where the system cannot: Linux and its usual file systems can.
+    """
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    done: int = renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
+    return done == 0

@@ -1,0 +1,110 @@
+"""Temporary files and folders beside a target, and removal of those whose writer was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows: temporary files of killed writers stay
+    fcntl = None  # type: ignore[assignment]
+
+_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@contextlib.contextmanager
+def temporary_file(target: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open a new binary file beside the target; its name is ``file.name``. It is removed if it still exists at the end.
+
+    It stays locked while it is open. Unlocked ones, left by writers of the target that were killed, are removed first.
+    """
+    remove_abandoned(target)
+    while True:
+        name = _new_name(target)
+        with open(name, "xb") as file:
+            if not _lock_new(name, file.fileno()):
+                continue
+            try:
+                yield file
+                return
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)
+
+
+@contextlib.contextmanager
+def temporary_folder(target: str | os.PathLike[str]) -> Iterator[str]:
+    """Create a folder beside the target. It is removed at the end, as are those of killed writers first."""
+    remove_abandoned(target)
+    while True:
+        name = _new_name(target)
+        os.mkdir(name, 0o700)
+        try:
+            with _opened(name) as descriptor:
+                if descriptor is not None and not _lock_new(name, descriptor):
+                    continue
+                yield name
+                return
+        finally:
+            shutil.rmtree(name, ignore_errors=True)
+
+
+def remove_abandoned(target: str | os.PathLike[str]) -> None:
+    """Remove temporary files and folders of the target that no process has locked."""
+    if fcntl is None:
+        return
+    folder, name = os.path.split(os.path.abspath(target))
+    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in [entry for entry in entries if pattern.fullmatch(entry.name)]:
+            with _opened(entry.path) as descriptor:
+                if descriptor is None or not _lock(descriptor):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry.path)
+
+
+def _new_name(target: str | os.PathLike[str]) -> str:
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int | None]:
+    """Descriptor of a file or folder; None if it cannot be opened, or on Windows."""
+    try:
+        descriptor = None if fcntl is None else os.open(path, _OPEN)
+    except OSError:
+        descriptor = None
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file until its descriptor is closed. Return False if another descriptor has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # also on file systems without locks
+        return False
+    return True
+
+
+def _lock_new(name: str, descriptor: int) -> bool:
+    """Lock a new file. Return False if another process removed it before, as abandoned."""
+    if fcntl is not None:
+        _lock(descriptor)
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(name))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,122 @@
+"""Temporary files of writers that were killed, and of those that still write."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpuconvert.exporters.folder import write_folder
+from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.temporary_files import temporary_file, temporary_folder
+
+needs_locks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no flock")
+
+WRITER = """
+import sys
+from pathlib import Path
+from tpuconvert.exporters.folder import write_folder
+from tpuconvert.schema.file_replacement import replacing
+
+def wait(folder):
+    (Path(folder) / "part").write_text("half")
+    print("ready", flush=True)
+    sys.stdin.read()
+
+if sys.argv[1] == "folder":
+    write_folder(sys.argv[2], wait)
+else:
+    with replacing(sys.argv[2]) as file:
+        file.write(b"half")
+        file.flush()
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+def start_writer(kind: str, target: Path) -> subprocess.Popen[str]:
+    """Start a process that has written half of the target and waits for the end of its input."""
+    command = [sys.executable, "-c", WRITER, kind, str(target)]
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+    return writer
+
+
+def kill(writer: subprocess.Popen[str]) -> None:
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+
+
+def write(kind: str, target: Path) -> None:
+    if kind == "folder":
+        write_folder(target, lambda folder: _fill(folder), "whole")
+    else:
+        with replacing(target) as file:
+            file.write(b"whole")
+
+
+def _fill(folder: Path) -> None:
+    (folder / "whole").write_text("whole")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@needs_locks
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_the_next_writer_removes_what_a_killed_one_left(kind: str, tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    write(kind, target)
+    kill(start_writer(kind, target)) if kind == "file" else kill(start_writer(kind, tmp_path / "other"))
+    assert len(names(tmp_path)) == 2  # the old one stays, and there is half of a new one
+    (tmp_path / ".unrelated.0123456789abcdef.tmp").write_text("kept")
+    write(kind, target if kind == "file" else tmp_path / "other")
+    assert not [name for name in names(tmp_path) if name.endswith(".tmp") and "unrelated" not in name]
+    assert ".unrelated.0123456789abcdef.tmp" in names(tmp_path)
+
+
+@needs_locks
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_files_of_a_running_writer_stay(kind: str, tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    writer = start_writer(kind, target)
+    write(kind, target)
+    assert len(names(tmp_path)) == 2
+    if kind == "file":
+        writer.communicate("")
+        assert (names(tmp_path), target.read_bytes()) == (["made"], b"half")
+    else:
+        kill(writer)
+
+
+def test_a_target_is_replaced_in_one_step(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    write("folder", target)
+    before = os.stat(target).st_ino
+    write("folder", target)
+    assert os.stat(target).st_ino != before
+    assert (names(tmp_path), names(target)) == (["made"], ["whole"])
+
+
+def test_a_new_temporary_that_another_process_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its creation and its lock, another writer may take it for abandoned."""
+    from tpuconvert.schema import temporary_files
+
+    lock, removed = temporary_files._lock_new, []
+
+    def remove_first(name: str, descriptor: int) -> bool:
+        if not removed:
+            removed.append(name)
+            os.rmdir(name) if os.path.isdir(name) else os.unlink(name)
+        return lock(name, descriptor)
+
+    monkeypatch.setattr(temporary_files, "_lock_new", remove_first)
+    with temporary_file(tmp_path / "x") as file:
+        assert file.name not in removed and os.path.exists(file.name)
+    removed.clear()
+    with temporary_folder(tmp_path / "x") as folder:
+        assert folder not in removed and os.path.isdir(folder)
+    assert names(tmp_path) == []
