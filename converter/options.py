@@ -497,7 +497,11 @@ def _read(name: str, value: Any) -> Any:
     if name not in OPTIONS:
         raise TypeError(f"there is no option '{name}'")
     declared = declaration(name)
-    value = declared.read(value)
+    try:
+        value = declared.read(value)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of another type or form
+        hint = f"expected {declared.metavar}" if declared.metavar else "see the documentation of the options"
+        raise UsageError(f"{name} is {str(value)[:80]!r} ({type(value).__name__})", hint=hint) from error
     default = OPTIONS[name].default
     if declared.choices and value not in declared.choices and value is not default:
         hint = did_you_mean(str(value), declared.choices) or f"one of {', '.join(declared.choices)}"

@@ -48,6 +48,9 @@ _FORM = 3
 _MOST_BYTES = 1 << 26
 """Largest size of the JSON file of an entry, in bytes."""
 
+_TEXTS = ("chip", "quantize", "exactness", "first_difference")
+"""Measurements that are texts or None; the others are numbers."""
+
 _NEEDED = ("size", "transposes", "nodes", "integer_nodes", "cosine")
 """Measurements that every entry must contain, as numbers."""
 
@@ -102,12 +105,12 @@ class Cache:
             written, digest = content["entry"], content["sha256"]
             key_of_entry, sha256 = written["key"], written["model"]
             found = Measurement(written["measures"], written["sections"])
-            are_numbers = all(isinstance(found.measures[name], int | float) for name in _NEEDED)
+            are_valid = _are_valid(found)
         except FileNotFoundError:  # another process is still writing the entry, or was killed
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedEntry(f"its description cannot be read ({type(error).__name__})") from error
-        if digest != _digest(written) or key_of_entry != key or not are_numbers:
+        if digest != _digest(written) or key_of_entry != key or not are_valid:
             raise DamagedEntry("its description is damaged, or that of another model")
         entry = Entry(self.model(key), sha256, found)
         _check_model(entry, job)
@@ -125,6 +128,17 @@ class Cache:
         with replacing_link(description) as file:
             file.write(text.encode())
         return Entry(model, sha256, Measurement(written["measures"], written["sections"]))
+
+
+def _are_valid(found: Measurement) -> bool:
+    """Return True if measures and sections have the types of an entry. Anyone can compute the digest of another one."""
+    numbers = {name: value for name, value in found.measures.items() if name not in _TEXTS}
+    return (
+        set(_NEEDED) <= set(numbers)
+        and all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers.values())
+        and all(isinstance(found.measures.get(name), str | None) for name in _TEXTS)
+        and all(isinstance(section, dict) for section in found.sections.values())
+    )
 
 
 def _digest(written: Mapping[str, Any]) -> str:

@@ -39,6 +39,12 @@ NUMBERS = ("samples",)
 
 DEFAULT_SAMPLES = 8
 
+MOST_SAMPLES = 1_000_000
+"""Largest number of random samples: more take days."""
+
+_LARGEST = 1e300
+"""Limits are smaller than this, so that a threshold is no infinity."""
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -137,7 +143,7 @@ class _Reader:
         plugins = top.get("plugins") or []
         if not isinstance(plugins, list):
             raise self._wrong("plugins: is not a list of files")
-        locations = tuple(self._place(name) for name in plugins)
+        locations = tuple(self._place(name, "plugins") for name in plugins)
         load_plugins(locations)  # options may name calibration methods and rules of plugins
         jobs = [self._job(str(name), defaults, self._mapping(entry, f"models.{name}"), locations)
                 for name, entry in models.items()]  # fmt: skip
@@ -150,20 +156,21 @@ class _Reader:
         given = {**defaults, **entry}
         given.pop("limits", None)
         self._check_keys(given, (*FILES, *NUMBERS, "limits", *OPTIONS), where)
-        if "source" not in given:
+        named = {key: given.pop(key) for key in FILES if key in given}
+        files = {key: self._place(name, f"{where}.{key}") for key, name in named.items() if name is not None}
+        if "source" not in files:
             raise self._wrong(f"{where}: has no source", hint="source: the ONNX, TFLite or prototxt file")
-        files = {key: self._place(given.pop(key)) for key in FILES if given.get(key) is not None}
         for limit in LIMITS:
             if limit.key in limits and limit.needs and limit.needs not in files:
                 raise self._wrong(f"{where}: the limit '{limit.key}' needs '{limit.needs}'")
         samples = given.pop("samples", DEFAULT_SAMPLES)
-        if not isinstance(samples, int) or samples < 1:
-            raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples")
+        if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= MOST_SAMPLES:
+            raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples from 1 to {MOST_SAMPLES}")
         if given.get("allow_root") is not None:
-            given["allow_root"] = str(self._place(given["allow_root"]))
+            given["allow_root"] = str(self._place(given["allow_root"], f"{where}.allow_root"))
         preprocess = given.get("preprocess")
         if isinstance(preprocess, str) and preprocess.lower().endswith(YAML_SUFFIXES):
-            given["preprocess"] = str(self._place(preprocess))
+            given["preprocess"] = str(self._place(preprocess, f"{where}.preprocess"))
         missing = self._missing(files, given)
         if missing:
             return Job(name, files, {}, limits, samples, plugins, missing)
@@ -198,15 +205,17 @@ class _Reader:
         }
 
     def _number(self, value: Any, where: str, *, is_size: bool) -> float:
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
             return float(value)
         found = _SIZE.fullmatch(str(value).strip()) if is_size else None
         if found is None:
             raise self._wrong(f"{where}: {value!r} is not a {'size' if is_size else 'number'}")
         return float(found[1]) * _FACTORS[(found[2] or "").upper()]
 
-    def _place(self, name: Any) -> Path:
-        return (self.path.parent / str(name)).absolute()
+    def _place(self, name: Any, where: str) -> Path:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise self._wrong(f"{where}: {name!r} is not the name of a file")
+        return (self.path.parent / name).absolute()
 
     def _mapping(self, value: Any, where: str) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from tpuconvert.ci.reports import COLUMNS, cells
 from tpuconvert.ci.runner import Outcome
@@ -10,6 +11,7 @@ from tpuconvert.model import load
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.page.elements import Cell, html_table, panel
 from tpuconvert.report.report_description import describe_for_report
+from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.html_text import escape
 from tpuconvert.text_format import several
 
@@ -21,6 +23,23 @@ def describe_outcomes(outcomes: Sequence[Outcome]) -> list[Description]:
         for outcome in outcomes
         if outcome.model is not None
     ]
+
+
+@contextlib.contextmanager
+def cached_outcomes(outcomes: Sequence[Outcome], folder: str) -> Iterator[None]:
+    """Attribute errors in a block that shows outcomes to the cache, if one is from there: its entries are not trusted.
+
+    Raises:
+        CorruptInputError: an outcome has descriptions of another form.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        cached = [outcome.name for outcome in outcomes if outcome.is_cached]
+        if not cached:
+            raise
+        found = f"the entry of one of these models is damaged: {', '.join(cached[:6])}"
+        raise CorruptInputError(found, file=folder, hint="remove the folder; all models are then made again") from error
 
 
 def overview(outcomes: Sequence[Outcome]) -> str:

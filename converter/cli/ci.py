@@ -10,7 +10,7 @@ import click
 from tpuconvert.ci import reports
 from tpuconvert.ci.cache import Cache
 from tpuconvert.ci.manifest import read_manifest
-from tpuconvert.ci.report_page import describe_outcomes, overview
+from tpuconvert.ci.report_page import cached_outcomes, describe_outcomes, overview
 from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_document
@@ -93,7 +93,8 @@ def command(
             with replacing(Path(path)) as file:
                 file.write(form(outcomes).encode("utf-8"))
     if report is not None:
-        write_reports(Path(report), describe_outcomes(outcomes), Path(manifest).name, overview(outcomes))
+        with cached_outcomes(outcomes, folder):
+            write_reports(Path(report), describe_outcomes(outcomes), Path(manifest).name, overview(outcomes))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         refuse_input(summary)
