@@ -59,7 +59,7 @@ INT16_NODES = "int16-nodes"
 """Choice of a few nodes with 16 bits by the error at the outputs."""
 
 INT16_SHARE = 0.05
-"""Largest share of the multiply-accumulates of these nodes with ``effort`` ``high``."""
+"""Largest share of the multiply-accumulates of these nodes, unless ``effort`` is ``low``."""
 
 ALGORITHMS = (
     METHOD_SEARCH,
@@ -413,7 +413,12 @@ class Options:
             return 0.0
         if self.max_int16_share is not None:
             return self.max_int16_share
-        return INT16_SHARE if self.effort == "high" else 0.0
+        return 0.0 if self.effort == "low" else INT16_SHARE
+
+    @property
+    def requests_int16(self) -> bool:
+        """Return True if the options request 16 bits for nodes, also if the network is accurate or large."""
+        return self.int16_share > 0.0 and (self.max_int16_share is not None or self.effort == "high")
 
     def fused(self, preprocess: Preprocess) -> Preprocess:
         """Return preprocessing with the pixel format of ``fuse_preprocess``."""
