@@ -72,7 +72,12 @@ def find_int16_nodes(
     if len(feeds) < FEWEST or not shares:
         return None
     reasons = annotate(()).reasons
-    shares = {name: share for name, share in shares.items() if _reads_16_bits(graph, linear[name], reasons)}
+    plans = {name: plan_wide_values(graph, [name], reasons, Chip.BM1686) for name in shares}
+    shares = {
+        name: share
+        for name, share in shares.items()
+        if _reads_16_bits(plans[name], linear[name]) and (is_requested or _is_exportable(plans[name]))
+    }
     forget_annotations(graph)
 
     def simulate_with(names: Collection[str]) -> Graph:
@@ -102,10 +107,18 @@ def find_int16_nodes(
         shares = {name: share for name, share in shares.items() if name not in in_float}
 
 
-def _reads_16_bits(graph: Graph, node: Node, reasons: Mapping[str, str]) -> bool:
+def _reads_16_bits(plan: WidePlan, node: Node) -> bool:
     """Return True if a node that is selected for 16 bits has an operand with 16 bits."""
-    plan = plan_wide_values(graph, [node.name], reasons, Chip.BM1686)
     return any(value in plan.values for value in computed_operands(node))
+
+
+def _is_exportable(plan: WidePlan) -> bool:
+    """Return True if the exports to the vendor's compiler have exact forms of the producers of all values with 16 bits.
+
+    They have none of an element-wise sum or product of 16 bits, whose operands are rescaled with a rounding.
+    """
+    producers = (value.producer for value in plan.values)
+    return not any(node is not None and node.op.name in ("add", "sub", "mul") for node in producers)
 
 
 def _has_rule(node: Node, precision: Precision) -> bool:

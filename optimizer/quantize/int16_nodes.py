@@ -63,7 +63,7 @@ MOST_SAMPLES = _MOST_TO_RANK + _TO_CONFIRM
 """Largest number of samples for a choice."""
 
 LEAST_WORK = 7e10
-"""Smallest limit for the work of the isolated errors, and twice that of the confirmation: about a second of one core."""
+"""Smallest limit for the work of the isolated errors, and twice that of the confirmation: a second of one core."""
 
 SHARE = 0.05
 """Limit for the same as a share of the work of the calibration, if this is more."""
@@ -153,7 +153,8 @@ def choose_int16_nodes(
     before, after = (confirmation.measure(simulate(selected)) for selected in ((), chosen))
     if not is_clearly_lower(after, before):
         return None
-    return Int16Nodes(tuple(name for name in shares if name in chosen), sum(map(shares.__getitem__, chosen)), before, after)
+    in_order = tuple(name for name in shares if name in chosen)
+    return Int16Nodes(in_order, sum(shares[name] for name in in_order), before, after)
 
 
 def _fill(parts: Mapping[str, float], shares: Mapping[str, float], most: float) -> set[str]:

@@ -166,6 +166,9 @@ def cast(line: Line, p: Program) -> None:
     dtype, scale, zero_point = element_of(line.result)
     if dtype == "float32":
         _, scale, zero_point = element_of(x)
+    if not line.attributes["with_scale"]:
+        scale, zero_point = 1.0, 0
+    if dtype == "float32":
         p.add(line.result, "dequant_int_to_fp", x, scale, zero_point)
     else:
         p.add(line.result, "requant_fp_to_int", x, scale, zero_point, 0, dtype)
@@ -184,7 +187,7 @@ def max_pool(line: Line, p: Program) -> None:
     """Add a maximum pooling."""
     (x,) = line.operands
     assert x is not None
-    check_width(x, "maxpool2d", "int8", "uint8")
+    check_width(x, "maxpool2d", "int8", "uint8", "float32")
     given = line.attributes
     p.add(line.result, "maxpool2d", x, kernel=given["kernel_shape"], stride=given["strides"], pad=given["pads"])
 
@@ -204,6 +207,14 @@ def lower_limit(line: Line, p: Program) -> None:
     (x,) = line.operands
     assert x is not None
     p.add(line.result, "max", x, int(line.attributes["const_val"]), out_dtype=element_of(line.result).dtype)
+
+
+@translates("tpu.MinConst")
+def upper_limit(line: Line, p: Program) -> None:
+    """Add a minimum with a constant."""
+    (x,) = line.operands
+    assert x is not None
+    p.add(line.result, "min", x, int(line.attributes["const_val"]), out_dtype=element_of(line.result).dtype)
 
 
 @translates("tpu.Reshape")
