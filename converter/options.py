@@ -175,8 +175,8 @@ class Options:
     effort: str = option(
         "default",
         "Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods and "
-        "refines weights and biases, ``high`` also gives 16 bits to a few nodes (BM1686) and leaves out algorithms "
-        "without which the error at the outputs is smaller.",
+        "refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs is "
+        "smaller.",
         is_of_quantization=True,
         choices=("default", "low", "high"),
     )
@@ -193,7 +193,8 @@ class Options:
     max_int16_share: float | None = option(
         None,
         "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
-        "their operands to 8 bits adds most error at the outputs. Default: 0.05 with ``--effort high``, otherwise 0.",
+        "their operands to 8 bits adds most error at the outputs. Default: 0.05, or 0 with ``--effort low``; without "
+        "a number, accurate and large networks keep 8 bits.",
         read=read_int16_share,
         is_of_quantization=True,
         metavar="SHARE",

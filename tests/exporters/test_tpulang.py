@@ -171,7 +171,7 @@ def test_other_operators(home, tmp_path):
     output(graph, Lut(), x, integers(graph, 0, 255, 256, dtype="uint8"))
     output(graph, Max(), x, y)
     wide = input_of(graph, I16, (1, 9))
-    for low, high in ((0, 32767), (0, 16384), (-32768, 100), (-32768, 32767)):
+    for low, high in ((0, 32767), (0, 16384), (-32768, 100)):
         output(graph, Clamp(min=Scalar(I16, low), max=Scalar(I16, high)), wide)
     output(graph, ArithmeticShift(8, RoundingMode.DOWN, out_dtype=I16), x)
     window = {"kernel_h": 3, "kernel_w": 2, "stride_h": 2, "stride_w": 2, "pad_h_t": 1}
