@@ -176,7 +176,8 @@ def test_other_operators(home, tmp_path):
     output(graph, ArithmeticShift(8, RoundingMode.DOWN, out_dtype=I16), x)
     window = {"kernel_h": 3, "kernel_w": 2, "stride_h": 2, "stride_w": 2, "pad_h_t": 1}
     for dtype in (I8, I16):
-        output(graph, PoolInt(is_avg_pooling=False, **window), input_of(graph, dtype, (1, 3, 5, 4)), only_first=True)
+        operand = input_of(graph, dtype, (1, 3, 5, 4))
+        output(graph, PoolInt(is_avg_pooling=False, **window), operand, only_first=True).quant = operand.quant
     output(graph, Pool(kernel_h=3, kernel_w=2, stride_h=2, stride_w=2, pad_h=1), x)
     output(graph, Pool(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, pooling_type=PoolType.AVE), x)
     output(graph, Permute((0, 2, 3, 1)), x)

@@ -240,7 +240,8 @@ def test_pooling(chip, to, vendor, tmp_path):
                 x,
             )
     wide = family.input(I16, (1, 5, 8, 6))
-    family.add(PoolInt(pad_h_t=1, **maximum), wide, only_first=True)
+    pooled = family.add(PoolInt(pad_h_t=1, **maximum), wide, only_first=True)
+    pooled.quant = wide.quant
     family.check(vendor, chip, tmp_path)
 
 

@@ -166,9 +166,6 @@ def cast(line: Line, p: Program) -> None:
     dtype, scale, zero_point = element_of(line.result)
     if dtype == "float32":
         _, scale, zero_point = element_of(x)
-    if not line.attributes["with_scale"]:
-        scale, zero_point = 1.0, 0
-    if dtype == "float32":
         p.add(line.result, "dequant_int_to_fp", x, scale, zero_point)
     else:
         p.add(line.result, "requant_fp_to_int", x, scale, zero_point, 0, dtype)
