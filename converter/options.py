@@ -59,7 +59,7 @@ INT16_NODES = "int16-nodes"
 """Choice of a few nodes with 16 bits by the error at the outputs."""
 
 INT16_SHARE = 0.05
-"""Largest share of the multiply-accumulates of these nodes with ``effort`` ``high``."""
+"""Largest share of the multiply-accumulates of these nodes, unless ``effort`` is ``low``."""
 
 ALGORITHMS = (
     METHOD_SEARCH,
@@ -175,8 +175,8 @@ class Options:
     effort: str = option(
         "default",
         "Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods and "
-        "refines weights and biases, ``high`` also gives 16 bits to a few nodes (BM1686) and leaves out algorithms "
-        "without which the error at the outputs is smaller.",
+        "refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs is "
+        "smaller.",
         is_of_quantization=True,
         choices=("default", "low", "high"),
     )
@@ -193,7 +193,8 @@ class Options:
     max_int16_share: float | None = option(
         None,
         "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
-        "their operands to 8 bits adds most error at the outputs. Default: 0.05 with ``--effort high``, otherwise 0.",
+        "their operands to 8 bits adds most error at the outputs. Default: 0.05, or 0 with ``--effort low``; without "
+        "a number, accurate and large networks keep 8 bits.",
         read=read_int16_share,
         is_of_quantization=True,
         metavar="SHARE",
@@ -413,7 +414,12 @@ class Options:
             return 0.0
         if self.max_int16_share is not None:
             return self.max_int16_share
-        return INT16_SHARE if self.effort == "high" else 0.0
+        return 0.0 if self.effort == "low" else INT16_SHARE
+
+    @property
+    def requests_int16(self) -> bool:
+        """Return True if the options request 16 bits for nodes, also if the network is accurate or large."""
+        return self.int16_share > 0.0 and (self.max_int16_share is not None or self.effort == "high")
 
     def fused(self, preprocess: Preprocess) -> Preprocess:
         """Return preprocessing with the pixel format of ``fuse_preprocess``."""

@@ -151,7 +151,7 @@ def maxpool2d(input, kernel=None, stride=None, pad=None, ceil_mode=False, scale=
     top, left, bottom, right = pad
 
     def function(x):
-        lowest = np.iinfo(x.dtype).min
+        lowest = -np.inf if x.dtype == np.float32 else np.iinfo(x.dtype).min
         padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=lowest)
         op = Pool(kernel_h=kernel[0], kernel_w=kernel[1], stride_h=stride[0], stride_w=stride[1])
         return op.reference(padded)[0]
@@ -166,6 +166,8 @@ def max(tensor_i0, tensor_i1, scale=None, zero_point=None, out_dtype=None, out_n
 
 
 def min(tensor_i0, tensor_i1, scale=None, zero_point=None, out_dtype=None, out_name=None):
+    if isinstance(tensor_i1, int):
+        return _result(out_name, lambda x: np.minimum(x, np.asarray(tensor_i1, x.dtype)), tensor_i0)
     return _result(out_name, np.minimum, tensor_i0, tensor_i1)
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
-from tpuconvert.optimizer.quantize.float_simulation import simulate
-from tpuconvert.optimizer.quantize.int16_nodes import SAMPLES, Int16Nodes, choose_int16_nodes
-from tpuconvert.optimizer.quantize.method_search import FEWEST
+from tpuconvert.optimizer.quantize.float_simulation import round_operands, simulate
+from tpuconvert.optimizer.quantize.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
 from tpuconvert.optimizer.quantize.traits import has_constant_weight
-from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
+from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan, plan_wide_values
 from tpuconvert.report.notes import NAMED
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.types import QuantParams
+from tpuconvert.schema.types import Chip, QuantParams
 from tpuconvert.text_format import several, shorten
 
 
@@ -46,6 +45,8 @@ def find_int16_nodes(
     precision: Precision,
     annotate: Callable[[Collection[str]], Annotated],
     legalize: Callable[[Collection[str]], Legalized],
+    *,
+    is_requested: bool,
 ) -> Int16Nodes | None:
     """Choose the nodes with 16 bits.
 
@@ -57,27 +58,67 @@ def find_int16_nodes(
             no candidates.
         annotate: annotates the graph for names of nodes with 16 bits.
         legalize: annotates and legalizes it.
+        is_requested: whether the user requests 16 bits.
 
     """
     total = sum(macs(node, open_extent=1) or 0 for node in graph.nodes)
-    linear = [node for node in graph.sorted_nodes() if has_constant_weight(node) and not _has_rule(node, precision)]
-    shares = {node.name: (macs(node, open_extent=1) or 0) / max(total, 1) for node in linear}
+    linear = {node.name: node for node in graph.sorted_nodes() if has_constant_weight(node)}
+    shares = {
+        name: (macs(node, open_extent=1) or 0) / max(total, 1)
+        for name, node in linear.items()
+        if not _has_rule(node, precision)
+    }
     shares = {name: share for name, share in shares.items() if share <= most}
-    if not shares:
+    if len(feeds) < FEWEST or not shares:
         return None
-    in_float = {item.node for item in legalize(tuple(shares)).float_nodes}
+    reasons = annotate(()).reasons
+    plans = {name: plan_wide_values(graph, [name], reasons, Chip.BM1686) for name in shares}
+    shares = {
+        name: share
+        for name, share in shares.items()
+        if _reads_16_bits(plans[name], linear[name]) and (is_requested or _is_exportable(plans[name]))
+    }
     forget_annotations(graph)
 
     def simulate_with(names: Collection[str]) -> Graph:
-        found = annotate(names)
-        result = simulate(graph, found.plan, found.narrow)
+        annotated = annotate(names)
+        result = simulate(graph, annotated.plan, annotated.narrow)
         forget_annotations(graph)
         return result
 
-    last = feeds.part(max(0, len(feeds) - SAMPLES), len(feeds))
-    candidates = {name: share for name, share in shares.items() if name not in in_float}
-    with np.errstate(all="ignore"):
-        return choose_int16_nodes(graph, candidates, simulate_with, list(last), len(feeds), most)
+    def isolate(names: Collection[str]) -> Iterator[Graph]:
+        annotate(())
+        for name in names:
+            yield round_operands(graph, name)
+        forget_annotations(graph)
+
+    last = list(feeds.part(max(0, len(feeds) - MOST_SAMPLES), len(feeds)))
+    while True:
+        with np.errstate(all="ignore"):
+            found = choose_int16_nodes(
+                graph, shares, simulate_with, isolate, last, len(feeds), most, is_requested=is_requested
+            )
+        if found is None:
+            return None
+        in_float = {item.node for item in legalize(found.names).float_nodes}
+        forget_annotations(graph)
+        if in_float.isdisjoint(found.names):
+            return found
+        shares = {name: share for name, share in shares.items() if name not in in_float}
+
+
+def _reads_16_bits(plan: WidePlan, node: Node) -> bool:
+    """Return True if a node that is selected for 16 bits has an operand with 16 bits."""
+    return any(value in plan.values for value in computed_operands(node))
+
+
+def _is_exportable(plan: WidePlan) -> bool:
+    """Return True if the exports to the vendor's compiler have exact forms of the producers of all values with 16 bits.
+
+    They have none of an element-wise sum or product of 16 bits, whose operands are rescaled with a rounding.
+    """
+    producers = (value.producer for value in plan.values)
+    return not any(node is not None and node.op.name in ("add", "sub", "mul") for node in producers)
 
 
 def _has_rule(node: Node, precision: Precision) -> bool:

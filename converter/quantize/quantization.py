@@ -216,8 +216,10 @@ class _Quantization:
             precision,
             lambda names: forms.annotate(kept, names),
             lambda names: forms.legalize(kept, int16=names),
+            is_requested=options.requests_int16,
         )
-        self._int16_notes = [Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share))]
+        if forms.int16 is not None or options.requests_int16:
+            self._int16_notes = [Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share))]
 
     def _refine_and_gate(
         self, forms: IntegerForms, kept: Mapping[str, str], legalized: Legalized, feeds: FeedSource
@@ -236,7 +238,7 @@ class _Quantization:
             self._refine(legalized, feeds)
             return legalized
         others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
-        costly = [INT16_NODES] if forms.int16 is not None else []
+        costly = [INT16_NODES] if forms.int16 is not None and options.requests_int16 else []
         known = self._cache.floats.outputs if self._cache.floats is not None else ()
         error = OutputError(graph, options.chip, last_feeds(feeds), known)
         gated = gate_algorithms(legalized, rebuild, refine_without, error, self._refinements, others, costly)

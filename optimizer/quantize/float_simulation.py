@@ -1,4 +1,4 @@
-"""Float graph that rounds and saturates the values of an annotated graph as its integers would be.
+"""Float graphs that round and saturate values of an annotated graph as its integers would be.
 
 Weights stay float, and the integer arithmetic is not simulated. The error at the outputs is therefore that of the
 activations alone. Refinement reduces the errors of weights and biases later; until then they would hide it.
@@ -50,6 +50,35 @@ def simulate(graph: Graph, plan: WidePlan = NO_PLAN, narrow: Mapping[str, QuantP
             lowering.set_float_value(old, new)
             if old.quant is not None and not _is_rounded_elsewhere(node, old):
                 lowering.saturate_float_value(old)
+    for value, port in zip(graph.outputs, graph.output_ports, strict=True):
+        lowering.g.output(lowering.float_value(value), port)
+    lowering.g.prune()
+    lowering.g.sort()
+    return lowering.g
+
+
+def round_operands(graph: Graph, name: str) -> Graph:
+    """Return a float graph in which one node reads quantized and dequantized operands.
+
+    Args:
+        graph: annotated float graph.
+        name: name of the node. Its constants, and operands without scale, stay as they are.
+    """
+    lowering = Lowering(graph, Chip.BM1686)
+
+    def operand(node: Node, value: Value) -> Value:
+        result = lowering.float_value(value)
+        if node.name != name or value.is_constant or value.quant is None:
+            return result
+        return lowering.rounded_float(result, value.quant, f"{value.name}:rounded")
+
+    for value, port in zip(graph.inputs, graph.input_ports, strict=True):
+        lowering.set_float_value(value, lowering.g.input(value.name, value.type, port))
+    for node in graph.sorted_nodes():
+        inputs = [None if value is None else operand(node, value) for value in node.inputs]
+        results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
+        for old, new in zip(node.outputs, results, strict=True):
+            lowering.set_float_value(old, new)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         lowering.g.output(lowering.float_value(value), port)
     lowering.g.prune()

@@ -153,6 +153,11 @@ class OutputError:
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ]
 
+    @property
+    def variance(self) -> float:
+        """Variance of the float outputs as a share of their power, averaged over the outputs."""
+        return float(np.mean([output.variance for output in self._outputs]))
+
     def measure(self, graph: Graph) -> Errors:
         """Run a graph with the same inputs and outputs, such as the integer graph, on all samples."""
         with Session(_Program(graph, self._chip)) as session, np.errstate(all="ignore"):
@@ -188,9 +193,14 @@ class _Program:
 
 
 class _Output(Protocol):
-    """Float results of one output."""
+    """Float results of one output.
+
+    Attributes:
+        variance: mean squared distance from the mean as a share of the power; 1 if the error is not that of numbers.
+    """
 
     name: str
+    variance: float
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         """Return the error of every sample of a feed, and that of the large values."""
@@ -207,6 +217,8 @@ def _output(name: str, value: Value, floats: Sequence[Array], feeds: Sequence[Fe
 
 class _Unordered:
     """Output whose error is one number per feed."""
+
+    variance = 1.0
 
     def __init__(self, name: str, floats: Sequence[Array], measure: Callable[[Array, Array], float]) -> None:
         self.name = name
@@ -227,8 +239,11 @@ class _Numbers:
         self._counts = counts
         self._is_logarithmic = is_logarithmic
         self._center = _channel_means([self._prepare(array) for array in floats])
-        powers = [self._powers(index, self._prepare(array)) for index, array in enumerate(floats)]
+        prepared = [self._prepare(array) for array in floats]
+        powers = [self._powers(index, array) for index, array in enumerate(prepared)]
         self._power, self._large_power = (float(np.concatenate(part).mean()) for part in zip(*powers, strict=True))
+        noise = [self._powers(index, array - self._center)[0] for index, array in enumerate(prepared)]
+        self.variance = float(_shares(np.concatenate(noise), self._power).mean())
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         if found.shape != self._floats[index].shape:

@@ -13,7 +13,7 @@ from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.pooling import Span
-from tpuconvert.schema.types import I8, U8
+from tpuconvert.schema.types import I8, I16, U8
 
 BYTES = (I8, U8)
 
@@ -50,9 +50,11 @@ def pool(builder: Builder, node: Node, op: Pool) -> None:
 
 @computes(
     "pool_int",
-    dtypes=BYTES,
-    conditions="the positions of the maxima are not used",
-    when=lambda op, node, site: site.only_first_is_used(node),
+    dtypes=(*BYTES, I16),
+    conditions="the positions of the maxima are not used; a maximum, if the type is INT16",
+    when=lambda op, node, site: (
+        site.only_first_is_used(node) and not (op.is_avg_pooling and node.outputs[0].dtype is I16)
+    ),
 )
 def pool_int(builder: Builder, node: Node, op: PoolInt) -> None:
     """Max pooling without indices, and average pooling in both modes."""
@@ -102,6 +104,7 @@ def _emit_pool(builder: Builder, node: Node, windows: Windows, *, with_padding: 
         stride_w=along.stride,
         pad_top=down.before,
         pad_left=along.before,
+        is_wide=y.dtype is I16,
         bias=bias_of(y.dtype),
         row_counts=down.elements(after[0], with_padding=with_padding).tolist(),
         column_counts=along.elements(after[1], with_padding=with_padding).tolist(),

@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import tpuconvert as tc
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Max
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -24,6 +27,7 @@ from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.tile import Tile
@@ -80,9 +84,9 @@ def integers(graph, low, high, *shape, dtype="int8"):
     return graph.constant(rng.integers(low, high + 1, shape).astype(dtype), "constant")
 
 
-def output(graph, op, *operands, zero_point=0):
-    """Add a node whose results are outputs of the graph."""
-    for value in graph.add_all(op, *operands):
+def output(graph, op, *operands, zero_point=0, only_first=False):
+    """Add a node whose results, or whose first result, are outputs of the graph."""
+    for value in graph.add_all(op, *operands)[: 1 if only_first else None]:
         value.quant = QuantParams.per_tensor(0.25, zero_point, value.dtype)
         graph.output(value)
     return value
@@ -127,6 +131,37 @@ def test_linear_operators_and_requantization(home, tmp_path):
     check_results(model_of(graph), tmp_path / "out", home)
 
 
+@pytest.fixture
+def wide_network(tmp_path):
+    """ONNX file of convs with ReLU6 and max pooling before them, and samples."""
+    rng = np.random.default_rng(3)
+    net = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (float[1, 3, 16, 16] x) => (float[1, 6, 3, 3] y)
+        <float low = {0}, float high = {6}> {
+            first = Conv <pads = [1, 1, 1, 1]> (x, w0)
+            limited = Clip (first, low, high)
+            pooled = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (limited)
+            second = Conv <group = 8, pads = [1, 1, 1, 1]> (pooled, w1)
+            positive = Relu (second)
+            y = Conv <strides = [2, 2]> (positive, w2)
+        }
+    """)
+    for name, shape in (("w0", (8, 3, 3, 3)), ("w1", (8, 1, 3, 3)), ("w2", (6, 8, 2, 2))):
+        net.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+    onnx.save(net, tmp_path / "net.onnx")
+    return tmp_path / "net.onnx", rng.normal(size=(8, 3, 16, 16)).astype(np.float32)
+
+
+def test_a_network_with_16_bits(wide_network, home, tmp_path):
+    """Bytes of operands and weights, their sums, upper limits, and maxima of 16 bits."""
+    file, samples = wide_network
+    model = tc.convert(file, quantize="int8", precision=["op:conv=int16"], calibration=samples)
+    operators = {str(node.op) for node in model.graph.nodes}
+    assert {"arithmetic_shift", "pool_int", "clamp"} <= {node.op.name for node in model.graph.nodes}, operators
+    check_results(model, tmp_path / "out", home)
+
+
 def test_other_operators(home, tmp_path):
     """Sums, tables, limits, pooling and data movement."""
     graph = Graph("net")
@@ -135,7 +170,14 @@ def test_other_operators(home, tmp_path):
     output(graph, RequantInt32(shift_val=-1, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I8), total)
     output(graph, Lut(), x, integers(graph, 0, 255, 256, dtype="uint8"))
     output(graph, Max(), x, y)
-    output(graph, Clamp(min=Scalar(I16, 0), max=Scalar(I16, 32767)), input_of(graph, I16, (1, 9)))
+    wide = input_of(graph, I16, (1, 9))
+    for low, high in ((0, 32767), (0, 16384), (-32768, 100)):
+        output(graph, Clamp(min=Scalar(I16, low), max=Scalar(I16, high)), wide)
+    output(graph, ArithmeticShift(8, RoundingMode.DOWN, out_dtype=I16), x)
+    window = {"kernel_h": 3, "kernel_w": 2, "stride_h": 2, "stride_w": 2, "pad_h_t": 1}
+    for dtype in (I8, I16):
+        operand = input_of(graph, dtype, (1, 3, 5, 4))
+        output(graph, PoolInt(is_avg_pooling=False, **window), operand, only_first=True).quant = operand.quant
     output(graph, Pool(kernel_h=3, kernel_w=2, stride_h=2, stride_w=2, pad_h=1), x)
     output(graph, Pool(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, pooling_type=PoolType.AVE), x)
     output(graph, Permute((0, 2, 3, 1)), x)

@@ -268,19 +268,20 @@ def pool(draft: Draft) -> None:
 
 @kind(600)
 def pool_int(draft: Draft) -> None:
-    """Averages by division or multiplier, and maxima with their indices."""
+    """Averages by division or multiplier, and maxima with and without their indices."""
     shape = (draft.pick(1, 2), draft.small(70), draft.small(14), draft.small(14))
     kernels = [draft.small(min(extent, 7)) for extent in shape[2:]]
     if draft.chance(0.2):
         kernels = list(shape[2:])
-    is_average = draft.chance(0.9)
+    is_average = draft.chance(0.8)
+    has_indices = not is_average and draft.chance(0.3)
     area = kernels[0] * kernels[1]
     multiplier, exponent = multiplier_shift(float(draft.rng.uniform(0.2, 2)) / area)
     pads = [draft.number(0, (kernel - 1) // 2) for kernel in (kernels[0], kernels[0], kernels[1], kernels[1])]
     mode = draft.pick(*PoolQuantMode)
     rescales = mode is PoolQuantMode.MULTIPLIER_SHIFT
     dtype = draft.pick(I8, I8, U8, U8, I16)
-    draft.declines(not is_average or dtype is I16)
+    draft.declines(has_indices or (is_average and dtype is I16))
     op = PoolInt(
         stride_h=draft.number(1, 3),
         stride_w=draft.number(1, 3),
@@ -296,7 +297,9 @@ def pool_int(draft: Draft) -> None:
         scale=draft.pick(multiplier, multiplier, -multiplier, I32.max, 0) if rescales else 1,
         rshift=draft.pick(31 - exponent, 31 - exponent, 0, 63) if rescales else 0,
     )
-    draft.add_all(op, image(draft, dtype, shape))
+    results = draft.add_all(op, image(draft, dtype, shape))
+    if not has_indices:
+        draft.graph.output(results[0])
 
 
 @kind(300)

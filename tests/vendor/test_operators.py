@@ -71,9 +71,9 @@ class Family:
         """Add a constant with random integers in low..high."""
         return self.graph.constant(self.rng.integers(low, high + 1, shape).astype(dtype), "constant")
 
-    def add(self, op: Op, *operands: Value, zero_point: int = 0) -> Value:
-        """Add a node; its 8- and 16-bit results are graph outputs with a scale."""
-        for value in self.graph.add_all(op, *operands):
+    def add(self, op: Op, *operands: Value, zero_point: int = 0, only_first: bool = False) -> Value:
+        """Add a node; its 8- and 16-bit results, or the first one, are graph outputs with a scale."""
+        for value in self.graph.add_all(op, *operands)[: 1 if only_first else None]:
             if value.dtype in (I8, U8, I16, U16):
                 value.quant = QuantParams.per_tensor(0.25, zero_point, value.dtype)
                 self.graph.output(value)
@@ -199,7 +199,9 @@ def test_element_wise(chip, to, vendor, tmp_path):
             family.add(Lut(), operand, family.integers(low, low + 255, 256, dtype=dtype))
     for op in (Max(), Min()):
         family.add(op, a, b)
-    family.add(Clamp(min=Scalar(I16, 0), max=Scalar(I16, 32767)), wide)
+    for low, high in ((0, 32767), (0, 16384), (-32768, 100)):
+        family.add(Clamp(min=Scalar(I16, low), max=Scalar(I16, high)), wide)
+    family.add(ArithmeticShift(shift=8, rounding_mode=RoundingMode.DOWN, out_dtype=I16), a)
     for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_AWAY_FROM_ZERO):
         for shift in (-1, -3, 2):
             family.add(ArithmeticShift(shift=shift, rounding_mode=rounding, out_dtype=I8), wide)
@@ -220,6 +222,8 @@ def test_pooling(chip, to, vendor, tmp_path):
             {"kernel_h": 3, "kernel_w": 2, "stride_h": 2, "stride_w": 2, "is_ceil_mode": True},
         ):
             family.add(Pool(**window), x)
+        maximum = {"kernel_h": 3, "kernel_w": 2, "stride_h": 2, "stride_w": 2, "is_avg_pooling": False}
+        family.add(PoolInt(**maximum), x, only_first=True)
         edges = {"kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pooling_type": PoolType.AVE}
         family.add(Pool(is_ceil_mode=True, **edges), x)
         for counts_padding in (False, True):
@@ -235,6 +239,9 @@ def test_pooling(chip, to, vendor, tmp_path):
                 ),
                 x,
             )
+    wide = family.input(I16, (1, 5, 8, 6))
+    pooled = family.add(PoolInt(pad_h_t=1, **maximum), wide, only_first=True)
+    pooled.quant = wide.quant
     family.check(vendor, chip, tmp_path)
 
 

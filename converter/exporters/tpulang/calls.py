@@ -184,7 +184,7 @@ def max_pool(line: Line, p: Program) -> None:
     """Add a maximum pooling."""
     (x,) = line.operands
     assert x is not None
-    check_width(x, "maxpool2d", "int8", "uint8")
+    check_width(x, "maxpool2d", "int8", "uint8", "float32")
     given = line.attributes
     p.add(line.result, "maxpool2d", x, kernel=given["kernel_shape"], stride=given["strides"], pad=given["pads"])
 
@@ -204,6 +204,14 @@ def lower_limit(line: Line, p: Program) -> None:
     (x,) = line.operands
     assert x is not None
     p.add(line.result, "max", x, int(line.attributes["const_val"]), out_dtype=element_of(line.result).dtype)
+
+
+@translates("tpu.MinConst")
+def upper_limit(line: Line, p: Program) -> None:
+    """Add a minimum with a constant."""
+    (x,) = line.operands
+    assert x is not None
+    p.add(line.result, "min", x, int(line.attributes["const_val"]), out_dtype=element_of(line.result).dtype)
 
 
 @translates("tpu.Reshape")

@@ -101,6 +101,7 @@ void bind_pool(nb::module_& module) {
       .required("pad_top", &Spec::pad_top)
       .required("pad_left", &Spec::pad_left)
       .required("is_maximum", &Spec::is_maximum)
+      .field("is_wide", &Spec::is_wide)
       .field_as<bool>("divides", [](Spec* spec, bool divides) { spec->average.divides = divides; })
       .field_as<std::int32_t>("scale", [](Spec* spec, std::int32_t scale) { spec->average.scale = scale; })
       .field_as<int>("shift", [](Spec* spec, int shift) { spec->average.shift = shift; })

@@ -11,12 +11,12 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.optimizer.quantize import calibrate, forget_annotations, quantize
+from tpuconvert.optimizer.quantize import calibrate, forget_annotations, int16_nodes, quantize
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.float_simulation import simulate
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.types import I16, Array, Chip
 
 SENSITIVE = "n0_conv"
@@ -58,8 +58,8 @@ def noise(net: OnnxNet, output: str, model: tc.Model, spike: float) -> float:
 def test_the_node_with_the_sensitive_operand_gets_16_bits() -> None:
     net, output = network()
     samples = images(40, 200.0)
-    plain = tc.convert(net.model(output), calibration=samples, **GIVEN)
-    model = tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN)
+    plain = tc.convert(net.model(output), calibration=samples, without=["int16-nodes"], **GIVEN)
+    model = tc.convert(net.model(output), calibration=samples, **GIVEN)
     (note,) = chosen(model)
     assert note.startswith(f"1 node ('{SENSITIVE}') with 16 bits, 0.6% of the multiply-accumulates")
     assert "16-bit nodes: 1 node" in model.summary()
@@ -70,12 +70,81 @@ def test_the_node_with_the_sensitive_operand_gets_16_bits() -> None:
     assert not chosen(plain)
 
 
-def test_effort_high_includes_it_and_without_excludes_it() -> None:
+@pytest.mark.parametrize(
+    ("options", "is_chosen"),
+    [
+        ({"effort": "high"}, True),
+        ({"effort": "high", "without": ["int16-nodes"]}, False),
+        ({"effort": "low"}, False),
+        ({"effort": "low", "max_int16_share": 0.05}, True),
+        ({"exact_on": "bm1684x"}, False),
+        ({"chip": "bm1684"}, False),
+    ],
+)
+def test_options_with_the_choice(options: dict[str, object], is_chosen: bool) -> None:
+    net, output = network()
+    model = tc.convert(net.model(output), calibration=images(24, 200.0), **GIVEN, **options)
+    assert bool(chosen(model)) == is_chosen
+
+
+def test_the_default_does_not_mention_networks_that_keep_8_bits() -> None:
+    net, output = network(layers=6)
+    model = tc.convert(net.model(output), calibration=images(16, 0.0), **GIVEN)
+    assert not [note for note in model.notes if note.kind == "int16-nodes"]
+
+
+def test_accurate_and_large_networks_keep_8_bits_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     net, output = network()
     samples = images(24, 200.0)
-    given = {**GIVEN, "calibration": samples, "effort": "high"}
-    assert chosen(tc.convert(net.model(output), **given))
-    assert not chosen(tc.convert(net.model(output), without=["int16-nodes"], **given))
+    for name, value in (("ACCURATE", 1.0), ("LEAST_WORK", 1.0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(int16_nodes, name, value)
+            assert not chosen(tc.convert(net.model(output), calibration=samples, **GIVEN))
+            assert chosen(tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN))
+
+
+def test_operands_that_are_sums_need_a_request(tmp_path: Path) -> None:
+    """The sum with spikes would be computed with 16 bits, which the vendor's compiler cannot do exactly."""
+    net = OnnxNet(5)
+    x = net.input("x", 1, 8, 12, 12)
+    x = net.add("Add", x, net.conv(x, 8, kernel=1, groups=8))
+    x = net.add("Clip", net.conv(x, 8, groups=8), net.constant(np.float32(-3)), net.constant(np.float32(3)))
+    for _ in range(2):
+        x = net.add("Relu", net.conv(x, 32))
+    output = net.dense(net.add("Flatten", net.add("GlobalAveragePool", x)), 10)
+    samples = images(40, 200.0)
+    model = tc.convert(net.model(output), calibration=samples, **GIVEN)
+    wide = tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN)
+    assert not any(name in note for note in chosen(model) for name in ("n2_conv",))
+    assert any("n2_conv" in note for note in chosen(wide))
+    tc.export(model, tmp_path / "out", to="tpu-mlir")
+    with pytest.raises(UnsupportedError, match="requant_int32 to INT32 rounds"):
+        tc.export(wide, tmp_path / "wide", to="tpu-mlir")
+
+
+@pytest.mark.parametrize("to", ["tpu-mlir", "tpulang", "onnx"])
+def test_the_default_can_be_exported(to: str, tmp_path: Path) -> None:
+    net, output = network()
+    model = tc.convert(net.model(output), calibration=images(24, 200.0), **GIVEN)
+    assert chosen(model)
+    tc.export(model, tmp_path / ("out.onnx" if to == "onnx" else "out"), to=to)
+
+
+def test_isolated_errors_are_those_of_one_operand() -> None:
+    """The parts of a network add up to its error, and the operand with spikes has the largest one."""
+    net, output = network()
+    parts: dict[str, float] = {}
+    fill = int16_nodes._fill
+
+    def record(found: dict[str, float], *arguments: object) -> set[str]:
+        parts.update(found)
+        return fill(found, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(int16_nodes, "_fill", record)
+        tc.convert(net.model(output), calibration=images(40, 200.0), max_int16_share=1.0, **GIVEN)
+    assert max(parts, key=parts.__getitem__) == SENSITIVE
+    assert 0.7 < sum(parts.values()) < 1.3
 
 
 @pytest.mark.parametrize(
@@ -95,7 +164,7 @@ def test_nothing_is_chosen(spike: float, options: dict[str, object]) -> None:
     samples = images(24, spike)
     model = tc.convert(net.model(output), calibration=samples, **GIVEN, **options)
     assert not chosen(model)
-    del options["max_int16_share"]
+    options = {**options, "max_int16_share": 0.0}
     plain = tc.convert(net.model(output), calibration=samples, **GIVEN, **options)
     assert [str(node) for node in model.graph.nodes] == [str(node) for node in plain.graph.nodes]
 

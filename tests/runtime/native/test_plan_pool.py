@@ -12,7 +12,7 @@ from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
-from tpuconvert.schema.types import I8, U8, Chip, DType
+from tpuconvert.schema.types import I8, I16, U8, Chip, DType
 
 pytestmark = needs_extension
 SEEDS = range(5)
@@ -82,6 +82,28 @@ def test_pool_int(seed: int, dtype: DType) -> None:
         )
         results += added(case, op, x)
     case.check(*results)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_maxima_of_16_bits(seed: int) -> None:
+    """Windows with padding and in ceil mode."""
+    case = Drawing(seed)
+    results: list[Value] = []
+    while len(results) < 4:
+        shape = (2, int(case.rng.choice([1, 3, 16, 70])), *(int(extent) for extent in case.rng.integers(1, 14, 2)))
+        pads = [int(pad) for pad in case.rng.integers(0, 3, 4)]
+        padded = dict(zip(("pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r"), pads, strict=True))
+        op = PoolInt(
+            **windows(case), **padded, is_avg_pooling=False, out_ceil_mode=OutCeilMode(int(case.rng.integers(2)))
+        )
+        results += added(case, op, case.tensor(I16, shape))
+    case.check(*results)
+
+
+def test_averages_of_16_bits_come_from_the_reference() -> None:
+    case = Drawing(0)
+    op = PoolInt(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, is_avg_pooling=True)
+    case.check(case.graph.add(op, case.tensor(I16, (1, 3, 6, 6))), reference=["pool_int"])
 
 
 def test_places_of_maxima_come_from_the_reference() -> None:

@@ -88,12 +88,11 @@ def clamp(op: Clamp, node: Node, d: Lowering) -> None:
     if not y.dtype.is_integer:
         raise NoExactForm("it computes in floating point")
     tensor = d.tensor(x)
-    if op.max.value < y.dtype.max:
-        raise NoExactForm(f"max is {op.max.value}, expected {y.dtype.max}")
-    if op.min.value > y.dtype.min:
-        tensor = d.module.add(
-            "tpu.MaxConst", [tensor], static_shape(y), d.element(y), y.name, const_val=float(op.min.value)
-        )
+    limits = [("tpu.MinConst", op.max.value)] if op.max.value < y.dtype.max else []
+    limits += [("tpu.MaxConst", op.min.value)] if op.min.value > y.dtype.min else []
+    for index, (operation, limit) in enumerate(limits):
+        name = y.name if index == len(limits) - 1 else f"{y.name}_limited"
+        tensor = d.module.add(operation, [tensor], static_shape(y), d.element(y), name, const_val=float(limit))
     d.define(y, tensor)
 
 
@@ -109,13 +108,14 @@ def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
 
 @lowers(ArithmeticShift)
 def arithmetic_shift(op: ArithmeticShift, node: Node, d: Lowering) -> None:
-    """Lower a shift by a constant amount, rounded and saturated."""
+    """Lower a shift by a constant amount, rounded and saturated. A shift to the left does not round."""
     x, y = node.inputs[0], node.output
     modes = {RoundingMode.HALF_UP: "HalfUp", RoundingMode.HALF_AWAY_FROM_ZERO: "HalfAwayFromZero"}
-    if op.rounding_mode not in modes:
+    mode = "HalfUp" if op.shift >= 0 else modes.get(op.rounding_mode)
+    if mode is None:
         raise NoExactForm(
             f"rounding_mode is {op.rounding_mode.name}, expected one of {', '.join(m.name for m in modes)}"
         )
     assert x is not None
     one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
-    d.add("tpu.BinaryShift", [d.tensor(x), one], y, mode="Mul", shift=op.shift, round_mode=modes[op.rounding_mode])
+    d.add("tpu.BinaryShift", [d.tensor(x), one], y, mode="Mul", shift=op.shift, round_mode=mode)

@@ -9,7 +9,7 @@ from tpuconvert.exporters.tpu_mlir.forms.linear import Window, can_fuse, convolv
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, remove_twos, requantize
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.types import Array, DType
@@ -61,16 +61,19 @@ def exact_quotient(count: int, channels: int) -> Rescale:
 
 @lowers(PoolInt)
 def pool_int(op: PoolInt, node: Node, d: Lowering) -> None:
-    """Lower rounded integer average pooling of windows without padding. Other integer pooling has no exact form."""
+    """Lower a maximum, or a rounded average of windows without padding. Other integer pooling has no exact form."""
     x = node.inputs[0]
     assert x is not None
-    if len(node.outputs) > 1:
-        raise NoExactForm("it returns indices, expected one result")
+    if not op.is_avg_pooling:
+        if any(value.uses or d.graph.is_output(value) for value in node.outputs[1:]):
+            raise NoExactForm("it returns indices, expected one result")
+        y = node.outputs[0]
+        kernel, strides = (op.kernel_h, op.kernel_w), (op.stride_h, op.stride_w)
+        maximum(x, y, d, Window(kernel, strides, pads=_whole_pads(x, y, kernel, strides, (op.pad_h_t, op.pad_w_l))))
+        return
     raise_if_padded = [
         name for name in ("pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r", "pad_h", "pad_w") if getattr(op, name, 0)
     ]
-    if not op.is_avg_pooling:
-        raise NoExactForm("maximum in integer form, expected an average")
     if raise_if_padded or op.out_ceil_mode.name != "floor":
         raise NoExactForm("an average with padding, expected whole windows")
     channels = static_shape(x)[1]
@@ -98,29 +101,43 @@ def window_of(op: Pool, node: Node) -> Window:
     kernel = (height, width) if op.is_global_pooling else (op.kernel_h, op.kernel_w)
     strides = (1, 1) if op.is_global_pooling else (op.stride_h, op.stride_w)
     leading = (0, 0) if op.is_global_pooling else (op.pad_h, op.pad_w)
-    out = static_shape(y)[2:]
-    # Rows and columns that windows read past the end. In ceil mode there can be more than the padding.
+    return Window(kernel, strides, pads=_whole_pads(x, y, kernel, strides, leading))
+
+
+def _whole_pads(
+    x: Value, y: Value, kernel: tuple[int, int], strides: tuple[int, int], leading: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """Return pads with the rows and columns that windows read past the end, which ceil mode can add to the padding."""
+    sizes, out = static_shape(x)[2:], static_shape(y)[2:]
     trailing = tuple(
-        max(0, (out[axis] - 1) * strides[axis] + kernel[axis] - (height, width)[axis] - leading[axis])
-        for axis in (0, 1)
+        max(0, (out[axis] - 1) * strides[axis] + kernel[axis] - sizes[axis] - leading[axis]) for axis in (0, 1)
     )
-    return Window(kernel, strides, pads=(*leading, trailing[0], trailing[1]))
+    return (*leading, trailing[0], trailing[1])
 
 
-def maximum(op: Pool, node: Node, d: Lowering) -> None:
-    """Append maximum pooling of integers."""
-    if node.output.dtype is DType.FLOAT32:
+def maximum(x: Value, y: Value, d: Lowering, window: Window) -> None:
+    """Append maximum pooling of integers.
+
+    The compiler has none of 16 bits. They are dequantized to binary32 and quantized again: both roundings together are
+    less than a hundredth of a step.
+    """
+    if y.dtype is DType.FLOAT32:
         raise NoExactForm("a maximum of floating-point values")
-    window = window_of(op, node)
-    d.add(
-        "tpu.Pool2D",
-        [d.tensor(node.inputs[0])],
-        node.output,
-        kernel_shape=window.kernel,
-        strides=window.strides,
-        pads=window.pads,
-        pool_mode="Max",
-    )
+    attributes = {
+        "kernel_shape": window.kernel,
+        "strides": window.strides,
+        "pads": window.pads,
+        "pool_mode": "Max",
+    }
+    tensor = d.tensor(x)
+    if y.dtype is not DType.INT16:
+        d.add("tpu.Pool2D", [tensor], y, **attributes)
+        return
+    if x.quant is None or x.quant != y.quant:
+        raise NoExactForm("a maximum of 16 bits changes the scale, expected the same scale")
+    number = d.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{y.name}_f32")
+    pooled = d.module.add("tpu.Pool2D", [number], static_shape(y), "f32", f"{y.name}_max", **attributes)
+    d.define(y, d.module.add("tpu.Cast", [pooled], static_shape(y), d.element(y), y.name))
 
 
 @lowers(Pool)
@@ -129,7 +146,7 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
     x, y = node.inputs[0], node.output
     assert x is not None
     if op.pooling_type.name == "MAX":
-        maximum(op, node, d)
+        maximum(x, y, d, window_of(op, node))
         return
     if y.dtype is DType.FLOAT32:
         raise NoExactForm("an average of floating-point values")

@@ -144,6 +144,9 @@ struct ElementKernels {
   void (*maximum_u8)(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count);
   void (*minimum_u8)(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count);
 
+  // to[i] = max(a[i], b[i]), signed. `to` may equal `a`.
+  void (*maximum_i16)(const std::int16_t* a, const std::int16_t* b, std::int16_t* to, std::int64_t count);
+
   // sums[i] += from[i]
   void (*accumulate_u8)(const std::uint8_t* from, std::int32_t* sums, std::int64_t count);
   void (*accumulate)(const std::int32_t* from, std::int32_t* sums, std::int64_t count);

@@ -209,6 +209,10 @@ void maximum_u8(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, 
   for (std::int64_t i = 0; i < count; ++i) to[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
+void maximum_i16(const std::int16_t* a, const std::int16_t* b, std::int16_t* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
 void minimum_u8(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = a[i] < b[i] ? a[i] : b[i];
 }
@@ -314,6 +318,7 @@ constexpr ElementKernels kKernels = {
     interleave3,
     maximum_u8,
     minimum_u8,
+    maximum_i16,
     accumulate_u8,
     accumulate,
     averages,

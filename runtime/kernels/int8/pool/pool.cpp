@@ -54,6 +54,7 @@ class PoolStep final : public Step {
       throw std::invalid_argument("pool: one count per row and column is needed");
     if (largest(spec.row_counts) * largest(spec.column_counts) > std::numeric_limits<std::int32_t>::max())
       throw std::invalid_argument("pool: a window counts too many elements");
+    if (spec.is_wide && !spec.is_maximum) throw std::invalid_argument("pool: averages of INT16 have no kernel");
     check_average(spec.average);
   }
 
@@ -68,8 +69,12 @@ class PoolStep final : public Step {
       for (int row = first; row < last; ++row) {
         const std::uint8_t* image = from + row / spec_.out_height * spec_.height * row_bytes();
         std::uint8_t* target = to + row * out_row_bytes();
-        if (spec_.is_maximum)
-          maxima(image, row % spec_.out_height, target, run.scratch(worker));
+        if (spec_.is_wide)
+          maxima(reinterpret_cast<const std::int16_t*>(image), row % spec_.out_height,
+                 reinterpret_cast<std::int16_t*>(target), reinterpret_cast<std::int16_t*>(run.scratch(worker)),
+                 kernels_.maximum_i16);
+        else if (spec_.is_maximum)
+          maxima(image, row % spec_.out_height, target, run.scratch(worker), kernels_.maximum_u8);
         else
           averages(image, row % spec_.out_height, target, run.scratch(worker));
       }
@@ -87,22 +92,26 @@ class PoolStep final : public Step {
   const char* kind() const override { return spec_.is_maximum ? "max_pool" : "average_pool"; }
 
  private:
-  std::int64_t row_bytes() const { return std::int64_t{spec_.width} * spec_.channels; }
-  std::int64_t out_row_bytes() const { return std::int64_t{spec_.out_width} * spec_.channels; }
+  std::int64_t row_elements() const { return std::int64_t{spec_.width} * spec_.channels; }
+  std::int64_t out_row_elements() const { return std::int64_t{spec_.out_width} * spec_.channels; }
+  std::int64_t row_bytes() const { return row_elements() * (spec_.is_wide ? 2 : 1); }
+  std::int64_t out_row_bytes() const { return out_row_elements() * (spec_.is_wide ? 2 : 1); }
 
   // Maximum over the rows of the windows, which are long contiguous runs, then over their columns. The maximum of no
-  // elements is the lowest byte, for a window outside of the image.
-  void maxima(const std::uint8_t* image, int out_row, std::uint8_t* to, std::uint8_t* line) const {
+  // elements is the lowest number, for a window outside of the image.
+  template <typename T>
+  void maxima(const T* image, int out_row, T* to, T* line,
+              void (*maximum)(const T* a, const T* b, T* to, std::int64_t count)) const {
     const Inside rows = inside(out_row, spec_.kernel_h, spec_.stride_h, spec_.pad_top, spec_.height);
     if (rows.first >= rows.end) {
-      std::memset(to, 0, static_cast<std::size_t>(out_row_bytes()));
+      std::fill_n(to, out_row_elements(), std::numeric_limits<T>::lowest());
       return;
     }
-    const std::uint8_t* column = image + rows.first * row_bytes();
+    const T* column = image + rows.first * row_elements();
     if (rows.end - rows.first > 1) {
-      kernels_.maximum_u8(column, column + row_bytes(), line, row_bytes());
+      maximum(column, column + row_elements(), line, row_elements());
       for (int row = rows.first + 2; row < rows.end; ++row)
-        kernels_.maximum_u8(line, image + row * row_bytes(), line, row_bytes());
+        maximum(line, image + row * row_elements(), line, row_elements());
       column = line;
     }
     const std::int64_t channels = spec_.channels;
@@ -110,17 +119,17 @@ class PoolStep final : public Step {
     while (window < spec_.out_width) {
       const int run = spec_.stride_w == 1 ? whole_windows_from(window) : 1;
       const Inside columns = inside(window, spec_.kernel_w, spec_.stride_w, spec_.pad_left, spec_.width);
-      std::uint8_t* target = to + window * channels;
+      T* target = to + window * channels;
       if (columns.first >= columns.end) {
-        std::memset(target, 0, static_cast<std::size_t>(channels));
+        std::fill_n(target, channels, std::numeric_limits<T>::lowest());
       } else {
-        const std::uint8_t* first = column + columns.first * channels;
+        const T* first = column + columns.first * channels;
         if (columns.end - columns.first == 1) {
-          std::memcpy(target, first, static_cast<std::size_t>(run * channels));
+          std::memcpy(target, first, sizeof(T) * static_cast<std::size_t>(run * channels));
         } else {
-          kernels_.maximum_u8(first, first + channels, target, run * channels);
+          maximum(first, first + channels, target, run * channels);
           for (int next = 2; next < columns.end - columns.first; ++next)
-            kernels_.maximum_u8(target, first + next * channels, target, run * channels);
+            maximum(target, first + next * channels, target, run * channels);
         }
       }
       window += run;

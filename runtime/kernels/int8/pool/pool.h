@@ -1,4 +1,4 @@
-// Max and average pooling of channels-last bytes.
+// Max and average pooling of channels-last bytes, and max pooling of INT16.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct PoolSpec {
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1;
   int pad_top = 0, pad_left = 0;
   bool is_maximum = true;
+  bool is_wide = false;  // elements are INT16; only for maxima
   AverageSpec average;
   // only if average.divides; their product is the count of a window
   std::vector<std::int32_t> row_counts, column_counts;
