@@ -1,4 +1,4 @@
-"""Weights of a float model in 4 or 8 bits (``weight_type``)."""
+"""Matmuls of a float model with packed weights (``weight_type``) and INT8 activations (``activation_type``)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from tpuconvert.optimizer.quantize.group_weights import (
     PackedWeight,
     pack_weight,
     packable_nodes,
+    replace_activation_type,
     replace_by_packed,
     second_moments,
 )
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+from tpuconvert.schema.types import I8
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options
@@ -31,10 +34,39 @@ _BITS = {"int4": 4, "int8": 8}
 _MOST_NAMES = 3
 
 
-def pack_weights(
+def quantize_matmuls(
     graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress
 ) -> QuantizedGraph:
-    """Pack the weights of the matmuls of a float graph, which is changed in place.
+    """Pack weights and quantize activations, as the options request. The graph is changed in place.
+
+    Raises:
+        UsageError: no matmul can be quantized, or the samples do not fit.
+
+    """
+    notes = []
+    if options.weight_type != "float32":
+        notes.append(_pack_weights(graph, options, calibration, progress))
+    if options.activation_type != "float32":
+        notes.append(_quantize_activations(graph, options))
+    graph.prune()
+    graph.sort()
+    return QuantizedGraph(graph, tuple(notes))
+
+
+def _quantize_activations(graph: Graph, options: Options) -> Note:
+    """Quantize the activations of all matmuls with packed weights when they are computed."""
+    name = options.activation_type
+    nodes = [node for node in graph.nodes if isinstance(node.op, MatmulGroupQuantized)]
+    if not nodes:
+        hint = "add --weight-type int4 or int8, or leave --activation-type out"
+        raise UsageError(f"activation_type={name}: the model has no matmul with packed weights", hint=hint)
+    for node in nodes:
+        replace_activation_type(graph, node, I8)
+    return Note(KIND, "", f"{len(nodes)} matmuls have activations in {name}, with a scale per row and group of inputs")
+
+
+def _pack_weights(graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress) -> Note:
+    """Pack the weights of the matmuls of a float graph.
 
     Raises:
         UsageError: the graph has integers, no weight can be packed, or the samples do not fit.
@@ -65,9 +97,7 @@ def pack_weights(
     before = sum(_weight(node).nbytes for node in nodes)
     for node in nodes:
         replace_by_packed(graph, node, packed[node.name], form)
-    graph.prune()
-    graph.sort()
-    return QuantizedGraph(graph, (_note(name, form, list(packed.values()), before, origin),))
+    return _note(name, form, list(packed.values()), before, origin)
 
 
 def _weight(node: Node) -> Array:

@@ -8,7 +8,7 @@ input at a time, and the others compensate for the error (``weight_rounding.py``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized, pack_codes
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import F32, Array
+from tpuconvert.schema.types import F32, Array, DType
 
 Float64 = npt.NDArray[np.float64]
 
@@ -231,13 +231,26 @@ def replace_by_packed(graph: Graph, node: Node, weight: PackedWeight, form: Grou
     x, old, *rest = node.inputs
     assert x is not None and old is not None, "is_packable"
     bias = rest[0] if rest else None
-    name = node.name
     with graph.derived_from(node):
         codes = graph.constant(weight.codes, f"{old.name}:codes")
         scale = graph.constant(weight.scale, f"{old.name}:scale")
         zero = None if weight.zero_point is None else graph.constant(weight.zero_point, f"{old.name}:zero_point")
         flat = None if bias is None else graph.constant(bias.array.reshape(-1), bias.name)
         result = graph.add(MatmulGroupQuantized(form.bits, form.group), x, codes, scale, zero, flat)
+    _replace(graph, node, result)
+
+
+def replace_activation_type(graph: Graph, node: Node, dtype: DType) -> None:
+    """Replace a matmul with a packed weight by one with this type of activations. The result keeps its name."""
+    assert isinstance(node.op, MatmulGroupQuantized), "selected by the caller"
+    with graph.derived_from(node):
+        result = graph.add(replace(node.op, activation_type=dtype), *node.inputs)
+    _replace(graph, node, result)
+
+
+def _replace(graph: Graph, node: Node, result: Value) -> None:
+    """Replace a node by the producer of ``result``, which gets its name."""
+    name = node.name
     graph.replace_uses(node.output, result)
     graph.remove(node)
     graph.rename(result, name)

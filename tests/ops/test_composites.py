@@ -64,6 +64,8 @@ CASES = [
     (MatmulGroupQuantized(4, 16), [(2, 3, 40), TensorType(U8, (5, 24)), (5, 3), TensorType(U8, (5, 2)), (5,)]),
     (MatmulGroupQuantized(4, 32), [(3, 40), TensorType(U8, (5, 32)), (5, 2), (5, 2)]),
     (MatmulGroupQuantized(8, 16), [(3, 40), TensorType(U8, (5, 48)), (5, 3)]),
+    (MatmulGroupQuantized(4, 16, I8), [(2, 3, 40), TensorType(U8, (5, 24)), (5, 3), TensorType(U8, (5, 2)), (5,)]),
+    (MatmulGroupQuantized(4, 32, I8), [(3, 64), TensorType(U8, (5, 32)), (5, 2), (5, 2)]),
     (Lstm(), [(3, 2, 3), (1, 16, 3), (1, 16, 4)]),
     (
         Lstm(Direction.BIDIRECTIONAL, clip=0.7, input_forget=True, cell_clip=0.5),

@@ -9,6 +9,7 @@
 #include "core/bind_spec.h"
 #include "core/variants.h"
 #include "float32/matmul/group_matmul_kernel.h"
+#include "int8/matmul/group_matmul.h"
 
 namespace tpuconvert {
 
@@ -23,31 +24,15 @@ constexpr std::int64_t kMostDecodedRows = 8;
 // Minimum number of weights per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartWeights = 1 << 14;
 
-[[noreturn]] void refuse(const char* what) { throw std::invalid_argument(std::string("group_matmul_float32: ") + what); }
-
 const GroupMatmulKernels& group_matmul_kernels(Isa isa) {
   return *TPU_SELECT(isa, &kGroupMatmulScalar, &kGroupMatmulAvx2, &kGroupMatmulAvx512);
-}
-
-void check(const GroupMatmulSpec& spec) {
-  if (spec.bits != 4 && spec.bits != 8) refuse("bits must be 4 or 8");
-  if (spec.group < 8 || spec.group % 8 != 0 || spec.group > 1 << 20) refuse("the group size is not possible");
-  if (spec.rows < 1 || spec.columns < 1 || spec.depth < 1 ||
-      std::max({spec.rows, spec.columns, spec.depth}) > INT32_MAX / 64)
-    refuse("an extent is not possible");
-  const std::int64_t groups = (spec.depth + spec.group - 1) / spec.group;
-  const auto of_groups = static_cast<std::size_t>(spec.columns * groups);  // < 2^50
-  if (spec.code_bytes != spec.columns * groups * (spec.group * spec.bits / 8)) refuse("the codes do not fit");
-  if (spec.scale.size() != of_groups) refuse("the scales do not fit");
-  if (!spec.zero.empty() && spec.zero.size() != of_groups) refuse("the zero points do not fit");
-  if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(spec.columns)) refuse("the bias does not fit");
 }
 
 class GroupMatmulStep final : public Step {
  public:
   GroupMatmulStep(const GroupMatmulSpec& spec, Isa isa)
       : kernels_(group_matmul_kernels(isa)), float_kernels_(matmul_kernels(isa)), x_(spec.x), y_(spec.y) {
-    check(spec);
+    check_group_matmul(spec, "group_matmul_float32");
     is_precise_ = spec.is_precise;
     MatmulTask& matmul = task_.matmul;
     matmul.rows = spec.rows;
@@ -168,12 +153,13 @@ struct GroupMatmulArguments : GroupMatmulSpec {
   CodeArray code_array;
 };
 
+template <std::shared_ptr<Step> (*kMake)(const GroupMatmulSpec&, Isa)>
 std::shared_ptr<Step> make(const GroupMatmulArguments& arguments, Isa isa) {
   GroupMatmulSpec spec = arguments;
   spec.codes = arguments.code_array.data();
   spec.code_bytes = static_cast<std::int64_t>(arguments.code_array.size());
   nanobind::gil_scoped_release released;
-  return make_group_matmul(spec, isa);
+  return kMake(spec, isa);
 }
 
 void bind(nanobind::module_& module) {
@@ -191,12 +177,28 @@ void bind(nanobind::module_& module) {
       .field("zero", &Spec::zero)
       .field("bias", &Spec::bias)
       .field("is_precise", &Spec::is_precise);
-  bind_kernel<Spec>(module, "group_matmul_float32", kVectorWidths, make);
+  bind_kernel<Spec>(module, "group_matmul_float32", kVectorWidths, make<make_group_matmul>);
+  bind_kernel<Spec>(module, "group_matmul_int8", kAllIsas, make<make_group_matmul_int8>);
 }
 
 const Binding binding(bind);
 
 }  // namespace
+
+void check_group_matmul(const GroupMatmulSpec& spec, const char* kernel) {
+  const auto refuse = [kernel](const char* what) { throw std::invalid_argument(std::string(kernel) + ": " + what); };
+  if (spec.bits != 4 && spec.bits != 8) refuse("bits must be 4 or 8");
+  if (spec.group < 8 || spec.group % 8 != 0 || spec.group > 1 << 20) refuse("the group size is not possible");
+  if (spec.rows < 1 || spec.columns < 1 || spec.depth < 1 ||
+      std::max({spec.rows, spec.columns, spec.depth}) > INT32_MAX / 64)
+    refuse("an extent is not possible");
+  const std::int64_t groups = (spec.depth + spec.group - 1) / spec.group;
+  const auto of_groups = static_cast<std::size_t>(spec.columns * groups);  // < 2^50
+  if (spec.code_bytes != spec.columns * groups * (spec.group * spec.bits / 8)) refuse("the codes do not fit");
+  if (spec.scale.size() != of_groups) refuse("the scales do not fit");
+  if (!spec.zero.empty() && spec.zero.size() != of_groups) refuse("the zero points do not fit");
+  if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(spec.columns)) refuse("the bias does not fit");
+}
 
 std::shared_ptr<Step> make_group_matmul(const GroupMatmulSpec& spec, Isa isa) {
   return std::make_shared<GroupMatmulStep>(spec, isa);

@@ -23,6 +23,9 @@ struct GroupMatmulSpec {
   bool is_precise = false;              // accumulates in float64 and rounds once
 };
 
+// Throws std::invalid_argument for invalid extents and sizes; the message begins with the name of the kernel.
+void check_group_matmul(const GroupMatmulSpec& spec, const char* kernel);
+
 // Throws std::invalid_argument for invalid extents and sizes.
 std::shared_ptr<Step> make_group_matmul(const GroupMatmulSpec& spec, Isa isa);
 
