@@ -243,8 +243,8 @@ class Options:
     )
     activation_type: str = option(
         "float32",
-        "Type of the activations of matmuls with packed weights of ``weight_type`` or of the source: ``int8`` quantizes "
-        "each group of each row when it is computed, and multiplies integers.",
+        "Type of the activations of matmuls with packed weights of ``weight_type`` or of the source: ``int8`` "
+        "quantizes each group of each row when it is computed, and multiplies integers.",
         choices=("float32", "int8"),
     )
     input_shapes: Mapping[str, Shape] = option(

@@ -70,7 +70,9 @@ def test_packs_the_first_code_into_the_low_order_bits() -> None:
     assert pack_codes(u8([1, 2, 3, 0, 1]), 2).tolist() == [[0b00111001, 0b01]]
 
 
-@pytest.mark.parametrize("given", [{"bits": 3}, {"bits": 16}, {"activation_type": U8}, {"group": 8}, {"group": 48}, {"group": 0}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"bits": 3}, {"bits": 16}, {"activation_type": U8}, {"group": 8}, {"group": 48}, {"group": 0}], ids=str
+)
 def test_rejects_parameters(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(given))} is"):
         MatmulGroupQuantized(**given)
