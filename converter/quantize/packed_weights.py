@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimizer.quantize.group_weights import (
+    WORTHWHILE_ERROR,
     GroupFormat,
     PackedWeight,
+    outlier_inputs,
     pack_weight,
+    pack_with_outliers,
     packable_nodes,
     replace_activation_type,
     replace_by_packed,
@@ -87,13 +90,13 @@ def _pack_weights(graph: Graph, options: Options, calibration: CalibrationSource
     progress.stage("quantize")
     packed: dict[str, PackedWeight] = {}
     if calibration is None:
-        packed = {node.name: _pack(node, form) for node in nodes}
+        packed = {node.name: pack_weight(node.name, _weight(node), form) for node in nodes}
         origin = "rounded to nearest without samples"
     else:
         feeds = calibration_feeds(graph, options, calibration)
         origin = f"rounded on {feeds.description}"
         for operand, moments in second_moments(graph, nodes, feeds):
-            packed |= {node.name: pack_weight(node.name, _weight(node), form, moments) for node in by_operand[operand]}
+            packed |= {weight.node: weight for weight in _pack_on_samples(by_operand[operand], form, moments)}
     before = sum(_weight(node).nbytes for node in nodes)
     for node in nodes:
         replace_by_packed(graph, node, packed[node.name], form)
@@ -106,8 +109,15 @@ def _weight(node: Node) -> Array:
     return weight.array
 
 
-def _pack(node: Node, form: GroupFormat) -> PackedWeight:
-    return pack_weight(node.name, _weight(node), form)
+def _pack_on_samples(nodes: list[Node], form: GroupFormat, moments: Array) -> list[PackedWeight]:
+    """Pack the weights of the users of one operand, with a second group for its outliers if that is worth its bits."""
+    plain = [pack_weight(node.name, _weight(node), form, moments) for node in nodes]
+    outliers = outlier_inputs(moments, form)
+    if outliers is None:
+        return plain
+    split = [pack_with_outliers(node.name, _weight(node), form, moments, outliers) for node in nodes]
+    before, after = (sum(weight.error for weight in weights) for weights in (plain, split))
+    return split if after < WORTHWHILE_ERROR * before else plain
 
 
 def _note(name: str, form: GroupFormat, packed: list[PackedWeight], before: int, origin: str) -> Note:
@@ -118,12 +128,14 @@ def _note(name: str, form: GroupFormat, packed: list[PackedWeight], before: int,
     )
     weights = before // 4
     worst = sorted(packed, key=lambda item: -item.error)[:_MOST_NAMES]
+    split = sum(item.order is not None for item in packed)
+    repeated = f"; {split} have a second group for their {form.group} largest inputs" if split else ""
     errors = ", ".join(f"'{item.node}' {100 * item.error:.2g} %" for item in worst)
     zero = " and zero point" if form.has_zero_points else ""
     return Note(
         KIND,
         "",
         f"{len(packed)} matmuls have weights in {name}, with a scale{zero} per {form.group} inputs: "
-        f"{size / 1e6:.2f} MB instead of {before / 1e6:.2f} MB, {8 * size / weights:.2f} bits per weight, {origin}. "
-        f"Largest squared errors of their results: {errors}",
+        f"{size / 1e6:.2f} MB instead of {before / 1e6:.2f} MB, {8 * size / weights:.2f} bits per weight, {origin}"
+        f"{repeated}. Largest squared errors of their results: {errors}",
     )
