@@ -109,10 +109,11 @@ def print_memory(model: tc.Model, decoder: Decoder) -> None:
     print("\n| tokens | caches MB | resident MB |\n|---|---|---|")
     with tc.Session(model, threads=1) as session:
         for length in range(PROMPT, CONTEXT + 1, PROMPT):
-            session.run(rng.integers(0, decoder.vocabulary, (1, PROMPT)))
+            # One token less than the capacity, which is doubled when the caches are full.
+            session.run(rng.integers(0, decoder.vocabulary, (1, PROMPT - (length == PROMPT))))
             if length & (length - 1) == 0:
                 caches = length * decoder.layers * 2 * decoder.kv_heads * decoder.size * 4 / 1e6
-                print(f"| {length} | {caches:.1f} | {resident():.1f} |", flush=True)
+                print(f"| {length - 1} | {caches:.1f} | {resident():.1f} |", flush=True)
 
 
 def compare(model: tc.Model, proto: onnx.ModelProto, decoder: Decoder, rounds: int) -> None:

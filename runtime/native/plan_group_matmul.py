@@ -59,4 +59,5 @@ def _add_step(kernel: str, builder: Builder, node: Node, op: MatmulGroupQuantize
         zero=None if zero is None else np.ascontiguousarray(op.zero_points(scale, zero)).reshape(-1),
         bias=bias,
         is_precise=node in builder.precise,
+        like=builder.step_of_earlier_plan(kernel),
     )

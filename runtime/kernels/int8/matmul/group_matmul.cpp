@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <tuple>
 
 #include "core/aligned.h"
 #include "int8/matmul/group_matmul_kernel.h"
@@ -52,16 +53,12 @@ class GroupMatmulInt8Step final : public Step {
     task_.groups = (spec.depth + spec.group - 1) / spec.group;
     width_ = kInt8PanelVectors * kernels_.lanes;
     panels_ = (spec.columns + width_ - 1) / width_;
-    pack_codes(spec);
-    scale_ = pack_groups(spec.scale);
-    task_.scale = scale_.as<float>();
-    if (!spec.zero.empty()) {
-      zero_ = pack_groups(spec.zero);
-      task_.zero = zero_.as<float>();
-    }
-    bias_ = AlignedBytes(static_cast<std::size_t>(panels_ * width_ * kFloat));
-    std::copy(spec.bias.begin(), spec.bias.end(), bias_.as<float>());
-    task_.bias = bias_.as<float>();
+    const auto* like = dynamic_cast<const GroupMatmulInt8Step*>(spec.like.get());
+    packed_ = like != nullptr && like->has_same_weights(*this) ? like->packed_ : pack(spec);
+    task_.codes = packed_->codes.data();
+    task_.scale = packed_->scale.as<float>();
+    task_.zero = spec.zero.empty() ? nullptr : packed_->zero.as<float>();
+    task_.bias = packed_->bias.as<float>();
   }
 
   void run(const Run& run) const override {
@@ -90,7 +87,7 @@ class GroupMatmulInt8Step final : public Step {
     return {Span::reads(x_, bytes(task_.depth), kFloat), Span::writes(y_, bytes(task_.columns), kFloat)};
   }
   std::size_t scratch_bytes() const override { return static_cast<std::size_t>(block() * (values_bytes() + 3 * group_bytes())); }
-  std::size_t packed_bytes() const override { return codes_.size() + scale_.size() + zero_.size() + bias_.size(); }
+  std::size_t packed_bytes() const override { return packed_->bytes(); }
   const char* kind() const override { return rows_ == 1 ? "group_matmul_int8 decode" : "group_matmul_int8"; }
 
  private:
@@ -112,12 +109,30 @@ class GroupMatmulInt8Step final : public Step {
     return {rows.values + count * task_.padded, rows.scale + groups, rows.start + groups, rows.sum + groups};
   }
 
-  void pack_codes(const GroupMatmulSpec& spec) {
+  bool has_same_weights(const GroupMatmulInt8Step& other) const {
+    const auto shape = [](const GroupMatmulInt8Step& step) {
+      const Int8GroupTask& task = step.task_;
+      return std::tuple(step.kernels_.lanes, task.columns, task.depth, task.bits, task.group);
+    };
+    return shape(*this) == shape(other);
+  }
+
+  std::shared_ptr<const PackedGroups> pack(const GroupMatmulSpec& spec) const {
+    auto packed = std::make_shared<PackedGroups>();
+    packed->codes = pack_codes(spec);
+    packed->scale = pack_groups(spec.scale);
+    if (!spec.zero.empty()) packed->zero = pack_groups(spec.zero);
+    packed->bias = AlignedBytes(static_cast<std::size_t>(panels_ * width_ * kFloat));
+    std::copy(spec.bias.begin(), spec.bias.end(), packed->bias.as<float>());
+    return packed;
+  }
+
+  AlignedBytes pack_codes(const GroupMatmulSpec& spec) const {
     const std::int64_t words = task_.column_bytes() / 4, row = spec.code_bytes / spec.columns;
-    codes_ = AlignedBytes(static_cast<std::size_t>(panels_ * width_ * words * 4));
+    AlignedBytes codes(static_cast<std::size_t>(panels_ * width_ * words * 4));
     for (std::int64_t column = 0; column < spec.columns; ++column) {
       const std::uint8_t* from = spec.codes + column * row;
-      std::uint8_t* to = codes_.data() + (column / width_ * width_ * words + column % width_) * 4;
+      std::uint8_t* to = codes.data() + (column / width_ * width_ * words + column % width_) * 4;
       for (std::int64_t index = 0; index < words; ++index) {
         std::uint32_t word;
         std::memcpy(&word, from + 4 * index, sizeof word);
@@ -125,7 +140,7 @@ class GroupMatmulInt8Step final : public Step {
         std::memcpy(to + index * width_ * 4, &word, sizeof word);
       }
     }
-    task_.codes = codes_.data();
+    return codes;
   }
 
   // Packs a value per column and group.
@@ -144,7 +159,7 @@ class GroupMatmulInt8Step final : public Step {
   std::int64_t rows_;
   Int8GroupTask task_;
   std::int64_t width_ = 1, panels_ = 0;
-  AlignedBytes codes_, scale_, zero_, bias_;
+  std::shared_ptr<const PackedGroups> packed_;
 };
 
 }  // namespace
