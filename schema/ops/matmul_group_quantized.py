@@ -153,7 +153,7 @@ class MatmulGroupQuantized(Composite):
         with np.errstate(all="ignore"):
             wide -= self.zero_points(scale, zero_point)[:, :, None]
             wide *= scale[:, :, None]
-        return wide.reshape(len(scale), -1)[:, :depth]
+        return wide.reshape(len(scale), scale.shape[1] * self.group)[:, :depth]
 
     def reference(
         self, x: Array, codes: Array, scale: Array, zero_point: Array | None = None, bias: Array | None = None
@@ -212,6 +212,13 @@ class MatmulGroupQuantized(Composite):
         depth = f.extents(self, x)[-1]
         if self.activation_type is I8:
             x = self._expand_rounding(g, x, groups)
+        wide = self.expand_weights(g, codes, scale, zero_point, depth)
+        (y,) = BatchMatmul(right_transpose=True).expand(g, x, wide)
+        return (y if bias is None else f.add(g, y, f.reshape(g, bias, (*(1,) * (x.rank - 1), rows))),)
+
+    def expand_weights(self, g: Graph, codes: Value, scale: Value, zero_point: Value | None, depth: int) -> Value:
+        """Dequantize the weight, [N, K]."""
+        rows, groups = f.extents(self, scale)
         wide = self._unpack(g, codes)
         wide = f.reshape(g, wide, (rows, groups, self.group))
         if zero_point is None:
@@ -225,8 +232,7 @@ class MatmulGroupQuantized(Composite):
         wide = f.mul(g, wide, f.reshape(g, scale, (rows, groups, 1)))
         wide = f.reshape(g, wide, (rows, groups * self.group))
         wide = f.slice_axis(g, wide, 1, 0, depth) if depth != groups * self.group else wide
-        (y,) = BatchMatmul(right_transpose=True).expand(g, x, wide)
-        return (y if bias is None else f.add(g, y, f.reshape(g, bias, (*(1,) * (x.rank - 1), rows))),)
+        return wide
 
     def _expand_rounding(self, g: Graph, x: Value, groups: int) -> Value:
         """Quantize the groups of each row to INT8, and dequantize them."""
