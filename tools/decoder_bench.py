@@ -5,10 +5,11 @@
         [--activation-type int8] [--accuracy-level 4]
 
 The decoder has MatMulNBits with groups of 32, GroupQueryAttention with rotary embeddings, and SwiGLU. Both engines run
-it in turns in the same process. ONNX Runtime keeps the caches in buffers of the largest length that are inputs and
-outputs at once (I/O binding); tpuconvert keeps them in the session. Ratios are medians over the rounds of the time of
-ONNX Runtime divided by that of tpuconvert, with the smallest and the largest ratio. Memory is the resident memory of
-the process, without ONNX Runtime, in a session that computes a long prompt in chunks.
+it in turns in the same process; the time of a token is the median of 32. ONNX Runtime keeps the caches in buffers of
+the largest length that are inputs and outputs at once (I/O binding); tpuconvert keeps them in the session. Ratios are
+medians over the rounds of the time of ONNX Runtime divided by that of tpuconvert, with the smallest and the largest
+ratio. Memory is the resident memory of the process, without ONNX Runtime, in a session that computes a long prompt in
+chunks.
 """
 
 from __future__ import annotations
@@ -91,10 +92,10 @@ class Peer:
         return logits
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Wall time of a call."""
+def seconds(run: Callable[[Array], object], ids: Array) -> float:
+    """Wall time of a run."""
     start = time.perf_counter()
-    run()
+    run(ids)
     return time.perf_counter() - start
 
 
@@ -120,17 +121,17 @@ def compare(model: tc.Model, proto: onnx.ModelProto, decoder: Decoder, rounds: i
     """Print the times of prefill and decode."""
     rng = np.random.default_rng(0)
     prompt, tokens = (rng.integers(0, decoder.vocabulary, (1, count)) for count in (PROMPT, STEPS))
-    peer, times = Peer(proto, decoder), {"prefill": ([], []), "decode": ([], [])}  # type: dict[str, tuple[list[float], ...]]
+    peer = Peer(proto, decoder)
+    times: dict[str, tuple[list[float], list[float]]] = {"prefill": ([], []), "decode": ([], [])}
     with tc.Session(model, threads=1) as session:
         for number in range(rounds + 1):
             peer.length = 0
             session.reset()
-            runs = peer.run, session.run
+            runs: tuple[Callable[[Array], object], ...] = (peer.run, session.run)
             found = {
-                "prefill": [seconds(lambda run=run: run(prompt)) for run in runs],
+                "prefill": [seconds(run, prompt) for run in runs],
                 "decode": [
-                    seconds(lambda run=run: [run(tokens[:, step : step + 1]) for step in range(STEPS)]) / STEPS
-                    for run in runs
+                    statistics.median(seconds(run, token) for token in np.split(tokens, STEPS, 1)) for run in runs
                 ],
             }
             for phase, pair in found.items() if number else ():  # the first round warms up
