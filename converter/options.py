@@ -228,7 +228,7 @@ class Options:
     weight_type: str = option(
         "float32",
         "Type of the weights of matmuls in a float model: ``int4`` and ``int8`` store them with one scale per group of "
-        "inputs. Activations stay in float32. Samples of ``calibration`` make the rounding more accurate.",
+        "inputs. Samples of ``calibration`` make the rounding more accurate.",
         choices=("float32", "int8", "int4"),
     )
     weight_group: int = option(
@@ -241,6 +241,12 @@ class Options:
     weight_zero_points: bool = option(
         False,
         "Store a zero point per group of ``weight_type`` besides the scale, for weights that are not centered at 0.",
+    )
+    activation_type: str = option(
+        "float32",
+        "Type of the activations of matmuls with packed weights of ``weight_type`` or of the source: ``int8`` "
+        "quantizes each group of each row when it is computed, and multiplies integers.",
+        choices=("float32", "int8"),
     )
     input_shapes: Mapping[str, Shape] = option(
         {},
@@ -478,9 +484,10 @@ class Options:
                 if getattr(options, name) != default_of(name):
                     hint = f"add --quantize int8, or leave --{name.replace('_', '-')} out"
                     raise UsageError(f"{name} without quantization", hint=hint)
-        if options.weight_type != "float32" and options.quantize is not None:
-            found = f"weight_type={options.weight_type} with quantize={options.quantize}: it is for float models"
-            raise UsageError(found, hint="leave one of the two out")
+        for name in ("weight_type", "activation_type"):
+            if getattr(options, name) != "float32" and options.quantize is not None:
+                found = f"{name}={getattr(options, name)} with quantize={options.quantize}: it is for float models"
+                raise UsageError(found, hint="leave one of the two out")
         if options.weight_type == "float32":
             for name in ("weight_group", "weight_zero_points"):
                 if getattr(options, name) != default_of(name):

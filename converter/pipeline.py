@@ -84,6 +84,7 @@ def convert(
     weight_type: str = "float32",
     weight_group: int = 32,
     weight_zero_points: bool = False,
+    activation_type: str = "float32",
     input_shapes: Shapes | None = None,
     inputs: Iterable[str] | None = None,
     outputs: Iterable[str] | None = None,
@@ -144,11 +145,12 @@ def convert(
             it.
         scheduler: Address of a dask scheduler, such as ``tcp://host:8786``: the samples are split over its workers.
         weight_type: Type of the weights of matmuls in a float model: ``int4`` and ``int8`` store them with one scale
-            per group of inputs. Activations stay in float32. Samples of ``calibration`` make the rounding more
-            accurate.
+            per group of inputs. Samples of ``calibration`` make the rounding more accurate.
         weight_group: Number of inputs that share a scale of ``weight_type``: 16, 32, 64, 128 or 256.
         weight_zero_points: Store a zero point per group of ``weight_type`` besides the scale, for weights that are not
             centered at 0.
+        activation_type: Type of the activations of matmuls with packed weights of ``weight_type`` or of the source:
+            ``int8`` quantizes each group of each row when it is computed, and multiplies integers.
         input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the
             dimension dynamic.
         inputs: Names of the tensors at which the model begins.
@@ -319,11 +321,11 @@ def convert_graph(
 ) -> Model:
     """Convert the graph of a frontend to a model without recipe. The graph is changed in place."""
     optimized = optimize_graph(graph, options, progress=progress, watch=watch)
-    if options.weight_type != "float32":
+    if (options.weight_type, options.activation_type) != ("float32", "float32"):
         # 185 ms: imports the quantizer
-        from tpuconvert.quantize.packed_weights import pack_weights
+        from tpuconvert.quantize.packed_weights import quantize_matmuls
 
-        return build_model(pack_weights(graph, options, calibration, progress), options)
+        return build_model(quantize_matmuls(graph, options, calibration, progress), options)
     if options.quantize is None and all(value.quant is None for value in graph.values):
         return build_model(QuantizedGraph(graph), options)
     # 185 ms: imports the quantizer

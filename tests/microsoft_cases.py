@@ -258,6 +258,23 @@ CASES = [
     ),
     *(
         Case(
+            "GatherBlockQuantized",
+            f"{bits} bits" + (", zero points" if zero else ""),
+            ["w", "ids", "s"] + (["z"] if zero else []),
+            {"ids": np.array([[0, 4], [2, -1]], np.int64)},
+            {
+                "w": whole(5, 96 * bits // 8),
+                "s": ramp(5, 3, seed=1),
+                **({"z": whole(5, -(-3 * bits // 8))} if zero else {}),
+            },
+            {"bits": bits, "block_size": 32, "gather_axis": 0, "quantize_axis": 1},
+            rtol=0,
+        )
+        for bits in (4, 8)
+        for zero in (False, True)
+    ),
+    *(
+        Case(
             "MatMulNBits",
             f"{bits} bits" + (", zero points" if zero else ""),
             ["x", "w", "s"] + (["z"] if zero else []),

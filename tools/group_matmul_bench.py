@@ -2,7 +2,7 @@
 
     pip install '.[bench]'
     python tools/group_matmul_bench.py [--cpu 0] [--rounds 9] [--rows 1,8,128] [--sizes 1024,2048,4096]
-        [--bits 4,8] [--groups 32,128] [--zero-points] [--accuracy-level 0]
+        [--bits 4,8] [--groups 32,128] [--zero-points] [--accuracy-level 0] [--activation-type float32]
 
 Each line is one model with a single MatMulNBits, [rows, size] x [size, size]. Both engines run it in turns in the same
 process. The ratio is the median over the rounds of the time of ONNX Runtime divided by that of tpuconvert; the smallest
@@ -72,13 +72,16 @@ def time_of(run: Callable[[], object], count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def compare(model: onnx.ModelProto, rows: int, size: int, rounds: int) -> tuple[list[float], list[float]]:
+def compare(
+    model: onnx.ModelProto, rows: int, size: int, rounds: int, activation_type: str
+) -> tuple[list[float], list[float]]:
     """Return the times of ONNX Runtime and of tpuconvert, by round."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     peer = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     feeds = {"x": np.random.default_rng(0).normal(size=(rows, size)).astype(np.float32)}
-    with tpuconvert.Session(tpuconvert.convert(model), threads=1) as session:
+    converted = tpuconvert.convert(model, activation_type=activation_type)
+    with tpuconvert.Session(converted, threads=1) as session:
         runs = (lambda: peer.run(None, feeds), lambda: session.run(feeds))
         counts = [max(2, int(SECONDS / time_of(run, 2))) for run in runs]
         times: tuple[list[float], list[float]] = ([], [])
@@ -106,6 +109,7 @@ def main() -> None:
     parser.add_argument("--groups", type=numbers, default=[32, 128])
     parser.add_argument("--zero-points", action="store_true")
     parser.add_argument("--accuracy-level", type=int, default=0, help="of MatMulNBits; 4 rounds activations to INT8")
+    parser.add_argument("--activation-type", choices=("float32", "int8"), default="float32", help="of tpuconvert")
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.cpu})
     for name, value in facts().items():
@@ -113,7 +117,7 @@ def main() -> None:
     print("\n| bits | group | rows | size | ONNX Runtime ms | tpuconvert ms | ratio |\n|---|---|---|---|---|---|---|")
     for bits, group, rows, size in itertools.product(args.bits, args.groups, args.rows, args.sizes):
         model = make_model(rows, size, bits, group, args.zero_points, args.accuracy_level)
-        peer, own = compare(model, rows, size, args.rounds)
+        peer, own = compare(model, rows, size, args.rounds, args.activation_type)
         ratios = [a / b for a, b in zip(peer, own, strict=True)]
         print(
             f"| {bits} | {group} | {rows} | {size} | {statistics.median(peer) * 1e3:.3f} | "

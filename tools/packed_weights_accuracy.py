@@ -2,8 +2,8 @@
 
     python tools/packed_weights_accuracy.py [--width 256] [--layers 4] [--samples 24]
 
-Prints a table: weight type, group size, zero points, samples, cosine similarity to the float model, and the share of
-tokens with the same largest logit.
+Prints a table: weight type, group size, zero points, activation type, samples, cosine similarity to the float model,
+and the share of tokens with the same largest logit.
 """
 
 from __future__ import annotations
@@ -121,18 +121,24 @@ def main() -> None:
     decoder = make_decoder(args.width, args.layers)
     test, samples = make_feeds(6, 48, 1), make_feeds(args.samples, 32, 2)
     exact = logits_of(tc.convert(decoder), test)
-    print("| type | group | zero points | samples | cosine | same token |\n|---|---|---|---|---|---|")
-    for kind, group, zero, calibration in itertools.product(
-        ("int4", "int8"), (32, 128), (False, True), (None, samples)
+    print("| weights | group | zero points | activations | samples | cosine | same token |")
+    print("|---|---|---|---|---|---|---|")
+    for kind, group, zero, activations, calibration in itertools.product(
+        ("int4", "int8"), (32, 128), (False, True), ("float32", "int8"), (None, samples)
     ):
         model = tc.convert(
-            decoder, calibration=calibration, weight_type=kind, weight_group=group, weight_zero_points=zero
+            decoder,
+            calibration=calibration,
+            weight_type=kind,
+            weight_group=group,
+            weight_zero_points=zero,
+            activation_type=activations,
         )
         found = logits_of(model, test)
         cosine = (found * exact).sum() / math.sqrt((found**2).sum() * (exact**2).sum())
         same = (found.argmax(axis=1) == exact.argmax(axis=1)).mean()
-        names = ["yes" if zero else "no", "no" if calibration is None else str(len(calibration))]
-        print(f"| {kind} | {group} | {names[0]} | {names[1]} | {cosine:.4f} | {same:.1%} |", flush=True)
+        has_zero, count = "yes" if zero else "no", "no" if calibration is None else len(calibration)
+        print(f"| {kind} | {group} | {has_zero} | {activations} | {count} | {cosine:.4f} | {same:.1%} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Weights of a float model in 4 or 8 bits (``weight_type``)."""
+"""Matmuls of a float model with packed weights (``weight_type``) and INT8 activations (``activation_type``)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimizer.quantize.group_weights import (
+    WORTHWHILE_ERROR,
     GroupFormat,
     PackedWeight,
+    outlier_inputs,
     pack_weight,
+    pack_with_outliers,
     packable_nodes,
+    replace_activation_type,
     replace_by_packed,
     second_moments,
 )
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+from tpuconvert.schema.types import I8
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options
@@ -31,10 +37,39 @@ _BITS = {"int4": 4, "int8": 8}
 _MOST_NAMES = 3
 
 
-def pack_weights(
+def quantize_matmuls(
     graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress
 ) -> QuantizedGraph:
-    """Pack the weights of the matmuls of a float graph, which is changed in place.
+    """Pack weights and quantize activations, as the options request. The graph is changed in place.
+
+    Raises:
+        UsageError: no matmul can be quantized, or the samples do not fit.
+
+    """
+    notes = []
+    if options.weight_type != "float32":
+        notes.append(_pack_weights(graph, options, calibration, progress))
+    if options.activation_type != "float32":
+        notes.append(_quantize_activations(graph, options))
+    graph.prune()
+    graph.sort()
+    return QuantizedGraph(graph, tuple(notes))
+
+
+def _quantize_activations(graph: Graph, options: Options) -> Note:
+    """Quantize the activations of all matmuls with packed weights when they are computed."""
+    name = options.activation_type
+    nodes = [node for node in graph.nodes if isinstance(node.op, MatmulGroupQuantized)]
+    if not nodes:
+        hint = "add --weight-type int4 or int8, or leave --activation-type out"
+        raise UsageError(f"activation_type={name}: the model has no matmul with packed weights", hint=hint)
+    for node in nodes:
+        replace_activation_type(graph, node, I8)
+    return Note(KIND, "", f"{len(nodes)} matmuls have activations in {name}, with a scale per row and group of inputs")
+
+
+def _pack_weights(graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress) -> Note:
+    """Pack the weights of the matmuls of a float graph.
 
     Raises:
         UsageError: the graph has integers, no weight can be packed, or the samples do not fit.
@@ -55,19 +90,17 @@ def pack_weights(
     progress.stage("quantize")
     packed: dict[str, PackedWeight] = {}
     if calibration is None:
-        packed = {node.name: _pack(node, form) for node in nodes}
+        packed = {node.name: pack_weight(node.name, _weight(node), form) for node in nodes}
         origin = "rounded to nearest without samples"
     else:
         feeds = calibration_feeds(graph, options, calibration)
         origin = f"rounded on {feeds.description}"
         for operand, moments in second_moments(graph, nodes, feeds):
-            packed |= {node.name: pack_weight(node.name, _weight(node), form, moments) for node in by_operand[operand]}
+            packed |= {weight.node: weight for weight in _pack_on_samples(by_operand[operand], form, moments)}
     before = sum(_weight(node).nbytes for node in nodes)
     for node in nodes:
         replace_by_packed(graph, node, packed[node.name], form)
-    graph.prune()
-    graph.sort()
-    return QuantizedGraph(graph, (_note(name, form, list(packed.values()), before, origin),))
+    return _note(name, form, list(packed.values()), before, origin)
 
 
 def _weight(node: Node) -> Array:
@@ -76,8 +109,15 @@ def _weight(node: Node) -> Array:
     return weight.array
 
 
-def _pack(node: Node, form: GroupFormat) -> PackedWeight:
-    return pack_weight(node.name, _weight(node), form)
+def _pack_on_samples(nodes: list[Node], form: GroupFormat, moments: Array) -> list[PackedWeight]:
+    """Pack the weights of the users of one operand, with a second group for its outliers if that is worth its bits."""
+    plain = [pack_weight(node.name, _weight(node), form, moments) for node in nodes]
+    outliers = outlier_inputs(moments, form)
+    if outliers is None:
+        return plain
+    split = [pack_with_outliers(node.name, _weight(node), form, moments, outliers) for node in nodes]
+    before, after = (sum(weight.error for weight in weights) for weights in (plain, split))
+    return split if after < WORTHWHILE_ERROR * before else plain
 
 
 def _note(name: str, form: GroupFormat, packed: list[PackedWeight], before: int, origin: str) -> Note:
@@ -88,12 +128,14 @@ def _note(name: str, form: GroupFormat, packed: list[PackedWeight], before: int,
     )
     weights = before // 4
     worst = sorted(packed, key=lambda item: -item.error)[:_MOST_NAMES]
+    split = sum(item.order is not None for item in packed)
+    repeated = f"; {split} have a second group for their {form.group} largest inputs" if split else ""
     errors = ", ".join(f"'{item.node}' {100 * item.error:.2g} %" for item in worst)
     zero = " and zero point" if form.has_zero_points else ""
     return Note(
         KIND,
         "",
         f"{len(packed)} matmuls have weights in {name}, with a scale{zero} per {form.group} inputs: "
-        f"{size / 1e6:.2f} MB instead of {before / 1e6:.2f} MB, {8 * size / weights:.2f} bits per weight, {origin}. "
-        f"Largest squared errors of their results: {errors}",
+        f"{size / 1e6:.2f} MB instead of {before / 1e6:.2f} MB, {8 * size / weights:.2f} bits per weight, {origin}"
+        f"{repeated}. Largest squared errors of their results: {errors}",
     )

@@ -83,8 +83,8 @@ class Thresholds:
 
 
 def has_rounded_weights(model: Model) -> bool:
-    """Return True if the conversion rounded the weights of a float model (``weight_type``)."""
-    return "weight_type" in model.metadata.get("recipe", {}).get("options", {})
+    """Return True if the conversion rounded operands of the matmuls of a float model (``weight_type`` and so on)."""
+    return not {"weight_type", "activation_type"}.isdisjoint(model.metadata.get("recipe", {}).get("options", {}))
 
 
 @dataclass(frozen=True)

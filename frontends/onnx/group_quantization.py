@@ -1,4 +1,4 @@
-"""MatMulNBits of the domain com.microsoft, as ``matmul_group_quantized``."""
+"""MatMulNBits and GatherBlockQuantized of the domain com.microsoft, as operators with packed weights."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight, group_matmul
+from tpuconvert.frontends.onnx.gather import computed_index
+from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight, group_matmul, grouped_weight, pack_grouped_weight
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul_group_quantized import unpack_codes
 from tpuconvert.schema.types import Array
@@ -93,3 +95,59 @@ def _sort_by_group(node: OnnxNode, g: Graph, x: Value, weight: GroupedWeight) ->
         "g_idx with groups of different sizes",
         f"supported: {weight.group} elements in every group but the last",
     )
+
+
+@onnx_op("GatherBlockQuantized", since=1, domain=DOMAIN)
+def gather_block_quantized(node: OnnxNode, g: Graph) -> Result:
+    """Gather rows of a constant table of 4 or 8 bits, which stays packed; a table of 2 bits is stored in 4."""
+    weight = _table(node)
+    group, *operands = pack_grouped_weight(g, weight)
+    index = computed_index(node, g, 1, len(weight.codes))
+    y = g.add(GatherGroupQuantized(weight.depth, weight.bits, group), index, *operands)
+    return node.result(emit.reshape(g, y, (*node.shape(1), weight.depth)))
+
+
+def _table(node: OnnxNode) -> GroupedWeight:
+    """Return the table with a row per index."""
+    rank, bits = len(node.shape(0)), node.element(0).bits
+    axes = node.axis(node.attr("gather_axis", 0), rank), node.axis(node.attr("quantize_axis", 1), rank)
+    block = node.attr("block_size", 128)
+    is_packed = node.element(0).name == "uint8"
+    if is_packed:
+        bits = node.attr("bits", 4)
+    else:
+        node.optional_attr("bits")
+    if (
+        rank != 2
+        or axes != (0, 1)
+        or block < 16
+        or block % 16
+        or bits not in (2, 4, 8)
+        or (bits == 2 and not is_packed)
+    ):
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE,
+            f"rank {rank}, gather_axis={axes[0]}, quantize_axis={axes[1]}, bits={bits}, block_size={block}",
+            "supported: rows of a matrix with 2, 4 or 8 bits in blocks of a multiple of 16 along a row",
+        )
+    data, scale = node.constant(0), node.constant(2).astype(np.float32)
+    zero = node.constant(3) if node.has_input(3) else None
+    if not is_packed:
+        found = grouped_weight(data, bits, scale, zero, 1, block)
+        if found is None:
+            raise node.invalid(f"scales of shape {list(scale.shape)} for a table of shape {list(data.shape)}")
+        return found
+    depth = data.shape[1] * 8 // bits
+    blocks = -(-depth // block)
+    zero_bytes = -(-blocks * bits // 8)
+    if scale.shape != (len(data), blocks):
+        raise node.invalid(f"scales of shape {list(scale.shape)} for {len(data)} rows of {blocks} blocks")
+    if zero is not None and zero.shape != (len(data), zero_bytes):
+        raise node.invalid(f"zero points of shape {list(zero.shape)}, expected {[len(data), zero_bytes]}")
+    node.budget((len(data), blocks, block), 1, "unpacked table")
+    codes = np.zeros((len(data), blocks * block), np.uint8)
+    codes[:, :depth] = unpack_codes(np.ascontiguousarray(data), bits)
+    zeros = None if zero is None else unpack_codes(np.ascontiguousarray(zero), bits)[:, :blocks]
+    if zeros is None and bits == 2:
+        zeros = np.full((len(data), blocks), 2, np.uint8)
+    return GroupedWeight(codes, scale, zeros, max(bits, 4), block, depth)

@@ -32,21 +32,27 @@ class GroupedWeight(NamedTuple):
     depth: int
 
 
-def group_matmul(g: Graph, x: Value, weight: GroupedWeight, bias: Value | None = None) -> Value:
-    """Add a matmul of x [..., K] with a weight whose group size is a multiple of 16."""
+def pack_grouped_weight(g: Graph, weight: GroupedWeight) -> tuple[int, Value, Value, Value | None]:
+    """Add the constants of a weight with a group size of 16 * n. Return the group, codes, scale and zero point."""
     group = next(size for size in reversed(GROUPS) if weight.group % size == 0)
     groups = -(-weight.depth // group)
     repeats = weight.group // group
     scale = np.repeat(weight.scale.astype(np.float32), repeats, axis=1)[:, :groups]
     codes = np.ascontiguousarray(weight.codes[:, : groups * group])
-    operands = [g.constant(pack_codes(codes, weight.bits), "codes"), g.constant(np.ascontiguousarray(scale), "scale")]
     zero: Value | None = None
     if weight.zero is not None:
         wide = np.ascontiguousarray(np.repeat(weight.zero, repeats, axis=1)[:, :groups])
         is_float = wide.dtype.kind == "f"
         zero = g.constant(wide.astype(np.float32) if is_float else pack_codes(wide, weight.bits), "zero_point")
+    packed = g.constant(pack_codes(codes, weight.bits), "codes")
+    return group, packed, g.constant(np.ascontiguousarray(scale), "scale"), zero
+
+
+def group_matmul(g: Graph, x: Value, weight: GroupedWeight, bias: Value | None = None) -> Value:
+    """Add a matmul of x [..., K] with a weight whose group size is a multiple of 16."""
+    group, codes, scale, zero = pack_grouped_weight(g, weight)
     rows = x if x.rank > 1 else emit.reshape(g, x, (1, weight.depth))
-    y = g.add(MatmulGroupQuantized(weight.bits, group), rows, *operands, zero, bias)
+    y = g.add(MatmulGroupQuantized(weight.bits, group), rows, codes, scale, zero, bias)
     return y if x.rank > 1 else emit.reshape(g, y, (weight.codes.shape[0],))
 
 

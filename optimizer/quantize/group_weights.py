@@ -3,12 +3,17 @@
 The scales of a group are searched: the one with the smallest squared error of the rounded weights wins, where the error
 of a weight counts by the mean square of its input, if samples are given. With samples, the weights are then rounded one
 input at a time, and the others compensate for the error (``weight_rounding.py``).
+
+Language models have a few inputs that are much larger than the others. ``pack_with_outliers`` moves a group of them to
+the end, and gives them a second group of weights for the error of the first: x = (others, outliers, outliers). This
+doubles their bits. Source: Zhao et al., Improving Neural Network Quantization without Retraining using Outlier Channel
+Splitting (2019), for weights and with halves instead of a remainder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +23,10 @@ from tpuconvert.optimizer.quantize.weight_rounding import Grid, round_to_grid
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized, pack_codes
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import F32, Array
+from tpuconvert.schema.types import F32, Array, DType
 
 Float64 = npt.NDArray[np.float64]
 
@@ -35,6 +41,9 @@ _MOST_BYTES = 1 << 30
 
 _PART = 1 << 20
 """Number of weights whose scales are searched together."""
+
+WORTHWHILE_ERROR = 0.75
+"""Error with a second group for outliers, relative to that without, above which the group is not worth its bits."""
 
 _SHRINK = {4: np.linspace(0.65, 1.15, 21), 8: np.linspace(0.9, 1.02, 7)}
 """Scales to try by bits, relative to the one with which no weight of the group saturates."""
@@ -63,6 +72,7 @@ class PackedWeight(NamedTuple):
         scale: [outputs, groups].
         zero_point: packed zero points, or None.
         error: squared error of the result, relative to its square. Without samples, inputs are independent.
+        order: inputs that the weight multiplies, if they differ from those of the float weight.
     """
 
     node: str
@@ -70,6 +80,7 @@ class PackedWeight(NamedTuple):
     scale: Array
     zero_point: Array | None
     error: float
+    order: Array | None = None
 
 
 def packable_nodes(graph: Graph, form: GroupFormat) -> list[Node]:
@@ -131,6 +142,14 @@ def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[
     return {name: total / max(1, counts[name]) for name, total in sums.items()}
 
 
+class _Rounded(NamedTuple):
+    """Dequantized weights, [outputs, inputs], with scales and integer zero points, [outputs, groups]."""
+
+    weights: Float64
+    scale: Array
+    zero: Float64
+
+
 def pack_weight(node: str, weight: Array, form: GroupFormat, moments: Array | None = None) -> PackedWeight:
     """Quantize a weight, [inputs, outputs].
 
@@ -141,23 +160,74 @@ def pack_weight(node: str, weight: Array, form: GroupFormat, moments: Array | No
         moments: mean products of two inputs, [inputs, inputs], or mean squares, [inputs]. None without samples.
     """
     exact = np.ascontiguousarray(weight.T, np.float64)
-    depth = exact.shape[1]
-    squares = np.ones(depth) if moments is None else np.diagonal(moments) if moments.ndim == 2 else moments
+    used = np.ones(exact.shape[1]) if moments is None else moments
+    rounded = _round(exact, used, form)
+    return _pack(node, [rounded], form, _relative_error(rounded.weights, exact, used))
+
+
+def outlier_inputs(moments: Array, form: GroupFormat) -> Array | None:
+    """Return a group of inputs whose weights deserve a second group, in ascending order, or None.
+
+    These inputs must have most of the power of all inputs, and the second group must cost at most 1/8 of the bits.
+    """
+    if form.bits != 4 or moments.ndim != 2 or len(moments) % form.group or len(moments) < 8 * form.group:
+        return None
+    squares = np.diagonal(moments)
+    largest = np.sort(np.argsort(-squares, kind="stable")[: form.group])
+    return largest if is_finite(moments) and squares[largest].sum() > squares.sum() / 2 else None
+
+
+def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Array, outliers: Array) -> PackedWeight:
+    """Quantize a weight, [inputs, outputs], for the other inputs, the outliers, and the outliers again.
+
+    The weights of the other inputs are rounded first, those of the outliers compensate for their errors.
+    """
+    exact = np.ascontiguousarray(weight.T, np.float64)
+    others = np.setdiff1d(np.arange(len(moments)), outliers)
+    order = np.concatenate([others, outliers, outliers])
+    inner = moments[np.ix_(outliers, outliers)]
+    inner = inner + np.eye(len(inner)) * (1e-6 * np.trace(inner) / len(inner) + 1e-30)
+    cross = moments[np.ix_(outliers, others)]
+    shares = np.linalg.solve(inner, cross)
+    remaining = moments[np.ix_(others, others)] - cross.T @ shares
+    first = _round(exact[:, others], remaining, form)
+    wanted = exact[:, outliers] + (exact[:, others] - first.weights) @ shares.T
+    coarse = _round(wanted, np.diagonal(inner), form)
+    fine = _round(wanted - coarse.weights, inner, form)
+    result = np.empty_like(exact)
+    result[:, others], result[:, outliers] = first.weights, coarse.weights + fine.weights
+    packed = _pack(node, [first, coarse, fine], form, _relative_error(result, exact, moments))
+    return packed._replace(order=order)
+
+
+def _round(exact: Float64, moments: Array, form: GroupFormat) -> _Rounded:
+    """Search scales and round weights, [outputs, inputs]."""
+    squares = np.diagonal(moments) if moments.ndim == 2 else moments
     scale, zero = _search_scales(exact, squares, form)
-    per_input = np.arange(depth) // form.group
+    per_input = np.arange(exact.shape[1]) // form.group
     grid = Grid(scale[:, per_input].T.astype(np.float64), -zero[:, per_input].T, form.most - zero[:, per_input].T)
     rounded = np.clip(np.rint(exact / grid.scale.T), grid.low.T, grid.high.T) * grid.scale.T
-    if moments is not None and moments.ndim == 2 and is_finite(moments):
+    if moments.ndim == 2 and is_finite(moments):
         compensated = round_to_grid(exact, moments, grid)
         is_better = _errors(compensated - exact, moments) < _errors(rounded - exact, moments)
         rounded = np.where(is_better[:, None], compensated, rounded)
-    codes = np.full((len(exact), scale.shape[1] * form.group), 1 << (form.bits - 1), np.uint8)
-    codes[:, :depth] = np.rint(rounded / grid.scale.T) - grid.low.T
-    used = squares if moments is None else moments
-    power = _errors(exact, used).sum()
-    error = float(_errors(rounded - exact, used).sum() / power) if power > 0 else 0.0
+    return _Rounded(rounded, scale, zero)
+
+
+def _pack(node: str, parts: list[_Rounded], form: GroupFormat, error: float) -> PackedWeight:
+    """Pack weights that were rounded in parts of whole groups; the last group of the last part may be shorter."""
+    rounded, scale, zero = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+    per_input = np.arange(rounded.shape[1]) // form.group
+    codes = np.full((len(rounded), scale.shape[1] * form.group), 1 << (form.bits - 1), np.uint8)
+    codes[:, : rounded.shape[1]] = np.rint(rounded / scale[:, per_input].astype(np.float64)) + zero[:, per_input]
     zero_point = pack_codes(zero.astype(np.uint8), form.bits) if form.has_zero_points else None
     return PackedWeight(node, pack_codes(codes, form.bits), scale, zero_point, error)
+
+
+def _relative_error(rounded: Float64, exact: Float64, moments: Array) -> float:
+    """Squared error of the result, relative to its square."""
+    power = _errors(exact, moments).sum()
+    return float(_errors(rounded - exact, moments).sum() / power) if power > 0 else 0.0
 
 
 def _errors(differences: Float64, moments: Array) -> Float64:
@@ -230,14 +300,44 @@ def replace_by_packed(graph: Graph, node: Node, weight: PackedWeight, form: Grou
     """Replace a float matmul by one with a packed weight. The result keeps its name."""
     x, old, *rest = node.inputs
     assert x is not None and old is not None, "is_packable"
+    if weight.order is not None:
+        x = _reordered(graph, node, x, weight.order)
     bias = rest[0] if rest else None
-    name = node.name
     with graph.derived_from(node):
         codes = graph.constant(weight.codes, f"{old.name}:codes")
         scale = graph.constant(weight.scale, f"{old.name}:scale")
         zero = None if weight.zero_point is None else graph.constant(weight.zero_point, f"{old.name}:zero_point")
         flat = None if bias is None else graph.constant(bias.array.reshape(-1), bias.name)
         result = graph.add(MatmulGroupQuantized(form.bits, form.group), x, codes, scale, zero, flat)
+    _replace(graph, node, result)
+
+
+def _reordered(graph: Graph, node: Node, x: Value, order: Array) -> Value:
+    """Return an operand of a matmul with its last axis in another order; several matmuls share it."""
+    positions = order.astype(np.int32)
+    for user in x.users:
+        if isinstance(user.op, IndexSelect) and user.op.dim == x.rank - 1 and _equals(user.inputs[1], positions):
+            return user.output
+    with graph.derived_from(node):
+        return graph.add(IndexSelect(dim=x.rank - 1), x, graph.constant(positions, f"{x.name}:order"))
+
+
+def _equals(value: Value | None, array: Array) -> bool:
+    """Return True if a value is a constant with this content."""
+    return value is not None and value.is_constant and np.array_equal(value.array, array)
+
+
+def replace_activation_type(graph: Graph, node: Node, dtype: DType) -> None:
+    """Replace a matmul with a packed weight by one with this type of activations. The result keeps its name."""
+    assert isinstance(node.op, MatmulGroupQuantized), "selected by the caller"
+    with graph.derived_from(node):
+        result = graph.add(replace(node.op, activation_type=dtype), *node.inputs)
+    _replace(graph, node, result)
+
+
+def _replace(graph: Graph, node: Node, result: Value) -> None:
+    """Replace a node by the producer of ``result``, which gets its name."""
+    name = node.name
     graph.replace_uses(node.output, result)
     graph.remove(node)
     graph.rename(result, name)

@@ -12,10 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 import tpuconvert as tc
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.types import I8, Array
 from tpuconvert.verify.verification import FLOAT_TOLERANCE, Thresholds
 
 WIDTH, INNER = 160, 256
+WIDE = 320
 
 
 def network(rows: int | str = 4, inner: int = INNER) -> onnx.ModelProto:
@@ -90,6 +91,52 @@ def test_note_states_size_and_error() -> None:
     assert "Largest squared errors of their results: '" in note.message
 
 
+def outlier_samples(count: int, seed: int) -> list[dict[str, Array]]:
+    rng = np.random.default_rng(seed)
+    scale = np.where(np.arange(WIDE) % 70 == 5, 20, 1)
+    return [{"x": (rng.normal(size=(1, 4, WIDE)) * scale).astype(np.float32)} for _ in range(count)]
+
+
+@pytest.mark.parametrize("activation_type", ["float32", "int8"])
+def test_outliers_have_a_second_group(activation_type: str) -> None:
+    """Two matmuls share the operand with outliers; that of the third one, their difference, has none."""
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (WIDE, 80), "w2": (WIDE, 80), "w3": (80, 256)}
+    constants = [
+        numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name) for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["m1"]),
+        helper.make_node("MatMul", ["x", "w2"], ["m2"]),
+        helper.make_node("Sub", ["m1", "m2"], ["m3"]),
+        helper.make_node("MatMul", ["m3", "w3"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, e]) for n, e in (("x", WIDE), ("y", 256))]
+    graph = helper.make_graph(nodes, "pair", ports[:1], ports[1:], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    samples = outlier_samples(80, 0)
+    model = tc.convert(proto, weight_type="int4", calibration=samples, activation_type=activation_type)
+    assert [node.op.name for node in model.graph.nodes].count("index_select") == 1
+    (note,) = [note for note in model.content.notes if "bits per weight" in note.message]
+    assert "2 have a second group for their 32 largest inputs" in note.message
+    exact, packed = tc.Session(tc.convert(proto)), tc.Session(model)
+    pairs = [(exact.run(feed)["y"], packed.run(feed)["y"]) for feed in outlier_samples(20, 1)]
+    error = sum(np.square(a - b).sum() for a, b in pairs) / sum(np.square(a).sum() for a, _ in pairs)
+    assert 0 < error < 0.02
+
+
+def test_activations_in_int8() -> None:
+    """The step of a value is 1/254 of the range of its group, and its error is added to that of the weights."""
+    models = [tc.convert(network(), weight_type="int8", activation_type=name) for name in ("float32", "int8")]
+    floats, integers = (error_of(model) for model in models)
+    assert {node.op.activation_type for node in models[1].graph.nodes if isinstance(node.op, MatmulGroupQuantized)} == {
+        I8
+    }
+    assert floats < integers < floats + 2 * (7 / 254) ** 2 / 12
+    (_, note) = [note for note in models[1].content.notes if note.kind == "weights"]
+    assert note.message == "2 matmuls have activations in int8, with a scale per row and group of inputs"
+
+
 def test_verification_accepts_the_rounding_of_weights(tmp_path: Path) -> None:
     onnx.save(network(), tmp_path / "net.onnx")
     options = {"weight_type": "int8", "calibration": samples(20, 4)}
@@ -111,6 +158,8 @@ def test_rows_may_be_dynamic() -> None:
     ("options", "message"),
     [
         ({"weight_type": "int4", "quantize": "int8"}, "weight_type=int4 with quantize=int8"),
+        ({"activation_type": "int8", "quantize": "int8"}, "activation_type=int8 with quantize=int8"),
+        ({"activation_type": "int8"}, "activation_type=int8: the model has no matmul with packed weights"),
         ({"weight_type": "int3"}, "weight_type is 'int3'"),
         ({"weight_type": "int4", "weight_group": 48}, "weight_group is 48"),
         ({"weight_group": 64}, "weight_group without weight_type"),

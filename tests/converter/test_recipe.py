@@ -56,7 +56,12 @@ EVERY_OPTION = {
     "max_iterations": 50,
     "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
-OPTIONS_OF_FLOAT_MODELS = {"weight_type": "int4", "weight_group": 64, "weight_zero_points": True}
+OPTIONS_OF_FLOAT_MODELS = {
+    "weight_type": "int4",
+    "weight_group": 64,
+    "weight_zero_points": True,
+    "activation_type": "int8",
+}
 """Options that exclude ``quantize``."""
 
 

@@ -9,7 +9,8 @@ from tpuconvert.runtime.native.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
-from tpuconvert.schema.types import Array, Chip
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+from tpuconvert.schema.types import I8, Array, Chip
 
 THREADS = (1, 2, 4)
 EXACT = frozenset(
@@ -38,7 +39,7 @@ def exact_values(graph: Graph) -> set[Value]:
     """Values that must be bit-exact: all integers, and floats that exact operators compute from exact values."""
     exact = {value for value in graph.values if value.producer is None or value.dtype.is_integer}
     for node in graph.sorted_nodes():
-        is_exact = node.op.name in EXACT or _is_exact_function(node)
+        is_exact = node.op.name in EXACT or _is_exact_function(node) or _is_integer_matmul(node)
         if is_exact and all(value is None or value in exact for value in node.inputs):
             exact.update(node.outputs)
     return exact
@@ -48,6 +49,11 @@ def _is_exact_function(node: Node) -> bool:
     """Activations with at most one multiplication per element."""
     exact = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_ABSVAL, ActiveType.ACTIVE_LEAKY_RELU)
     return isinstance(node.op, (Active, ActiveParam)) and node.op.active_type in exact
+
+
+def _is_integer_matmul(node: Node) -> bool:
+    """Sums of integers, which are added in float32 in a fixed order."""
+    return isinstance(node.op, MatmulGroupQuantized) and node.op.activation_type is I8
 
 
 def difference(found: Array, expected: Array, exact: bool) -> str:

@@ -27,7 +27,7 @@ from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, Rnn
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.types import F32, I32, Array, Scalar
+from tpuconvert.schema.types import F32, I8, I32, Array, DType, Scalar
 
 FUNCTIONS = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_SIGMOID, ActiveType.ACTIVE_TANH, ActiveType.ACTIVE_ABSVAL)
 
@@ -84,7 +84,17 @@ def float_products(draft: Draft) -> None:
 @kind(400)
 def float_group_products(draft: Draft) -> None:
     """Matmuls with packed weights, with clamps after them."""
-    op = MatmulGroupQuantized(draft.pick(4, 8), draft.pick(16, 32, 64, 128, 256))
+    add_group_product(draft, F32)
+
+
+@kind(400)
+def integer_group_products(draft: Draft) -> None:
+    """Matmuls with packed weights and activations that are quantized to INT8."""
+    add_group_product(draft, I8)
+
+
+def add_group_product(draft: Draft, activation_type: DType) -> None:
+    op = MatmulGroupQuantized(draft.pick(4, 8), draft.pick(16, 32, 64, 128, 256), activation_type)
     rows, depth, columns = draft.small(20), draft.small(300), draft.small(150)
     groups = -(-depth // op.group)
     codes = draft.constant(draft.rng.integers(0, 256, (columns, groups * op.group * op.bits // 8), np.uint8))

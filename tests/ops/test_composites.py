@@ -15,6 +15,7 @@ from tpuconvert.schema.op import OpKind, all_ops
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
+from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
 from tpuconvert.schema.ops.positions import Positions
@@ -22,7 +23,7 @@ from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, Rnn
 from tpuconvert.schema.ops.recurrent_cell import GruCell, LstmCell
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.recurrent_functions import FUNCTIONS
-from tpuconvert.schema.types import F32, I8, U8, Chip, DType, TensorType
+from tpuconvert.schema.types import F32, I8, I32, U8, Chip, DType, TensorType
 
 ACTIVATIONS = [
     Gelu(), Gelu(GeluForm.TANH), Silu(), Silu(1.702), HardSwish(), HardSigmoid(), HardSigmoid(0.0, 2.0), Mish(),
@@ -64,6 +65,10 @@ CASES = [
     (MatmulGroupQuantized(4, 16), [(2, 3, 40), TensorType(U8, (5, 24)), (5, 3), TensorType(U8, (5, 2)), (5,)]),
     (MatmulGroupQuantized(4, 32), [(3, 40), TensorType(U8, (5, 32)), (5, 2), (5, 2)]),
     (MatmulGroupQuantized(8, 16), [(3, 40), TensorType(U8, (5, 48)), (5, 3)]),
+    (MatmulGroupQuantized(4, 16, I8), [(2, 3, 40), TensorType(U8, (5, 24)), (5, 3), TensorType(U8, (5, 2)), (5,)]),
+    (MatmulGroupQuantized(4, 32, I8), [(3, 64), TensorType(U8, (5, 32)), (5, 2), (5, 2)]),
+    (GatherGroupQuantized(40, 4, 16), [TensorType(I32, (5,)), TensorType(U8, (3, 24)), (3, 3), TensorType(U8, (3, 2))]),
+    (GatherGroupQuantized(40, 8), [TensorType(I32, (2,)), TensorType(U8, (4, 64)), (4, 2)]),
     (Lstm(), [(3, 2, 3), (1, 16, 3), (1, 16, 4)]),
     (
         Lstm(Direction.BIDIRECTIONAL, clip=0.7, input_forget=True, cell_clip=0.5),
@@ -87,6 +92,8 @@ def random(seed, shapes):
 
 
 def random_array(rng, found):
+    if found.dtype is I32:
+        return rng.integers(0, 3, found.shape, np.int32)  # indices
     if found.dtype is U8:
         return rng.integers(0, 256, found.shape, np.uint8)
     return rng.normal(size=found.shape).astype(np.float32)

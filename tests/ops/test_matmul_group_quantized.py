@@ -42,6 +42,18 @@ CASES = [
         [f32([1])],
         "float32 would lose the 1",
     ),
+    Case(
+        MatmulGroupQuantized(8, 16, I8),
+        [
+            f32([127, 0.5, -1.5, *[0] * 13, 254, 3], [0] * 18),
+            u8([130, 129, 126, *[0] * 13, 128, 138, *[9] * 14]),
+            f32([0.5, 0.25]),
+            None,
+            f32(1),
+        ],
+        [f32([1 + 0.5 * (127 * 2 + 1 + 4) + 0.25 * 2 * (2 * 10)], [1])],
+        "by hand: steps 1 and 2; ties 0.5, -1.5 and 3 / 2 round away from zero to 1, -2 and 2",
+    ),
 ]
 
 
@@ -58,8 +70,10 @@ def test_packs_the_first_code_into_the_low_order_bits() -> None:
     assert pack_codes(u8([1, 2, 3, 0, 1]), 2).tolist() == [[0b00111001, 0b01]]
 
 
-@pytest.mark.parametrize("given", [{"bits": 3}, {"bits": 16}, {"group": 8}, {"group": 48}, {"group": 0}], ids=str)
-def test_rejects_parameters(given: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "given", [{"bits": 3}, {"bits": 16}, {"activation_type": U8}, {"group": 8}, {"group": 48}, {"group": 0}], ids=str
+)
+def test_rejects_parameters(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(given))} is"):
         MatmulGroupQuantized(**given)
 

@@ -94,3 +94,38 @@ def test_two_bit_weights_are_stored_in_four(tmp_path: Path) -> None:
     x[:, [0, 5, 34, 39]] = ((1, 10, 100, 1000), (2, 0, 0, 1))
     found = ours(case.model(), {"x": x}, tmp_path)["y"]
     np.testing.assert_array_equal(found, np.repeat([[1 - 0 - 100 - 2000 + 0], [2 - 2]], 3, axis=1))
+
+
+def gather_blocks(**changes: object) -> Case:
+    """A GatherBlockQuantized of two rows of 64 columns; attributes and constants may be changed."""
+    constants = {"w": np.zeros((5, 32), np.uint8), "s": np.ones((5, 2), np.float32), "z": np.zeros((5, 1), np.uint8)}
+    attributes = {"bits": 4, "block_size": 32, "gather_axis": 0, "quantize_axis": 1}
+    for name, value in changes.items():
+        (constants if name in constants else attributes)[name] = value  # type: ignore[assignment]
+    ids = {"ids": np.zeros((1, 2), np.int64)}
+    return Case("GatherBlockQuantized", "", ["w", "ids", "s", "z"], ids, constants, attributes)
+
+
+def test_gathered_table_stays_packed(tmp_path: Path) -> None:
+    graph = graph_of(gather_blocks().model(), tmp_path)
+    assert "gather_group_quantized" in ops(graph)
+    (node,) = [node for node in graph.nodes if node.op.name == "gather_group_quantized"]
+    assert [None if value is None else value.shape for value in node.inputs[1:]] == [(5, 32), (5, 2), (5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bits": 3}, "bits=3"),
+        ({"block_size": 24}, "block_size=24"),
+        ({"gather_axis": 1}, "gather_axis=1"),
+        ({"quantize_axis": 0}, "quantize_axis=0"),
+        ({"s": np.ones((5, 1), np.float32)}, r"scales of shape \[5, 1\] for 5 rows of 2 blocks"),
+        ({"z": np.zeros((5, 2), np.uint8)}, "zero points"),
+        ({"block_size": 1 << 40}, "scales of shape"),
+    ],
+    ids=lambda item: str(item)[:40],
+)
+def test_refuses_tables_of_the_wrong_size(changes: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        graph_of(gather_blocks(**changes).model(), tmp_path)

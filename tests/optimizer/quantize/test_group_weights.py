@@ -8,7 +8,9 @@ import pytest
 from tpuconvert.optimizer.quantize.group_weights import (
     GroupFormat,
     PackedWeight,
+    outlier_inputs,
     pack_weight,
+    pack_with_outliers,
     packable_nodes,
     second_moments,
 )
@@ -60,6 +62,45 @@ def test_samples_reduce_the_error_of_the_result(form: GroupFormat) -> None:
     ]
     assert errors[1] < 0.9 * errors[0]
     assert errors[2] < 0.5 * errors[1]
+
+
+def with_outliers(count: int, depth: int = 256) -> Array:
+    x = normal(count, depth, seed=1)
+    x[:, [3, 100, 101, 250]] *= 20
+    return x
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_second_group_for_outliers_reduces_the_error(zero: bool) -> None:
+    form = GroupFormat(4, 32, zero)
+    weight, x = normal(256, 48), with_outliers(2000)
+    moments = x[:1000].astype(np.float64).T @ x[:1000] / 1000
+    outliers = outlier_inputs(moments, form)
+    assert outliers is not None and {3, 100, 101, 250} <= set(outliers)
+    found = pack_with_outliers("y", weight, form, moments, outliers)
+    assert found.order is not None
+    assert sorted(found.order) == sorted([*range(256), *outliers])
+    test = x[1000:]
+    wanted = test @ weight
+    split = np.square(test[:, found.order] @ dequantized(found, form, 288) - wanted).sum() / np.square(wanted).sum()
+    plain = np.square(test @ dequantized(pack_weight("y", weight, form, moments), form, 256) - wanted).sum()
+    assert split == pytest.approx(found.error, rel=0.4)  # other samples
+    assert split < 0.6 * plain / np.square(wanted).sum()
+
+
+@pytest.mark.parametrize(
+    ("form", "moments"),
+    [
+        (GroupFormat(4, 32), np.eye(256)),
+        (GroupFormat(8, 32), np.diag(np.r_[1e6, np.ones(255)])),
+        (GroupFormat(4, 32), np.diag(np.r_[1e6, np.ones(254)])),
+        (GroupFormat(4, 64), np.diag(np.r_[1e6, np.ones(255)])),
+        (GroupFormat(4, 32), np.r_[1e6, np.ones(255)]),
+    ],
+    ids=["no outliers", "8 bits", "partial group", "few groups", "mean squares only"],
+)
+def test_no_second_group(form: GroupFormat, moments: Array) -> None:
+    assert outlier_inputs(moments, form) is None
 
 
 def test_reports_the_error_of_the_result() -> None:

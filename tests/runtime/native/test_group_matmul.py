@@ -1,7 +1,8 @@
-"""The kernel of matmul_group_quantized.
+"""The kernels of matmul_group_quantized.
 
-Results have the bytes of a float matmul with the dequantized weights, which ``test_linear_float.py``
-compares with the reference. So they do not depend on the number of rows, the instruction set or the threads.
+With float activations, results have the bytes of a float matmul with the dequantized weights, which
+``test_linear_float.py`` compares with the reference; with INT8 activations, they have those of the reference. So they
+do not depend on the number of rows, the instruction set or the threads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import I32, Array
+from tpuconvert.schema.types import F32, I8, I32, Array, DType
 
 pytestmark = needs_extension
 
@@ -69,10 +70,11 @@ def test_equals_a_float_matmul(bits: int, group: int, zero: str) -> None:
         assert found.tobytes() == wanted.tobytes(), (rows, depth, columns)
 
 
+@pytest.mark.parametrize("activation_type", [F32, I8])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_row_does_not_depend_on_the_other_rows(bits: int) -> None:
+def test_row_does_not_depend_on_the_other_rows(bits: int, activation_type: DType) -> None:
     """A prompt that is computed in chunks gives the bytes of a single call."""
-    op = MatmulGroupQuantized(bits, 32)
+    op = MatmulGroupQuantized(bits, 32, activation_type)
     rng = np.random.default_rng(bits)
     given = operands(rng, op, 200, 83, "integer", bias=True)
     x = normal(rng, 40, 200)
@@ -81,6 +83,43 @@ def test_row_does_not_depend_on_the_other_rows(bits: int) -> None:
         parts = [x[start : start + size] for start in range(0, len(x), size)]
         found = [run(quantized(op, part.shape, given), [part])[0] for part in parts]
         assert np.concatenate(found).tobytes() == whole.tobytes(), size
+
+
+def extreme_rows(rng: np.random.Generator, rows: int, depth: int) -> Array:
+    """Rows with outliers, zeros, subnormal numbers, ties, NaN and infinity."""
+    x = normal(rng, rows, depth) * np.exp(rng.normal(size=(rows, depth)) * 2).astype(np.float32)
+    x[0] = rng.integers(-254, 255, depth) / np.float32(2)  # many ties
+    x[1, : depth // 2] = 0
+    x[2] *= np.float32(1e-38)
+    x[3] *= np.float32(1e36)
+    x[4, depth // 2], x[5, 0] = np.nan, np.inf
+    x[6] = -0.0
+    return x
+
+
+@pytest.mark.parametrize("zero", ["none", "integer", "float"])
+@pytest.mark.parametrize("group", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_integer_activations_equal_the_reference(bits: int, group: int, zero: str) -> None:
+    op = MatmulGroupQuantized(bits, group, I8)
+    rng = np.random.default_rng(group + bits)
+    for rows, depth, columns in ((7, 131, 70), (8, 1, 64), (13, 256, 33), (20, 520, 130)):
+        given = operands(rng, op, depth, columns, zero, bias=rows % 2 == 0)
+        graph, x = quantized(op, (rows, depth), given), extreme_rows(rng, rows, depth)
+        (found,), (wanted,) = run(graph, [x], steps=1), references(graph, [x])
+        is_nan = np.isnan(wanted)
+        np.testing.assert_array_equal(np.isnan(found), is_nan)
+        assert is_nan.any() and not is_nan.all()
+        assert np.where(is_nan, 0, found).tobytes() == np.where(is_nan, 0, wanted).tobytes(), (rows, depth, columns)
+
+
+def test_integer_activations_of_many_rows() -> None:
+    """More rows than a block of rows that are quantized together."""
+    op = MatmulGroupQuantized(4, 32, I8)
+    rng = np.random.default_rng(0)
+    graph = quantized(op, (400, 40), operands(rng, op, 40, 50, "none", bias=True))
+    x = normal(rng, 400, 40)
+    assert run(graph, [x], steps=1)[0].tobytes() == references(graph, [x])[0].tobytes()
 
 
 def test_leading_axes_are_rows() -> None:
@@ -137,8 +176,10 @@ def test_computed_weights_run_the_reference() -> None:
     ],
     ids=str,
 )
+@pytest.mark.parametrize("kernel", ["group_matmul_float32", "group_matmul_int8"])
 @pytest.mark.parametrize("isa", available_isas())
-def test_rejects_sizes_that_do_not_fit(changes: dict[str, object], reason: str, isa: str) -> None:
+def test_rejects_sizes_that_do_not_fit(changes: dict[str, object], reason: str, kernel: str, isa: str) -> None:
+    make = getattr(native(), kernel)
     fields = {
         "x": native().Place(0, 0),
         "y": native().Place(1, 0),
@@ -150,6 +191,6 @@ def test_rejects_sizes_that_do_not_fit(changes: dict[str, object], reason: str, 
         "codes": np.zeros((4, 32), np.uint8),
         "scale": np.ones(8, np.float32),
     }
-    native().group_matmul_float32(native().GroupMatmulSpec(**fields), isa)
+    make(native().GroupMatmulSpec(**fields), isa)
     with pytest.raises(ValueError, match=reason):
-        native().group_matmul_float32(native().GroupMatmulSpec(**{**fields, **changes}), isa)
+        make(native().GroupMatmulSpec(**{**fields, **changes}), isa)

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "core/aligned.h"
 #include "core/bind_spec.h"
 #include "core/variants.h"
 #include "float32/matmul/group_matmul_kernel.h"
+#include "int8/matmul/group_matmul.h"
 
 namespace tpuconvert {
 
@@ -23,31 +25,15 @@ constexpr std::int64_t kMostDecodedRows = 8;
 // Minimum number of weights per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartWeights = 1 << 14;
 
-[[noreturn]] void refuse(const char* what) { throw std::invalid_argument(std::string("group_matmul_float32: ") + what); }
-
 const GroupMatmulKernels& group_matmul_kernels(Isa isa) {
   return *TPU_SELECT(isa, &kGroupMatmulScalar, &kGroupMatmulAvx2, &kGroupMatmulAvx512);
-}
-
-void check(const GroupMatmulSpec& spec) {
-  if (spec.bits != 4 && spec.bits != 8) refuse("bits must be 4 or 8");
-  if (spec.group < 8 || spec.group % 8 != 0 || spec.group > 1 << 20) refuse("the group size is not possible");
-  if (spec.rows < 1 || spec.columns < 1 || spec.depth < 1 ||
-      std::max({spec.rows, spec.columns, spec.depth}) > INT32_MAX / 64)
-    refuse("an extent is not possible");
-  const std::int64_t groups = (spec.depth + spec.group - 1) / spec.group;
-  const auto of_groups = static_cast<std::size_t>(spec.columns * groups);  // < 2^50
-  if (spec.code_bytes != spec.columns * groups * (spec.group * spec.bits / 8)) refuse("the codes do not fit");
-  if (spec.scale.size() != of_groups) refuse("the scales do not fit");
-  if (!spec.zero.empty() && spec.zero.size() != of_groups) refuse("the zero points do not fit");
-  if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(spec.columns)) refuse("the bias does not fit");
 }
 
 class GroupMatmulStep final : public Step {
  public:
   GroupMatmulStep(const GroupMatmulSpec& spec, Isa isa)
       : kernels_(group_matmul_kernels(isa)), float_kernels_(matmul_kernels(isa)), x_(spec.x), y_(spec.y) {
-    check(spec);
+    check_group_matmul(spec, "group_matmul_float32");
     is_precise_ = spec.is_precise;
     MatmulTask& matmul = task_.matmul;
     matmul.rows = spec.rows;
@@ -62,17 +48,12 @@ class GroupMatmulStep final : public Step {
     padded_ = (spec.columns + kernels_.lanes - 1) / kernels_.lanes * kernels_.lanes;
     const std::int64_t width = kGroupPanelVectors * kernels_.lanes;
     panels_ = (spec.columns + width - 1) / width;
-    pack_codes(spec);
-    scale_ = pack_groups(spec.scale);
-    task_.scale = scale_.as<float>();
-    if (!spec.zero.empty()) {
-      zero_ = pack_groups(spec.zero);
-      task_.zero = zero_.as<float>();
-    }
-    bias_ = AlignedBytes(static_cast<std::size_t>(panels_ * width * kFloat));
-    // Adding 0 to a bias turns -0 into +0.
-    std::transform(spec.bias.begin(), spec.bias.end(), bias_.as<float>(), [](float x) { return x + 0.0f; });
-    matmul.bias = bias_.as<float>();
+    const auto* like = dynamic_cast<const GroupMatmulStep*>(spec.like.get());
+    packed_ = like != nullptr && like->has_same_weights(*this) ? like->packed_ : pack(spec);
+    task_.codes = packed_->codes.data();
+    task_.scale = packed_->scale.as<float>();
+    task_.zero = spec.zero.empty() ? nullptr : packed_->zero.as<float>();
+    matmul.bias = packed_->bias.as<float>();
   }
 
   void run(const Run& run) const override {
@@ -99,7 +80,7 @@ class GroupMatmulStep final : public Step {
     const std::int64_t width = float_kernels_.panel_vectors * kernels_.lanes;
     return is_decoding() ? 0 : static_cast<std::size_t>(task_.matmul.depth * width * kFloat);
   }
-  std::size_t packed_bytes() const override { return codes_.size() + scale_.size() + zero_.size() + bias_.size(); }
+  std::size_t packed_bytes() const override { return packed_->bytes(); }
   const char* kind() const override { return is_decoding() ? "group_matmul_float32 decode" : "group_matmul_float32"; }
 
  private:
@@ -124,19 +105,38 @@ class GroupMatmulStep final : public Step {
     return std::min(width, padded_ - panel * width);
   }
 
-  void pack_codes(const GroupMatmulSpec& spec) {
+  bool has_same_weights(const GroupMatmulStep& other) const {
+    const auto shape = [](const GroupMatmulStep& step) {
+      const GroupMatmulTask& task = step.task_;
+      return std::tuple(step.kernels_.lanes, task.matmul.columns, task.matmul.depth, task.bits, task.group);
+    };
+    return shape(*this) == shape(other);
+  }
+
+  std::shared_ptr<const PackedGroups> pack(const GroupMatmulSpec& spec) const {
+    auto packed = std::make_shared<PackedGroups>();
+    packed->codes = pack_codes(spec);
+    packed->scale = pack_groups(spec.scale);
+    if (!spec.zero.empty()) packed->zero = pack_groups(spec.zero);
+    packed->bias = AlignedBytes(static_cast<std::size_t>(panels_ * kGroupPanelVectors * kernels_.lanes * kFloat));
+    // Adding 0 to a bias turns -0 into +0.
+    std::transform(spec.bias.begin(), spec.bias.end(), packed->bias.as<float>(), [](float x) { return x + 0.0f; });
+    return packed;
+  }
+
+  AlignedBytes pack_codes(const GroupMatmulSpec& spec) const {
     const std::int64_t column_bytes = task_.column_bytes(), width = kGroupPanelVectors * kernels_.lanes;
     const std::int64_t row = spec.code_bytes / spec.columns, item = spec.bits == 4 ? 4 : 1;
-    codes_ = AlignedBytes(static_cast<std::size_t>(padded_ * column_bytes));
+    AlignedBytes codes(static_cast<std::size_t>(padded_ * column_bytes));
     for (std::int64_t panel = 0; panel < panels_; ++panel) {
-      std::uint8_t* to = codes_.data() + panel * width * column_bytes;
+      std::uint8_t* to = codes.data() + panel * width * column_bytes;
       const std::int64_t packed = width_of(panel), columns = std::min(packed, spec.columns - panel * width);
       const std::uint8_t* from = spec.codes + panel * width * row;
       for (std::int64_t k = 0; k < column_bytes; k += item)
         for (std::int64_t column = 0; column < columns; ++column)
           std::memcpy(to + k * packed + column * item, from + column * row + k, static_cast<std::size_t>(item));
     }
-    task_.codes = codes_.data();
+    return codes;
   }
 
   // Packs a value per column and group.
@@ -158,7 +158,7 @@ class GroupMatmulStep final : public Step {
   GroupMatmulTask task_;
   bool is_precise_ = false;
   std::int64_t padded_ = 0, panels_ = 0;
-  AlignedBytes codes_, scale_, zero_, bias_;
+  std::shared_ptr<const PackedGroups> packed_;
 };
 
 using CodeArray = nanobind::ndarray<const std::uint8_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
@@ -168,12 +168,13 @@ struct GroupMatmulArguments : GroupMatmulSpec {
   CodeArray code_array;
 };
 
+template <std::shared_ptr<Step> (*kMake)(const GroupMatmulSpec&, Isa)>
 std::shared_ptr<Step> make(const GroupMatmulArguments& arguments, Isa isa) {
   GroupMatmulSpec spec = arguments;
   spec.codes = arguments.code_array.data();
   spec.code_bytes = static_cast<std::int64_t>(arguments.code_array.size());
   nanobind::gil_scoped_release released;
-  return make_group_matmul(spec, isa);
+  return kMake(spec, isa);
 }
 
 void bind(nanobind::module_& module) {
@@ -190,13 +191,30 @@ void bind(nanobind::module_& module) {
       .required("scale", &Spec::scale)
       .field("zero", &Spec::zero)
       .field("bias", &Spec::bias)
-      .field("is_precise", &Spec::is_precise);
-  bind_kernel<Spec>(module, "group_matmul_float32", kVectorWidths, make);
+      .field("is_precise", &Spec::is_precise)
+      .field("like", &Spec::like);
+  bind_kernel<Spec>(module, "group_matmul_float32", kVectorWidths, make<make_group_matmul>);
+  bind_kernel<Spec>(module, "group_matmul_int8", kAllIsas, make<make_group_matmul_int8>);
 }
 
 const Binding binding(bind);
 
 }  // namespace
+
+void check_group_matmul(const GroupMatmulSpec& spec, const char* kernel) {
+  const auto refuse = [kernel](const char* what) { throw std::invalid_argument(std::string(kernel) + ": " + what); };
+  if (spec.bits != 4 && spec.bits != 8) refuse("bits must be 4 or 8");
+  if (spec.group < 8 || spec.group % 8 != 0 || spec.group > 1 << 20) refuse("the group size is not possible");
+  if (spec.rows < 1 || spec.columns < 1 || spec.depth < 1 ||
+      std::max({spec.rows, spec.columns, spec.depth}) > INT32_MAX / 64)
+    refuse("an extent is not possible");
+  const std::int64_t groups = (spec.depth + spec.group - 1) / spec.group;
+  const auto of_groups = static_cast<std::size_t>(spec.columns * groups);  // < 2^50
+  if (spec.code_bytes != spec.columns * groups * (spec.group * spec.bits / 8)) refuse("the codes do not fit");
+  if (spec.scale.size() != of_groups) refuse("the scales do not fit");
+  if (!spec.zero.empty() && spec.zero.size() != of_groups) refuse("the zero points do not fit");
+  if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(spec.columns)) refuse("the bias does not fit");
+}
 
 std::shared_ptr<Step> make_group_matmul(const GroupMatmulSpec& spec, Isa isa) {
   return std::make_shared<GroupMatmulStep>(spec, isa);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/aligned.h"
 #include "core/isa.h"
 #include "core/step.h"
 
@@ -21,7 +22,18 @@ struct GroupMatmulSpec {
   std::vector<float> zero;              // [columns, groups], or empty: 2^(bits - 1)
   std::vector<float> bias;              // [columns], or empty
   bool is_precise = false;              // accumulates in float64 and rounds once
+  std::shared_ptr<Step> like;           // step of another plan for the same weights, whose packed weights may be shared
 };
+
+// Packed weights and bias, which the steps of several plans may share.
+struct PackedGroups {
+  AlignedBytes codes, scale, zero, bias;
+
+  std::size_t bytes() const { return codes.size() + scale.size() + zero.size() + bias.size(); }
+};
+
+// Throws std::invalid_argument for invalid extents and sizes; the message begins with the name of the kernel.
+void check_group_matmul(const GroupMatmulSpec& spec, const char* kernel);
 
 // Throws std::invalid_argument for invalid extents and sizes.
 std::shared_ptr<Step> make_group_matmul(const GroupMatmulSpec& spec, Isa isa);
