@@ -11,6 +11,7 @@
 #include "int8/epilogue/epilogue.h"
 #include "int8/matmul/matmul.h"
 #include "int8/norm/norm_quantize.h"
+#include "int8/winograd/winograd.h"
 
 namespace nb = nanobind;
 
@@ -64,11 +65,22 @@ WeightView view_of(const ConvInt8Arguments& arguments) {
   return view;
 }
 
-std::shared_ptr<Step> make_conv(const ConvInt8Arguments& arguments, Isa isa) {
+ConvInt8Spec spec_of(const ConvInt8Arguments& arguments) {
   ConvInt8Spec spec = arguments;
   spec.weights = view_of(arguments);
+  return spec;
+}
+
+std::shared_ptr<Step> make_conv(const ConvInt8Arguments& arguments, Isa isa) {
+  const ConvInt8Spec spec = spec_of(arguments);
   nb::gil_scoped_release released;
   return make_conv_int8(spec, isa);
+}
+
+std::shared_ptr<Step> make_winograd(const ConvInt8Arguments& arguments, Isa isa) {
+  const ConvInt8Spec spec = spec_of(arguments);
+  nb::gil_scoped_release released;
+  return make_conv_int8_winograd(spec, isa);
 }
 
 void bind_epilogue(nb::module_& module) {
@@ -175,6 +187,16 @@ void bind_conv(nb::module_& module) {
       .field("input_zero", &Spec::input_zero)
       .field("residual", &Spec::residual);
   bind_kernel<Spec>(module, "conv_int8", kAllIsas, make_conv);
+  bind_kernel<Spec>(module, "conv_int8_winograd", kAllIsas, make_winograd);
+  nb::class_<WinogradCost>(module, "WinogradCost")
+      .def_ro("direct", &WinogradCost::direct)
+      .def_ro("winograd", &WinogradCost::winograd)
+      .def_ro("weight_bytes", &WinogradCost::weight_bytes);
+  module.def(
+      "winograd_cost",
+      [](const Spec& arguments, const std::string& isa) { return winograd_cost(spec_of(arguments), isa_named(isa)); },
+      nb::arg("spec"), nb::arg("isa"),
+      "Return the estimated costs of a convolution, or None if the Winograd convolution does not apply.");
 }
 
 void bind_matmul(nb::module_& module) {

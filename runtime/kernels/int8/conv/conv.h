@@ -91,6 +91,14 @@ class ConvInt8Kernel {
 // Name in profiles: "conv_int8 3x3", "depthwise_int8 3x3", "matmul_int8".
 std::string kind_of(const ConvGeometry& geometry);
 
+// Sums of the positive and of the negative weights of one channel, minus zero points.
+struct SignedSums {
+  std::int64_t positive = 0;
+  std::int64_t negative = 0;
+};
+
+SignedSums signed_sums(const ConvInt8Spec& spec, int channel);
+
 // Largest magnitude of an accumulator of a channel, with or without bias. make_conv_int8 rejects values above 2^31 - 1.
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel);
 
@@ -101,5 +109,9 @@ std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec)
 // Checks the parameters and makes the step. Throws std::invalid_argument for inconsistent extents, strides or
 // parameters, and std::overflow_error if an accumulator may overflow 32 bits.
 std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa);
+
+// Like make_conv_int8, with the given kernel.
+using MakeConvKernel = std::unique_ptr<ConvInt8Kernel> (*)(const ConvInt8Spec& spec, Isa isa);
+std::shared_ptr<Step> make_conv_int8_step(const ConvInt8Spec& spec, Isa isa, MakeConvKernel make_kernel);
 
 }  // namespace tpuconvert
