@@ -14,6 +14,7 @@ from tpuconvert.runtime.native.convolution import Geometry, Image, geometry_of, 
 from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, STORED_BIAS, SUMS, Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
+from tpuconvert.runtime.native.winograd import add_convolution
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.conv import Conv
@@ -203,11 +204,11 @@ LINEAR_OPS = operators_of(_form)
 
 @ends_with(
     *names_of(*LINEAR_OPS, *EPILOGUE_OPS),
-    kernels=("conv_int8", "batch_matmul_int8"),
+    kernels=("conv_int8", "conv_int8_winograd", "batch_matmul_int8"),
     dtypes="INT8, UINT8",
     conditions=(
         "conv, deconv or matmul with constant weights, then at most one requantization, clamps, a lookup "
-        "table and a dequantization"
+        "table and a dequantization; conv_int8_winograd for 3x3 windows with stride 1 where its estimated cost is lower"
     ),
     priority=10,
 )
@@ -322,7 +323,7 @@ def _convolve(
         input_zero=found.stored_zero,
         residual=None if residual is None or other is None else residual.spec(builder, other),
     )
-    builder.step("conv_int8", spec, (x.stored,) if other is None else (x.stored, other), (y.stored,))
+    add_convolution(builder, spec, (x.stored,) if other is None else (x.stored, other), (y.stored,))
 
 
 def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:

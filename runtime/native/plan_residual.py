@@ -30,7 +30,7 @@ _FACTOR = 2**15 - 1
 
 @ends_with(
     RequantInt32.name,
-    kernels=("conv_int8", "elementwise_int"),
+    kernels=("conv_int8", "conv_int8_winograd", "elementwise_int"),
     dtypes="INT8, UINT8",
     conditions=(
         "conv to bytes plus bytes of the same shape, requantized by one rounding shift; "

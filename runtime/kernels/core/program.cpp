@@ -127,6 +127,8 @@ ThreadPool* Program::free_pool(std::unique_lock<std::mutex>* lock) const {
   return pool_.get();
 }
 
+std::size_t Program::scratch_bytes() const { return padded(scratch_bytes_) * static_cast<std::size_t>(threads_); }
+
 std::size_t Program::packed_bytes() const {
   std::size_t total = 0;
   for (const auto& step : steps_) total += step->packed_bytes();

@@ -194,9 +194,12 @@ void bind_conv(nb::module_& module) {
       .def_ro("weight_bytes", &WinogradCost::weight_bytes);
   module.def(
       "winograd_cost",
-      [](const Spec& arguments, const std::string& isa) { return winograd_cost(spec_of(arguments), isa_named(isa)); },
+      [](const Spec& arguments, const std::string& isa) { return winograd_cost(arguments.geometry, isa_named(isa)); },
       nb::arg("spec"), nb::arg("isa"),
-      "Return the estimated costs of a convolution, or None if the Winograd convolution does not apply.");
+      "Return the estimated costs of a convolution, or None if the Winograd convolution does not apply to its shape.");
+  module.def(
+      "is_winograd_exact", [](const Spec& arguments) { return is_winograd_exact(spec_of(arguments)); }, nb::arg("spec"),
+      "Return True if all sums without bias are proved to be below 2^25 in magnitude.");
 }
 
 void bind_matmul(nb::module_& module) {

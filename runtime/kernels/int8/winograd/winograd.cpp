@@ -197,7 +197,9 @@ const Functions& functions_of(Isa isa) {
 
 std::shared_ptr<Step> make_conv_int8_winograd(const ConvInt8Spec& spec, Isa isa) {
   return make_conv_int8_step(spec, isa, [](const ConvInt8Spec& checked, Isa best) -> std::unique_ptr<ConvInt8Kernel> {
-    if (!winograd_cost(checked, best)) throw std::invalid_argument("conv_int8_winograd: does not apply to this convolution");
+    if (!winograd_cost(checked.geometry, best))
+      throw std::invalid_argument("conv_int8_winograd: expected a 3x3 window with stride 1, dilation 1 and one group");
+    if (!is_winograd_exact(checked)) throw std::invalid_argument("conv_int8_winograd: a sum may reach 2^25");
     return std::make_unique<winograd::WinogradConv>(checked, best);
   });
 }

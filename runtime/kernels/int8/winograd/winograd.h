@@ -14,7 +14,7 @@
 //     bits;
 //   - sums over the channels, and the transform by A without the factor, are computed modulo 2^32. They give 576 * y;
 //   - 576 = 9 * 64. The product with 954437177, the inverse of 9 modulo 2^32, is 64 * y modulo 2^32. An arithmetic shift
-//     by 6 bits gives y if |y| < 2^25. `winograd_cost` checks this for every channel with the bound
+//     by 6 bits gives y if |y| < 2^25. `is_winograd_exact` checks this for every channel with the bound
 //     255 * max(sum of the positive weights, sum of the negative weights).
 #pragma once
 
@@ -37,10 +37,14 @@ struct WinogradCost {
 };
 
 // Returns the costs, or nothing if the Winograd convolution does not apply: another window than 3x3 with stride 1,
-// dilation 1 and one group, or a sum that may reach 2^25. They depend on the shape and the instruction set only.
-std::optional<WinogradCost> winograd_cost(const ConvInt8Spec& spec, Isa isa);
+// dilation 1 and one group.
+std::optional<WinogradCost> winograd_cost(const ConvGeometry& geometry, Isa isa);
 
-// Makes the step. Throws like make_conv_int8, and std::invalid_argument if the Winograd convolution does not apply.
+// True if every sum without bias is below 2^25 in magnitude.
+bool is_winograd_exact(const ConvInt8Spec& spec);
+
+// Makes the step. Throws like make_conv_int8, and std::invalid_argument if the Winograd convolution does not apply or
+// is not exact.
 std::shared_ptr<Step> make_conv_int8_winograd(const ConvInt8Spec& spec, Isa isa);
 
 }  // namespace tpuconvert

@@ -17,15 +17,6 @@ bool has_shape(const ConvGeometry& g) {
          g.dilation_w == 1 && g.groups == 1;
 }
 
-// True if every sum without bias is below 2^25 in magnitude.
-bool is_exact(const ConvInt8Spec& spec) {
-  for (int channel = 0; channel < spec.geometry.out_channels; ++channel) {
-    const SignedSums sums = signed_sums(spec, channel);
-    if (kFarthestInput * std::max(sums.positive, -sums.negative) >= kSumLimit) return false;
-  }
-  return true;
-}
-
 // Costs of the parts, in register products.
 struct Costs {
   int direct_values;   // input bytes that one register product of the direct kernel multiplies
@@ -48,9 +39,16 @@ Costs costs_of(Isa isa) {
 
 }  // namespace
 
-std::optional<WinogradCost> winograd_cost(const ConvInt8Spec& spec, Isa isa) {
-  const ConvGeometry& g = spec.geometry;
-  if (!has_shape(g) || !is_exact(spec)) return std::nullopt;
+bool is_winograd_exact(const ConvInt8Spec& spec) {
+  for (int channel = 0; channel < spec.geometry.out_channels; ++channel) {
+    const SignedSums sums = signed_sums(spec, channel);
+    if (kFarthestInput * std::max(sums.positive, -sums.negative) >= kSumLimit) return false;
+  }
+  return true;
+}
+
+std::optional<WinogradCost> winograd_cost(const ConvGeometry& g, Isa isa) {
+  if (!has_shape(g)) return std::nullopt;
   const Functions& functions = functions_of(isa);
   const Costs costs = costs_of(isa);
   const auto in_steps = [](std::int64_t count, std::int64_t step) { return (count + step - 1) / step; };
