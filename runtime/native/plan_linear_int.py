@@ -312,10 +312,11 @@ def _convolve(
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
     other = None if residual is None else builder.read(residual.other, channels_last(4), dense=False)
+    extents = geometry_of(builder, x, y, weights.shape[2:], geometry)
     spec = builder.native.ConvInt8Spec(
         input=builder.place(x.stored),
         output=builder.place(y.stored),
-        geometry=geometry_of(builder, x, y, weights.shape[2:], geometry),
+        geometry=extents,
         weights=np.ascontiguousarray(weights) if found.is_transposed else weights,
         epilogue=found.epilogue.compile(y.shape[1]),
         weight_zero=np.asarray(found.weight_zeros, np.int32),
@@ -323,7 +324,7 @@ def _convolve(
         input_zero=found.stored_zero,
         residual=None if residual is None or other is None else residual.spec(builder, other),
     )
-    add_convolution(builder, spec, (x.stored,) if other is None else (x.stored, other), (y.stored,))
+    add_convolution(builder, spec, extents, (x.stored,) if other is None else (x.stored, other), (y.stored,))
 
 
 def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:

@@ -31,12 +31,14 @@ class Candidate(NamedTuple):
     weight_bytes: int
 
 
-def add_convolution(builder: Builder, spec: Any, reads: Sequence[Stored], writes: Sequence[Stored]) -> None:
+def add_convolution(
+    builder: Builder, spec: Any, geometry: Any, reads: Sequence[Stored], writes: Sequence[Stored]
+) -> None:
     """Add the step of the kernel with the lower estimated cost, which depends on shapes and instruction set only.
 
     With a memory limit, the step is a direct one and a candidate for ``spend_memory``.
     """
-    cost = builder.native.winograd_cost(spec, builder.isa)
+    cost = builder.native.winograd_cost(geometry, builder.isa)
     is_cheaper = cost is not None and cost.winograd < cost.direct and builder.native.is_winograd_exact(spec)
     if is_cheaper and builder.memory_limit is None:
         builder.step(WINOGRAD, spec, reads, writes)

@@ -194,8 +194,8 @@ void bind_conv(nb::module_& module) {
       .def_ro("weight_bytes", &WinogradCost::weight_bytes);
   module.def(
       "winograd_cost",
-      [](const Spec& arguments, const std::string& isa) { return winograd_cost(arguments.geometry, isa_named(isa)); },
-      nb::arg("spec"), nb::arg("isa"),
+      [](const ConvGeometry& geometry, const std::string& isa) { return winograd_cost(geometry, isa_named(isa)); },
+      nb::arg("geometry"), nb::arg("isa"),
       "Return the estimated costs of a convolution, or None if the Winograd convolution does not apply to its shape.");
   module.def(
       "is_winograd_exact", [](const Spec& arguments) { return is_winograd_exact(spec_of(arguments)); }, nb::arg("spec"),
