@@ -13,8 +13,6 @@ namespace tpuconvert {
 namespace winograd {
 namespace {
 
-constexpr std::size_t kPatchBytes = 512 * 1024;  // transformed patches that are multiplied before the next ones
-constexpr int kMostTiles = 56;                   // tiles of a block
 constexpr std::size_t kLine = 64;
 
 constexpr std::size_t rounded_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -27,9 +25,7 @@ struct BlockMemory {
   BlockMemory(const ConvGeometry& g, const Functions& functions, std::int64_t all_tiles) {
     depth = static_cast<std::ptrdiff_t>(rounded_up(static_cast<std::size_t>(g.in_channels), kChannelBlock));
     const std::size_t patch = static_cast<std::size_t>(depth) * sizeof(std::int16_t);
-    const std::int64_t unit = functions.rows;
-    const auto fitting = static_cast<std::int64_t>(kPatchBytes / (kPositions * patch)) / unit * unit;
-    tiles = static_cast<int>(std::min(std::clamp<std::int64_t>(fitting, unit, kMostTiles / unit * unit), all_tiles));
+    tiles = static_cast<int>(std::min<std::int64_t>(block_tiles(functions), all_tiles));
     const auto count = static_cast<std::size_t>(tiles);
     columns = functions.lanes * functions.vectors;
     const std::size_t v_bytes = odd_lines(count * patch), m_bytes = odd_lines(count * static_cast<std::size_t>(columns) * 4);
@@ -126,8 +122,8 @@ class WinogradConv final : public ConvInt8Kernel {
       const int pairs = pairs_of(g_);
       const std::int16_t* u = weights_.as<std::int16_t>() + panel.weights;
       for (int position = 0; position < kPositions; ++position, u += 2 * pairs * pitch)
-        functions_.multiply({v + position * memory_.v_stride, memory_.depth, u, pairs, m + position * memory_.m_stride,
-                             pitch, count, panel.vectors});
+        functions_.multiply({v + position * memory_.v_stride, memory_.depth, u, 2 * pairs * pitch, pairs,
+                             m + position * memory_.m_stride, pitch, count, panel.vectors});
       for (int tile = 0; tile < count; ++tile) {
         functions_.transform_output({m + tile * pitch, memory_.m_stride, epilogue_->biases(i), sums, panel.vectors});
         finish(at, place_of(first + tile), i, sums, pitch);

@@ -17,25 +17,28 @@ bool has_shape(const ConvGeometry& g) {
          g.dilation_w == 1 && g.groups == 1;
 }
 
-// Costs of the parts, in register products.
+// Costs in register products, from measurements of each kernel.
 struct Costs {
-  int direct_values;   // input bytes that one register product of the direct kernel multiplies
-  int patch;           // transform of a patch and one register of channels
-  int results;         // inverse transform and epilogue of a tile and one register of columns
-  // Loading 64 bytes of weights from memory. Weights of the direct kernel are one eighth of the bytes, and both kernels
-  // read them once per block of tiles.
-  int line;
+  int values;   // input bytes that a register product of the direct kernel multiplies; a Winograd product has two
+  int tile;     // addresses of a tile
+  int patch;    // transform of a patch, per register of channels
+  int results;  // transform of the results and epilogue of a tile, per register of columns
+  int line;     // 64 bytes of weights from a further cache or from memory
+  double slowdown;  // time of a product of the Winograd kernel, relative to the direct kernel
 };
 
 Costs costs_of(Isa isa) {
   switch (isa) {
-    case Isa::kAvx512Vnni: return {4, 150, 190, 40};
-    case Isa::kAvxVnni: return {4, 150, 190, 20};
-    case Isa::kAvx2: return {2, 120, 160, 15};
+    case Isa::kAvx512Vnni: return {4, 500, 420, 350, 5, 1.0};
+    case Isa::kAvxVnni: return {4, 300, 250, 250, 5, 1.0};
+    case Isa::kAvx2: return {2, 300, 250, 250, 5, 1.0};
     case Isa::kScalar: break;
   }
-  return {2, 400, 400, 15};
+  return {2, 500, 420, 350, 5, 3.6};
 }
+
+// Weights of at most this size stay in the second-level cache.
+constexpr std::int64_t kCacheShare = 512 * 1024;
 
 }  // namespace
 
@@ -51,18 +54,19 @@ std::optional<WinogradCost> winograd_cost(const ConvGeometry& g, Isa isa) {
   if (!has_shape(g)) return std::nullopt;
   const Functions& functions = functions_of(isa);
   const Costs costs = costs_of(isa);
-  const auto in_steps = [](std::int64_t count, std::int64_t step) { return (count + step - 1) / step; };
-  const std::int64_t tiles = std::int64_t{g.batch} * in_steps(g.out_height, kTile) * in_steps(g.out_width, kTile);
+  const auto divided = [](std::int64_t count, std::int64_t size) { return (count + size - 1) / size; };
+  const std::int64_t tiles = std::int64_t{g.batch} * divided(g.out_height, kTile) * divided(g.out_width, kTile);
   const std::int64_t results = std::int64_t{g.batch} * g.out_height * g.out_width;
-  const std::int64_t registers = in_steps(g.out_channels, functions.lanes);
-  const std::int64_t words = in_steps(g.in_channels, 2 * functions.lanes);
+  const std::int64_t registers = divided(g.out_channels, functions.lanes);
+  const std::int64_t words = divided(g.in_channels, 2 * functions.lanes);
   WinogradCost cost;
   cost.weight_bytes = static_cast<std::int64_t>(weight_bytes(g, functions));
-  const std::int64_t lines = cost.weight_bytes / 64;
-  cost.direct = results * registers * in_steps(std::int64_t{g.taps()} * g.in_channels, costs.direct_values) +
-                lines / 8 * costs.line;
-  cost.winograd = tiles * (kPositions * registers * pairs_of(g) + words * costs.patch + registers * costs.results) +
-                  lines * costs.line;
+  cost.direct = results * registers * divided(std::int64_t{g.taps()} * g.in_channels, costs.values);
+  const std::int64_t products = tiles * kPositions * registers * pairs_of(g);
+  cost.winograd = static_cast<std::int64_t>(costs.slowdown * static_cast<double>(products)) +
+                  tiles * (costs.tile + words * costs.patch + registers * costs.results);
+  if (cost.weight_bytes > kCacheShare)
+    cost.winograd += divided(tiles, block_tiles(functions)) * divided(cost.weight_bytes, 64) * costs.line;
   return cost;
 }
 

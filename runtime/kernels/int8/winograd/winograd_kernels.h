@@ -29,6 +29,7 @@ struct ProductTask {
   const std::int16_t* v;
   std::ptrdiff_t v_pitch;
   const std::int16_t* u;  // [pair of channels][column][2]; the scalar kernel: [channel][column]
+  std::ptrdiff_t ahead;   // elements from `u` to the weights that are prefetched; 0 for none
   int pairs;
   std::int32_t* m;
   std::ptrdiff_t m_pitch;

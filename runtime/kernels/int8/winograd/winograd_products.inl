@@ -1,9 +1,12 @@
 // Products of transformed patches and weights with registers of pairs. The including file defines `Register`,
 // `add_pairs`, `kVectors`, `largest_rows` and the loads and stores.
 
+constexpr std::ptrdiff_t kLineBytes = 64;
+
+// Two lines of weights at `ahead` elements after the current ones are prefetched per step.
 template <int Rows, int Vectors>
-void multiply_tile(const std::int16_t* v, std::ptrdiff_t pitch, const std::int16_t* u, int pairs, std::int32_t* m,
-                   std::ptrdiff_t m_pitch) {
+void multiply_tile(const std::int16_t* v, std::ptrdiff_t pitch, const std::int16_t* u, std::ptrdiff_t ahead, int pairs,
+                   std::int32_t* m, std::ptrdiff_t m_pitch) {
   constexpr std::ptrdiff_t kStep = 2 * Vectors * kLanes;
   Register sums[Rows][Vectors];
   const std::int16_t* end[Rows];
@@ -13,6 +16,8 @@ void multiply_tile(const std::int16_t* v, std::ptrdiff_t pitch, const std::int16
   });
   for (std::ptrdiff_t at = -2 * std::ptrdiff_t{pairs}; at != 0; at += 2, u += kStep) {
     Register weights[Vectors];
+    __builtin_prefetch(u + ahead, 0, 2);
+    if (Vectors * sizeof(Register) > std::size_t{kLineBytes}) __builtin_prefetch(u + ahead + kLineBytes / 2, 0, 2);
     unroll<Vectors>(UNROLLED(i) { weights[i.value] = load_weights(u + 2 * kLanes * i.value); });
     unroll<Rows>(UNROLLED(row) {
       const Register x = broadcast(end[row.value] + at);
@@ -25,12 +30,12 @@ void multiply_tile(const std::int16_t* v, std::ptrdiff_t pitch, const std::int16
 }
 
 template <int Vectors, int Rows>
-void multiply_rows(int rows, const ProductTask& task, int tile) {
+void multiply_rows(int rows, const ProductTask& task, int tile, std::ptrdiff_t ahead) {
   if constexpr (Rows > 1) {
-    if (rows < Rows) return multiply_rows<Vectors, Rows - 1>(rows, task, tile);
+    if (rows < Rows) return multiply_rows<Vectors, Rows - 1>(rows, task, tile, ahead);
   }
-  multiply_tile<Rows, Vectors>(task.v + tile * task.v_pitch, task.v_pitch, task.u, task.pairs, task.m + tile * task.m_pitch,
-                               task.m_pitch);
+  multiply_tile<Rows, Vectors>(task.v + tile * task.v_pitch, task.v_pitch, task.u, ahead, task.pairs,
+                               task.m + tile * task.m_pitch, task.m_pitch);
 }
 
 template <int Vectors>
@@ -40,7 +45,9 @@ void multiply_panel(const ProductTask& task) {
   const int groups = (task.tiles + kMost - 1) / kMost;
   for (int group = 0; group < groups; ++group) {
     const int first = task.tiles * group / groups, last = task.tiles * (group + 1) / groups;
-    multiply_rows<Vectors, kMost>(last - first, task, first);
+    // The first groups prefetch all lines of the later weights.
+    const bool prefetches = task.ahead != 0 && 2 * kLineBytes * group < std::ptrdiff_t{Vectors * sizeof(Register)};
+    multiply_rows<Vectors, kMost>(last - first, task, first, prefetches ? task.ahead + group * kLineBytes : 0);
   }
 }
 

@@ -83,7 +83,7 @@ std::vector<ChannelSums> channel_sums(const ConvInt8Spec& spec) {
 AlignedBytes pack_weights(const ConvInt8Spec& spec, const Functions& functions, const std::vector<Panel>& panels,
                           const PanelEpilogue& epilogue) {
   const int channels = spec.geometry.in_channels;
-  AlignedBytes packed(weight_bytes(spec.geometry, functions));
+  AlignedBytes packed = AlignedBytes::part(weight_bytes(spec.geometry, functions));
   for (std::size_t index = 0; index < panels.size(); ++index) {
     const Panel& panel = panels[index];
     const int lanes = panel.vectors * functions.lanes;

@@ -13,6 +13,9 @@ namespace tpuconvert::winograd {
 
 const Functions& functions_of(Isa isa);
 
+// Most tiles of a block, whose transformed patches and products stay in the second-level cache.
+inline int block_tiles(const Functions& functions) { return 28 / functions.rows * functions.rows; }
+
 inline int pairs_of(const ConvGeometry& g) { return (g.in_channels + 1) / 2; }
 
 std::vector<Panel> panels_of(const ConvGeometry& geometry, const Functions& functions);
