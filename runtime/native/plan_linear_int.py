@@ -259,6 +259,11 @@ def _channels_last(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Stor
     return Stored(buffer, dtype, shape, channels_last(len(shape)))
 
 
+def temporary_image(builder: Builder, dtype: DType, shape: tuple[int, ...]) -> Stored:
+    """Return a channels-last buffer for the steps of the current group."""
+    return _channels_last(builder.temporary(dtype, shape).buffer, dtype, shape)
+
+
 def _is_per_column(requant: Node, found: LinearOp) -> bool:
     """Return True if the parameters are per-tensor, or apply to the last axis in memory."""
     op = requant.op
@@ -275,7 +280,7 @@ def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual:
     if not is_reshaped:
         y = builder.write(result, channels_last(4), dense=False)
     else:
-        y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
+        y = temporary_image(builder, result.dtype, shape)
     _convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, residual)
     if is_reshaped:
         reshaped = y.reshape(builder.shape(result))
@@ -311,6 +316,20 @@ def _convolve(
     residual: Residual | None = None,
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
+    spec, extents, other = convolution_spec(builder, found, x, y, weights, geometry, residual)
+    add_convolution(builder, spec, extents, (x.stored,) if other is None else (x.stored, other), (y.stored,))
+
+
+def convolution_spec(
+    builder: Builder,
+    found: LinearOp,
+    x: Image,
+    y: Image,
+    weights: Array,
+    geometry: Geometry,
+    residual: Residual | None = None,
+) -> tuple[Any, Any, Stored | None]:
+    """Return the spec of a convolution, its ``ConvGeometry``, and the memory of the residual's other operand."""
     other = None if residual is None else builder.read(residual.other, channels_last(4), dense=False)
     extents = geometry_of(builder, x, y, weights.shape[2:], geometry)
     spec = builder.native.ConvInt8Spec(
@@ -324,7 +343,7 @@ def _convolve(
         input_zero=found.stored_zero,
         residual=None if residual is None or other is None else residual.spec(builder, other),
     )
-    add_convolution(builder, spec, extents, (x.stored,) if other is None else (x.stored, other), (y.stored,))
+    return spec, extents, other
 
 
 def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:

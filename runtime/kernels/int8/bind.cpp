@@ -1,5 +1,6 @@
 // Python bindings of the integer kernels for convolution, matmul and attention, and of quantized normalization.
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -7,6 +8,7 @@
 
 #include "core/bind_spec.h"
 #include "int8/attention/attention.h"
+#include "int8/blocks/inverted_residual.h"
 #include "int8/conv/conv.h"
 #include "int8/epilogue/epilogue.h"
 #include "int8/matmul/matmul.h"
@@ -81,6 +83,18 @@ std::shared_ptr<Step> make_winograd(const ConvInt8Arguments& arguments, Isa isa)
   const ConvInt8Spec spec = spec_of(arguments);
   nb::gil_scoped_release released;
   return make_conv_int8_winograd(spec, isa);
+}
+
+struct InvertedResidualArguments {
+  std::optional<ConvInt8Arguments> expansion;
+  ConvInt8Arguments depthwise, projection;
+};
+
+std::shared_ptr<Step> make_block(const InvertedResidualArguments& arguments, Isa isa) {
+  InvertedResidualSpec spec{std::nullopt, spec_of(arguments.depthwise), spec_of(arguments.projection)};
+  if (arguments.expansion) spec.expansion = spec_of(*arguments.expansion);
+  nb::gil_scoped_release released;
+  return make_inverted_residual(spec, isa);
 }
 
 void bind_epilogue(nb::module_& module) {
@@ -202,6 +216,15 @@ void bind_conv(nb::module_& module) {
       "Return True if all sums without bias are proved to be below 2^25 in magnitude.");
 }
 
+void bind_blocks(nb::module_& module) {
+  using Spec = InvertedResidualArguments;
+  SpecClass<Spec>(module, "InvertedResidualSpec")
+      .field("expansion", &Spec::expansion)
+      .required("depthwise", &Spec::depthwise)
+      .required("projection", &Spec::projection);
+  bind_kernel<Spec>(module, "inverted_residual_int8", {Isa::kScalar, Isa::kAvx512Vnni}, make_block);
+}
+
 void bind_matmul(nb::module_& module) {
   using Spec = MatmulInt8Spec;
   SpecClass<Spec>(module, "MatmulInt8Spec")
@@ -260,6 +283,7 @@ void bind_int8(nb::module_& module) {
   bind_epilogue(module);
   bind_geometry(module);
   bind_conv(module);
+  bind_blocks(module);
   bind_matmul(module);
   bind_norm(module);
   bind_int8_elementwise(module);

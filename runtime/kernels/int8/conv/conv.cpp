@@ -193,7 +193,9 @@ class ConvInt8Step : public Step {
   std::string kind_;
 };
 
-std::unique_ptr<ConvInt8Kernel> make_kernel(const ConvInt8Spec& spec, Isa isa) {
+}  // namespace
+
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_kernel(const ConvInt8Spec& spec, Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec) : avx512::make_conv_tiles(spec);
   if (isa >= Isa::kAvxVnni) return make_conv_int8_avxvnni(spec);
@@ -203,8 +205,6 @@ std::unique_ptr<ConvInt8Kernel> make_kernel(const ConvInt8Spec& spec, Isa isa) {
 #endif
   return make_conv_int8_scalar(spec);
 }
-
-}  // namespace
 
 std::string kind_of(const ConvGeometry& geometry) {
   if (geometry.taps() == 1 && geometry.groups == 1 && geometry.height == 1) return "matmul_int8";
@@ -228,10 +228,10 @@ std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
 }
 
 std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa) {
-  return make_conv_int8_step(spec, isa, make_kernel);
+  return make_conv_int8_step(spec, isa, make_conv_int8_kernel);
 }
 
-std::shared_ptr<Step> make_conv_int8_step(const ConvInt8Spec& given, Isa isa, MakeConvKernel make_kernel) {
+ConvInt8Spec checked(const ConvInt8Spec& given) {
   check_geometry(kKernel, given.geometry, 1, given.epilogue.bytes);
   check_parameters(given);
   ConvInt8Spec spec = given;
@@ -242,6 +242,11 @@ std::shared_ptr<Step> make_conv_int8_step(const ConvInt8Spec& given, Isa isa, Ma
       require(stride >= 0 && stride <= kLargestIndex, "a stride of the residual exceeds 32 bits");
     other_extent(spec);
   }
+  return spec;
+}
+
+std::shared_ptr<Step> make_conv_int8_step(const ConvInt8Spec& given, Isa isa, MakeConvKernel make_kernel) {
+  const ConvInt8Spec spec = checked(given);
   return std::make_shared<ConvInt8Step>(spec, isa, make_kernel(spec, isa));
 }
 
