@@ -309,7 +309,6 @@ def test_the_cost_is_a_function_of_the_shape():
         costs = [native().winograd_cost(each, isa) for each in (large, small, large)]
         assert (costs[0].direct, costs[0].winograd) == (costs[2].direct, costs[2].winograd)
         assert costs[0].weight_bytes == costs[1].weight_bytes == 36 * 64 * 64 * 2
-        assert costs[1].winograd / costs[1].direct > costs[0].winograd / costs[0].direct
 
 
 @only_avx512
