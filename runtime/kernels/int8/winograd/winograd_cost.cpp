@@ -23,18 +23,19 @@ struct Costs {
   int tile;     // addresses of a tile
   int patch;    // transform of a patch, per register of channels
   int results;  // transform of the results and epilogue of a tile, per register of columns
-  int line;     // 64 bytes of weights from a further cache or from memory
+  int line;     // first read of 64 bytes of weights in a run
+  int reread;   // later read of 64 bytes that did not stay in the second-level cache
   double slowdown;  // time of a product of the Winograd kernel, relative to the direct kernel
 };
 
 Costs costs_of(Isa isa) {
   switch (isa) {
-    case Isa::kAvx512Vnni: return {4, 500, 420, 350, 5, 1.0};
-    case Isa::kAvxVnni: return {4, 300, 250, 250, 5, 1.0};
-    case Isa::kAvx2: return {2, 300, 250, 250, 5, 1.0};
+    case Isa::kAvx512Vnni: return {4, 500, 420, 350, 9, 5, 1.0};
+    case Isa::kAvxVnni: return {4, 300, 250, 250, 5, 3, 1.0};
+    case Isa::kAvx2: return {2, 300, 250, 250, 5, 3, 1.0};
     case Isa::kScalar: break;
   }
-  return {2, 500, 420, 350, 5, 3.6};
+  return {2, 500, 420, 350, 5, 3, 3.6};
 }
 
 // Weights of at most this size stay in the second-level cache.
@@ -65,8 +66,10 @@ std::optional<WinogradCost> winograd_cost(const ConvGeometry& g, Isa isa) {
   const std::int64_t products = tiles * kPositions * registers * pairs_of(g);
   cost.winograd = static_cast<std::int64_t>(costs.slowdown * static_cast<double>(products)) +
                   tiles * (costs.tile + words * costs.patch + registers * costs.results);
-  if (cost.weight_bytes > kCacheShare)
-    cost.winograd += divided(tiles, block_tiles(functions)) * divided(cost.weight_bytes, 64) * costs.line;
+  const std::int64_t lines = cost.weight_bytes / 64;
+  cost.direct += lines / 8 * costs.line;
+  cost.winograd += lines * costs.line;
+  if (cost.weight_bytes > kCacheShare) cost.winograd += (divided(tiles, block_tiles(functions)) - 1) * lines * costs.reread;
   return cost;
 }
 

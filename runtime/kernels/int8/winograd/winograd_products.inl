@@ -1,7 +1,7 @@
 // Products of transformed patches and weights with registers of pairs. The including file defines `Register`,
 // `add_pairs`, `kVectors`, `largest_rows` and the loads and stores.
 
-constexpr std::ptrdiff_t kLineBytes = 64;
+constexpr std::ptrdiff_t kLine = 32;  // elements of a cache line
 
 // Two lines of weights at `ahead` elements after the current ones are prefetched per step.
 template <int Rows, int Vectors>
@@ -17,7 +17,7 @@ void multiply_tile(const std::int16_t* v, std::ptrdiff_t pitch, const std::int16
   for (std::ptrdiff_t at = -2 * std::ptrdiff_t{pairs}; at != 0; at += 2, u += kStep) {
     Register weights[Vectors];
     __builtin_prefetch(u + ahead, 0, 2);
-    if (Vectors * sizeof(Register) > std::size_t{kLineBytes}) __builtin_prefetch(u + ahead + kLineBytes / 2, 0, 2);
+    if constexpr (kStep > kLine) __builtin_prefetch(u + ahead + kLine, 0, 2);
     unroll<Vectors>(UNROLLED(i) { weights[i.value] = load_weights(u + 2 * kLanes * i.value); });
     unroll<Rows>(UNROLLED(row) {
       const Register x = broadcast(end[row.value] + at);
@@ -46,8 +46,9 @@ void multiply_panel(const ProductTask& task) {
   for (int group = 0; group < groups; ++group) {
     const int first = task.tiles * group / groups, last = task.tiles * (group + 1) / groups;
     // The first groups prefetch all lines of the later weights.
-    const bool prefetches = task.ahead != 0 && 2 * kLineBytes * group < std::ptrdiff_t{Vectors * sizeof(Register)};
-    multiply_rows<Vectors, kMost>(last - first, task, first, prefetches ? task.ahead + group * kLineBytes : 0);
+    const std::ptrdiff_t offset = 2 * kLine * group;
+    const bool prefetches = task.ahead != 0 && offset < std::ptrdiff_t{2} * Vectors * kLanes;
+    multiply_rows<Vectors, kMost>(last - first, task, first, prefetches ? task.ahead + offset : 0);
   }
 }
 
