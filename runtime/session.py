@@ -65,9 +65,13 @@ class Session:
             library of NumPy determines the threads of the NumPy executor.
         observed: True if all runs will have an observer: no plan with fused kernels is made beforehand, which saves the
             packed copy of the weights.
+        memory_limit: largest size in bytes of a plan of the native engine: arena, scratch memory and packed weights.
+            Winograd convolutions, whose weights take eight times their memory, are used as far as the limit permits,
+            those with the largest gain per byte first. None for no limit. Results do not depend on it. A model with
+            data-dependent extents has a plan for each part of the graph.
 
     Raises:
-        UsageError: for an unknown backend.
+        UsageError: for an unknown backend, and for a plan that does not fit the memory limit.
         MissingExtraError: for the native backend if the engine was not built.
         CorruptInputError: if the file is damaged.
     """
@@ -79,12 +83,16 @@ class Session:
         backend: Literal["auto", "native", "reference"] = "auto",
         threads: int | None = None,
         observed: bool = False,
+        memory_limit: int | None = None,
     ) -> None:
         if backend not in ("auto", "native", "reference"):
             raise UsageError(f"unknown backend '{backend}'; there are auto, native and reference")
         if threads is not None and threads < 1:
             raise UsageError(f"threads={threads}: at least one thread is needed")
+        if memory_limit is not None and memory_limit < 0:
+            raise UsageError(f"memory_limit={memory_limit}: expected a number of bytes of at least 0")
         self._threads = threads or available_threads()
+        self._memory_limit = memory_limit
         self._file: _LoadedFile | None = None
         if isinstance(model, (str, os.PathLike)):
             self._file = _open_file(model)
@@ -108,10 +116,12 @@ class Session:
             return None
         isa = chosen_isa()
         plans = {} if self._file is None else self._file.plans
-        key = (isa, self._threads)
+        key = (isa, self._threads, self._memory_limit)
         if key not in plans:
             states = () if self._state is None else self._state.states
-            plans[key] = _planner().plans_of(self._graph, self.chip.name, *key, states)
+            plans[key] = _planner().plans_of(
+                self._graph, self.chip.name, isa, self._threads, states, self._memory_limit
+            )
         return plans[key]
 
     @property
@@ -271,7 +281,7 @@ class Session:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of the native plan: ``arena``, ``arena_lower_bound``, ``packed``.
+        """Bytes of the native plan: ``arena``, ``arena_lower_bound``, ``packed``, ``scratch``.
 
         Empty for the NumPy executor. With symbolic extents, these are the sizes for the last run; the result is empty
         before the first run.
@@ -283,6 +293,7 @@ class Session:
             "arena": plan.arena_bytes,
             "arena_lower_bound": plan.arena_lower_bound,
             "packed": plan.packed_bytes,
+            "scratch": plan.scratch_bytes,
         }
 
     @property
@@ -367,7 +378,8 @@ class Session:
         if self._native is None:
             return partial(run_plan, make_plan(subgraph.graph))
         settings = self.chip.name, chosen_isa(), self._threads
-        run: RunGraph = _planner().SplitPlans(subgraph.graph, *settings, is_subgraph=True).run
+        plans = _planner().SplitPlans(subgraph.graph, *settings, is_subgraph=True, memory_limit=self._memory_limit)
+        run: RunGraph = plans.run
         return run
 
 
@@ -390,7 +402,7 @@ class _LoadedFile:
     """A model file and its native plans, shared by all sessions that have it open."""
 
     model: Runnable
-    plans: dict[tuple[str, int], Plans | SplitPlans] = field(default_factory=dict)
+    plans: dict[tuple[str, int, int | None], Plans | SplitPlans] = field(default_factory=dict)
 
 
 _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()

@@ -128,6 +128,7 @@ def bench(
     seed: int = 0,
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
+    memory_limit: int | None = None,
     warmup: int = 3,
     runs: int | None = None,
     seconds: float | None = None,
@@ -142,6 +143,7 @@ def bench(
         seed: Seed of the random numbers.
         backend: ``auto``, ``native`` or ``reference``.
         threads: Number of threads of the native engine; None for the number of available CPUs.
+        memory_limit: Largest size of the plan in bytes, as for a session.
         warmup: Number of runs before the first timed one.
         runs: Number of timed runs.
         seconds: Time for which runs are repeated, instead of ``runs``. Default: 2 seconds.
@@ -165,7 +167,7 @@ def bench(
     converted = model if isinstance(model, Model) else load(model)
     feed = _feed(converted, data, seed)
     limit = SECONDS if runs is None and seconds is None else seconds
-    with Session(converted, backend=backend, threads=threads) as session:
+    with Session(converted, backend=backend, threads=threads, memory_limit=memory_limit) as session:
         timing = time_runs(session, feed, warmup=warmup, runs=runs, seconds=limit)
         count = min(PROFILED_RUNS, len(timing.seconds))
         steps = tuple(profile_steps(session, converted.graph, feed, count)) if profile else None

@@ -9,7 +9,7 @@ import click
 from tpuconvert.api.bench import SECONDS, bench
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.shared_options import engine_options, plugin_option
+from tpuconvert.cli.shared_options import engine_options, memory_limit_option, plugin_option
 from tpuconvert.cli.terminal import echo
 
 
@@ -20,6 +20,7 @@ from tpuconvert.cli.terminal import echo
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
 @engine_options
+@memory_limit_option
 @click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Runs before the first timed.")
 @click.option("--runs", type=click.IntRange(min=1), help="Number of timed runs.")
 @click.option("--seconds", type=click.FloatRange(min=0), help=f"Instead: time runs for so long.  [default: {SECONDS}]")
@@ -32,6 +33,7 @@ def command(
     seed: int,
     backend: Any,
     threads: int | None,
+    memory_limit: int | None,
     warmup: int,
     runs: int | None,
     seconds: float | None,
@@ -51,6 +53,7 @@ def command(
         seed=seed,
         backend=backend,
         threads=threads,
+        memory_limit=memory_limit,
         warmup=warmup,
         runs=runs,
         seconds=seconds,

@@ -19,7 +19,7 @@ from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.output_files import write_arrays
 from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.shared_options import engine_options, plugin_option, preprocess_option
+from tpuconvert.cli.shared_options import engine_options, memory_limit_option, plugin_option, preprocess_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
@@ -51,6 +51,7 @@ BEST = 5
 @drawing_options
 @preprocess_option
 @engine_options
+@memory_limit_option
 @json_option
 @plugin_option
 def command(
@@ -65,6 +66,7 @@ def command(
     preprocess: str | None,
     backend: Any,
     threads: int | None,
+    memory_limit: int | None,
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
@@ -90,7 +92,7 @@ def command(
     names = drawing.class_names(model)
     if len(feeds) > 1:
         check_joinable(model.graph.input_ports, model.graph.output_ports)
-    with Session(model, backend=backend, threads=threads) as session:
+    with Session(model, backend=backend, threads=threads, memory_limit=memory_limit) as session:
         results = [session.run(feed) for feed in feeds]
     found = interpret_images(drawing, model, rule, feeds, results)
     outputs: dict[str, Array] = results[0]

@@ -140,6 +140,16 @@ def engine_options(function: F) -> F:
     return backend(threads(function))
 
 
+def memory_limit_option(function: F) -> F:
+    """Add --memory-limit, for commands that run a model."""
+    return click.option(
+        "--memory-limit",
+        type=click.IntRange(min=0),
+        metavar="BYTES",
+        help="Largest size of a plan of the native engine: arena, scratch memory and packed weights.",
+    )(function)
+
+
 def preprocess_option(function: F) -> F:
     """Add --preprocess, for commands that run a model."""
     return click.option(

@@ -22,6 +22,7 @@ from tpuconvert.runtime.native.storage import (
     row_major,
 )
 from tpuconvert.runtime.native.views import View
+from tpuconvert.runtime.native.winograd import Candidate
 from tpuconvert.schema.graph import Graph, Node, Value, static
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import I8, Array, DType, Scalar
@@ -68,13 +69,21 @@ class Builder:
     """
 
     def __init__(
-        self, graph: Graph, isa: str, precise: set[Node], earlier: Mapping[tuple[str, tuple[str, ...]], Any]
+        self,
+        graph: Graph,
+        isa: str,
+        precise: set[Node],
+        earlier: Mapping[tuple[str, tuple[str, ...]], Any],
+        memory_limit: int | None = None,
     ) -> None:
         self.graph = graph
         self.isa = isa
         self.precise = precise
         self.native = native()
         self._earlier = earlier
+        self.memory_limit = memory_limit
+        self.candidates: list[Candidate] = []
+        """Steps that a faster kernel with larger weights may replace within the memory limit."""
         self.steps: list[NativeStep | ReferenceStep] = []
         self.declined: dict[str, str] = {}
         """Reasons for which nodes that have a kernel run their reference, by node name."""
@@ -272,6 +281,11 @@ class Builder:
 
     # Methods for the planner
 
+    @property
+    def native_steps(self) -> list[NativeStep]:
+        """The steps of the extension."""
+        return [entry for entry in self.steps if isinstance(entry, NativeStep)]
+
     def emit(self, group: Group) -> None:
         """Add the steps of a group. If its kernel declines, add those of its parts, or the references of its nodes.
 
@@ -279,11 +293,12 @@ class Builder:
         (Declined), such as a zero point outside of its type.
         """
         self._current, steps, buffers = group.nodes, len(self.steps), len(self.buffers)
+        candidates = len(self.candidates)
         self._made.clear()
         try:
             group.emit(self)
         except (OverflowError, self.native.Declined) as error:
-            del self.steps[steps:], self.buffers[buffers:]
+            del self.steps[steps:], self.buffers[buffers:], self.candidates[candidates:]
             for value in self._made:
                 self._stored[value].pop()
             for part in group.parts:

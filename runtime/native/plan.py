@@ -18,6 +18,7 @@ from tpuconvert.runtime.native.groups import Site, group_nodes
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
+from tpuconvert.runtime.native.winograd import spend_memory
 from tpuconvert.runtime.plan import Evaluate, Observer, failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -43,6 +44,10 @@ class NativePlan:
         is_observed: True to compute every value for an observer, without fusion.
         caches: attention operators with caches of the session, by result.
         like: a plan of the same graph for other extents, whose packed weights are shared.
+        memory_limit: largest size of arena, scratch memory and packed weights, in bytes; None for no limit.
+
+    Raises:
+        UsageError: if the plan does not fit the limit.
     """
 
     def __init__(
@@ -55,10 +60,12 @@ class NativePlan:
         is_observed: bool = False,
         caches: Mapping[Value, CachedHeads] | None = None,
         like: NativePlan | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         graph = graph if is_observed or caches else remove_constdata(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed, caches or {})
-        builder = Builder(graph, isa, site.precise, {} if like is None else _steps_by_nodes(like._steps))
+        earlier = {} if like is None else _steps_by_nodes(like._steps)
+        builder = Builder(graph, isa, site.precise, earlier, memory_limit)
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):
@@ -79,8 +86,9 @@ class NativePlan:
         slack = self._native.SLACK
         self.arena_lower_bound = arena.lower_bound(used, len(builder.steps), slack)
         size = max(arena.place(used, slack), arena.footprint(0, slack))
+        spend_memory(builder, size, threads)
         self._program = self._native.Program(
-            steps=[entry.step for entry in builder.steps if isinstance(entry, NativeStep)],
+            steps=[entry.step for entry in builder.native_steps],
             buffers=[
                 (item.kind, item.arena_offset, item.size if item.kind != ARENA or item.first >= 0 else 0)
                 for item in builder.buffers
@@ -101,6 +109,11 @@ class NativePlan:
     def packed_bytes(self) -> int:
         """Size of packed weights and parameters, in bytes."""
         return int(self._program.packed_bytes)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Size of the scratch memory of all threads, in bytes."""
+        return int(self._program.scratch_bytes)
 
     @property
     def kernels(self) -> set[str]:

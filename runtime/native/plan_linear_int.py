@@ -14,6 +14,7 @@ from tpuconvert.runtime.native.convolution import Geometry, Image, geometry_of, 
 from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, STORED_BIAS, SUMS, Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
+from tpuconvert.runtime.native.winograd import add_convolution
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.conv import Conv
@@ -203,11 +204,11 @@ LINEAR_OPS = operators_of(_form)
 
 @ends_with(
     *names_of(*LINEAR_OPS, *EPILOGUE_OPS),
-    kernels=("conv_int8", "batch_matmul_int8"),
+    kernels=("conv_int8", "conv_int8_winograd", "batch_matmul_int8"),
     dtypes="INT8, UINT8",
     conditions=(
         "conv, deconv or matmul with constant weights, then at most one requantization, clamps, a lookup "
-        "table and a dequantization"
+        "table and a dequantization; conv_int8_winograd for 3x3 windows with stride 1 where its estimated cost is lower"
     ),
     priority=10,
 )
@@ -258,6 +259,11 @@ def _channels_last(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Stor
     return Stored(buffer, dtype, shape, channels_last(len(shape)))
 
 
+def temporary_image(builder: Builder, dtype: DType, shape: tuple[int, ...]) -> Stored:
+    """Return a channels-last buffer for the steps of the current group."""
+    return _channels_last(builder.temporary(dtype, shape).buffer, dtype, shape)
+
+
 def _is_per_column(requant: Node, found: LinearOp) -> bool:
     """Return True if the parameters are per-tensor, or apply to the last axis in memory."""
     op = requant.op
@@ -274,7 +280,7 @@ def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual:
     if not is_reshaped:
         y = builder.write(result, channels_last(4), dense=False)
     else:
-        y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
+        y = temporary_image(builder, result.dtype, shape)
     _convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, residual)
     if is_reshaped:
         reshaped = y.reshape(builder.shape(result))
@@ -310,11 +316,26 @@ def _convolve(
     residual: Residual | None = None,
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
+    spec, extents, other = convolution_spec(builder, found, x, y, weights, geometry, residual)
+    add_convolution(builder, spec, extents, (x.stored,) if other is None else (x.stored, other), (y.stored,))
+
+
+def convolution_spec(
+    builder: Builder,
+    found: LinearOp,
+    x: Image,
+    y: Image,
+    weights: Array,
+    geometry: Geometry,
+    residual: Residual | None = None,
+) -> tuple[Any, Any, Stored | None]:
+    """Return the spec of a convolution, its ``ConvGeometry``, and the memory of the residual's other operand."""
     other = None if residual is None else builder.read(residual.other, channels_last(4), dense=False)
+    extents = geometry_of(builder, x, y, weights.shape[2:], geometry)
     spec = builder.native.ConvInt8Spec(
         input=builder.place(x.stored),
         output=builder.place(y.stored),
-        geometry=geometry_of(builder, x, y, weights.shape[2:], geometry),
+        geometry=extents,
         weights=np.ascontiguousarray(weights) if found.is_transposed else weights,
         epilogue=found.epilogue.compile(y.shape[1]),
         weight_zero=np.asarray(found.weight_zeros, np.int32),
@@ -322,7 +343,7 @@ def _convolve(
         input_zero=found.stored_zero,
         residual=None if residual is None or other is None else residual.spec(builder, other),
     )
-    builder.step("conv_int8", spec, (x.stored,) if other is None else (x.stored, other), (y.stored,))
+    return spec, extents, other
 
 
 def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,7 @@ _FACTOR = 2**15 - 1
 
 @ends_with(
     RequantInt32.name,
-    kernels=("conv_int8", "elementwise_int"),
+    kernels=("conv_int8", "conv_int8_winograd", "elementwise_int"),
     dtypes="INT8, UINT8",
     conditions=(
         "conv to bytes plus bytes of the same shape, requantized by one rounding shift; "
@@ -40,6 +41,24 @@ _FACTOR = 2**15 - 1
 )
 def residual(node: Node, site: Site) -> Group | None:
     """Match a conv with an 8-bit result, an add of bytes times integers, and one rounding shift, in this order."""
+    found = conv_with_residual(node, site)
+    if found is None:
+        return None
+    emit = partial(emit_convolution, found=found.conv, result=node.outputs[0], residual=found.residual)
+    return Group(found.nodes, emit, found.parts)
+
+
+class FusedConv(NamedTuple):
+    """A conv, an optional residual add, and the smaller groups of the same nodes."""
+
+    nodes: tuple[Node, ...]
+    conv: LinearOp
+    residual: Residual | None
+    parts: tuple[Group, ...]
+
+
+def conv_with_residual(node: Node, site: Site) -> FusedConv | None:
+    """Return the conv and the residual add that ends with a node."""
     y = node.outputs[0]
     if y.dtype.bits != 8 or y.rank != 4 or site.absorbable(node.inputs[0], Add, Sub) is None:
         return None
@@ -57,24 +76,27 @@ def residual(node: Node, site: Site) -> Group | None:
     for index in (elements.instructions[0].arguments["a"], elements.instructions[0].arguments["b"]):
         assert isinstance(index, int)
         operand = elements.operands[index]
-        found = _convolution(operand, site)
+        found = conv_of(operand, site)
         fused = None if found is None else _as_shift(elements, index, term, bias_of(y.dtype))
         if found is not None and fused is not None:
-            parts = (
-                Group(found[0], partial(emit_convolution, found=found[1], result=operand)),
-                Group(tuple(tree.nodes), lambda builder: emit_elements(elements, builder, term, y)),
-            )
-            emit = partial(emit_convolution, found=found[1], result=y, residual=fused)
-            return Group((*found[0], *tree.nodes), emit, parts)
+            add = Group(tuple(tree.nodes), lambda builder: emit_elements(elements, builder, term, y))
+            return FusedConv((*found.nodes, *tree.nodes), found.conv, fused, (*found.parts, add))
     return None
 
 
-def _convolution(value: Value, site: Site) -> tuple[tuple[Node, ...], LinearOp] | None:
+def conv_of(value: Value, site: Site) -> FusedConv | None:
+    """Return the conv that computes a value with a single use, without a residual add."""
     producer = site.absorbable(value, *EPILOGUE_OPS, *LINEAR_OPS)
-    found = None if producer is None else linear_op_ending_at(producer, site)
+    return None if producer is None else conv_ending_at(producer, site)
+
+
+def conv_ending_at(node: Node, site: Site) -> FusedConv | None:
+    """Return the conv whose epilogue ends with a node, without a residual add."""
+    found = linear_op_ending_at(node, site)
     if found is None or found[1].is_matrix or found[1].is_transposed:
         return None
-    return found
+    nodes, conv = found
+    return FusedConv(nodes, conv, None, (Group(nodes, partial(emit_convolution, found=conv, result=node.outputs[0])),))
 
 
 def _as_shift(elements: Elements, index: int, term: Term, bias: int) -> Residual | None:

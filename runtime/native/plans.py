@@ -43,18 +43,28 @@ class Plans:
         isa: the instruction set.
         threads: at least 1.
         states: what a session keeps between runs.
+        memory_limit: of each plan, see ``NativePlan``.
 
     Attributes:
         caches: result of the analysis of the states; None if plans cannot keep them in place.
         reason: the reason, if they cannot.
     """
 
-    def __init__(self, graph: Graph, chip: str, isa: str, threads: int, states: Sequence[State] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        chip: str,
+        isa: str,
+        threads: int,
+        states: Sequence[State] = (),
+        memory_limit: int | None = None,
+    ) -> None:
         self._graph = graph
         found = find_caches(graph, states) if states else "the model has no states"
         self.caches = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
         self._settings = chip, isa, threads
+        self._memory_limit = memory_limit
         self._plans: OrderedDict[_Key, NativePlan] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -83,13 +93,19 @@ class Plans:
 
         def make(like: NativePlan | None) -> NativePlan:
             graph, heads = self._translate(lambda: bind_caches(self._graph, extents, caches), extents)
-            return NativePlan(graph, *self._settings, caches=heads, like=like)
+            return NativePlan(graph, *self._settings, caches=heads, like=like, memory_limit=self._memory_limit)
 
         return self._find((frozenset(extents.items()), "caches"), make)
 
     def _make(self, extents: Mapping[str, int], *, is_observed: bool, like: NativePlan | None) -> NativePlan:
         graph = self._translate(lambda: copy_graph(self._graph, extents), extents) if extents else self._graph
-        return NativePlan(graph, *self._settings, is_observed=is_observed, like=None if is_observed else like)
+        return NativePlan(
+            graph,
+            *self._settings,
+            is_observed=is_observed,
+            like=None if is_observed else like,
+            memory_limit=self._memory_limit,
+        )
 
     def _find(self, key: _Key, make: Callable[[NativePlan | None], NativePlan]) -> NativePlan:
         """Return a known plan, or make it; it shares packed weights with the plan that was used last."""

@@ -26,9 +26,12 @@ _KEPT = 4
 class _PartPlans:
     """Plans of one part, created on demand. Thread-safe."""
 
-    def __init__(self, part: Part, settings: tuple[str, str, int], *, is_subgraph: bool) -> None:
+    def __init__(
+        self, part: Part, settings: tuple[str, str, int], memory_limit: int | None, *, is_subgraph: bool
+    ) -> None:
         self.part = part
         self._settings = settings
+        self._memory_limit = memory_limit
         self._lock = threading.Lock()
         self._native: OrderedDict[tuple[tuple[int, ...], ...], NativePlan] = OrderedDict()
         self._reference: Plan | None = None
@@ -51,7 +54,7 @@ class _PartPlans:
                     graph = self.part.graph
                     if key != tuple(value.shape for value in graph.inputs):
                         graph = specialize(graph, shapes)
-                    found = self._native[key] = NativePlan(graph, *self._settings)
+                    found = self._native[key] = NativePlan(graph, *self._settings, memory_limit=self._memory_limit)
             self._native.move_to_end(key)
             while len(self._native) > _KEPT:
                 self._native.popitem(last=False)
@@ -113,15 +116,25 @@ class SplitPlans:
         isa: the instruction set.
         threads: at least 1.
         is_subgraph: True for the body of a loop or a branch, whose symbolic extents may change in every call.
+        memory_limit: of the plan of each part, see ``NativePlan``.
     """
 
     caches: None = None  # states are not kept in place, see ``Plans``
 
-    def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_subgraph: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        chip: str,
+        isa: str,
+        threads: int,
+        *,
+        is_subgraph: bool = False,
+        memory_limit: int | None = None,
+    ) -> None:
         self._graph = graph
         settings = chip, isa, threads
         self._steps = [
-            step if isinstance(step, Node) else _PartPlans(step, settings, is_subgraph=is_subgraph)
+            step if isinstance(step, Node) else _PartPlans(step, settings, memory_limit, is_subgraph=is_subgraph)
             for step in split(graph)
         ]
         plans = [step for step in self._steps if not isinstance(step, Node)]
@@ -196,6 +209,11 @@ class SplitPlans:
         return sum(plan.packed_bytes for plan in self._native_plans)
 
     @property
+    def scratch_bytes(self) -> int:
+        """Size of the largest scratch memory of a part, in bytes."""
+        return max((plan.scratch_bytes for plan in self._native_plans), default=0)
+
+    @property
     def reference_nodes(self) -> list[Node]:
         """The nodes that run their NumPy reference."""
         found: list[Node] = []
@@ -213,7 +231,14 @@ def _operands(node: Node, known: dict[Value, Array]) -> list[Array | None]:
     return [None if x is None else x.array if x.is_constant else known[x] for x in node.inputs]
 
 
-def plans_of(graph: Graph, chip: str, isa: str, threads: int, states: Sequence[State] = ()) -> Plans | SplitPlans:
+def plans_of(
+    graph: Graph,
+    chip: str,
+    isa: str,
+    threads: int,
+    states: Sequence[State] = (),
+    memory_limit: int | None = None,
+) -> Plans | SplitPlans:
     """Return the plans of a graph: whole ones if all extents follow from those of the inputs, otherwise split ones.
 
     Args:
@@ -222,8 +247,9 @@ def plans_of(graph: Graph, chip: str, isa: str, threads: int, states: Sequence[S
         isa: the instruction set.
         threads: at least 1.
         states: states that whole plans may keep in place.
+        memory_limit: of each plan, see ``NativePlan``.
 
     """
     if are_open_at_inputs_only(graph):
-        return Plans(graph, chip, isa, threads, states)
-    return SplitPlans(graph, chip, isa, threads)
+        return Plans(graph, chip, isa, threads, states, memory_limit)
+    return SplitPlans(graph, chip, isa, threads, memory_limit=memory_limit)

@@ -213,6 +213,16 @@ def conv_v2_large(draft: Draft) -> None:
     after_sums(draft, exact_convolution(draft, "large"))
 
 
+@kind(150)
+def conv_v2_winograd(draft: Draft) -> None:
+    """Add a convolution whose shape lets every instruction set use the Winograd kernel, if its sums are bounded."""
+    shape = (1, draft.pick(320, 384), draft.pick(20, 24), draft.pick(16, 20))
+    names = ("pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r")
+    parameters = dict.fromkeys(names, 1) | dict.fromkeys(("dh", "dw", "stride_h", "stride_w", "groups"), 1)
+    x = draft.input(draft.pick(*BYTES), shape)
+    after_sums(draft, exact_product(draft, x, Window(shape, draft.pick(64, 80), (3, 3), parameters)))
+
+
 @kind(1200)
 def deconv_v2(draft: Draft) -> None:
     after_sums(draft, exact_convolution(draft, draft.pick("dense", "grouped", "depthwise"), transposed=True))

@@ -1,8 +1,10 @@
 """Convolutions with 8-bit results and a residual add, in the pattern of the quantizer."""
 
+from math import isqrt
+
 from native_cases.draft import Draft, kind
 from native_cases.elementwise import BYTES, image
-from native_cases.linear import exact_convolution, exact_convolution_of
+from native_cases.linear import Window, exact_convolution, exact_convolution_of, exact_product
 from native_cases.rescaling import follow, requantize
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Sub
@@ -54,6 +56,17 @@ def residual_convolution(draft: Draft) -> None:
         other = again if again.type.static_shape == shape else x
     else:
         other = image(draft, draft.pick(*BYTES), shape)
+    result = residual_add(draft, y, other)
+    if draft.chance(0.4) and other.dtype is result.dtype:
+        draft.add(Concat(axis=1), *draft.pick((result, other), (other, result)))
+    elif draft.chance(0.1):
+        draft.graph.output(result)
+        draft.graph.output(y)
+    draft.declines()  # cases in which the convolution itself is not fused
+
+
+def residual_add(draft: Draft, y: Value, other: Value) -> Value:
+    """Add two tensors times integers, shifted to bytes."""
     operands = [in_units(draft, value, per_channel=draft.chance(0.5)) for value in (y, other)]
     if draft.chance(0.5):
         operands.reverse()
@@ -68,10 +81,25 @@ def residual_convolution(draft: Draft) -> None:
         mode=RequantMode.MULTIPLIER_SHIFT,
         out_dtype=out,
     )
-    result = draft.add(op, total)
-    if draft.chance(0.4) and other.dtype is result.dtype:
-        draft.add(Concat(axis=1), *draft.pick((result, other), (other, result)))
-    elif draft.chance(0.1):
-        draft.graph.output(result)
-        draft.graph.output(y)
-    draft.declines()  # cases in which the convolution itself is not fused
+    return draft.add(op, total)
+
+
+@kind(100)
+def inverted_residual(draft: Draft) -> None:
+    """Expansion, depthwise convolution and projection, large enough to be one step; perhaps with a residual add."""
+    expanded = draft.pick(32, 33, 48, 64)
+    side = isqrt(2**18 // expanded) + draft.number(1, 3)
+    x = draft.input(draft.pick(*BYTES), (1, draft.number(3, 12), side, side + draft.number(0, 2)))
+
+    def convolve(x: Value, channels: int, *, kernel: int = 1, stride: int = 1, groups: int = 1) -> Value:
+        pads = dict.fromkeys(("pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r"), kernel // 2)
+        others = {"dh": 1, "dw": 1, "stride_h": stride, "stride_w": stride, "groups": groups}
+        made = Window(x.type.static_shape, channels, (kernel, kernel), pads | others)
+        return bytes_of_convolution(draft, exact_product(draft, x, made))
+
+    y = convolve(x, expanded) if draft.chance(0.8) else draft.input(draft.pick(*BYTES), (1, expanded, side, side))
+    kernel, stride = draft.pick(3, 3, 3, 5), draft.pick(1, 1, 2)
+    y = convolve(convolve(y, expanded, kernel=kernel, stride=stride, groups=expanded), x.type.static_shape[1])
+    if y.type.static_shape == x.type.static_shape and draft.chance(0.7):
+        residual_add(draft, y, x)
+    draft.declines()  # cases in which a convolution is not fused

@@ -1,11 +1,41 @@
-"""ResNet50 v1.5 and MobileNetV2 with random weights."""
+"""ResNet18, ResNet50 v1.5, VGG16 and MobileNetV2 with random weights."""
 
 from __future__ import annotations
 
-from bench.blocks import batch_norm, classifier, convolution, relu, relu6
+from bench.blocks import batch_norm, classifier, convolution, linear, relu, relu6
 from bench.builder import NetworkBuilder, Tensor
 
 CLASSES = 1000
+
+
+def resnet18(g: NetworkBuilder, x: Tensor) -> Tensor:
+    """He et al., 2015: two 3x3 convolutions per block."""
+    x = relu(g, batch_norm(g, convolution(g, x, 64, 7, stride=2)))
+    x = g.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    for stage in range(4):
+        for block in range(2):
+            x = _basic_block(g, x, 64 << stage, stride=2 if stage and not block else 1)
+    return classifier(g, x, CLASSES)
+
+
+def _basic_block(g: NetworkBuilder, x: Tensor, width: int, stride: int) -> Tensor:
+    y = relu(g, batch_norm(g, convolution(g, x, width, 3, stride=stride)))
+    y = batch_norm(g, convolution(g, y, width, 3), gain=0.5)
+    if stride != 1 or x.channels != width:
+        x = batch_norm(g, convolution(g, x, width, 1, stride=stride))
+    return relu(g, g.add("Add", y, x))
+
+
+def vgg16(g: NetworkBuilder, x: Tensor) -> Tensor:
+    """Simonyan and Zisserman, 2014, configuration D, without normalization."""
+    for layers, channels in ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)):
+        for _ in range(layers):
+            x = relu(g, convolution(g, x, channels, 3, bias=True))
+        x = g.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2], pads=[0] * 4)
+    x = g.add("Flatten", x, axis=1)
+    for width in (4096, 4096):
+        x = relu(g, linear(g, x, width))
+    return linear(g, x, CLASSES)
 
 
 def resnet50(g: NetworkBuilder, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.builder import NetworkBuilder, Tensor
-from bench.classifiers import mobilenet_v2, resnet50
+from bench.classifiers import mobilenet_v2, resnet18, resnet50, vgg16
 from bench.detector import yolov5n
 from bench.images import hidden_states, natural_images, normalize
 from bench.transformers import bert_layer, vit_tiny
@@ -53,6 +53,8 @@ NETWORKS = {
     network.name: network
     for network in (
         Network("resnet50", resnet50, _synthetic_classes),
+        Network("resnet18", resnet18, _synthetic_classes),
+        Network("vgg16", vgg16, _synthetic_classes, fitted_on=1),
         Network("mobilenetv2", mobilenet_v2, _synthetic_classes),
         Network("mobilenetv2_32", mobilenet_v2, lambda count, seed: normalize(natural_images(count, 32, seed))),
         Network("yolov5n", yolov5n, lambda count, seed: natural_images(count, 320, seed), input="images"),

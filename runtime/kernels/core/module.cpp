@@ -130,7 +130,8 @@ NB_MODULE(_native, module) {
       .def_ro("offset", &Place::offset);
   nb::class_<Step>(module, "Step")
       .def_prop_ro("kind", [](const Step& step) { return std::string(step.kind()); })
-      .def_prop_ro("packed_bytes", &Step::packed_bytes);
+      .def_prop_ro("packed_bytes", &Step::packed_bytes)
+      .def_prop_ro("scratch_bytes", &Step::scratch_bytes);
   nb::class_<Memory>(module, "Memory")
       .def(
           "read",
@@ -160,6 +161,7 @@ NB_MODULE(_native, module) {
       .def_prop_ro("steps", [](const OwningProgram& owner) { return owner.program().steps(); })
       .def_prop_ro("arena_bytes", [](const OwningProgram& owner) { return owner.program().arena_bytes(); })
       .def_prop_ro("packed_bytes", [](const OwningProgram& owner) { return owner.program().packed_bytes(); })
+      .def_prop_ro("scratch_bytes", [](const OwningProgram& owner) { return owner.program().scratch_bytes(); })
       .def_prop_ro("threads", [](const OwningProgram& owner) { return owner.program().threads(); })
       .def("kind",
            [](const OwningProgram& owner, std::size_t step) {

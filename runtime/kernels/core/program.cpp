@@ -37,7 +37,7 @@ double seconds_now() {
 Memory::Memory(std::uint64_t program, const std::vector<BufferPlan>& buffers, std::size_t arena_bytes,
                std::size_t scratch_bytes, int threads)
     : program_(program), arena_(arena_size(arena_bytes)), scratch_stride_(padded(scratch_bytes)) {
-  scratch_ = AlignedBytes(scratch_stride_ * static_cast<std::size_t>(threads));
+  scratch_ = AlignedBytes(arena_size(scratch_stride_ * static_cast<std::size_t>(threads)));
   addresses_.reserve(buffers.size());
   for (const BufferPlan& buffer : buffers) {
     switch (buffer.kind) {
@@ -126,6 +126,8 @@ ThreadPool* Program::free_pool(std::unique_lock<std::mutex>* lock) const {
   if (!pool_ || !pool_->is_of_this_process() || !lock->try_lock()) return nullptr;
   return pool_.get();
 }
+
+std::size_t Program::scratch_bytes() const { return padded(scratch_bytes_) * static_cast<std::size_t>(threads_); }
 
 std::size_t Program::packed_bytes() const {
   std::size_t total = 0;

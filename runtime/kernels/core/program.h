@@ -69,6 +69,7 @@ class Program {
   std::size_t steps() const { return steps_.size(); }
   std::size_t arena_bytes() const { return arena_bytes_; }
   std::size_t packed_bytes() const;
+  std::size_t scratch_bytes() const;  // of all threads
   int threads() const { return threads_; }
   const std::vector<BufferPlan>& buffers() const { return buffers_; }
 

@@ -1,5 +1,6 @@
 // Python bindings of the integer kernels for convolution, matmul and attention, and of quantized normalization.
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -7,10 +8,12 @@
 
 #include "core/bind_spec.h"
 #include "int8/attention/attention.h"
+#include "int8/blocks/inverted_residual.h"
 #include "int8/conv/conv.h"
 #include "int8/epilogue/epilogue.h"
 #include "int8/matmul/matmul.h"
 #include "int8/norm/norm_quantize.h"
+#include "int8/winograd/winograd.h"
 
 namespace nb = nanobind;
 
@@ -64,11 +67,34 @@ WeightView view_of(const ConvInt8Arguments& arguments) {
   return view;
 }
 
-std::shared_ptr<Step> make_conv(const ConvInt8Arguments& arguments, Isa isa) {
+ConvInt8Spec spec_of(const ConvInt8Arguments& arguments) {
   ConvInt8Spec spec = arguments;
   spec.weights = view_of(arguments);
+  return spec;
+}
+
+std::shared_ptr<Step> make_conv(const ConvInt8Arguments& arguments, Isa isa) {
+  const ConvInt8Spec spec = spec_of(arguments);
   nb::gil_scoped_release released;
   return make_conv_int8(spec, isa);
+}
+
+std::shared_ptr<Step> make_winograd(const ConvInt8Arguments& arguments, Isa isa) {
+  const ConvInt8Spec spec = spec_of(arguments);
+  nb::gil_scoped_release released;
+  return make_conv_int8_winograd(spec, isa);
+}
+
+struct InvertedResidualArguments {
+  std::optional<ConvInt8Arguments> expansion;
+  ConvInt8Arguments depthwise, projection;
+};
+
+std::shared_ptr<Step> make_block(const InvertedResidualArguments& arguments, Isa isa) {
+  InvertedResidualSpec spec{std::nullopt, spec_of(arguments.depthwise), spec_of(arguments.projection)};
+  if (arguments.expansion) spec.expansion = spec_of(*arguments.expansion);
+  nb::gil_scoped_release released;
+  return make_inverted_residual(spec, isa);
 }
 
 void bind_epilogue(nb::module_& module) {
@@ -175,6 +201,28 @@ void bind_conv(nb::module_& module) {
       .field("input_zero", &Spec::input_zero)
       .field("residual", &Spec::residual);
   bind_kernel<Spec>(module, "conv_int8", kAllIsas, make_conv);
+  bind_kernel<Spec>(module, "conv_int8_winograd", kAllIsas, make_winograd);
+  nb::class_<WinogradCost>(module, "WinogradCost")
+      .def_ro("direct", &WinogradCost::direct)
+      .def_ro("winograd", &WinogradCost::winograd)
+      .def_ro("weight_bytes", &WinogradCost::weight_bytes);
+  module.def(
+      "winograd_cost",
+      [](const ConvGeometry& geometry, const std::string& isa) { return winograd_cost(geometry, isa_named(isa)); },
+      nb::arg("geometry"), nb::arg("isa"),
+      "Return the estimated costs of a convolution, or None if the Winograd convolution does not apply to its shape.");
+  module.def(
+      "is_winograd_exact", [](const Spec& arguments) { return is_winograd_exact(spec_of(arguments)); }, nb::arg("spec"),
+      "Return True if all sums without bias are proved to be below 2^25 in magnitude.");
+}
+
+void bind_blocks(nb::module_& module) {
+  using Spec = InvertedResidualArguments;
+  SpecClass<Spec>(module, "InvertedResidualSpec")
+      .field("expansion", &Spec::expansion)
+      .required("depthwise", &Spec::depthwise)
+      .required("projection", &Spec::projection);
+  bind_kernel<Spec>(module, "inverted_residual_int8", {Isa::kScalar, Isa::kAvx512Vnni}, make_block);
 }
 
 void bind_matmul(nb::module_& module) {
@@ -235,6 +283,7 @@ void bind_int8(nb::module_& module) {
   bind_epilogue(module);
   bind_geometry(module);
   bind_conv(module);
+  bind_blocks(module);
   bind_matmul(module);
   bind_norm(module);
   bind_int8_elementwise(module);

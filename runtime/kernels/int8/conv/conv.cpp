@@ -58,15 +58,9 @@ void check_parameters(const ConvInt8Spec& spec) {
 
 // --- bounds ----------------------------------------------------------------------------------------------------------
 
-// Sums of the positive weights and of the negative weights of one channel.
-struct WeightSums {
-  std::int64_t positive = 0;
-  std::int64_t negative = 0;
-};
-
 template <typename Element>
-WeightSums sums_of_run(const Element* elements, std::int64_t count, std::ptrdiff_t stride, int zero) {
-  WeightSums sums;
+SignedSums sums_of_run(const Element* elements, std::int64_t count, std::ptrdiff_t stride, int zero) {
+  SignedSums sums;
   constexpr std::int64_t kBlock = 1 << 20;  // 2^20 * 255 fits 32 bits
   for (std::int64_t start = 0; start < count; start += kBlock) {
     const std::int64_t end = std::min(count, start + kBlock);
@@ -88,7 +82,7 @@ struct Axis {
 };
 
 template <typename Element>
-WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
+SignedSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
   const ConvGeometry& g = spec.geometry;
   const WeightView& w = spec.weights;
   const int zero = w.zero_of(channel);
@@ -105,12 +99,12 @@ WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
     axes[1] = axes[2];
     axes[2] = {1, 0};
   }
-  WeightSums sums;
+  SignedSums sums;
   const Element* first = static_cast<const Element*>(w.data) + channel * w.stride_out;
   for (std::int64_t i = 0; i < axes[2].count; ++i) {
     for (std::int64_t j = 0; j < axes[1].count; ++j) {
       const Element* run = first + i * axes[2].stride + j * axes[1].stride;
-      const WeightSums part = axes[0].stride == 1 ? sums_of_run(run, axes[0].count, 1, zero)
+      const SignedSums part = axes[0].stride == 1 ? sums_of_run(run, axes[0].count, 1, zero)
                                                   : sums_of_run(run, axes[0].count, axes[0].stride, zero);
       sums.positive += part.positive;
       sums.negative += part.negative;
@@ -199,7 +193,9 @@ class ConvInt8Step : public Step {
   std::string kind_;
 };
 
-std::unique_ptr<ConvInt8Kernel> make_kernel(const ConvInt8Spec& spec, Isa isa) {
+}  // namespace
+
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_kernel(const ConvInt8Spec& spec, Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec) : avx512::make_conv_tiles(spec);
   if (isa >= Isa::kAvxVnni) return make_conv_int8_avxvnni(spec);
@@ -210,17 +206,19 @@ std::unique_ptr<ConvInt8Kernel> make_kernel(const ConvInt8Spec& spec, Isa isa) {
   return make_conv_int8_scalar(spec);
 }
 
-}  // namespace
-
 std::string kind_of(const ConvGeometry& geometry) {
   if (geometry.taps() == 1 && geometry.groups == 1 && geometry.height == 1) return "matmul_int8";
   const std::string window = std::to_string(geometry.kernel_h) + "x" + std::to_string(geometry.kernel_w);
   return (geometry.is_depthwise() ? "depthwise_int8 " : "conv_int8 ") + window;
 }
 
+SignedSums signed_sums(const ConvInt8Spec& spec, int channel) {
+  return spec.weights.is_signed ? sums_of_channel<std::int8_t>(spec, channel)
+                                : sums_of_channel<std::uint8_t>(spec, channel);
+}
+
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
-  const WeightSums sums = spec.weights.is_signed ? sums_of_channel<std::int8_t>(spec, channel)
-                                                 : sums_of_channel<std::uint8_t>(spec, channel);
+  const SignedSums sums = signed_sums(spec, channel);
   const std::int64_t below = -spec.input_zero, above = 255 - spec.input_zero;  // range of input - zero point
   const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
   const std::int64_t highest = sums.positive * above + sums.negative * below;
@@ -229,7 +227,11 @@ std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
   return std::max({highest, -lowest, std::abs(highest + bias), std::abs(lowest + bias)});
 }
 
-std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& given, Isa isa) {
+std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa) {
+  return make_conv_int8_step(spec, isa, make_conv_int8_kernel);
+}
+
+ConvInt8Spec checked(const ConvInt8Spec& given) {
   check_geometry(kKernel, given.geometry, 1, given.epilogue.bytes);
   check_parameters(given);
   ConvInt8Spec spec = given;
@@ -240,6 +242,11 @@ std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& given, Isa isa) {
       require(stride >= 0 && stride <= kLargestIndex, "a stride of the residual exceeds 32 bits");
     other_extent(spec);
   }
+  return spec;
+}
+
+std::shared_ptr<Step> make_conv_int8_step(const ConvInt8Spec& given, Isa isa, MakeConvKernel make_kernel) {
+  const ConvInt8Spec spec = checked(given);
   return std::make_shared<ConvInt8Step>(spec, isa, make_kernel(spec, isa));
 }
 

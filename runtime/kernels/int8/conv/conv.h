@@ -79,6 +79,13 @@ class ConvInt8Kernel {
   virtual ~ConvInt8Kernel() = default;
   // Computes part `part` of `parts` of the result. Different parts may run at the same time.
   virtual void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const = 0;
+  // True if `run_image_rows` is supported.
+  virtual bool has_image_rows() const { return false; }
+  // Computes rows first..last-1 of the results of one image. `at` contains the addresses of row 0 of the image; only
+  // rows under the windows are read.
+  virtual void run_image_rows(const ConvAddresses& at, int first, int last, std::uint8_t* scratch) const {
+    static_cast<void>(at), static_cast<void>(first), static_cast<void>(last), static_cast<void>(scratch);
+  }
   // True if `run` adds the residual; otherwise a second pass over the result does.
   virtual bool adds_residual() const { return false; }
   // Number of parts of the work. It may exceed the number of threads to balance the load.
@@ -91,6 +98,14 @@ class ConvInt8Kernel {
 // Name in profiles: "conv_int8 3x3", "depthwise_int8 3x3", "matmul_int8".
 std::string kind_of(const ConvGeometry& geometry);
 
+// Sums of the positive and of the negative weights of one channel, minus zero points.
+struct SignedSums {
+  std::int64_t positive = 0;
+  std::int64_t negative = 0;
+};
+
+SignedSums signed_sums(const ConvInt8Spec& spec, int channel);
+
 // Largest magnitude of an accumulator of a channel, with or without bias. make_conv_int8 rejects values above 2^31 - 1.
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel);
 
@@ -101,5 +116,13 @@ std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec)
 // Checks the parameters and makes the step. Throws std::invalid_argument for inconsistent extents, strides or
 // parameters, and std::overflow_error if an accumulator may overflow 32 bits.
 std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa);
+
+// The parts of make_conv_int8: checks the parameters and simplifies the epilogue; makes the kernel of a checked spec.
+ConvInt8Spec checked(const ConvInt8Spec& spec);
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_kernel(const ConvInt8Spec& spec, Isa isa);
+
+// Like make_conv_int8, with the given kernel.
+using MakeConvKernel = std::unique_ptr<ConvInt8Kernel> (*)(const ConvInt8Spec& spec, Isa isa);
+std::shared_ptr<Step> make_conv_int8_step(const ConvInt8Spec& spec, Isa isa, MakeConvKernel make_kernel);
 
 }  // namespace tpuconvert

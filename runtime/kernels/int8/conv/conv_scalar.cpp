@@ -91,17 +91,14 @@ class ConvInt8Scalar : public ConvInt8Kernel {
   }
 
   void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
-    const std::uint8_t* input = at.input;
-    std::uint8_t* output = at.output;
     const std::int64_t blocks = (positions() + kRows - 1) / kRows;
-    const std::int64_t first = blocks * part / parts * kRows;
-    const std::int64_t last = std::min(positions(), blocks * (part + 1) / parts * kRows);
-    if (g_.is_depthwise()) {
-      run_depthwise(input, output, first, last, scratch);
-    } else {
-      for (std::int64_t position = first; position < last; position += kRows)
-        run_block(input, output, position, static_cast<int>(std::min<std::int64_t>(kRows, last - position)), scratch);
-    }
+    run_positions(at, blocks * part / parts * kRows, std::min(positions(), blocks * (part + 1) / parts * kRows), scratch);
+  }
+
+  bool has_image_rows() const override { return true; }
+
+  void run_image_rows(const ConvAddresses& at, int first, int last, std::uint8_t* scratch) const override {
+    run_positions(at, std::int64_t{first} * g_.out_width, std::int64_t{last} * g_.out_width, scratch);
   }
 
   std::size_t scratch_bytes() const override {
@@ -116,6 +113,15 @@ class ConvInt8Scalar : public ConvInt8Kernel {
   const char* kind() const override { return kind_.c_str(); }
 
  private:
+  void run_positions(const ConvAddresses& at, std::int64_t first, std::int64_t last, std::uint8_t* scratch) const {
+    if (g_.is_depthwise()) {
+      run_depthwise(at.input, at.output, first, last, scratch);
+      return;
+    }
+    for (std::int64_t position = first; position < last; position += kRows)
+      run_block(at.input, at.output, position, static_cast<int>(std::min<std::int64_t>(kRows, last - position)), scratch);
+  }
+
   std::int64_t positions() const { return std::int64_t{g_.batch} * g_.out_height * g_.out_width; }
   // Scratch memory for the sums of a block of rows and one group.
   std::size_t tile_bytes() const { return kRows * static_cast<std::size_t>(columns_) * sizeof(std::int32_t); }

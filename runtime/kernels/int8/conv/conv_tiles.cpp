@@ -127,6 +127,16 @@ class ConvTiles : public ConvInt8Kernel {
     }
   }
 
+  bool has_image_rows() const override { return windows_.regions().size() == 1 && !windows_.band(); }
+
+  void run_image_rows(const ConvAddresses& at, int first, int last, std::uint8_t* scratch) const override {
+    const WithSubnormals mode;
+    const std::int64_t end = std::int64_t{last} * g_.out_width;
+    const PanelRun panels{0, static_cast<int>(packed_.panels.size())};
+    for (std::int64_t from = std::int64_t{first} * g_.out_width; from < end; from += rows_per_pass_)
+      run_panels(at, panels, {0, from, std::min(end, from + rows_per_pass_), false}, scratch);
+  }
+
   bool adds_residual() const override { return residual_.has_value(); }
 
   // Contains the addresses of two tiles, sums, arguments and a band, in this order.

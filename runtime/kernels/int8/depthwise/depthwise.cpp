@@ -89,6 +89,14 @@ class Depthwise : public ConvInt8Kernel {
     }
   }
 
+  bool has_image_rows() const override { return true; }
+
+  void run_image_rows(const ConvAddresses& at, int first, int last, std::uint8_t* scratch) const override {
+    const WithSubnormals mode;
+    for (int y = first; y < last; y += rows_at_once_)
+      run_rows(at.input, at.output, y, std::min(rows_at_once_, last - y), scratch);
+  }
+
  protected:
   // `window_rows` is the number of kernel rows, times the number of summands per weight.
   Depthwise(const ConvInt8Spec& spec, const WindowWeights& values, bool has_narrow_blocks, int weight_rows,
