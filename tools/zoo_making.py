@@ -17,8 +17,8 @@ from zoo_files import BATCHES, EXPORTERS, Export, Made, save_samples
 from zoo_networks import networks
 from zoo_networks.network import Network
 
-SAMPLES = 8
-"""Number of samples that are stored for each network."""
+SAMPLES = 12
+"""Number of samples that are stored for each network: 8 calibrate, 4 are compared."""
 
 
 def make(
@@ -40,12 +40,13 @@ def make(
     for network in networks():
         if names and network.name not in names:
             continue
+        chosen = network.exports or [
+            (exporter, opset, batch) for exporter in EXPORTERS for batch in BATCHES for opset in EXPORTERS[exporter]
+        ]
         exports = [
             Export(network.name, exporter, opset, batch)
-            for exporter in exporters
-            for batch in BATCHES
-            for opset in EXPORTERS[exporter]
-            if not opsets or opset in opsets
+            for exporter, opset, batch in chosen
+            if exporter in exporters and (not opsets or opset in opsets)
         ]
         missing = [export for export in exports if not export.is_made(folder)]
         if not missing:

@@ -100,14 +100,14 @@ def test_an_operator_that_needs_a_number_gets_one(tmp_path: Path) -> None:
 
 def test_an_operator_without_a_form_is_a_refusal(tmp_path: Path) -> None:
     found = run_export(write(tmp_path, "fixed", "Bernoulli"), tmp_path, "bm1686", 60.0)
-    assert (found.outcome, found.stage) == (REFUSED, "float")
+    assert (found.outcome, found.stage) == (REFUSED, "check")
     assert found.reason.startswith("Bernoulli: ")
 
 
 def test_an_exception_is_an_internal_error(tmp_path: Path) -> None:
     plugins = softsign_plugin(tmp_path, 2, 'raise ZeroDivisionError("a mistake")')
     found = run_export(write(tmp_path, "fixed", "Softsign"), tmp_path, "bm1686", 60.0, plugins)
-    assert (found.outcome, found.stage) == (INTERNAL, "float")
+    assert (found.outcome, found.stage) == (INTERNAL, "check")
     assert "a mistake" in found.reason
 
 
@@ -120,7 +120,7 @@ def test_other_numbers_are_a_difference(tmp_path: Path) -> None:
 def test_a_model_that_takes_too_long_is_an_internal_error(tmp_path: Path) -> None:
     plugins = softsign_plugin(tmp_path, 4, "while True: pass")
     found = run_export(write(tmp_path, "fixed", "Softsign"), tmp_path, "bm1686", 2.0, plugins)
-    assert (found.outcome, found.stage) == (INTERNAL, "float")
+    assert (found.outcome, found.stage) == (INTERNAL, "check")
     assert "longer than 2 s" in found.reason
 
 
