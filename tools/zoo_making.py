@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,9 @@ def make(
     torch.set_num_threads(1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # hide warnings about missing torchvision
     folder.mkdir(parents=True, exist_ok=True)
-    Made(torch.__version__, onnx.__version__).save(folder)
-    for network in networks():
+    known = list(networks())
+    describe(known).save(folder)
+    for network in known:
         if names and network.name not in names:
             continue
         chosen = network.exports or [
@@ -60,6 +62,13 @@ def make(
                 export.refusal_path(folder).write_text(reason + "\n", encoding="utf-8")
             if is_verbose:
                 print(f"{export.name}: {reason or 'made'}", flush=True)
+
+
+def describe(known: Iterable[Network]) -> Made:
+    """Return the families of networks, and the versions of the packages that define and export them."""
+    packages = {network.name: network.package for network in known if network.package}
+    versions = {name: version(name) for name in ("torch", "onnx", *sorted(set(packages.values())))}
+    return Made(versions, {network.name: network.family or network.name for network in known}, packages)
 
 
 def samples(network: Network) -> dict[str, np.ndarray[Any, Any]]:

@@ -43,6 +43,9 @@ OUTCOMES = {
 CALIBRATION = 8
 """Number of samples that calibrate. The following ones are compared."""
 
+MIN_COSINE = 0.99
+"""Smallest cosine similarity of INT8 outputs that is expected."""
+
 OPEN_BATCHES = (1, 3)
 """Batch sizes with which models with a symbolic batch run."""
 

@@ -29,6 +29,7 @@ class Network:
         input_names: one per tensor of the arguments, tuples flattened.
         output_names: one per tensor of the results.
         batch_axes: axis of the batch, for names where it is not 0; None where an input has none.
+        family: name of the family; empty if it is the network's.
         package: package that defines the module; empty for the modules in this folder.
         exports: exporter, opset and batch of each export; empty for all.
     """
@@ -39,15 +40,16 @@ class Network:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     batch_axes: Mapping[str, int | None] = field(default_factory=dict)
+    family: str = ""
     package: str = ""
     exports: tuple[tuple[str, int, str], ...] = ()
 
     def module(self) -> nn.Module:
-        """Return the module in evaluation mode; its weights are the same in every process."""
+        """Return the module in evaluation mode. Its weights are the same in every process."""
         torch.manual_seed(sum(self.name.encode()))
         module = self.build()
         settle(module, self.inputs(SETTLING))
-        return module.eval()
+        return module
 
     def arguments(self, seed: int, batch: int) -> tuple[Any, ...]:
         """Return random arguments; equal seeds give equal arguments."""
@@ -83,12 +85,14 @@ def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
                 if values.is_floating_point() and id(values) not in tables:
                     strengthen(name, values, is_norm)
     norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    module.eval()
     for norm in norms:
         norm.momentum = None  # use the average over all batches, not a moving average
+        norm.train()
     if norms:
-        module.train()
         with torch.no_grad():
             module(*arguments)
+        module.eval()
 
 
 def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
@@ -99,9 +103,9 @@ def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
         else:
             nn.init.uniform_(values, 0.5, 1.5)
     elif values.ndim > 1:
-        wanted = (values[0].numel()) ** -0.5 if name.startswith("weight") else 0.2
+        wanted = (1.5 / values[0].numel()) ** 0.5 if name.startswith("weight") else 0.2
         found = float(values.std()) if values.numel() > 1 else 0.0
-        if 0.0 < found < wanted / 2:
+        if 0.0 < found < 0.75 * wanted:
             values.mul_(wanted / found)
         elif found == 0.0 and not values.any():
             nn.init.normal_(values, std=wanted)

@@ -61,6 +61,6 @@ class ResNet(nn.Module):
 
 
 NETWORKS = [
-    Network(name, partial(ResNet, is_deep), images(3, 64, 64), ("image",), ("logits",))
+    Network(name, partial(ResNet, is_deep), images(3, 64, 64), ("image",), ("logits",), family="resnet")
     for name, is_deep in (("resnet_basic", False), ("resnet_bottleneck", True))
 ]

@@ -4,10 +4,12 @@ from functools import partial
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 
+from zoo_networks import torchvision_operators  # noqa: F401  # transformers imports torchvision
 from zoo_networks.network import ONCE, Inputs, Network, images
+
+import transformers  # isort: skip  # after the operators of torchvision
 
 LENGTH, VOCABULARY, WIDTH, HEADS, LAYERS = 16, 128, 64, 4, 2
 
@@ -28,7 +30,14 @@ BART = {
     "vocab_size": VOCABULARY,
     "max_position_embeddings": 40,
 }
-T5 = {"d_model": WIDTH, "d_kv": 16, "d_ff": 2 * WIDTH, "num_layers": LAYERS, "num_heads": HEADS, "vocab_size": VOCABULARY}
+T5 = {
+    "d_model": WIDTH,
+    "d_kv": 16,
+    "d_ff": 2 * WIDTH,
+    "num_layers": LAYERS,
+    "num_heads": HEADS,
+    "vocab_size": VOCABULARY,
+}
 IMAGE = {**NAMED, "intermediate_size": 2 * WIDTH, "image_size": 64, "patch_size": 16, "num_labels": 10}
 SPEECH = {
     **NAMED,
@@ -62,9 +71,7 @@ class Outputs(nn.Module):
         results: attributes of its result.
     """
 
-    def __init__(
-        self, model: str, settings: dict[str, Any], reads: tuple[str, ...], results: tuple[str, ...]
-    ) -> None:
+    def __init__(self, model: str, settings: dict[str, Any], reads: tuple[str, ...], results: tuple[str, ...]) -> None:
         super().__init__()
         kind = getattr(transformers, model)
         config = kind.config_class(**settings)
@@ -125,23 +132,65 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
     # family: (model, configuration, inputs, outputs)
     "albert": ("AlbertModel", {**ENCODER, "embedding_size": 32}, IDS_AND_MASK, HIDDEN),
     "bert": ("BertForSequenceClassification", ENCODER, IDS_AND_MASK, LOGITS),
-    "bloom": ("BloomForCausalLM", {"hidden_size": WIDTH, "n_head": HEADS, "n_layer": LAYERS, "vocab_size": VOCABULARY},
-              TOKENS, LOGITS),
+    "bloom": (
+        "BloomForCausalLM",
+        {"hidden_size": WIDTH, "n_head": HEADS, "n_layer": LAYERS, "vocab_size": VOCABULARY},
+        TOKENS,
+        LOGITS,
+    ),
     "convbert": ("ConvBertModel", {**ENCODER, "embedding_size": 32}, IDS_AND_MASK, HIDDEN),
-    "deberta_v2": ("DebertaV2Model", {**ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"],
-                                      "position_buckets": 8, "share_att_key": True}, IDS_AND_MASK, HIDDEN),
-    "distilbert": ("DistilBertModel", {"dim": WIDTH, "n_heads": HEADS, "n_layers": LAYERS, "hidden_dim": 2 * WIDTH,
-                                       "vocab_size": VOCABULARY, "max_position_embeddings": 40}, IDS_AND_MASK, HIDDEN),
+    "deberta_v2": (
+        "DebertaV2Model",
+        {
+            **ENCODER,
+            "relative_attention": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_buckets": 8,
+            "share_att_key": True,
+        },
+        IDS_AND_MASK,
+        HIDDEN,
+    ),
+    "distilbert": (
+        "DistilBertModel",
+        {
+            "dim": WIDTH,
+            "n_heads": HEADS,
+            "n_layers": LAYERS,
+            "hidden_dim": 2 * WIDTH,
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 40,
+        },
+        IDS_AND_MASK,
+        HIDDEN,
+    ),
     "electra": ("ElectraModel", {**ENCODER, "embedding_size": 32}, IDS_AND_MASK, HIDDEN),
-    "funnel": ("FunnelBaseModel", {"d_model": WIDTH, "n_head": HEADS, "d_head": 16, "d_inner": 2 * WIDTH,
-                                   "block_sizes": [1, 1], "vocab_size": VOCABULARY}, IDS_AND_MASK, HIDDEN),
-    "mobilebert": ("MobileBertModel", {**ENCODER, "embedding_size": 32, "intra_bottleneck_size": 32},
-                   IDS_AND_MASK, HIDDEN),
+    "funnel": (
+        "FunnelBaseModel",
+        {
+            "d_model": WIDTH,
+            "n_head": HEADS,
+            "d_head": 16,
+            "d_inner": 2 * WIDTH,
+            "block_sizes": [1, 1],
+            "vocab_size": VOCABULARY,
+        },
+        IDS_AND_MASK,
+        HIDDEN,
+    ),
+    "mobilebert": (
+        "MobileBertModel",
+        {**ENCODER, "embedding_size": 32, "intra_bottleneck_size": 32},
+        IDS_AND_MASK,
+        HIDDEN,
+    ),
     "mpnet": ("MPNetModel", ENCODER, IDS_AND_MASK, HIDDEN),
-    "modernbert": ("ModernBertModel", {**ENCODER, "pad_token_id": 0, "global_attn_every_n_layers": 2,
-                                       "local_attention": 8}, IDS_AND_MASK, HIDDEN),
-    "nystromformer": ("NystromformerModel", {**ENCODER, "num_landmarks": 4, "segment_means_seq_len": LENGTH},
-                      IDS_AND_MASK, HIDDEN),
+    "modernbert": (
+        "ModernBertModel",
+        {**ENCODER, "pad_token_id": 0, "global_attn_every_n_layers": 2, "local_attention": 8},
+        IDS_AND_MASK,
+        HIDDEN,
+    ),
     "fnet": ("FNetModel", ENCODER, TOKENS, HIDDEN),
     "roberta": ("RobertaModel", ENCODER, IDS_AND_MASK, HIDDEN),
     "squeezebert": ("SqueezeBertModel", {**ENCODER, "embedding_size": WIDTH}, IDS_AND_MASK, HIDDEN),
@@ -149,14 +198,29 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
     "gemma": ("GemmaForCausalLM", DECODER, TOKENS, LOGITS),
     "gemma2": ("Gemma2ForCausalLM", {**DECODER, "sliding_window": 8}, TOKENS, LOGITS),
     "gpt2": ("GPT2LMHeadModel", GPT2, TOKENS, LOGITS),
-    "gpt_neo": ("GPTNeoForCausalLM", {"hidden_size": WIDTH, "num_heads": HEADS, "num_layers": LAYERS,
-                                      "attention_types": [[["global", "local"], 1]], "window_size": 8,
-                                      "vocab_size": VOCABULARY, "max_position_embeddings": 40}, TOKENS, LOGITS),
+    "gpt_neo": (
+        "GPTNeoForCausalLM",
+        {
+            "hidden_size": WIDTH,
+            "num_heads": HEADS,
+            "num_layers": LAYERS,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 8,
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 40,
+        },
+        TOKENS,
+        LOGITS,
+    ),
     "gpt_neox": ("GPTNeoXForCausalLM", ENCODER, TOKENS, LOGITS),
     "granite": ("GraniteForCausalLM", DECODER, TOKENS, LOGITS),
     "hf_llama": ("LlamaForCausalLM", DECODER, TOKENS, LOGITS),
-    "mamba": ("MambaForCausalLM", {"hidden_size": 32, "num_hidden_layers": 1, "vocab_size": VOCABULARY,
-                                   "state_size": 8}, TOKENS, LOGITS),
+    "mamba": (
+        "MambaForCausalLM",
+        {"hidden_size": 32, "num_hidden_layers": 1, "vocab_size": VOCABULARY, "state_size": 8},
+        TOKENS,
+        LOGITS,
+    ),
     "mistral": ("MistralForCausalLM", {**DECODER, "sliding_window": 8}, TOKENS, LOGITS),
     "mixtral": ("MixtralForCausalLM", {**DECODER, **MOE}, TOKENS, LOGITS),
     "olmo2": ("Olmo2ForCausalLM", DECODER, TOKENS, LOGITS),
@@ -168,19 +232,50 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
     "bart": ("BartForConditionalGeneration", BART, PAIR, LOGITS),
     "m2m": ("M2M100ForConditionalGeneration", BART, PAIR, LOGITS),
     "t5": ("T5ForConditionalGeneration", T5, PAIR, LOGITS),
-    "hf_whisper": ("WhisperForConditionalGeneration", {**BART, "num_mel_bins": 80, "max_source_positions": 40,
-                   "max_target_positions": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-                   "decoder_start_token_id": 1}, "spectrogram", LOGITS),
+    "hf_whisper": (
+        "WhisperForConditionalGeneration",
+        {
+            **BART,
+            "num_mel_bins": 80,
+            "max_source_positions": 40,
+            "max_target_positions": 40,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 1,
+        },
+        "spectrogram",
+        LOGITS,
+    ),
     "hubert": ("HubertForCTC", SPEECH, WAVE, LOGITS),
     "wav2vec2": ("Wav2Vec2ForCTC", SPEECH, WAVE, LOGITS),
     "wavlm": ("WavLMForCTC", SPEECH, WAVE, LOGITS),
-    "clip": ("CLIPModel", {"text_config": {**ENCODER, "eos_token_id": 2}, "vision_config": IMAGE, "projection_dim": 32},
-             "image and tokens", ("text_embeds", "image_embeds")),
-    "detr_hf_yolos": ("YolosForObjectDetection", {**IMAGE, "image_size": [64, 64], "num_detection_tokens": 8}, PIXELS,
-                      ("logits", "pred_boxes")),
+    "clip": (
+        "CLIPModel",
+        {"text_config": {**ENCODER, "eos_token_id": 2}, "vision_config": IMAGE, "projection_dim": 32},
+        "image and tokens",
+        ("text_embeds", "image_embeds"),
+    ),
+    "yolos": (
+        "YolosForObjectDetection",
+        {**IMAGE, "image_size": [64, 64], "num_detection_tokens": 8},
+        PIXELS,
+        ("logits", "pred_boxes"),
+    ),
     "dinov2": ("Dinov2ForImageClassification", {**IMAGE, "mlp_ratio": 2}, PIXELS, LOGITS),
-    "dpt": ("DPTForDepthEstimation", {**IMAGE, "backbone_out_indices": [0, 1, 1, 1], "neck_hidden_sizes": [16, 16, 32, 32],
-                                      "fusion_hidden_size": 16, "is_hybrid": False}, PIXELS, ("predicted_depth",)),
+    "dpt": (
+        "DPTForDepthEstimation",
+        {
+            **IMAGE,
+            "num_hidden_layers": 4,
+            "backbone_out_indices": [0, 1, 2, 3],
+            "neck_hidden_sizes": [16, 16, 32, 32],
+            "fusion_hidden_size": 16,
+            "is_hybrid": False,
+        },
+        PIXELS,
+        ("predicted_depth",),
+    ),
     "glpn": ("GLPNForDepthEstimation", {**STAGES, "decoder_hidden_size": 16}, PIXELS, ("predicted_depth",)),
     "segformer": ("SegformerForSemanticSegmentation", {**STAGES, "decoder_hidden_size": 32}, PIXELS, LOGITS),
     "vit_mae": ("ViTMAEModel", {**IMAGE, "mask_ratio": 0.0}, PIXELS, HIDDEN),
@@ -193,6 +288,7 @@ NETWORKS = [
         READS[inputs][0],
         READS[inputs][1],
         results,
+        family=family.removeprefix("hf_"),
         package="transformers",
         exports=ONCE,
     )
