@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import torch
 from torch.utils import _pytree
-from zoo_files import BATCHES, EXPORTERS, Export, Made, save_samples
+from zoo_files import Export, Made, save_samples
 from zoo_networks import networks
 from zoo_networks.network import Network
 
@@ -42,12 +42,9 @@ def make(
     for network in known:
         if names and network.name not in names:
             continue
-        chosen = network.exports or [
-            (exporter, opset, batch) for exporter in EXPORTERS for batch in BATCHES for opset in EXPORTERS[exporter]
-        ]
         exports = [
             Export(network.name, exporter, opset, batch)
-            for exporter, opset, batch in chosen
+            for exporter, opset, batch in network.exports
             if exporter in exporters and (not opsets or opset in opsets)
         ]
         missing = [export for export in exports if not export.is_made(folder)]

@@ -11,6 +11,10 @@ from zoo_running import EXPORTER, MIN_COSINE, NUMBER, OK, OUTCOMES, Outcome
 
 from tpuconvert.verify.verification import FLOAT_TOLERANCE
 
+COLUMNS = ("network", "package", "exporter", "batch", "opsets", "outcome", "float error", "cosine", "centered")
+COLUMNS += ("SQNR, dB", "share", "nodes", "seconds")
+"""Columns of the table of networks."""
+
 
 def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, str] = EXPLANATIONS) -> str:
     """Return the page in Markdown.
@@ -28,12 +32,12 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "<!-- Made by `python tools/zoo.py run FOLDER --markdown docs/exporters.md`. -->",
         "",
         "Well-known network architectures with random weights, exported by both exporters of",
-        f"{_packages(made)}, with batch 1 or with a dynamic batch. Weights",
-        "are drawn so that activations have the range of trained networks, and batch norm statistics are those of the",
-        "samples. Each model is checked, converted in float and compared with its source and with ONNX Runtime",
-        f"{onnxruntime.__version__}. Then it is converted to INT8 with eight samples. Both are compared on four others.",
-        "A dynamic batch runs with extents 1 and 3. The networks are in `tools/zoo_networks/`. These commands write the",
-        "page:",
+        f"{_packages(made)},",
+        "with batch 1 or with a dynamic batch. Weights are drawn so that activations have the range of trained networks,",
+        "and batch norm statistics are those of the samples. Each model is checked and converted in float; a small one is",
+        "also compared with its source, tensor by tensor. Then it is converted to INT8 with eight samples. Both are",
+        f"compared with ONNX Runtime {onnxruntime.__version__} on four other samples. A dynamic batch runs with extents",
+        "1 and 3. The networks are in `tools/zoo_networks/`. These commands write the page:",
         "",
         "```text",
         "python tools/zoo.py make FOLDER",
@@ -53,16 +57,15 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "",
         "## Networks",
         "",
-        "The float error is the largest difference from ONNX Runtime as a share of an output's range. Cosine and SQNR are",
-        "the smallest of all INT8 outputs, compared with the float outputs of ONNX Runtime. The centered cosine is that",
-        "after the mean of the samples is subtracted: a network that ignores its input has a high cosine, and a low",
-        "centered one. The share is that of multiply-accumulates computed in integers, for static shapes. Nodes are those",
-        "of the source, of the float model and of the INT8 model. Times are CPU seconds of the float conversion and of",
-        "the INT8 conversion with its calibration.",
+        "The float error is the largest difference from ONNX Runtime as a share of an output's range. Cosine and SQNR",
+        "are the smallest of all INT8 outputs, compared with the float outputs of ONNX Runtime. The centered cosine is",
+        "that after the mean of the samples is subtracted: a network that ignores its input has a high cosine and a low",
+        "centered one. The share is that of multiply-accumulates computed in integers, for static shapes. Nodes are",
+        "those of the source, of the float model and of the INT8 model. Times are CPU seconds of the float conversion",
+        "and of the INT8 conversion with its calibration.",
         "",
-        "| network | package | exporter | batch | opsets | outcome | float error | cosine | centered | SQNR, dB | share "
-        "| nodes | seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(COLUMNS)} |",
+        "|---" * len(COLUMNS) + "|",
         *_rows(outcomes, made),
     ]
     reasons = _reasons(outcomes)
@@ -98,12 +101,16 @@ def _summary(outcomes: Sequence[Outcome], made: Made) -> list[str]:
     floats = sum(all(map(is_float_equal, group)) for group in families.values())
     integers = sum(all(map(is_int8_close, group)) for group in families.values())
     total = len(families)
+
+    def share(count: int) -> str:
+        return f"{100 * count / max(1, total):.1f} %"
+
     return [
         "| families | number | share |",
         "|---|---|---|",
         f"| exported | {total} | |",
-        f"| float error at most {FLOAT_TOLERANCE:g} for every export | {floats} | {100 * floats / max(1, total):.1f} % |",
-        f"| INT8 cosine at least {MIN_COSINE:g} for every export | {integers} | {100 * integers / max(1, total):.1f} % |",
+        f"| float error at most {FLOAT_TOLERANCE:g} for every export | {floats} | {share(floats)} |",
+        f"| INT8 cosine at least {MIN_COSINE:g} for every export | {integers} | {share(integers)} |",
     ]
 
 

@@ -7,12 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
+from zoo_files import BATCHES, EXPORTERS
 
 SETTLING = 16
 """Number of samples that give batch normalizations their statistics."""
 
 ONCE = (("dynamo", 20, "fixed"), ("torchscript", 17, "open"))
-"""Exporter, opset and batch of the exports of a network that is not exported with every opset."""
+"""Exporter, opset and batch of the exports of most networks."""
+
+EVERY = tuple(
+    (exporter, opset, batch) for exporter, opsets in EXPORTERS.items() for batch in BATCHES for opset in opsets
+)
+"""The exports of networks that are exported with every opset."""
 
 Inputs = Callable[[int], tuple[Any, ...]]
 """Function of the batch size that returns random arguments of ``forward``. Arguments may be tuples of tensors."""
@@ -31,7 +37,7 @@ class Network:
         batch_axes: axis of the batch, for names where it is not 0; None where an input has none.
         family: name of the family; empty if it is the network's.
         package: package that defines the module; empty for the modules in this folder.
-        exports: exporter, opset and batch of each export; empty for all.
+        exports: exporter, opset and batch of each export.
     """
 
     name: str
@@ -42,7 +48,7 @@ class Network:
     batch_axes: Mapping[str, int | None] = field(default_factory=dict)
     family: str = ""
     package: str = ""
-    exports: tuple[tuple[str, int, str], ...] = ()
+    exports: tuple[tuple[str, int, str], ...] = ONCE
 
     def module(self) -> nn.Module:
         """Return the module in evaluation mode. Its weights are the same in every process."""

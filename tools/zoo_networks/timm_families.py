@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from zoo_networks import torchvision_operators  # noqa: F401  # timm imports torchvision
-from zoo_networks.network import ONCE, Network, images
+from zoo_networks.network import Network, images
 
 import timm  # isort: skip  # after the operators of torchvision
 
@@ -152,7 +152,6 @@ NETWORKS = [
         ("image",),
         ("logits",),
         package="timm",
-        exports=ONCE,
     )
     for family, (model, extent) in sorted((CONV | ATTENTION).items())
 ]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo_networks import torchvision_operators  # noqa: F401  # transformers imports torchvision
-from zoo_networks.network import ONCE, Inputs, Network, images
+from zoo_networks.network import Inputs, Network, images
 
 import transformers  # isort: skip  # after the operators of torchvision
 
@@ -290,7 +290,6 @@ NETWORKS = [
         results,
         family=family.removeprefix("hf_"),
         package="transformers",
-        exports=ONCE,
     )
     for family, (model, settings, inputs, results) in FAMILIES.items()
 ]
