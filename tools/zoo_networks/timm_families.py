@@ -14,8 +14,6 @@ CLASSES = 10
 
 CONV = {
     # family: (model, extent of the image)
-    "convmixer": ("convmixer_768_32", 56),
-    "cspdarknet": ("cspdarknet53", 64),
     "cspnext": ("cspnext_tiny", 64),
     "csatv2": ("csatv2", 128),
     "densenet": ("densenet121", 64),
@@ -35,9 +33,7 @@ CONV = {
     "hgnetv2": ("hgnetv2_b0", 64),
     "hrnet": ("hrnet_w18_small", 64),
     "inception_next": ("inception_next_atto", 64),
-    "inception_resnet_v2": ("inception_resnet_v2", 96),
     "inception_v3": ("inception_v3", 96),
-    "inception_v4": ("inception_v4", 96),
     "lcnet": ("lcnet_050", 64),
     "mambaout": ("mambaout_femto", 64),
     "mixnet": ("tf_mixnet_s", 64),
@@ -65,8 +61,6 @@ CONV = {
     "skresnet": ("skresnet18", 64),
     "starnet": ("starnet_s1", 64),
     "swiftformer": ("swiftformer_xs", 64),
-    "tresnet": ("tresnet_m", 64),
-    "vgg": ("vgg11_bn", 64),
     "visformer": ("visformer_tiny", 224),
     "vovnet": ("ese_vovnet19b_slim_dw", 64),
     "xception": ("xception41", 96),
@@ -75,8 +69,7 @@ CONV = {
 ATTENTION = {
     # family: (model, extent of the image)
     "beit": ("beit_base_patch16_224", 64),
-    "botnet": ("botnet26t_256", 128),
-    "caformer": ("caformer_s18", 64),
+    "botnet": ("botnet26t_256", 64),
     "cait": ("cait_xxs24_224", 64),
     "coat": ("coat_lite_tiny", 64),
     "coatnet": ("coatnet_nano_rw_224", 64),
@@ -87,10 +80,8 @@ ATTENTION = {
     "efficientvit_m": ("efficientvit_m0", 224),
     "eva": ("eva02_tiny_patch14_224", 56),
     "fastvit": ("fastvit_t8", 64),
-    "focalnet": ("focalnet_tiny_srf", 64),
     "gcvit": ("gcvit_xxtiny", 224),
     "gmlp": ("gmlp_ti16_224", 64),
-    "halonet": ("halonet26t", 128),
     "hiera": ("hiera_tiny_224", 224),
     "lambda_resnet": ("lambda_resnet26t", 64),
     "levit": ("levit_128s", 224),
@@ -113,29 +104,36 @@ ATTENTION = {
     "xcit": ("xcit_nano_12_p16_224", 64),
 }
 
+FOUR = {"depths": (1, 1, 2, 1)}
+"""Few blocks in each of four stages."""
+
 OPTIONS: dict[str, dict[str, Any]] = {
-    # family: arguments of create_model
+    # family: arguments of create_model, for models that have a fixed image size or no small member
     "beit": {"img_size": 64, "embed_dim": 96, "depth": 4, "num_heads": 3},
-    "botnet": {"img_size": 128},
-    "cait": {"img_size": 64, "depth": 6},
+    "botnet": {"img_size": 64},
+    "cait": {"img_size": 64, "depth": 4},
     "coat": {"img_size": 64},
     "coatnet": {"img_size": 64},
-    "deit": {"img_size": 64, "depth": 6},
-    "eva": {"img_size": 56, "depth": 6},
-    "halonet": {"img_size": 128},
+    "convit": {"img_size": 64, "depth": 4, "local_up_to_layer": 3},
+    "davit": {**FOUR, "embed_dims": (32, 64, 128, 256), "num_heads": (1, 2, 4, 8)},
+    "deit": {"img_size": 64, "depth": 4},
+    "eva": {"img_size": 56, "depth": 4},
     "gmlp": {"img_size": 64},
     "maxvit": {"img_size": 64},
     "mixer": {"img_size": 64},
     "mvitv2": {"img_size": 64},
     "nest": {"img_size": 64},
+    "nfnet": {"depths": (1, 1, 1, 1)},
     "pit": {"img_size": 64},
+    "res2net": {"layers": (1, 1, 2, 1)},
     "resmlp": {"img_size": 64},
-    "swinv2": {"img_size": 64},
+    "resnetv2": {"layers": (1, 1, 2, 1)},
+    "sequencer": {"layers": (1, 1, 2, 1), "embed_dims": (48, 96, 96, 96)},
+    "swinv2": {"img_size": 64, **FOUR, "embed_dim": 24, "num_heads": (1, 2, 4, 8)},
     "tnt": {"img_size": 64, "depth": 4},
-    "twins": {"img_size": 64},
-    "vitamin": {"img_size": 64},
+    "twins": {"img_size": 64, **FOUR, "embed_dims": (32, 64, 128, 128)},
+    "vitamin": {"img_size": 64, "depth": 2},
     "volo": {"img_size": 64},
-    "convit": {"img_size": 64},
 }
 
 

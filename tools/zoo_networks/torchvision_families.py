@@ -79,7 +79,7 @@ MAPS = {
     "fcn_resnet50": 64,
     "lraspp_mobilenet_v3_large": 64,
 }
-VIDEOS = {"r3d_18": (8, 56), "s3d": (16, 224), "mvit_v1_b": (16, 224), "swin3d_t": (8, 64)}
+VIDEOS = {"r3d_18": (8, 56), "swin3d_t": (8, 64)}
 HEADS: dict[str, tuple[Callable[..., nn.Module], tuple[str, ...], int]] = {
     "ssd": (detection.ssd300_vgg16, ("boxes", "logits"), 300),
     "ssdlite": (detection.ssdlite320_mobilenet_v3_large, ("boxes", "logits"), 320),
