@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +62,26 @@ class Export:
 
 @dataclass(frozen=True)
 class Made:
-    """Versions of the packages with which a zoo was exported."""
+    """The networks of a zoo.
 
-    torch: str
-    onnx: str
+    Attributes:
+        versions: versions of the packages with which they were exported.
+        families: network -> name of its family.
+        packages: network -> package that defines it; without those of ``tools/zoo_networks``.
+    """
+
+    versions: dict[str, str]
+    families: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        """Write the versions into the folder."""
+        """Write the description into the folder."""
         (folder / "made.json").write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
 
     @staticmethod
-    def load(folder: Path) -> "Made | None":
-        """Return the versions stored in the folder, or None."""
-        path = folder / "made.json"
-        return Made(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    def load(folder: Path) -> "Made":
+        """Return the description stored in the folder."""
+        return Made(**json.loads((folder / "made.json").read_text(encoding="utf-8")))
 
 
 def exports(folder: Path) -> Iterator[Export]:

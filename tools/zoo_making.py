@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import numpy as np
 import onnx
 import torch
 from torch.utils import _pytree
-from zoo_files import BATCHES, EXPORTERS, Export, Made, save_samples
+from zoo_files import Export, Made, save_samples
 from zoo_networks import networks
 from zoo_networks.network import Network
 
-SAMPLES = 8
-"""Number of samples that are stored for each network."""
+SAMPLES = 12
+"""Number of samples that are stored for each network: 8 calibrate, 4 are compared."""
 
 
 def make(
@@ -36,16 +37,15 @@ def make(
     torch.set_num_threads(1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # hide warnings about missing torchvision
     folder.mkdir(parents=True, exist_ok=True)
-    Made(torch.__version__, onnx.__version__).save(folder)
-    for network in networks():
+    known = list(networks())
+    describe(known).save(folder)
+    for network in known:
         if names and network.name not in names:
             continue
         exports = [
             Export(network.name, exporter, opset, batch)
-            for exporter in exporters
-            for batch in BATCHES
-            for opset in EXPORTERS[exporter]
-            if not opsets or opset in opsets
+            for exporter, opset, batch in network.exports
+            if exporter in exporters and (not opsets or opset in opsets)
         ]
         missing = [export for export in exports if not export.is_made(folder)]
         if not missing:
@@ -59,6 +59,13 @@ def make(
                 export.refusal_path(folder).write_text(reason + "\n", encoding="utf-8")
             if is_verbose:
                 print(f"{export.name}: {reason or 'made'}", flush=True)
+
+
+def describe(known: Iterable[Network]) -> Made:
+    """Return the families of networks, and the versions of the packages that define and export them."""
+    packages = {network.name: network.package for network in known if network.package}
+    versions = {name: version(name) for name in ("torch", "onnx", *sorted(set(packages.values())))}
+    return Made(versions, {network.name: network.family or network.name for network in known}, packages)
 
 
 def samples(network: Network) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,18 +1,30 @@
-"""The page about a zoo: networks, exporters and opsets with their outcomes."""
+"""The page about a zoo: families, exporters and opsets with their outcomes."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnxruntime
+from zoo_explanations import EXPLANATIONS
 from zoo_files import Made, exports
-from zoo_running import OK, OUTCOMES, Outcome
+from zoo_running import EXPORTER, MIN_COSINE, NUMBER, OK, OUTCOMES, Outcome
+
+from tpuconvert.verify.verification import FLOAT_TOLERANCE
+
+COLUMNS = ("network", "package", "exporter", "batch", "opsets", "outcome", "float error", "cosine", "centered")
+COLUMNS += ("SQNR, dB", "share", "nodes", "seconds")
+"""Columns of the table of networks."""
 
 
-def page(outcomes: Sequence[Outcome], folder: Path) -> str:
-    """Return the page in Markdown."""
+def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, str] = EXPLANATIONS) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        outcomes: outcomes of the exports.
+        folder: folder of the zoo.
+        explanations: network -> reason for an outcome that is not reached.
+    """
     made = Made.load(folder)
-    by = f"PyTorch {made.torch.partition('+')[0]}" if made else "PyTorch"
     counts = Counter(outcome.outcome for outcome in outcomes)
     lines = [
         "# Exporters",
@@ -20,10 +32,12 @@ def page(outcomes: Sequence[Outcome], folder: Path) -> str:
         "<!-- Made by `python tools/zoo.py run FOLDER --markdown docs/exporters.md`. -->",
         "",
         "Well-known network architectures with random weights, exported by both exporters of",
-        f"{by} with batch 1 and with a dynamic batch. Each model is converted in float and compared with",
-        f"its source and with ONNX Runtime {onnxruntime.__version__}. Then it is converted to INT8 with eight samples,",
-        "and compared again on these. A dynamic batch runs with extents 1 and 3. The networks are in",
-        "`tools/zoo_networks/`. These commands write the page:",
+        f"{_packages(made)},",
+        "with batch 1 or with a dynamic batch. Weights are drawn so that activations have the range of trained",
+        "networks, and batch norm statistics are those of the samples. Each model is checked and converted in float; a",
+        "small one is also compared with its source, tensor by tensor. Then it is converted to INT8 with eight samples.",
+        f"Both are compared with ONNX Runtime {onnxruntime.__version__} on four other samples. A dynamic batch runs with",
+        "extents 1 and 3. The networks are in `tools/zoo_networks/`. These commands write the page:",
         "",
         "```text",
         "python tools/zoo.py make FOLDER",
@@ -33,6 +47,8 @@ def page(outcomes: Sequence[Outcome], folder: Path) -> str:
         "The first command needs the extra `zoo` (PyTorch), the second does not; `make zoo` runs each in a",
         "separate environment.",
         "",
+        *_summary(outcomes, made),
+        "",
         "| outcome | models | meaning |",
         "|---|---|---|",
         *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items()),
@@ -41,20 +57,74 @@ def page(outcomes: Sequence[Outcome], folder: Path) -> str:
         "",
         "## Networks",
         "",
-        "Cosine and SQNR are the smallest of all INT8 outputs, compared with the float outputs of ONNX Runtime. The",
-        "share is that of multiply-accumulates computed in integers, for static shapes.",
+        "The float error is the largest difference from ONNX Runtime as a share of an output's range. Cosine and SQNR",
+        "are the smallest of all INT8 outputs, compared with the float outputs of ONNX Runtime. The centered cosine is",
+        "that after the mean of the samples is subtracted: a network that ignores its input has a high cosine and a",
+        "low centered one. The share is that of multiply-accumulates computed in integers, for static shapes. Nodes are",
+        "those of the source, of the float model and of the INT8 model. Times are CPU seconds of the float conversion",
+        "and of the INT8 conversion with its calibration.",
         "",
-        "| network | exporter | batch | opsets | outcome | cosine | SQNR, dB | share |",
-        "|---|---|---|---|---|---|---|---|",
-        *_rows(outcomes),
+        f"| {' | '.join(COLUMNS)} |",
+        "|---" * len(COLUMNS) + "|",
+        *_rows(outcomes, made),
     ]
     reasons = _reasons(outcomes)
     if reasons:
         lines += ["", "## Reasons", "", "| models | outcome | reason | networks |", "|---|---|---|---|", *reasons]
+    missed = _missed(outcomes, explanations)
+    if missed:
+        lines += [
+            "",
+            "## Explanations",
+            "",
+            "| network | exports | result | explanation |",
+            "|---|---|---|---|",
+            *missed,
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _rows(outcomes: Iterable[Outcome]) -> list[str]:
+def _packages(made: Made) -> str:
+    """Return the names and versions of the packages."""
+    names = {"torch": "PyTorch"}
+    versions = {name: number.partition("+")[0] for name, number in made.versions.items() if name != "onnx"}
+    (first, *others) = [f"{names.get(name, name)} {number}" for name, number in versions.items()]
+    return first + (f" (networks of {', '.join(others)} and hand-written ones)" if others else "")
+
+
+def _summary(outcomes: Sequence[Outcome], made: Made) -> list[str]:
+    """Return a table with the number of families that reach the limits."""
+    families: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.outcome != EXPORTER:
+            families.setdefault(made.families.get(outcome.export.network, outcome.export.network), []).append(outcome)
+    floats = sum(all(map(is_float_equal, group)) for group in families.values())
+    integers = sum(all(map(is_int8_close, group)) for group in families.values())
+    total = len(families)
+
+    def share(count: int) -> str:
+        return f"{100 * count / max(1, total):.1f} %"
+
+    return [
+        "| families | number | share |",
+        "|---|---|---|",
+        f"| exported | {total} | |",
+        f"| float error at most {FLOAT_TOLERANCE:g} for every export | {floats} | {share(floats)} |",
+        f"| INT8 cosine at least {MIN_COSINE:g} for every export | {integers} | {share(integers)} |",
+    ]
+
+
+def is_float_equal(outcome: Outcome) -> bool:
+    """Return True if the float model agrees with the source."""
+    return outcome.difference is not None and outcome.difference <= FLOAT_TOLERANCE
+
+
+def is_int8_close(outcome: Outcome) -> bool:
+    """Return True if the INT8 model is as close to the source as expected."""
+    return outcome.outcome in (OK, NUMBER) and outcome.cosine is not None and outcome.cosine >= MIN_COSINE
+
+
+def _rows(outcomes: Iterable[Outcome], made: Made) -> list[str]:
     """Return one row for each group of opsets with the same outcome."""
     groups: dict[tuple[str, str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
@@ -62,12 +132,32 @@ def _rows(outcomes: Iterable[Outcome]) -> list[str]:
         groups.setdefault((export.network, export.exporter, export.batch, outcome.outcome), []).append(outcome)
     rows = []
     for (network, exporter, batch, end), group in groups.items():
-        opsets = ", ".join(str(outcome.export.opset) for outcome in group)
-        cosine = _range([outcome.cosine for outcome in group], 4)
-        sqnr = _range([outcome.sqnr for outcome in group], 1)
-        share = _range([None if outcome.share is None else 100 * outcome.share for outcome in group], 0, " %")
-        rows.append(f"| {network} | {exporter} | {batch} | {opsets} | {end} | {cosine} | {sqnr} | {share} |")
+        cells = [network, made.packages.get(network, ""), exporter, batch]
+        cells += [", ".join(str(outcome.export.opset) for outcome in group), end]
+        errors = [outcome.difference for outcome in group if outcome.difference is not None]
+        cells += [f"{max(errors):.0e}" if errors else ""]
+        cells += [_range([outcome.cosine for outcome in group], 4), _range([outcome.centered for outcome in group], 4)]
+        cells += [_range([outcome.sqnr for outcome in group], 1)]
+        cells += [_range([None if outcome.share is None else 100 * outcome.share for outcome in group], 0, " %")]
+        cells += [", ".join(_nodes(group)), ", ".join(_seconds(group))]
+        rows.append(f"| {' | '.join(cells)} |")
     return rows
+
+
+def _nodes(group: Sequence[Outcome]) -> list[str]:
+    """Return the node counts of source, float model and INT8 model."""
+    counts = (
+        [one.source_nodes for one in group],
+        [one.float_nodes for one in group],
+        [one.int8_nodes for one in group],
+    )
+    return list(filter(None, (_range(found, 0) for found in counts)))
+
+
+def _seconds(group: Sequence[Outcome]) -> list[str]:
+    """Return the times of the float and of the INT8 conversion."""
+    times = ([one.float_seconds for one in group], [one.int8_seconds for one in group])
+    return list(filter(None, (_range(found, 1) for found in times)))
 
 
 def _range(values: Iterable[float | None], digits: int, unit: str = "") -> str:
@@ -89,3 +179,17 @@ def _reasons(outcomes: Iterable[Outcome]) -> list[str]:
         f"| {len(group)} | {end} | {reason} | {', '.join(dict.fromkeys(one.export.network for one in group))} |"
         for (end, reason), group in ordered
     ]
+
+
+def _missed(outcomes: Iterable[Outcome], explanations: Mapping[str, str]) -> list[str]:
+    """Return one row for each network with an export that misses a limit."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.outcome != EXPORTER and not (is_float_equal(outcome) and is_int8_close(outcome)):
+            groups.setdefault(outcome.export.network, []).append(outcome)
+    rows = []
+    for network, group in groups.items():
+        cosine = _range([one.cosine for one in group], 4)
+        result = f"cosine {cosine}" if cosine else ", ".join(dict.fromkeys(one.outcome for one in group))
+        rows.append(f"| {network} | {len(group)} | {result} | {explanations.get(network, 'not examined')} |")
+    return rows

@@ -40,6 +40,15 @@ OUTCOMES = {
 }
 """Outcome of a model -> its meaning."""
 
+CALIBRATION = 8
+"""Number of samples that calibrate. The following ones are compared."""
+
+MIN_COSINE = 0.99
+"""Smallest cosine similarity of INT8 outputs that is expected."""
+
+VERIFIED_MACS = 100_000_000
+"""Largest number of multiply-accumulates of a model whose tensors are compared with the source by the reference."""
+
 OPEN_BATCHES = (1, 3)
 """Batch sizes with which models with a symbolic batch run."""
 
@@ -51,12 +60,18 @@ class Outcome:
     Attributes:
         export: the export.
         outcome: key of OUTCOMES.
-        stage: step that failed: ``float``, ``verify``, ``run float``, ``int8`` or ``run int8``.
+        stage: step that failed: ``check``, ``float``, ``verify``, ``run float``, ``int8`` or ``run int8``.
         reason: reason for the failure; for ``ok with a number`` the operators that need a fixed batch size.
         difference: largest difference of the float model's outputs from ONNX Runtime's, as a share of their range.
         cosine: smallest cosine of an INT8 output with ONNX Runtime's.
+        centered: the same after the mean of the samples is subtracted from each element; None for equal outputs.
         sqnr: smallest signal-to-quantization-noise ratio of an output, in dB.
         share: share of the multiply-accumulates that are computed in integers; None if an extent is symbolic.
+        source_nodes: number of nodes of the source's main graph.
+        float_nodes: number of nodes of the float model.
+        int8_nodes: number of nodes of the INT8 model.
+        float_seconds: CPU time of the float conversion.
+        int8_seconds: CPU time of the INT8 conversion with its calibration.
         seconds: total time.
     """
 
@@ -66,8 +81,14 @@ class Outcome:
     reason: str = ""
     difference: float | None = None
     cosine: float | None = None
+    centered: float | None = None
     sqnr: float | None = None
     share: float | None = None
+    source_nodes: int | None = None
+    float_nodes: int | None = None
+    int8_nodes: int | None = None
+    float_seconds: float | None = None
+    int8_seconds: float | None = None
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -181,8 +202,7 @@ def run_export(export: Export, folder: Path, chip: str, seconds: float, plugins:
     try:
         with time_limit(seconds), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            measurements = trial.run()
-        outcome = replace(outcome, **measurements)
+            trial.run()
     except DifferentError as error:
         outcome = replace(outcome, outcome=DIFFERENT, stage=trial.stage, reason=str(error))
     except tc.UnsupportedError as error:
@@ -196,7 +216,9 @@ def run_export(export: Export, folder: Path, chip: str, seconds: float, plugins:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{_first_lines(error)} ({Path(frame.filename).name}:{frame.lineno})"
         outcome = replace(outcome, outcome=INTERNAL, stage=trial.stage, reason=reason)
-    return replace(outcome, seconds=time.monotonic() - begun)
+    if outcome.outcome == OK and trial.needs_number:
+        outcome = replace(outcome, outcome=NUMBER, reason=trial.needs_number)
+    return replace(outcome, **trial.measurements(), seconds=time.monotonic() - begun)
 
 
 def _first_lines(error: BaseException) -> str:
@@ -205,7 +227,10 @@ def _first_lines(error: BaseException) -> str:
 
 
 class Trial:
-    """The conversions and runs of one model; ``stage`` is the current one.
+    """The conversions and runs of one model.
+
+    ``stage`` is the current step. ``needs_number`` names the operators that need a fixed batch size; it is empty if
+    there are none.
 
     Args:
         path: path of the model.
@@ -216,8 +241,11 @@ class Trial:
 
     def __init__(self, path: Path, samples: list[dict[str, Array]], chip: str, plugins: Sequence[Path]) -> None:
         self.path, self.samples, self.chip, self.plugins = path, samples, chip, plugins
-        self.stage = "float"
+        self.stage = "check"
+        self.needs_number = ""
+        self._found: list[dict[str, Any]] = []
         self._batch_axes = batch_axes(path)
+        self._source_nodes = len(onnx.load(str(path), load_external_data=False).graph.node)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = 1
@@ -225,8 +253,8 @@ class Trial:
         self._reads = {value.name for value in self._runtime.get_inputs()}
         self._names = [value.name for value in self._runtime.get_outputs()]
 
-    def run(self) -> dict[str, Any]:
-        """Return the measurements of an Outcome.
+    def run(self) -> None:
+        """Convert the model and compare it.
 
         A model that cannot be converted with a symbolic batch is converted with each of OPEN_BATCHES.
 
@@ -234,57 +262,70 @@ class Trial:
             DifferentError: the float model differs from the source.
         """
         if not self._batch_axes:
-            return self._run((1,), {})
+            self._run((1,), {})
+            return
         try:
-            return self._run(OPEN_BATCHES, {})
+            self._run(OPEN_BATCHES, {})
         except tc.UnsupportedError as error:
             if any(problem.kind is not UNKNOWN_SHAPE for problem in error.problems):
                 raise
-            operators = ", ".join(dict.fromkeys(problem.op for problem in error.problems))
-        found = [self._run((size,), self._shapes(size)) for size in OPEN_BATCHES]
-        return {
-            "outcome": NUMBER,
-            "reason": operators,
-            "difference": max(one["difference"] for one in found),
-            "cosine": min(one["cosine"] for one in found),
-            "sqnr": min(one["sqnr"] for one in found),
-            "share": found[0]["share"],
-        }
+            self.needs_number = ", ".join(dict.fromkeys(problem.op for problem in error.problems))
+            self._found.clear()
+            for size in OPEN_BATCHES:
+                self._run((size,), self._shapes(size))
 
-    def _run(self, sizes: Sequence[int], shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    def measurements(self) -> dict[str, Any]:
+        """Return the measurements of an Outcome, as far as the steps succeeded."""
+        worst: dict[str, Any] = {"source_nodes": self._source_nodes}
+        for key, choose in (("difference", max), ("cosine", min), ("centered", min), ("sqnr", min)):
+            values = [found[key] for found in self._found if found.get(key) is not None]
+            worst[key] = choose(values) if values else None
+        for key in ("share", "float_nodes", "int8_nodes", "float_seconds", "int8_seconds"):
+            worst[key] = self._found[0].get(key) if self._found else None
+        return worst
+
+    def _run(self, sizes: Sequence[int], shapes: dict[str, tuple[int, ...]]) -> None:
         """Convert once, with samples of the first batch size, and run with batches of every size."""
-        feeds = self._feeds(sizes[0])
+        found: dict[str, Any] = {}
         options: dict[str, Any] = {"chip": self.chip, "input_shapes": shapes}
+        self.stage = "check"
+        tc.check(self.path, plugins=self.plugins, **options)
+        self._found.append(found)
         self.stage = "float"
+        begun = time.process_time()
         model = tc.convert(self.path, plugins=self.plugins, **options)
-        self.stage = "verify"
-        verification = verify_source(model, self.path, None, Options.of(**options), feeds, samples=1)
-        if failures := verification.failures(Thresholds.default(model)):
-            raise DifferentError(failures[0])
+        found |= {"float_seconds": time.process_time() - begun, "float_nodes": len(model.graph.nodes)}
+        feeds = self._feeds(sizes[0], self.samples[:CALIBRATION])
+        if sum(macs(node) or 0 for node in model.graph.nodes) <= VERIFIED_MACS:
+            self.stage = "verify"
+            verification = verify_source(model, self.path, None, Options.of(**options), feeds, samples=1)
+            if failures := verification.failures(Thresholds.default(model)):
+                raise DifferentError(failures[0])
         self.stage = "run float"
-        difference = max(found.relative for found in self._compare(model, sizes))
+        difference = found["difference"] = max(one.relative for one in self._compare(model, sizes))
         if not difference <= FLOAT_TOLERANCE:
             raise DifferentError(f"{difference:.3g} of the range from ONNX Runtime, expected at most {FLOAT_TOLERANCE}")
         self.stage = "int8"
+        begun = time.process_time()
         model = tc.convert(self.path, plugins=self.plugins, quantize="int8", calibration=feeds, **options)
+        found |= {"int8_seconds": time.process_time() - begun, "int8_nodes": len(model.graph.nodes)}
+        found["share"] = integer_share(model)
         self.stage = "run int8"
         compared = self._compare(model, sizes)
-        return {
-            "difference": difference,
-            "cosine": min(found.cosine for found in compared),
-            "sqnr": min(found.sqnr for found in compared),
-            "share": integer_share(model),
-        }
+        found["cosine"] = min(one.cosine for one in compared)
+        found["centered"] = min((one.centered for one in compared if one.centered is not None), default=None)
+        found["sqnr"] = min(one.sqnr for one in compared)
 
     def _shapes(self, size: int) -> dict[str, tuple[int, ...]]:
         """Return the input shapes that fix the symbolic batch to this size."""
-        return {name: self._feeds(size)[0][name].shape for name in self._batch_axes if name in self._reads}
+        first = self._feeds(size, self.samples)[0]
+        return {name: first[name].shape for name in self._batch_axes if name in self._reads}
 
-    def _feeds(self, size: int) -> list[dict[str, Array]]:
-        """Return the samples in batches of this size. The last batch is filled up with the first samples."""
+    def _feeds(self, size: int, samples: list[dict[str, Array]]) -> list[dict[str, Array]]:
+        """Return samples in batches of this size. The last batch is filled up with the first samples."""
         feeds = []
-        for first in range(0, len(self.samples), size):
-            batch = [self.samples[k % len(self.samples)] for k in range(first, first + size)]
+        for first in range(0, len(samples), size):
+            batch = [samples[k % len(samples)] for k in range(first, first + size)]
             feeds.append({name: self._join(name, batch) for name in batch[0] if name in self._reads})
         return feeds
 
@@ -294,10 +335,11 @@ class Trial:
         return batch[0][name] if axis is None else np.concatenate([sample[name] for sample in batch], axis)
 
     def _compare(self, model: tc.Model, sizes: Sequence[int]) -> "list[Comparison]":
-        """Compare every output with ONNX Runtime's, on batches of every size."""
+        """Compare every output with ONNX Runtime's, on batches of every size of samples that did not calibrate."""
+        samples = self.samples[CALIBRATION:] or self.samples
         found = {name: Comparison() for name in self._names}
         with tc.Session(model, threads=1) as session:
-            for feeds in (feeds for size in sizes for feeds in self._feeds(size)):
+            for feeds in (feeds for size in sizes for feeds in self._feeds(size, samples)):
                 given = session.run(feeds)
                 wanted = self._runtime.run(self._names, feeds)
                 for name, array in zip(self._names, wanted, strict=True):
@@ -340,6 +382,21 @@ class Comparison:
         a, b = self._pair
         size = float(np.linalg.norm(a) * np.linalg.norm(b))
         return float(a @ b) / size if size else float(np.array_equal(a, b))
+
+    @property
+    def centered(self) -> float | None:
+        """Cosine similarity of the deviations from each element's mean over the runs of the first batch size.
+
+        Elements that are equal in all samples add nothing to it, unlike to the cosine similarity. None if all outputs
+        of the source are equal.
+        """
+        count = sum(array.shape == self._wanted[0].shape for array in self._wanted)
+        a, b = (np.stack(arrays[:count]) for arrays in (self._wanted, self._given))
+        a, b = a - a.mean(0), b - b.mean(0)
+        if not a.any():
+            return None
+        size = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return float((a * b).sum()) / size if size else 0.0
 
     @property
     def sqnr(self) -> float:

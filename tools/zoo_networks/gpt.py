@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zoo_networks.network import Network
+from zoo_networks.network import EVERY, Network
 
 CHANNELS, HEADS, WORDS, CONTEXT, LAYERS = 32, 4, 60, 24, 2
 SIZE = CHANNELS // HEADS
@@ -184,5 +184,5 @@ OUTPUTS = ("logits", *(f"present_{name}" for name in CACHE))
 
 NETWORKS = [
     Network("gpt", Gpt, gpt_step, ("tokens", "attention_mask", *PAST_NAMES), OUTPUTS),
-    Network("llama", Llama, llama_step, ("tokens", "position_ids", *PAST_NAMES), OUTPUTS),
+    Network("llama", Llama, llama_step, ("tokens", "position_ids", *PAST_NAMES), OUTPUTS, exports=EVERY),
 ]

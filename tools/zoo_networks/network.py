@@ -7,9 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
+from zoo_files import BATCHES, EXPORTERS
 
 SETTLING = 16
 """Number of samples that give batch normalizations their statistics."""
+
+ONCE = (("dynamo", 20, "fixed"), ("torchscript", 17, "open"))
+"""Exporter, opset and batch of the exports of most networks."""
+
+EVERY = tuple(
+    (exporter, opset, batch) for exporter, opsets in EXPORTERS.items() for batch in BATCHES for opset in opsets
+)
+"""The exports of networks that are exported with every opset."""
 
 Inputs = Callable[[int], tuple[Any, ...]]
 """Function of the batch size that returns random arguments of ``forward``. Arguments may be tuples of tensors."""
@@ -26,6 +35,9 @@ class Network:
         input_names: one per tensor of the arguments, tuples flattened.
         output_names: one per tensor of the results.
         batch_axes: axis of the batch, for names where it is not 0; None where an input has none.
+        family: name of the family; empty if it is the network's.
+        package: package that defines the module; empty for the modules in this folder.
+        exports: exporter, opset and batch of each export.
     """
 
     name: str
@@ -34,13 +46,16 @@ class Network:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     batch_axes: Mapping[str, int | None] = field(default_factory=dict)
+    family: str = ""
+    package: str = ""
+    exports: tuple[tuple[str, int, str], ...] = ONCE
 
     def module(self) -> nn.Module:
-        """Return the module in evaluation mode; its weights are the same in every process."""
+        """Return the module in evaluation mode. Its weights are the same in every process."""
         torch.manual_seed(sum(self.name.encode()))
         module = self.build()
         settle(module, self.inputs(SETTLING))
-        return module.eval()
+        return module
 
     def arguments(self, seed: int, batch: int) -> tuple[Any, ...]:
         """Return random arguments; equal seeds give equal arguments."""
@@ -62,25 +77,71 @@ class Network:
 
 
 def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Set the batch norm statistics to those of the samples, so that activations have a sensible range."""
+    """Give a module with initial weights activations as wide as those of a trained one.
+
+    Initial weights are meant for the start of training: layer scales are almost 0, position embeddings and the last
+    norm of a residual branch too. Weak ones are made stronger, and norms differ from channel to channel. The batch norm
+    statistics are those of the samples.
+    """
+    with torch.no_grad():
+        tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
+        for part in module.modules():
+            is_norm = "Norm" in type(part).__name__
+            for name, values in part.named_parameters(recurse=False):
+                if values.is_floating_point() and id(values) not in tables:
+                    strengthen(name, values, is_norm)
     norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    module.eval()
     for norm in norms:
-        nn.init.uniform_(norm.weight, 0.5, 1.5)
-        nn.init.normal_(norm.bias, std=0.2)
         norm.momentum = None  # use the average over all batches, not a moving average
+        norm.train()
     if norms:
-        module.train()
         with torch.no_grad():
             module(*arguments)
+        module.eval()
+
+
+def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
+    """Draw the values of a norm, and scale up other weights that are weaker than they are in trained networks."""
+    if is_norm and values.ndim == 1:
+        if "bias" in name:
+            nn.init.normal_(values, std=0.2)
+        else:
+            nn.init.uniform_(values, 0.5, 1.5)
+    elif values.ndim > 1:
+        wanted = (1.5 / values[0].numel()) ** 0.5 if name.startswith("weight") else 0.2
+        found = float(values.std()) if values.numel() > 1 else 0.0
+        if 0.0 < found < 0.75 * wanted:
+            values.mul_(wanted / found)
+        elif found == 0.0 and not values.any():
+            nn.init.normal_(values, std=wanted)
+    elif "bias" not in name and values.numel() > 1 and float(values.abs().max()) < 0.1:
+        nn.init.uniform_(values, 0.2, 0.8)  # layer scale
 
 
 def images(*shape: int) -> Inputs:
-    """Return a function that creates a batch of smooth images in the value range of normalized photographs."""
+    """Return a function that creates a batch of scenes in the value range of normalized photographs.
+
+    A scene is a smooth background with rectangles and noise. Brightness, colors, contrast and detail differ from image
+    to image, so that the outputs of a network differ too.
+    """
 
     def make(batch: int) -> tuple[Tensor]:
-        coarse = torch.randn(batch, shape[0], *(max(1, extent // 4) for extent in shape[1:]))
-        mode = "trilinear" if len(shape) == 4 else "bilinear"
-        smooth = nn.functional.interpolate(coarse, size=shape[1:], mode=mode, align_corners=False)
-        return (smooth + 0.3 * torch.randn(batch, *shape),)
+        return (torch.stack([scene(shape) for _ in range(batch)]),)
 
     return make
+
+
+def scene(shape: tuple[int, ...]) -> Tensor:
+    """Return one image (or volume) of this shape, channels first."""
+    detail = int(torch.randint(2, 9, ()))
+    coarse = torch.randn(1, shape[0], *(max(1, extent // 32 + detail) for extent in shape[1:]))
+    mode = "trilinear" if len(shape) == 4 else "bilinear"
+    image = nn.functional.interpolate(coarse, size=shape[1:], mode=mode, align_corners=False)[0]
+    channels = (shape[0],) + (1,) * (len(shape) - 1)
+    for _ in range(3):
+        low = [int(torch.randint(0, max(1, extent - 1), ())) for extent in shape[1:]]
+        window = tuple(slice(first, first + max(1, extent // 3)) for first, extent in zip(low, shape[1:], strict=True))
+        image[(slice(None), *window)] = torch.randn(channels)
+    contrast = torch.empty(()).uniform_(0.3, 1.5)
+    return contrast * (image + 0.2 * torch.randn(shape)) + 0.5 * torch.randn(channels)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo_networks.network import Network
+from zoo_networks.network import EVERY, Network
 
 LENGTH, INPUTS, HIDDEN = 10, 12, 16
 
@@ -46,6 +46,14 @@ def sequence(batch: int) -> tuple[Tensor]:
 
 
 NETWORKS = [
-    Network("lstm", Lstm, with_states, ("x", "h0", "c0"), ("y", "hn", "cn"), {"h0": 1, "c0": 1, "hn": 1, "cn": 1}),
+    Network(
+        "lstm",
+        Lstm,
+        with_states,
+        ("x", "h0", "c0"),
+        ("y", "hn", "cn"),
+        {"h0": 1, "c0": 1, "hn": 1, "cn": 1},
+        exports=EVERY,
+    ),
     Network("gru", Gru, sequence, ("x",), ("logits",), {"x": 1, "logits": 1}),
 ]

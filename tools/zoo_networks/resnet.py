@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from zoo_networks.network import Network, images
+from zoo_networks.network import EVERY, ONCE, Network, images
 
 
 def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -61,6 +61,8 @@ class ResNet(nn.Module):
 
 
 NETWORKS = [
-    Network(name, partial(ResNet, is_deep), images(3, 64, 64), ("image",), ("logits",))
-    for name, is_deep in (("resnet_basic", False), ("resnet_bottleneck", True))
+    Network(
+        name, partial(ResNet, is_deep), images(3, 64, 64), ("image",), ("logits",), family="resnet", exports=exports
+    )
+    for name, is_deep, exports in (("resnet_basic", False, EVERY), ("resnet_bottleneck", True, ONCE))
 ]

@@ -137,6 +137,6 @@ class Swin(nn.Module):
 
 
 NETWORKS = [
-    Network(name, partial(Swin, is_stored), images(3, 64, 64), ("image",), ("logits",))
+    Network(name, partial(Swin, is_stored), images(3, 64, 64), ("image",), ("logits",), family="swin")
     for name, is_stored in (("swin", True), ("swin_mask_computed", False))
 ]

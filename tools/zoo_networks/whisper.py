@@ -132,14 +132,21 @@ def next_step(batch: int) -> tuple[Any, ...]:
 
 CACHE = tuple(f"{what}.{layer}" for layer in range(LAYERS) for what in ("key", "value"))
 
+
+def spectrogram(batch: int) -> tuple[Tensor]:
+    """Return random mel bands."""
+    return (torch.randn(batch, MELS, FRAMES),)
+
+
 NETWORKS = [
-    Network("whisper_encoder", Encoder, lambda batch: (torch.randn(batch, MELS, FRAMES),), ("mel",), ("audio",)),
-    Network("whisper_decoder", Decoder, first_step, ("tokens", "audio"), ("logits",)),
+    Network("whisper_encoder", Encoder, spectrogram, ("mel",), ("audio",), family="whisper"),
+    Network("whisper_decoder", Decoder, first_step, ("tokens", "audio"), ("logits",), family="whisper"),
     Network(
         "whisper_decoder_kv",
         Decoder,
         next_step,
         ("tokens", "audio", *(f"past_{name}" for name in CACHE)),
         ("logits", *(f"present_{name}" for name in CACHE)),
+        family="whisper",
     ),
 ]
