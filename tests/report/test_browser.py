@@ -193,7 +193,7 @@ def test_page_is_readable_without_scripts(open_page: Any, pair_file: Path) -> No
         for number in (0, 1):
             article = page.locator(f"#m{number}")
             assert article.is_visible()
-            for words in ("INT8 MACs", "Compared with the source", "Tensors with the most quantization noise", "Groups"):
+            for words in ("INT8 MACs", "Compared with the source", "Tensors with the most", "Groups"):
                 assert words in article.inner_text()
 
 
