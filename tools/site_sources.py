@@ -1,7 +1,7 @@
 """Hook of MkDocs: add the files of the repository that pages link to, so that these links work in the site.
 
-A link of a page to a file or folder outside ``docs`` leads to a page under ``source`` with the text of the file, or with the
-list of the files in the folder. These pages are not in the search.
+A link of a page to a file or folder outside ``docs`` leads to a page under ``source`` with the text of the file, or
+with the list of the files in the folder. These pages are not in the search.
 """
 
 from __future__ import annotations
