@@ -204,5 +204,5 @@ def _threshold_note(found: Mapping[str, Any], x: float, y: float, left: float, r
 
 
 def _share_text(part: float) -> str:
-    """Format a share as a percentage, or a small one as parts of a million."""
-    return share(part) if part == 0.0 or part >= 1e-4 else f"{1e6 * part:.2g} of a million"
+    """Format a share as a percentage, or a small one in parts per million."""
+    return share(part) if part == 0.0 or part >= 1e-4 else f"{1e6 * part:.2g} ppm"
