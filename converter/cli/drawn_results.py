@@ -17,6 +17,7 @@ from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpretation
 from tpuconvert.drawing.labels import ClassNames, labels_of_metadata
 from tpuconvert.drawing.picture import PICTURE_SUFFIXES, draw_results, import_pillow, save_picture
 from tpuconvert.evaluation.images import image_size
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import refuse_input
 
@@ -98,6 +99,12 @@ class DrawingOptions:
         )
         if self.draw is not None:
             import_pillow()
+            suffix = Path(self.draw).suffix.lower()
+            if suffix in set(IMAGE_SUFFIXES) - set(PICTURE_SUFFIXES) and not Path(self.draw).is_dir():
+                raise UsageError(
+                    f"{self.draw}: no image is written in this format",
+                    hint=f"name a {' or '.join(PICTURE_SUFFIXES)} file, or a folder",
+                )
             if count > 1 and Path(self.draw).suffix.lower() in PICTURE_SUFFIXES:
                 raise UsageError(f"{self.draw}: one file for {count} images", hint="name a folder")
             for path in self.pictures(feeds.image_files):
