@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.drawing.drawing import Decode, Drawing, as_picture, real_outputs
+from tpuconvert.drawing.drawing import Decode, Drawing, as_picture, dequantize_outputs
 from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpreter
 from tpuconvert.drawing.labels import ClassNames, Labels
 from tpuconvert.runtime import batches, session
@@ -133,7 +133,7 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
         rule = self._rule(preprocess).with_size_of(port.shape)
         names = ClassNames.of(labels)
         interpreter = Interpreter(rule, names, self._metadata, decode, min_score, nms_iou)
-        outputs = real_outputs(self.run_images(picture, preprocess=rule), self._graph.output_ports)
+        outputs = dequantize_outputs(self.run_images(picture, preprocess=rule), self._graph.output_ports)
         return Drawing(interpreter.interpret(outputs, (picture.height, picture.width)), picture)
 
     @property

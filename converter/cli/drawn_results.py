@@ -11,7 +11,7 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure
-from tpuconvert.drawing.drawing import as_picture, real_outputs, sample_outputs
+from tpuconvert.drawing.drawing import as_picture, dequantize_outputs, sample_outputs
 from tpuconvert.drawing.heads import CLASSES, head_names
 from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpretation, Interpreter
 from tpuconvert.drawing.labels import ClassNames, labels_of_metadata
@@ -164,7 +164,7 @@ def interpret_images(
     count = len(images) // len(results)
     found: list[Interpretation] = []
     for result in results:
-        for outputs in sample_outputs(real_outputs(result, model.graph.output_ports), count):
+        for outputs in sample_outputs(dequantize_outputs(result, model.graph.output_ports), count):
             found.append(interpreter.interpret(outputs, image_size(images[len(found)])))
     return found
 

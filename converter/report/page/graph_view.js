@@ -336,7 +336,7 @@ function reveal(index) {
   say(report.opOf(index) + " " + report.nameOf(index));
 }
 
-// The lines to and from the selected node: its own nets, and the way back from its operands to their producers.
+// The lines to and from the selected node: its own nets, and the lines from the producers of its operands.
 function tracePaths() {
   const { scene, selected } = state;
   state.paths = new Set();
