@@ -73,6 +73,15 @@ def test_pixels_without_preprocessing_are_reported_with_an_example(digits: Path,
     assert "--preprocess color=RGB,mean=127.5,scale=0.0078125" in capsys.readouterr().err
 
 
+def test_a_report_with_the_accuracy_is_suggested_after_a_verification(digits: Path, capsys: Captured) -> None:
+    source = str(digits / "digits.onnx")
+    assert main(["convert", source, "-o", "net.tpum", "--verify"]) == 0
+    suggested = capsys.readouterr().out.splitlines()[-1]
+    assert suggested == f"next: tpuconvert verify {source} net.tpum --html net.html"
+    assert main(suggested.split()[2:]) == 0
+    assert "Compared with the source" in Path("net.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(("options", "command"), [([], "bench"), (["--quantize", "int8"], "attribute")])
 def test_a_report_that_was_written_is_not_suggested_again(
     options: list[str], command: str, digits: Path, capsys: Captured
