@@ -13,6 +13,7 @@ from tpuconvert.report.model_description import describe_model
 from tpuconvert.report.text import node_rows, summary_text
 from tpuconvert.runtime.border import info
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_format import read_model
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.file_writer import write_model
@@ -114,6 +115,18 @@ class Model:
     def __repr__(self) -> str:
         kind = "float" if self.quantize == "none" else self.quantize
         return f"Model({self.graph.name!r}, {self.chip.value}, {kind}, {len(self.graph)} nodes)"
+
+
+def load_converted(model: Model | str | os.PathLike[str], source: object) -> Model:
+    """Return a model, or load its file, for a comparison with its source.
+
+    Raises:
+        UsageError: the source is a converted model.
+
+    """
+    if isinstance(source, Model):
+        raise UsageError("the source is a converted model", hint="the order of the arguments is model, source")
+    return model if isinstance(model, Model) else load(model)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.drawing.drawing import Decode, Drawing, as_picture, real_outputs
+from tpuconvert.drawing.drawing import Decode, Drawing, as_picture, dequantize_outputs
 from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpreter
 from tpuconvert.drawing.labels import ClassNames, Labels
 from tpuconvert.runtime import batches, session
-from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.samples.image_files import images_in
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
@@ -133,7 +133,7 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
         rule = self._rule(preprocess).with_size_of(port.shape)
         names = ClassNames.of(labels)
         interpreter = Interpreter(rule, names, self._metadata, decode, min_score, nms_iou)
-        outputs = real_outputs(self.run_images(picture, preprocess=rule), self._graph.output_ports)
+        outputs = dequantize_outputs(self.run_images(picture, preprocess=rule), self._graph.output_ports)
         return Drawing(interpreter.interpret(outputs, (picture.height, picture.width)), picture)
 
     @property
@@ -181,10 +181,7 @@ def _each(images: Images) -> Iterable[Any]:
     if isinstance(images, str | os.PathLike):
         path = Path(images)
         if path.is_dir():
-            found = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
-            if not found:
-                raise UsageError(f"{path}: no images in this folder", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
-            return found
+            return images_in(path)
         return [path]
     if isinstance(images, np.ndarray) or hasattr(images, "convert"):
         return [images]

@@ -65,7 +65,7 @@ def _format_of_object(source: object) -> str:
 
     if isinstance(source, ModelProto):
         return "onnx"
-    raise UsageError(f"the source is a {type(source).__name__}, expected a path, bytes or an onnx.ModelProto")
+    raise UsageError(f"the source has the type {type(source).__name__}, expected a path, bytes or an onnx.ModelProto")
 
 
 @np.errstate(all="ignore")

@@ -36,7 +36,7 @@ class RangeStatistics:
         exponent: the width of a bin is ``2^exponent``.
         clipped: share of the values with a larger magnitude than the threshold; None without a histogram.
         growth: mean of the largest magnitude of 1, 2, 4 ... samples and of all, as a share of the largest of all; empty
-            if the tensor has no axis for samples. The mean is over all selections of so many samples.
+            if the tensor has no axis for samples. The mean is over all subsets with this number of samples.
         samples: number of samples.
     """
 

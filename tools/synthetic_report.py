@@ -20,10 +20,19 @@ _GROUP = 12
 """Number of nodes of a group in on-chip memory."""
 
 
-def describe_network(nodes: int, seed: int = 7) -> Description:
-    """Return the description of a quantized residual network with its cost, compared with a source."""
+def describe_network(nodes: int, seed: int = 7, *, branches: int = 1) -> Description:
+    """Return the description of a quantized residual network with its cost, compared with a source.
+
+    Args:
+        nodes: number of nodes.
+        seed: seed of the numbers.
+        branches: number of parallel chains instead of the residual network, with names without scopes; 1 for none.
+
+    """
     rng = random.Random(seed)
     layers = _layers(nodes, rng)
+    if branches > 1:
+        _rewire(layers, branches)
     cost = _cost(layers, rng)
     verification = _verification(layers, rng)
     notes = [
@@ -94,6 +103,14 @@ def _layers(nodes: int, rng: random.Random) -> list[Description]:
         )
         before = f"{block}/{end}"
     return layers
+
+
+def _rewire(layers: list[Description], branches: int) -> None:
+    """Turn the network into parallel chains."""
+    for index, layer in enumerate(layers):
+        before = layers[index - branches]["name"] if index >= branches else "input:uint8"
+        layer["inputs"] = [before, *(name for name in layer["inputs"] if name.endswith("_w"))]
+        layer["sources"] = [f"network.onnx: {layer['op']} '{layer['op']}_{index}'"]
 
 
 def _cost(layers: list[Description], rng: random.Random) -> Description:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tpuconvert.memory_sources import AnySource, Weights, source_paths
-from tpuconvert.model import Model, load
+from tpuconvert.model import Model, load_converted
 from tpuconvert.option_types import SourceOptions
 from tpuconvert.options import Options
 from tpuconvert.plugins import load_plugins
@@ -68,7 +68,7 @@ def verify(
     load_plugins(plugins)
     limits = tuple(MetricLimit.parse(text) for text in metrics)
     settings = Options.of(**options)
-    converted = model if isinstance(model, Model) else load(model)
+    converted = load_converted(model, source)
     with source_paths(source, weights) as (file, caffemodel):
         found = verify_source(
             converted, file, caffemodel, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT

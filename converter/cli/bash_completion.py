@@ -8,7 +8,7 @@ from click.shell_completion import BashComplete, CompletionItem
 
 
 class JoinedWords(BashComplete):
-    """Completion in bash, which takes ``=`` and ``:`` for words of their own and replaces the last word only."""
+    """Completion in bash, which treats ``=`` and ``:`` as separate words and replaces the last word only."""
 
     _kept = ""
 

@@ -138,12 +138,21 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _next_command(files: Files, source_args: Sequence[str], *, is_verified: bool) -> str:
-    """Return the suggested next command: ``verify``, or after a verification an HTML report."""
-    if is_verified:
-        return shlex.join(["tpuconvert", "inspect", files.target, "--html", f"{_stem(files.target)}.html"])
-    words = ["tpuconvert", "verify", files.model, *([files.weights] if files.weights else []), files.target]
-    if files.calibration is not None or files.ranges is not None:
+    """Return the suggested next command.
+
+    It is ``verify``, which after a verification writes a report with the result. If a report was written, it is the
+    measurement that the model still lacks: the error of each node of an INT8 model, or the run time.
+    """
+    is_reported = is_verified and files.report is not None
+    is_calibrated = files.calibration is not None or files.ranges is not None
+    if is_reported and not is_calibrated:
+        return shlex.join(["tpuconvert", "bench", files.target])
+    words = ["tpuconvert", "attribute" if is_reported else "verify", files.model]
+    words += [*([files.weights] if files.weights else []), files.target]
+    if is_calibrated:
         words += ["--data", files.calibration or "SAMPLES"]
+    if is_verified and not is_reported:
+        words += ["--html", f"{_stem(files.target)}.html"]
     return shlex.join([*words, *source_args])
 
 

@@ -11,12 +11,13 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure
-from tpuconvert.drawing.drawing import as_picture, real_outputs, sample_outputs
+from tpuconvert.drawing.drawing import as_picture, dequantize_outputs, sample_outputs
 from tpuconvert.drawing.heads import CLASSES, head_names
 from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpretation, Interpreter
 from tpuconvert.drawing.labels import ClassNames, labels_of_metadata
 from tpuconvert.drawing.picture import PICTURE_SUFFIXES, draw_results, import_pillow, save_picture
 from tpuconvert.evaluation.images import image_size
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import refuse_input
 
@@ -98,6 +99,12 @@ class DrawingOptions:
         )
         if self.draw is not None:
             import_pillow()
+            suffix = Path(self.draw).suffix.lower()
+            if suffix in set(IMAGE_SUFFIXES) - set(PICTURE_SUFFIXES) and not Path(self.draw).is_dir():
+                raise UsageError(
+                    f"{self.draw}: no image is written in this format",
+                    hint=f"name a {' or '.join(PICTURE_SUFFIXES)} file, or a folder",
+                )
             if count > 1 and Path(self.draw).suffix.lower() in PICTURE_SUFFIXES:
                 raise UsageError(f"{self.draw}: one file for {count} images", hint="name a folder")
             for path in self.pictures(feeds.image_files):
@@ -157,7 +164,7 @@ def interpret_images(
     count = len(images) // len(results)
     found: list[Interpretation] = []
     for result in results:
-        for outputs in sample_outputs(real_outputs(result, model.graph.output_ports), count):
+        for outputs in sample_outputs(dequantize_outputs(result, model.graph.output_ports), count):
             found.append(interpreter.interpret(outputs, image_size(images[len(found)])))
     return found
 

@@ -9,10 +9,10 @@ import warnings
 
 import click
 
-from tpuconvert.cli.answer import Answer
 from tpuconvert.cli.colors import style_error
 from tpuconvert.cli.group import COMPLETION, complete, run_command
 from tpuconvert.cli.json_output import describe_error, to_json, write_document
+from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.known_errors import explain, known_error
 from tpuconvert.schema.errors import TpuConvertError, UsageError
@@ -23,14 +23,14 @@ INTERRUPTED = 130
 
 def run(arguments: list[str]) -> int:
     """Run one command line. Print every error on stderr, and as a document on stdout if the command prints JSON."""
-    answer = Answer("--json" in arguments)
+    answer = StdoutDocument("--json" in arguments)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]  # takes any further arguments
         with noting_inputs():
             return _run(arguments, answer)
 
 
-def _run(arguments: list[str], answer: Answer) -> int:
+def _run(arguments: list[str], answer: StdoutDocument) -> int:
     try:
         code = complete(os.environ[COMPLETION]) if COMPLETION in os.environ else run_command(arguments, answer)
         sys.stdout.flush()

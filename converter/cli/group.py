@@ -12,8 +12,8 @@ from typing import Any
 import click
 from click.shell_completion import add_completion_class, shell_complete
 
-from tpuconvert.cli.answer import Answer
 from tpuconvert.cli.bash_completion import JoinedWords
+from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.installed import version
 from tpuconvert.schema.limits import ENVIRONMENT, NAMES, parse_limits
@@ -154,7 +154,7 @@ def group() -> None:
     """
 
 
-def run_command(arguments: list[str], answer: Answer) -> int:
+def run_command(arguments: list[str], answer: StdoutDocument) -> int:
     """Run the command named by the arguments and return its exit code. Errors propagate as exceptions."""
     try:
         # group.main is not used, because it handles interrupts and closed pipes in its own way.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuconvert.cli.answer import Answer
+from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.visible_text import for_json
 
@@ -26,7 +26,7 @@ def print_json(content: Any) -> None:
 
 def print_document(text: str) -> None:
     """Print the one document of a command, given as JSON text."""
-    answer = click.get_current_context().find_object(Answer)
+    answer = click.get_current_context().find_object(StdoutDocument)
     assert answer is not None, "commands are run by tpuconvert.cli.entry.run"
     answer.is_given = True
     write_document(text)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tpuconvert.difference.change import CATEGORIES, Change
-from tpuconvert.difference.leftover import explain_unmatched
 from tpuconvert.difference.matching import match_graphs
 from tpuconvert.difference.model_changes import group_changes, interface_changes, note_changes, setting_changes
 from tpuconvert.difference.node_changes import PairChanges, output_constants
@@ -16,6 +15,7 @@ from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.difference.outputs import compare_outputs
 from tpuconvert.difference.result import Measure, ModelDifference
 from tpuconvert.difference.side import Compared, Side, load_sides
+from tpuconvert.difference.unmatched_nodes import explain_unmatched
 from tpuconvert.difference.wiring import find_rewired
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress

@@ -97,21 +97,21 @@ class HashMatcher:
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def _anchor(self, place: int, matched: list[int], side: int) -> int | None:
+    def _anchor(self, position: int, matched: list[int], side: int) -> int | None:
         """Hash of a matched node, equal on both sides; None for an unmatched node."""
-        if matched[place] == UNMATCHED:
+        if matched[position] == UNMATCHED:
             return None
-        return self._number(("pair", matched[place] if side else place))
+        return self._number(("pair", matched[position] if side else position))
 
     def _ports(self, side: int, pairs: list[tuple[int, int]]) -> dict[int, int]:
-        return {pair[side]: place for place, pair in enumerate(pairs)}
+        return {pair[side]: position for position, pair in enumerate(pairs)}
 
     def _hash_up(self, view: View, labels: list[int], matched: list[int], side: int) -> list[int]:
         """Hash each node with the nodes from which it is computed."""
         inputs = self._ports(side, self._found.inputs)
         hashes: list[int] = []
-        for place, edges in enumerate(view.edges):
-            known = self._anchor(place, matched, side)
+        for position, edges in enumerate(view.edges):
+            known = self._anchor(position, matched, side)
             if known is None:
                 operands = [
                     (
@@ -123,7 +123,7 @@ class HashMatcher:
                     )
                     for edge in edges
                 ]
-                known = self._number(("up", labels[place], *sorted(operands)))
+                known = self._number(("up", labels[position], *sorted(operands)))
             hashes.append(known)
         return hashes
 
@@ -135,39 +135,41 @@ class HashMatcher:
             if source >= 0:
                 uses[source] += [(result, -1, outputs.get(position, -1 - position)) for result, position in leaving]
         hashes = [0] * len(labels)
-        for place in range(len(labels) - 1, -1, -1):
-            known = self._anchor(place, matched, side)
+        for position in range(len(labels) - 1, -1, -1):
+            known = self._anchor(position, matched, side)
             if known is None:
-                known = self._number(("down", labels[place], *sorted(uses[place])))
-            hashes[place] = known
-            if labels[place] != UNMATCHED:  # auxiliary nodes are not part of a skeleton
-                for edge in view.edges[place]:
+                known = self._number(("down", labels[position], *sorted(uses[position])))
+            hashes[position] = known
+            if labels[position] != UNMATCHED:  # auxiliary nodes are not part of a skeleton
+                for edge in view.edges[position]:
                     if edge.source >= 0:
                         uses[edge.source].append((edge.result, edge.slot, known))
         return hashes
 
     def _hash_around(self, network: Network, labels: list[int], matched: list[int], side: int) -> list[int]:
         """Hash each node with the nodes around it."""
-        anchors = [self._anchor(place, matched, side) for place in range(len(labels))]
+        anchors = [self._anchor(position, matched, side) for position in range(len(labels))]
         hashes = [label if anchor is None else anchor for label, anchor in zip(labels, anchors, strict=True)]
         for _ in range(_RADIUS):
             hashes = [
                 self._number(
                     (
-                        hashes[place],
+                        hashes[position],
                         tuple([(e.slot, e.result, hashes[e.source] if e.source >= 0 else -1) for e in edges]),
-                        tuple(sorted([hashes[user] for user in network.users[place]])),
+                        tuple(sorted([hashes[user] for user in network.users[position]])),
                     )
                 )
                 if anchor is None
                 else anchor
-                for place, (anchor, edges) in enumerate(zip(anchors, network.edges, strict=True))
+                for position, (anchor, edges) in enumerate(zip(anchors, network.edges, strict=True))
             ]
         return hashes
 
     @staticmethod
     def _free(labels: list[int], matched: list[int]) -> list[int]:
-        return [place for place, label in enumerate(labels) if label != UNMATCHED and matched[place] == UNMATCHED]
+        return [
+            position for position, label in enumerate(labels) if label != UNMATCHED and matched[position] == UNMATCHED
+        ]
 
     def _match_equal(
         self,
@@ -194,8 +196,8 @@ class HashMatcher:
     ) -> int:
         """Match nodes whose hash one unmatched node of each side has."""
         count = 0
-        left = [place for place in free[0] if self._found.partner[place] == UNMATCHED]
-        right = [place for place in free[1] if self._found.origin[place] == UNMATCHED]
+        left = [position for position in free[0] if self._found.partner[position] == UNMATCHED]
+        right = [position for position in free[1] if self._found.origin[position] == UNMATCHED]
         for mine, theirs in common_groups((left, right), first, second):
             if len(mine) == len(theirs) == 1:
                 self._found.add(mine[0], theirs[0])

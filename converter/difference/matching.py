@@ -39,7 +39,7 @@ def match_graphs(before: Graph, after: Graph) -> Matching:
     by_hash.match(first.structure_labels, second.structure_labels)
     by_hash.match(first.shapeless_labels, second.shapeless_labels)
     by_hash.match_neighbourhoods(first.structure_labels, second.structure_labels)
-    by_name(found, lambda network, place: network.operator_labels[place])
+    by_name(found, lambda network, position: network.operator_labels[position])
     by_hash.match(first.operator_labels, second.operator_labels)
     by_hash.match_neighbourhoods(first.operator_labels, second.operator_labels)
     _match_skeletons(found)
@@ -56,8 +56,10 @@ def _match_constants(found: Matching) -> None:
     """Match nodes with equal constants that no other node has."""
     left, right = found.unmatched()
     first, second = found.first, found.second
-    places = [place for place in left if any(v is not None and v.is_constant for v in first.nodes[place].inputs)]
-    for mine, theirs in common_groups((places, right), first.exact_labels, second.exact_labels):
+    positions = [
+        position for position in left if any(v is not None and v.is_constant for v in first.nodes[position].inputs)
+    ]
+    for mine, theirs in common_groups((positions, right), first.exact_labels, second.exact_labels):
         if len(mine) == len(theirs) == 1:
             found.add(mine[0], theirs[0])
 
@@ -79,7 +81,9 @@ def _match_skeletons(found: Matching) -> None:
     views = Skeleton(found.first), Skeleton(found.second)
     by_hash = HashMatcher(found)
     by_hash.match_skeletons(views, found.first.family_labels, found.second.family_labels)
-    _match_names(found, lambda network, place: (network.family_labels[place], is_auxiliary(network.nodes[place])))
+    _match_names(
+        found, lambda network, position: (network.family_labels[position], is_auxiliary(network.nodes[position]))
+    )
     _match_sources(found)
     by_hash.match_skeletons(views, found.first.family_labels, found.second.family_labels)
 
@@ -98,12 +102,12 @@ def _match_sources(found: Matching) -> None:
     """Match nodes that are not auxiliary, of one family, that come from the same nodes of the source file."""
     left, right = found.unmatched()
     by_source: list[dict[Hashable, list[int]]] = [{}, {}]
-    for side, (network, places) in enumerate(((found.first, left), (found.second, right))):
-        for place in places:
-            node = network.nodes[place]
+    for side, (network, positions) in enumerate(((found.first, left), (found.second, right))):
+        for position in positions:
+            node = network.nodes[position]
             if node.sources and not is_auxiliary(node):
-                key: Hashable = (network.family_labels[place], tuple(source.node for source in node.sources))
-                by_source[side].setdefault(key, []).append(place)
+                key: Hashable = (network.family_labels[position], tuple(source.node for source in node.sources))
+                by_source[side].setdefault(key, []).append(position)
     for common, mine in by_source[0].items():
         theirs = by_source[1].get(common, [])
         if len(mine) == len(theirs) == 1:
@@ -114,8 +118,8 @@ def _movable(found: Matching) -> tuple[list[int], list[int]]:
     """Return the unmatched nodes without conversions, which are all alike: they belong to the nodes next to them."""
     left, right = found.unmatched()
     return (
-        [place for place in left if not is_conversion(found.first.nodes[place].op)],
-        [place for place in right if not is_conversion(found.second.nodes[place].op)],
+        [position for position in left if not is_conversion(found.first.nodes[position].op)],
+        [position for position in right if not is_conversion(found.second.nodes[position].op)],
     )
 
 
@@ -134,11 +138,11 @@ def _align(found: Matching) -> None:
     if not left or not right or max(len(left), len(right)) > _ALIGNED:
         return
     keys: dict[Hashable, int] = {}
-    first = [keys.setdefault(found.first.operator_labels[place], len(keys)) for place in left]
-    second = [keys.setdefault(found.second.operator_labels[place], len(keys)) for place in right]
-    for place, other in longest_common_subsequence(first, second):
-        if _has_common_neighbour(found, left[place], right[other]):
-            found.add(left[place], right[other])
+    first = [keys.setdefault(found.first.operator_labels[position], len(keys)) for position in left]
+    second = [keys.setdefault(found.second.operator_labels[position], len(keys)) for position in right]
+    for position, other in longest_common_subsequence(first, second):
+        if _has_common_neighbour(found, left[position], right[other]):
+            found.add(left[position], right[other])
 
 
 def longest_common_subsequence(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:

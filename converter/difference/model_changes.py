@@ -32,12 +32,12 @@ def interface_changes(found: Matching) -> Iterator[Change]:
         ("input", first.input_ports, second.input_ports, found.inputs, (first.inputs, second.inputs)),
         ("output", first.output_ports, second.output_ports, found.outputs, (first.outputs, second.outputs)),
     ):
-        places = dict(pairs)
-        for place, port in enumerate(before):
-            if place not in places:
+        positions = dict(pairs)
+        for position, port in enumerate(before):
+            if position not in positions:
                 yield Change("interface", "removed", port.name, what, before=_port_type(port), severity=3.0)
-        for place, port in enumerate(after):
-            if place not in places.values():
+        for position, port in enumerate(after):
+            if position not in positions.values():
                 yield Change("interface", "added", port.name, what, after=_port_type(port), severity=3.0)
         if [b for _, b in pairs] != sorted(b for _, b in pairs):
             old, new = (", ".join(port.name for port in ports) for ports in (before, after))
@@ -118,11 +118,11 @@ def note_changes(before: Side, after: Side, found: Matching, changes: list[Chang
         return
     names = {found.first.nodes[a].name: found.second.nodes[b].name for a, b in found.pairs}
     known = {
-        network.nodes[place].name
+        network.nodes[position].name
         for change in changes
         if change.category in ("precision", "nodes")
-        for network, places in ((found.first, change.nodes_before), (found.second, change.nodes_after))
-        for place in places
+        for network, positions in ((found.first, change.nodes_before), (found.second, change.nodes_after))
+        for position in positions
     }
     old, new = (
         {(note.kind, rename.get(note.node, note.node)): note.message for note in model.notes if note.kind in _NOTES}
@@ -142,10 +142,12 @@ def group_changes(before: Side, after: Side, found: Matching) -> Iterator[Change
     """Return layer groups that contain other nodes, or have other tiles. Unmatched nodes do not count."""
     if before.model is None or after.model is None or not (before.has_settings and after.has_settings):
         return
-    old = _groups(before.model.content.grouping, lambda place: place if found.partner[place] != UNMATCHED else None)
+    old = _groups(
+        before.model.content.grouping, lambda position: position if found.partner[position] != UNMATCHED else None
+    )
     new = _groups(
         after.model.content.grouping,
-        lambda place: found.origin[place] if found.origin[place] != UNMATCHED else None,
+        lambda position: found.origin[position] if found.origin[position] != UNMATCHED else None,
     )
     left = {nodes: group for nodes, group in old.items() if nodes not in new}
     for nodes, group in new.items():
@@ -166,14 +168,14 @@ def group_changes(before: Side, after: Side, found: Matching) -> Iterator[Change
 def _groups(grouping: Grouping | None, key: Any) -> dict[frozenset[int], Group]:
     found: dict[frozenset[int], Group] = {}
     for group in () if grouping is None else grouping.groups:
-        nodes = frozenset(place for index in range(group.first, group.stop) if (place := key(index)) is not None)
+        nodes = frozenset(position for index in range(group.first, group.stop) if (position := key(index)) is not None)
         if nodes:
             found[nodes] = group
     return found
 
 
 def _group_change(found: Matching, action: str, nodes: frozenset[int], before: str, after: str) -> Change:
-    partners = sorted(found.partner[place] for place in nodes)
+    partners = sorted(found.partner[position] for position in nodes)
     name = f"group of {found.second.nodes[partners[0]].name}"
     return Change(
         "groups",

@@ -58,40 +58,40 @@ class Network:
         self.graph = graph
         self.nodes = graph.sorted_nodes()
         self.names = [node.name for node in self.nodes]
-        self._places: dict[int, tuple[int, int]] = {}
-        for place, value in enumerate(graph.inputs):
-            self._places[id(value)] = (-1 - place, 0)
-        for place, node in enumerate(self.nodes):
+        self._positions: dict[int, tuple[int, int]] = {}
+        for position, value in enumerate(graph.inputs):
+            self._positions[id(value)] = (-1 - position, 0)
+        for position, node in enumerate(self.nodes):
             for result, value in enumerate(node.outputs):
-                self._places[id(value)] = (place, result)
+                self._positions[id(value)] = (position, result)
         self.edges = [tuple(self._edges(node)) for node in self.nodes]
         self.outputs: dict[int, list[tuple[int, int]]] = {}
-        for place, value in enumerate(graph.outputs):
-            source, result = self._places.get(id(value), (None, 0))
+        for position, value in enumerate(graph.outputs):
+            source, result = self._positions.get(id(value), (None, 0))
             if source is not None:
-                self.outputs.setdefault(source, []).append((result, place))
+                self.outputs.setdefault(source, []).append((result, position))
 
     def _edges(self, node: Node) -> list[Edge]:
         is_free = commutes(node)
         found = []
         for slot, value in enumerate(node.inputs):
             if value is not None and not value.is_constant:
-                source, result = self._places[id(value)]
+                source, result = self._positions[id(value)]
                 found.append(Edge(0 if is_free else slot, source, result))
         return found
 
-    def place_of(self, value: Value) -> tuple[int, int] | None:
+    def position_of(self, value: Value) -> tuple[int, int] | None:
         """Return node (or ``-1 - i`` for input ``i``) and result that a value is; None for a constant."""
-        return self._places.get(id(value))
+        return self._positions.get(id(value))
 
     @functools.cached_property
     def users(self) -> list[list[int]]:
         """Indices of the users of each node."""
         found: list[list[int]] = [[] for _ in self.nodes]
-        for place, edges in enumerate(self.edges):
+        for position, edges in enumerate(self.edges):
             for edge in edges:
-                if edge.source >= 0 and place not in found[edge.source][-1:]:
-                    found[edge.source].append(place)
+                if edge.source >= 0 and position not in found[edge.source][-1:]:
+                    found[edge.source].append(position)
         return found
 
     @functools.cached_property
@@ -146,16 +146,16 @@ class Skeleton:
         self.edges: list[tuple[Edge, ...]] = []
         self.outputs: dict[int, list[tuple[int, int]]] = {}
         origins: list[tuple[int, int]] = []  # per node: node and result of the skeleton that compute its value
-        for place, edges in enumerate(network.edges):
+        for position, edges in enumerate(network.edges):
             resolved = [
                 Edge(edge.slot, *_resolve(edge.source, edge.result, self.is_auxiliary, origins)) for edge in edges
             ]
             self.edges.append(tuple(resolved))
-            origins.append((resolved[0].source, resolved[0].result) if self.is_auxiliary[place] else (place, 0))
+            origins.append((resolved[0].source, resolved[0].result) if self.is_auxiliary[position] else (position, 0))
         for source, leaving in network.outputs.items():
             for result, position in leaving:
-                place, number = _resolve(source, result, self.is_auxiliary, origins)
-                self.outputs.setdefault(place, []).append((number, position))
+                origin, number = _resolve(source, result, self.is_auxiliary, origins)
+                self.outputs.setdefault(origin, []).append((number, position))
 
 
 def _resolve(source: int, result: int, is_auxiliary: list[bool], origins: list[tuple[int, int]]) -> tuple[int, int]:
@@ -250,7 +250,7 @@ def _constants(node: Node, digests: dict[int, bytes]) -> list[Hashable]:
 def constant_operands(node: Node) -> list[tuple[int, Value]]:
     """Return index and value of the constant operands. Those of a commutative operator are counted from 0."""
     found = [(slot, value) for slot, value in enumerate(node.inputs) if value is not None and value.is_constant]
-    return [(place, value) for place, (_, value) in enumerate(found)] if commutes(node) else found
+    return [(position, value) for position, (_, value) in enumerate(found)] if commutes(node) else found
 
 
 def data_digest(value: Value) -> bytes:

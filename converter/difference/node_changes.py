@@ -37,16 +37,16 @@ class PairChanges:
         self._found = found
         self._constants: set[tuple[int, int]] = set()
 
-    def compare(self, place: int) -> list[Change]:
+    def compare(self, position: int) -> list[Change]:
         """Return the differences of one node, which is matched, from its partner."""
         found = self._found
-        before, after = found.first.nodes[place], found.second.nodes[found.partner[place]]
-        indices: dict[str, Any] = {"nodes_before": (place,), "nodes_after": (found.partner[place],)}
+        before, after = found.first.nodes[position], found.second.nodes[found.partner[position]]
+        indices: dict[str, Any] = {"nodes_before": (position,), "nodes_after": (found.partner[position],)}
         common = {"name": after.name, **indices}
         pairs = list(zip(before.outputs, after.outputs, strict=False))
         names = [(first.name, second.name) for first, second in pairs if first.name != second.name]
         renamed = [Change("names", "renamed", new, before=old, after=new, **indices) for old, new in names]
-        if found.first.exact_labels[place] == found.second.exact_labels[found.partner[place]]:
+        if found.first.exact_labels[position] == found.second.exact_labels[found.partner[position]]:
             return renamed
         operands = list(zip(computed_operands(before), computed_operands(after), strict=False))
         is_reshaped = any(first.shape != second.shape for first, second in operands)

@@ -49,17 +49,17 @@ class Matching:
     def unmatched(self) -> tuple[list[int], list[int]]:
         """Return the unmatched nodes of both networks."""
         return (
-            [place for place, other in enumerate(self.partner) if other == UNMATCHED],
-            [place for place, other in enumerate(self.origin) if other == UNMATCHED],
+            [position for position, other in enumerate(self.partner) if other == UNMATCHED],
+            [position for position, other in enumerate(self.origin) if other == UNMATCHED],
         )
 
 
 def match_ports(before: Sequence[Port], after: Sequence[Port]) -> list[tuple[int, int]]:
     """Match inputs or outputs: by name, then the others in order."""
-    places = {port.name: place for place, port in enumerate(after)}
-    found = {place: places.pop(port.name) for place, port in enumerate(before) if port.name in places}
-    left = [place for place in range(len(before)) if place not in found]
-    free = sorted(places.values())
+    positions = {port.name: position for position, port in enumerate(after)}
+    found = {position: positions.pop(port.name) for position, port in enumerate(before) if port.name in positions}
+    left = [position for position in range(len(before)) if position not in found]
+    free = sorted(positions.values())
     return sorted([*found.items(), *zip(left, free, strict=False)])
 
 
@@ -69,7 +69,7 @@ def common_groups(
     """Group nodes of both sides by key; keys of one side only are left out."""
     left: dict[Hashable, list[int]] = {}
     right: dict[Hashable, list[int]] = {}
-    for places, keys, groups in ((free[0], first, left), (free[1], second, right)):
-        for place in places:
-            groups.setdefault(keys[place], []).append(place)
+    for positions, keys, groups in ((free[0], first, left), (free[1], second, right)):
+        for position in positions:
+            groups.setdefault(keys[position], []).append(position)
     return [(mine, right[key]) for key, mine in left.items() if key in right]

@@ -143,16 +143,16 @@ def compare_outputs(
     with Session(first) as mine, Session(second) as theirs:
         for old_feed, new_feed in _feeds(before, after, inputs, data, samples):
             wanted, got = mine.run(old_feed), theirs.run(new_feed)
-            for place, (old, new) in enumerate(ports):
+            for position, (old, new) in enumerate(ports):
                 a, b = wanted[old.name], got[new.name]
                 if a.shape != b.shape:
                     problem = f"output '{new.name}' is {format_shape(a.shape)} before and {format_shape(b.shape)} after"
                     return OutputComparison(origin=origin, problem=problem)
-                add_output(differences[place], old, a, new, b)
-                if scores[place] and len(a):
+                add_output(differences[position], old, a, new, b)
+                if scores[position] and len(a):
                     classes = (array.reshape(len(array), -1).argmax(axis=1) for array in (a, b))
-                    flips[place] += int(np.count_nonzero(np.not_equal(*classes)))
-                    counted[place] += len(a)
+                    flips[position] += int(np.count_nonzero(np.not_equal(*classes)))
+                    counted[position] += len(a)
             done += 1
             progress.advance(done)
     if not done:
@@ -189,7 +189,7 @@ def _why_not(before: Graph, after: Graph, inputs: list[tuple[int, int]], *, is_r
 
 def _fits(old: Port, new: Port) -> bool:
     """Return True if a random sample of one port has a shape that the other accepts."""
-    sizes = [1 if place == 0 and isinstance(extent, str) else extent for place, extent in enumerate(old.shape)]
+    sizes = [1 if position == 0 and isinstance(extent, str) else extent for position, extent in enumerate(old.shape)]
     return len(sizes) == len(new.shape) and all(
         isinstance(extent, str) or extent == size for size, extent in zip(sizes, new.shape, strict=True)
     )

@@ -76,10 +76,10 @@ def by_category(found: ModelDifference) -> dict[str, list[Change]]:
 def alike(changes: Sequence[Change]) -> list[list[Change]]:
     """Group changes of nodes from the same operators to the same operators; the largest groups are first."""
     groups: dict[Hashable, list[Change]] = {}
-    for place, change in enumerate(changes):
+    for position, change in enumerate(changes):
         is_kind = change.category == "precision" or (change.category == "nodes" and change.before and change.after)
         is_kind = is_kind and change.action in ("changed", "replaced")
-        key = (change.action, change.what, change.before, change.after) if is_kind else place
+        key = (change.action, change.what, change.before, change.after) if is_kind else position
         groups.setdefault(key, []).append(change)
     return sorted(groups.values(), key=lambda group: -len(group))
 

@@ -25,20 +25,20 @@ class _Reach:
 
     def __init__(self, network: Network, matched: list[int], is_second: bool, inputs: list[tuple[int, int]]) -> None:
         self.network = network
-        self.hidden = {place for place, other in enumerate(matched) if other == UNMATCHED}
+        self.hidden = {position for position, other in enumerate(matched) if other == UNMATCHED}
         self._matched = matched
         self._is_second = is_second
         self._inputs = {pair[is_second]: number for number, pair in enumerate(inputs)}
         self._known: dict[int, frozenset[Tensor]] = {}
 
-    def hide(self, place: int) -> None:
+    def hide(self, position: int) -> None:
         """Treat a matched node as if it were not there."""
-        self.hidden.add(place)
+        self.hidden.add(position)
         self._known.clear()
 
-    def show(self, place: int) -> None:
+    def show(self, position: int) -> None:
         """Undo ``hide``."""
-        self.hidden.discard(place)
+        self.hidden.discard(position)
         self._known.clear()
 
     def tensors(self, source: int, result: int) -> frozenset[Tensor]:
@@ -50,16 +50,16 @@ class _Reach:
             return frozenset([(self._matched[source] if self._is_second else source, result)])
         stack = [source]
         while stack:
-            place = stack[-1]
-            if place in self._known:
+            position = stack[-1]
+            if position in self._known:
                 stack.pop()
                 continue
-            edges = self.network.edges[place]
+            edges = self.network.edges[position]
             missing = [e.source for e in edges if e.source in self.hidden and e.source not in self._known]
             if missing:
                 stack += missing
                 continue
-            self._known[place] = frozenset().union(*(self._direct(edge.source, edge.result) for edge in edges))
+            self._known[position] = frozenset().union(*(self._direct(edge.source, edge.result) for edge in edges))
         return self._known[source]
 
     def _direct(self, source: int, result: int) -> frozenset[Tensor]:
@@ -80,21 +80,21 @@ class _Wiring:
             _Reach(found.second, found.origin, True, found.inputs),
         )
 
-    def operands(self, side: int, place: int) -> list[tuple[int, int, int]]:
+    def operands(self, side: int, position: int) -> list[tuple[int, int, int]]:
         """Return slot, node and result of each operand of a matched node or of an output."""
         network = (self.found.first, self.found.second)[side]
-        if place < 0:
-            position = self.found.outputs[-1 - place][side]
-            tensor = network.place_of(network.graph.outputs[position])
+        if position < 0:
+            output = self.found.outputs[-1 - position][side]
+            tensor = network.position_of(network.graph.outputs[output])
             return [] if tensor is None else [(0, *tensor)]
-        index = self.found.partner[place] if side else place
+        index = self.found.partner[position] if side else position
         return [(edge.slot, edge.source, edge.result) for edge in network.edges[index]]
 
-    def is_same(self, place: int) -> bool:
+    def is_same(self, position: int) -> bool:
         """Return True if both nodes have the same operands, apart from hidden nodes between them."""
-        sides = [self.operands(side, place) for side in (0, 1)]
-        if place >= 0:
-            before, after = self.found.first.nodes[place], self.found.second.nodes[self.found.partner[place]]
+        sides = [self.operands(side, position) for side in (0, 1)]
+        if position >= 0:
+            before, after = self.found.first.nodes[position], self.found.second.nodes[self.found.partner[position]]
             if before.op.name != after.op.name or changes_precision(before, after):
                 return self._overlap(*sides)
         slots = [self._by_slot(side, operands) for side, operands in enumerate(sides)]
@@ -117,12 +117,12 @@ class _Wiring:
             found.setdefault(slot, []).append((reach.tensors(source, result), reach.is_hidden(source)))
         return found
 
-    def names(self, side: int, place: int) -> str:
+    def names(self, side: int, position: int) -> str:
         """Return the names of the operands."""
         network = (self.found.first, self.found.second)[side]
         return ", ".join(
             network.graph.inputs[-1 - source].name if source < 0 else network.nodes[source].outputs[result].name
-            for _, source, result in self.operands(side, place)
+            for _, source, result in self.operands(side, position)
         )
 
 
@@ -145,57 +145,57 @@ def find_rewired(found: Matching) -> list[Change]:
     """Return moved nodes, and nodes and outputs whose operands are other tensors."""
     wiring = _Wiring(found)
     candidates = [*(a for a, _ in found.pairs), *(-1 - number for number in range(len(found.outputs)))]
-    different = [place for place in candidates if not wiring.is_same(place)]
+    different = [position for position in candidates if not wiring.is_same(position)]
     moved = []
     if len(different) <= _MOST_COMPARED:
-        while (place := _best_move(wiring, different)) is not None:
-            wiring.reach[0].hide(place)
-            wiring.reach[1].hide(found.partner[place])
-            moved.append(place)
-            different = [other for other in different if other != place and not wiring.is_same(other)]
-    return [_moved(wiring, place) for place in moved] + [_rewired(wiring, place) for place in different]
+        while (position := _best_move(wiring, different)) is not None:
+            wiring.reach[0].hide(position)
+            wiring.reach[1].hide(found.partner[position])
+            moved.append(position)
+            different = [other for other in different if other != position and not wiring.is_same(other)]
+    return [_moved(wiring, position) for position in moved] + [_rewired(wiring, position) for position in different]
 
 
 def _best_move(wiring: _Wiring, different: list[int]) -> int | None:
     """Return the node without which most of the others agree, or None if no node makes another one agree."""
     best, most = None, 0
-    for place in different:
-        if place < 0 or any(len(wiring.operands(side, place)) != 1 for side in (0, 1)):
+    for position in different:
+        if position < 0 or any(len(wiring.operands(side, position)) != 1 for side in (0, 1)):
             continue
-        partner = wiring.found.partner[place]
-        users = {u for u in wiring.found.first.users[place] if wiring.found.partner[u] != UNMATCHED}
-        wiring.reach[0].hide(place)
+        partner = wiring.found.partner[position]
+        users = {u for u in wiring.found.first.users[position] if wiring.found.partner[u] != UNMATCHED}
+        wiring.reach[0].hide(position)
         wiring.reach[1].hide(partner)
-        solved = sum(wiring.is_same(other) for other in different if other != place)
+        solved = sum(wiring.is_same(other) for other in different if other != position)
         broken = sum(not wiring.is_same(user) for user in users if user not in different)
-        wiring.reach[0].show(place)
+        wiring.reach[0].show(position)
         wiring.reach[1].show(partner)
         if solved - broken > most:
-            best, most = place, solved - broken
+            best, most = position, solved - broken
     return best
 
 
-def _moved(wiring: _Wiring, place: int) -> Change:
-    node = wiring.found.second.nodes[wiring.found.partner[place]]
+def _moved(wiring: _Wiring, position: int) -> Change:
+    node = wiring.found.second.nodes[wiring.found.partner[position]]
     return Change(
         "nodes",
         "moved",
         node.name,
         node.op.name,
-        f"after {wiring.names(0, place)}",
-        f"after {wiring.names(1, place)}",
+        f"after {wiring.names(0, position)}",
+        f"after {wiring.names(1, position)}",
         severity=1.0,
-        nodes_before=(place,),
-        nodes_after=(wiring.found.partner[place],),
+        nodes_before=(position,),
+        nodes_after=(wiring.found.partner[position],),
     )
 
 
-def _rewired(wiring: _Wiring, place: int) -> Change:
-    texts = wiring.names(0, place), wiring.names(1, place)
-    if place < 0:
-        port = wiring.found.second.graph.output_ports[wiring.found.outputs[-1 - place][1]]
+def _rewired(wiring: _Wiring, position: int) -> Change:
+    texts = wiring.names(0, position), wiring.names(1, position)
+    if position < 0:
+        port = wiring.found.second.graph.output_ports[wiring.found.outputs[-1 - position][1]]
         return Change("interface", "rewired", port.name, "output", *texts, severity=1.0)
-    node = wiring.found.second.nodes[wiring.found.partner[place]]
+    node = wiring.found.second.nodes[wiring.found.partner[position]]
     return Change(
         "nodes",
         "rewired",
@@ -203,6 +203,6 @@ def _rewired(wiring: _Wiring, place: int) -> Change:
         "operands",
         *texts,
         severity=1.0,
-        nodes_before=(place,),
-        nodes_after=(wiring.found.partner[place],),
+        nodes_before=(position,),
+        nodes_after=(wiring.found.partner[position],),
     )

@@ -62,8 +62,8 @@ class Drawing:
         return buffer.getvalue()
 
 
-def real_outputs(outputs: Mapping[str, Array], ports: list[Port]) -> dict[str, Array]:
-    """Return the outputs of a run as real values: integers of a quantized output are converted with its scale."""
+def dequantize_outputs(outputs: Mapping[str, Array], ports: list[Port]) -> dict[str, Array]:
+    """Return the outputs of a run in floats: integers of a quantized output are dequantized."""
     quants = {port.name: port.quant for port in ports}
     found = {}
     for name, array in outputs.items():

@@ -179,7 +179,7 @@ class Interpreter:
         """Return the results for one image.
 
         Args:
-            outputs: real values by output name, with a batch axis of extent 1.
+            outputs: floats by output name, with a batch axis of extent 1.
             size: (height, width) of the image.
 
         Raises:

@@ -1,11 +1,11 @@
-"""Blocks of the graph view: groups of nodes that are shown as one box until the reader expands them.
+"""Blocks of the graph view: groups of nodes that are shown as one box until the user expands them.
 
 A block is connected and convex: no path leaves it and enters it again. Its size is bounded. All blocks are intervals of
 one topological order, so that the graph of blocks has no cycles, whatever the blocks are. The order is depth-first, and
 stays in a scope of the source names where it can.
 
 The blocks follow the scopes of the source names (``layer1/0/conv2``, ``features.3.conv.1``). Where the names have no
-scopes, the graph is divided between its single-tensor cuts: a residual block is what lies between two of them. A
+scopes, the graph is divided between its single-tensor cuts: the nodes between two of them are a residual block. A
 sequence without such cuts is divided where the fewest tensors are live. Groups of on-chip memory are an alternative.
 
 Vertices are the nodes in the order of the model, and after them the inputs and outputs of the graph, which are never
@@ -40,7 +40,7 @@ _COVERED = 0.6
 """Smallest share of nodes in blocks for which the source names are used."""
 
 _ABSORBED = 2
-"""Largest number of nodes behind a block, such as an activation after an add, that become part of it."""
+"""Largest number of nodes after a block, such as an activation after an add, that become part of it."""
 
 
 _LONGEST_NAME = 24
@@ -188,7 +188,7 @@ class _Graph:
             yield from parts.values()
 
     def live(self, order: Sequence[int]) -> list[int]:
-        """Return for each place of an order how many tensors before and at it are used by nodes after it."""
+        """Return for each position of an order the number of tensors from nodes up to it that later nodes use."""
         place = {v: i for i, v in enumerate(order)}
         change = [0] * (len(order) + 1)
         for i, v in enumerate(order):
@@ -292,11 +292,11 @@ def _intervals(live: Sequence[int], start: int, stop: int, limit: int) -> Iterat
         if chain:
             yield from _divide(live, chain[0][0], chain[-1][1], limit)
             chain = []
-        behind = place
-        while behind < len(pieces) and pieces[behind][1] - pieces[behind][0] == 1:
-            behind += 1
-        if behind - place <= _ABSORBED and behind > place:
-            last, place = pieces[behind - 1][1], behind
+        after = place
+        while after < len(pieces) and pieces[after][1] - pieces[after][0] == 1:
+            after += 1
+        if after - place <= _ABSORBED and after > place:
+            last, place = pieces[after - 1][1], after
         yield from _divide(live, first, last, limit)
     if chain:
         yield from _divide(live, chain[0][0], chain[-1][1], limit)

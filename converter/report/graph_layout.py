@@ -105,7 +105,7 @@ def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertice
     """Return the layout of a model as plain values; the docstring of the module describes the form.
 
     Args:
-        layers: the nodes of the description of a model; with ``group``, the place of the group of each node, the layout
+        layers: the nodes of the description of a model; with ``group``, the index of the group of each node, the layout
             by groups is added.
         edges: flat list ``[from, to, from, to, ...]`` of indices of nodes, and of inputs and outputs after them.
         vertices: number of nodes, inputs and outputs.

@@ -10,7 +10,7 @@ in vertices and dummy points, apart from sorting, and the number of dummy points
 of vertices: the longest nets beyond this bound have no dummy points, and are drawn as direct curves.
 
 A layer of many boxes, such as the operands of a concat of 200 tensors, is divided into several layers. Their results
-have no dummy points, because a column of its own for each line would be as wide as the undivided layer.
+have no dummy points, because a separate column for each line would be as wide as the undivided layer.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _layers(count: int, nets: Sequence[Net], first: int, last: int) -> list[int]
 def _divide_layers(layer: list[int], widths: Sequence[int]) -> tuple[list[int], list[bool]]:
     """Divide layers of many boxes into layers of about the square root of their number.
 
-    The boxes stay in the order of the vertices, so that those of one branch are at the same place in all its layers.
+    The boxes stay in the order of the vertices, so that those of one branch are in the same column in all its layers.
 
     Returns:
         The layer of each vertex, and for each vertex whether it is a box of a divided layer.

@@ -25,7 +25,7 @@ def describe_memory(graph: Graph) -> Description | None:
     """Return the memory of one run as plain values; None if extents are known only when the model runs.
 
     A tensor is live from the node that computes it to its last use. Inputs are live from the start, and outputs to the
-    end. Reshapes have no memory of their own.
+    end. Reshapes share the memory of their operand.
     """
     lifetimes = _lifetimes(graph)
     if lifetimes is None:

@@ -190,7 +190,7 @@ def noise_lines(verification: Description) -> list[str]:
     if not worst:
         return []
     listed = ", ".join(f"'{shorten(name)}' ({share(added[name])} of its power)" for name in worst)
-    return [f"most noise comes in at {listed}"]
+    return [f"most noise is added at {listed}"]
 
 
 def share(value: float | None) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
 from tpuconvert.samples.array_files import copied_from_file, load_arrays, released_after_use
-from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.samples.image_files import IMAGE_SUFFIXES, images_in
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.content_digest import Digest, digest_of
@@ -402,7 +402,10 @@ class _FeedBuilder:
             is_pixels = array.dtype == np.uint8 and self.preprocess is None
             hint = "give arrays with the extents of the input; --preprocess gives pixels (uint8) its size"
             if is_pixels:
-                hint = "pixels need --preprocess (size, layout) to become a model's input"
+                hint = (
+                    "pixels need --preprocess with the numbers used in training, for example "
+                    "--preprocess color=RGB,mean=127.5,scale=0.0078125; color=RGB alone keeps the values"
+                )
             if array.shape[1:] == port.shape[1:]:
                 hint = one_by_one(port)
             raise UsageError(f"an array {looks} does not fit input {describe(port)}", file=self.file, hint=hint)
@@ -440,12 +443,10 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
 
 
 def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
-    entries = sorted(entry for entry in folder.iterdir() if entry.is_file())
-    images = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES]
+    images = images_in(folder)
+    others = sum(entry.is_file() for entry in folder.iterdir()) - len(images)
     for entry in images:
         note_input(entry)
-    if not images:
-        raise UsageError(f"{folder}: no images in this folder", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
     port = builder.only_port
     size = builder.batch(port)
     batches = _full_batches(images, size)
@@ -456,7 +457,7 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     notes = [
         f"{several(count, what)} left out{why}"
         for count, what, why in (
-            (len(entries) - len(images), "other file", ""),
+            (others, "other file", ""),
             (len(images) - used, "image", f": not a full batch of {size}"),
         )
         if count

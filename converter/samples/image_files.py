@@ -9,12 +9,34 @@ from typing import Any
 
 from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.bounded_files import check_regular
-from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError
+from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
 from tpuconvert.schema.limits import current_limits, exceeded
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 INSTALL_PILLOW = "pip install 'tpuconvert[images]'"
+
+_SHOWN = 3
+"""Number of array files that an error names."""
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Return the image files of a folder, sorted by name.
+
+    Raises:
+        UsageError: there are none.
+
+    """
+    entries = sorted(entry for entry in folder.iterdir() if entry.is_file())
+    images = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES]
+    if not images:
+        arrays = [entry.name for entry in entries if entry.suffix.lower() in (".npz", ".npy")]
+        hint = f"known: {', '.join(IMAGE_SUFFIXES)}"
+        if arrays:
+            shown = ", ".join(arrays[:_SHOWN]) + (" ..." if len(arrays) > _SHOWN else "")
+            hint = f"it has arrays: {shown}; give one of these files instead of the folder"
+        raise UsageError(f"{folder}: no images in this folder", hint=hint)
+    return images
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpuconvert.memory_sources import AnySource, Weights, source_files
-from tpuconvert.model import Model, load
+from tpuconvert.model import Model, load_converted
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import prepare
@@ -192,7 +192,7 @@ def attribute(
     """
     load_plugins(plugins)
     name = "the model" if isinstance(model, Model) else os.fspath(model)
-    converted = model if isinstance(model, Model) else load(model)
+    converted = load_converted(model, source)
     options = read_options(converted, allow_root)
     watcher = progress or SILENT
     with source_files(source, weights) as files:

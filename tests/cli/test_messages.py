@@ -1,5 +1,6 @@
 """Common usage errors: one error with what was found, what was expected, and the next step."""
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,36 @@ def test_an_array_is_reported_with_the_shape_that_the_file_has(model: str, capsy
     np.savez("pixels.npz", images=np.zeros((30, 8, 8), np.uint8))
     assert main(["run", model, "pixels.npz"]) == 2
     assert "an array uint8[30, 8, 8] does not fit input 'image' float32[1, 1, 8, 8]" in capsys.readouterr().err
+
+
+def test_pixels_without_preprocessing_are_reported_with_an_example(digits: Path, capsys: Captured) -> None:
+    np.savez("pixels.npz", images=np.zeros((30, 8, 8), np.uint8))
+    source = str(digits / "digits.onnx")
+    assert main(["convert", source, "-o", "out.tpum", "--quantize", "int8", "--calibration", "pixels.npz"]) == 2
+    assert "--preprocess color=RGB,mean=127.5,scale=0.0078125" in capsys.readouterr().err
+
+
+def test_a_report_with_the_accuracy_is_suggested_after_a_verification(digits: Path, capsys: Captured) -> None:
+    source = str(digits / "digits.onnx")
+    assert main(["convert", source, "-o", "net.tpum", "--verify"]) == 0
+    suggested = capsys.readouterr().out.splitlines()[-1]
+    assert suggested == f"next: tpuconvert verify {source} net.tpum --html net.html"
+    assert main(suggested.split()[2:]) == 0
+    assert "Compared with the source" in Path("net.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("options", "command"), [([], "bench"), (["--quantize", "int8"], "attribute")])
+def test_a_report_that_was_written_is_not_suggested_again(
+    options: list[str], command: str, digits: Path, capsys: Captured
+) -> None:
+    arguments = ["convert", str(digits / "digits.onnx"), "-o", "net.tpum", "--verify", "--report", "net.html", *options]
+    if options:
+        arguments += ["--calibration", str(digits / "calibration.npz"), "--preprocess", "color=GRAY,scale=0.0625"]
+    assert main(arguments) == 0
+    suggested = capsys.readouterr().out.splitlines()[-1]
+    assert suggested.startswith(f"next: tpuconvert {command} ")
+    words = shlex.split(suggested.removeprefix("next: tpuconvert "))
+    assert main([*words, "--json"]) == 0, "the suggested command works"
 
 
 def test_samples_without_labels_say_how_to_store_them(model: str, capsys: Captured) -> None:

@@ -159,3 +159,11 @@ def test_docstring_of_convert_has_the_declared_help_texts() -> None:
 def test_options_of_convert_and_of_the_command_are_the_same() -> None:
     found = {item.name for item in command.params if item.name in OPTIONS}
     assert found == set(OPTIONS)
+
+
+@pytest.mark.parametrize("function", [tc.verify, tc.attribute])
+def test_source_and_model_in_the_wrong_order(function: Any, tmp_path: Path) -> None:
+    path = save_model(model([one("Relu", "x")], {"x": ramp(1, 3)}, ["y"]), tmp_path)
+    with pytest.raises(UsageError, match="the source is a converted model") as raised:
+        function(path, tc.convert(path))
+    assert raised.value.hint == "the order of the arguments is model, source"

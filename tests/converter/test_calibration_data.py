@@ -187,6 +187,11 @@ def test_images_without_preprocessing(tmp_path: Path) -> None:
 def test_folder_without_images(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no images in this folder"):
         load_feeds(tmp_path, [X], Preprocess())
+    for name in "dacb":
+        (tmp_path / f"{name}.npz").write_bytes(b"")
+    with pytest.raises(UsageError) as raised:
+        load_feeds(tmp_path, [X], Preprocess())
+    assert raised.value.hint == "it has arrays: a.npz, b.npz, c.npz ...; give one of these files instead of the folder"
 
 
 @pytest.mark.parametrize("name", ["data.npz", "data.npy"])

@@ -279,8 +279,10 @@ def test_thresholds_are_drawn_as_shares_of_the_range() -> None:
     lead, svg = next(section[1:] for section in chart_sections(found) if section[0].startswith("Convergence"))
     assert "thresholds: those of 2 of 3 tensors are below the range" in lead
     root = parse(svg)
-    heights = {line.findtext("title"): numbers(line, "y1")[0] - TOP for line in marks(root, "line", "limit")}
+    lines = {line.findtext("title"): numbers(line, "y1")[0] - TOP for line in marks(root, "line", "limit")}
+    heights = {title: height for title, height in lines.items() if title}
     assert heights == {"median of the thresholds: 50.0%": 100.0, "threshold of c: 25.0%": 150.0}
+    assert {"median of the thresholds: 50%", "threshold of c: 25%"} <= set(texts(root)), "the legend has the values"
     found["histograms"] = {"a": measured([], 4.0, None)}
     assert "dashed" not in next(section[1] for section in chart_sections(found) if section[0].startswith("Convergence"))
 

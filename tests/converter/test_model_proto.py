@@ -66,7 +66,7 @@ def test_declines_external_data() -> None:
 
 @pytest.mark.parametrize("source", [7, onnx.GraphProto()])
 def test_declines_other_objects(source: object) -> None:
-    expected = f"the source is a {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
+    expected = f"the source has the type {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
     with pytest.raises(tc.UsageError, match=expected):
         tc.convert(source)  # type: ignore[arg-type]
 

@@ -179,7 +179,7 @@ def test_page_shortens_and_counts() -> None:
     assert f'title="{long_name}"' in page
 
 
-def test_page_of_a_quantized_model_says_where_the_accuracy_went() -> None:
+def test_page_of_a_quantized_model_shows_the_noise() -> None:
     source, final = Graph("g"), Graph("g")
     quants = [QuantParams((0.5, 1.0), (0, 0), DType.INT8, 1), QuantParams.per_tensor(4.0, 0, DType.INT8)]
     for g, dtype in ((source, DType.FLOAT32), (final, DType.INT8)):
@@ -206,9 +206,9 @@ def test_page_of_a_quantized_model_says_where_the_accuracy_went() -> None:
     page = to_html(description)
     parse_page(page)
     for words in (
-        "Where the accuracy went",
+        "Tensors with the most quantization noise",
         "25.00%",
-        "Nothing: every operator computes with",
+        "None: every operator computes with",
     ):
         assert words in page
     (model,) = block_of(page)["models"]
@@ -216,7 +216,7 @@ def test_page_of_a_quantized_model_says_where_the_accuracy_went() -> None:
     assert model["nodes"]["range"] == [[-128, 127], [-512, 508]]
     assert model["nodes"]["noise_added"] == [0, 0.25]
     assert model["worst"] == [1]
-    assert "most noise comes in at 'z' (25.00% of its power)" in full_text(description)
+    assert "most noise is added at 'z' (25.00% of its power)" in full_text(description)
 
 
 def test_page_finds_a_noisy_tensor_that_is_channels_first_in_the_model() -> None:
@@ -228,7 +228,7 @@ def test_page_finds_a_noisy_tensor_that_is_channels_first_in_the_model() -> None
     noisy = Difference("y:nchw", "permute", "quantize", ("x",), added=0.25, max_absolute=3.0)
     verification = Verification("small.tflite", 1, (Difference("x"), noisy), (Difference("y", "output"),), True, 0)
     page = to_html(describe_model(model_of(graph, quantize="int8"), verification))
-    section = page.split("Where the accuracy went")[1].split("</section>")[0]
+    section = page.split("Tensors with the most quantization noise")[1].split("</section>")[0]
     assert "0.625" in section
 
 

@@ -117,6 +117,7 @@ def test_json_object_of_labels(capsys: Captured) -> None:
         (["images", "--draw", "images"], "images: this file is read"),
         (["images/a.png", "--draw", "images/a.png"], "images/a.png: this file is read"),
         (["images", "--draw", "out.png"], "out.png: one file for 2 images"),
+        (["images/a.png", "--draw", "out.gif"], "name a .png or .jpg or .jpeg file, or a folder"),
         (["images/a.png", "--draw", "two.txt"], "two.txt: is a file, expected a folder"),
         (["x.npy", "--draw", "out.png"], "--draw is for image files, the inputs are arrays"),
         (["images/a.png", "--decode", "yunett"], "did you mean 'yunet'?"),

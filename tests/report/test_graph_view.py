@@ -299,12 +299,44 @@ def test_drag_and_wheel_move_and_zoom(open_graph: OpenGraph) -> None:
         page.evaluate("document.activeElement.blur()")
         page.mouse.wheel(0, -200)
         page.wait_for_selector(".graph-hint:not([hidden])")
+        assert page.locator(".graph-hint").inner_text() == "Click the graph or hold Ctrl to zoom with the wheel"
         assert page.evaluate("report.graph.view.zoom") == moved[2], (
             "the wheel scrolls the page until the graph has the focus"
         )
         page.locator(".graph-stage > canvas").focus()
         page.mouse.wheel(0, -200)
         wait_until(page, f"report.graph.view.zoom > {moved[2]}")
+
+
+def test_wheel_with_ctrl_zooms_and_the_page_stays(open_graph: OpenGraph) -> None:
+    with open_graph(residual(18, scopes=True)) as page:
+        zoom, scroll = page.evaluate("[report.graph.view.zoom, scrollY]")
+        page.mouse.move(300, 300)
+        page.keyboard.down("Control")
+        page.mouse.wheel(0, -200)
+        page.keyboard.up("Control")
+        wait_until(page, f"report.graph.view.zoom > {zoom}")
+        assert page.evaluate("scrollY") == scroll
+        assert page.locator(".graph-hint").is_hidden()
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_keyboard_focus_shows_the_keys(open_graph: OpenGraph, width: int) -> None:
+    with open_graph(residual(2, scopes=False), width) as page:
+        hint = page.locator(".graph-hint")
+        canvas = page.locator(".graph-stage > canvas")
+        page.locator(".graph-tools select:visible").last.focus()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement === report.graph.parts.canvas")
+        for key in ("Arrow keys move", "zoom", "0 fits", "Shift", "Enter"):
+            assert key in hint.inner_text()
+            assert key.lower() in canvas.get_attribute("aria-label").lower(), "screen readers get the same keys"
+        inside, stage = hint.bounding_box(), page.locator(".graph-stage").bounding_box()
+        assert stage["x"] <= inside["x"] and inside["x"] + inside["width"] <= stage["x"] + stage["width"]
+        page.keyboard.press("Tab")
+        assert hint.is_hidden()
+        canvas.click(position={"x": 40, "y": 40})
+        assert hint.is_hidden(), "a user of the mouse has the text above the graph"
 
 
 def test_touch_moves_and_pinches(open_graph: OpenGraph) -> None:
@@ -380,3 +412,49 @@ def test_map_moves_in_a_large_graph(open_graph: OpenGraph) -> None:
         view = page.evaluate("report.graph.view")
         assert view["y"] + view["height"] / view["zoom"] / 2 == pytest.approx(middle, rel=0.02)
         assert len(colours_of(page)) > 3
+
+
+def test_panning_lays_out_nothing(open_graph: OpenGraph) -> None:
+    """A layout of the page in every frame took more time than drawing the graph."""
+    with open_graph(chain(10_000)) as page:
+        page.click("text=Expand all")
+        assert page.locator(".graph-map-mark").is_visible()
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
+
+        def layouts() -> float:
+            metrics = session.send("Performance.getMetrics")["metrics"]
+            return float(next(metric["value"] for metric in metrics if metric["name"] == "LayoutCount"))
+
+        pan = """async () => {
+          const before = parts().style.transform;
+          for (let frame = 0; frame < 20; frame += 1) {
+            report.graph.move(2, 900);
+            await new Promise(requestAnimationFrame);
+          }
+          await new Promise(requestAnimationFrame);
+          return before !== parts().style.transform;
+        }""".replace("parts()", "report.graph.parts.mapMark")
+        page.evaluate(pan)
+        before = layouts()
+        assert page.evaluate(pan), "the mark of the map moves"
+        assert layouts() == before
+
+
+def test_operators_are_measured_once_for_all_zooms(open_graph: OpenGraph) -> None:
+    count = """() => {
+      const { prototype } = CanvasRenderingContext2D;
+      const original = prototype.measureText;
+      const calls = [];
+      prototype.measureText = function (text) { calls.push(text); return original.call(this, text); };
+      for (const zoom of [0.5, 0.4, 0.3, 0.45]) {
+        report.graph.zoomBy(zoom / report.graph.view.zoom);
+        report.graph.paintNow();
+      }
+      prototype.measureText = original;
+      return calls;
+    }"""
+    with open_graph(residual(18, scopes=False)) as page:
+        page.evaluate("report.graph.fit(); report.graph.zoomBy(0.3 / report.graph.view.zoom); report.graph.paintNow()")
+        operators = page.evaluate("Array.from({ length: report.nodeCount() }, (_, v) => report.opOf(v))")
+        assert not set(page.evaluate(count)) & set(operators)

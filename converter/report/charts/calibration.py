@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpuconvert.report.charts.drawing import (
+    AXIS_HEIGHT,
     HALF_LINE,
     LEFT,
     RIGHT,
     TOP,
     chart,
     horizontal_axis,
+    legend,
     mark,
     text,
     vertical_axis,
@@ -38,6 +40,12 @@ _NAME = 30
 _LINE_DISTANCE = 16.0
 """Smallest distance of two lines whose labels do not overlap."""
 
+_LEGEND_ROW = 26.0
+"""Distance of the rows of a legend, with room for the larger type of narrow pages."""
+
+_CURVES = (("s1", "median", "median of the tensors"), ("s2", "smallest", "smallest of the tensors"))
+"""Curves of the convergence: class, key in the description, and label."""
+
 _CONVERGED = 0.02
 """Largest growth with the last doubling of the samples, as a share, that counts as converged."""
 
@@ -55,22 +63,19 @@ def convergence(description: dict[str, Any]) -> tuple[str, str]:
     if len(samples) > 1 and doublings[-1] - doublings[-2] < _least_distance(x):
         del names[doublings[-2]]
     parts += horizontal_axis(x, bottom, "number of samples", names=names)
-    for kind, key, label in (
-        ("s2", "smallest", "smallest of the tensors"),
-        ("s1", "median", "median of the tensors"),
-    ):
+    for kind, key, label in _CURVES:
         points = [(x.at(place), y.at(100 * part)) for place, part in zip(doublings, found[key], strict=True)]
         if len(points) > 1:
             line = " ".join(f"{left:.1f},{top:.1f}" for left, top in points)
             parts.append(f'<polyline class="curve {kind}" points="{line}"/>')
         for (left, top), count, part in zip(points, samples, found[key], strict=True):
             parts.append(mark("circle", kind, tip=f"{label}, {count} samples: {part:.1%}", cx=left, cy=top, r=3.5))
-        middle = points[len(points) // 2]
-        below = 18 if key == "smallest" else -14
-        parts.append(text(middle[0], middle[1] + below, label, "note middle", shift=HALF_LINE))
-    lead = "Every point is the mean over all selections of so many calibration samples."
+    lead = "A point with n samples is the mean over all subsets of n calibration samples."
     thresholds = _thresholds(description.get("histograms") or {})
-    parts += _threshold_lines(thresholds, x, y)
+    below_axis = bottom + AXIS_HEIGHT + _LEGEND_ROW
+    parts += legend([(kind, label) for kind, _, label in _CURVES], LEFT, below_axis, spacing=(RIGHT - LEFT) / 2)
+    lines = _threshold_lines(thresholds, x, y, below_axis + _LEGEND_ROW)
+    parts += [part for line in lines for part in line]
     if len(samples) > 1:
         slowest, left = shorten(found["slowest"]), 1.0 - found["smallest"][-2]
         lead += (
@@ -81,7 +86,7 @@ def convergence(description: dict[str, Any]) -> tuple[str, str]:
     below = sum(part < 1.0 for part in thresholds.values())
     if below:
         lead += f" The dashed lines are thresholds: those of {below} of {len(thresholds)} tensors are below the range."
-    return lead, chart("Convergence of the calibration", bottom + 60, parts)
+    return lead, chart("Convergence of the calibration", below_axis + _LEGEND_ROW * (len(lines) + 0.5), parts)
 
 
 def _thresholds(known: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -90,8 +95,8 @@ def _thresholds(known: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     return {name: found["threshold"] / largest[name] for name, found in known.items() if largest[name] > 0.0}
 
 
-def _threshold_lines(thresholds: Mapping[str, float], x: Scale, y: Scale) -> list[str]:
-    """Return lines at the median and at the smallest threshold. Equal lines are drawn once."""
+def _threshold_lines(thresholds: Mapping[str, float], x: Scale, y: Scale, legend_y: float) -> list[list[str]]:
+    """Return lines at the median and at the smallest threshold with their legend. Equal lines are drawn once."""
     if not thresholds:
         return []
     lowest = min(thresholds, key=lambda name: (thresholds[name], name))
@@ -99,12 +104,17 @@ def _threshold_lines(thresholds: Mapping[str, float], x: Scale, y: Scale) -> lis
     median = statistics.median_low(thresholds.values())
     if len(thresholds) > 1 and y.at(100 * thresholds[lowest]) - y.at(100 * median) > _LINE_DISTANCE:
         places = {"median of the thresholds": median, **places}
-    parts = []
-    for label, part in places.items():
-        height = y.at(100 * part)
-        parts.append(mark("line", "limit", tip=f"{label}: {part:.1%}", x1=x.start, y1=height, x2=x.end, y2=height))
-        parts.append(text(x.end, height + 14, f"{label}: {part:.0%}", "note end", shift=HALF_LINE))
-    return parts
+    found = []
+    for row, (label, part) in enumerate(places.items()):
+        height, legend_row = y.at(100 * part), legend_y + row * _LEGEND_ROW
+        found.append(
+            [
+                mark("line", "limit", tip=f"{label}: {part:.1%}", x1=x.start, y1=height, x2=x.end, y2=height),
+                mark("line", "limit", x1=LEFT - 12, y1=legend_row, x2=LEFT + 12, y2=legend_row),
+                text(LEFT + 18, legend_row, f"{label}: {part:.0%}", shift=HALF_LINE),
+            ]
+        )
+    return found
 
 
 def _least_distance(x: Scale) -> float:
@@ -194,5 +204,5 @@ def _threshold_note(found: Mapping[str, Any], x: float, y: float, left: float, r
 
 
 def _share_text(part: float) -> str:
-    """Format a share as a percentage, or a small one as parts of a million."""
-    return share(part) if part == 0.0 or part >= 1e-4 else f"{1e6 * part:.2g} of a million"
+    """Format a share as a percentage, or a small one in parts per million."""
+    return share(part) if part == 0.0 or part >= 1e-4 else f"{1e6 * part:.2g} ppm"

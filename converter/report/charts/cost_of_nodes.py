@@ -9,7 +9,7 @@ from tpuconvert.report.charts.drawing import HALF_LINE, LEFT, RIGHT, WIDTH, char
 from tpuconvert.text_format import several, shorten
 
 _MOST = 12
-"""Number of nodes with bars of their own."""
+"""Number of nodes with a separate bar."""
 
 _ROW, _BAR, _HEAD = 56.0, 9.0, 36.0
 """Heights of the row of a node, of a bar in it, and of the legend above the rows."""

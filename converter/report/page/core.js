@@ -71,7 +71,7 @@ report.cell = function (name, index) {
   return column && index < column.length ? column[index] : null;
 };
 
-// The graph input or output behind an index, as {port, kind}; null for a node.
+// The graph input or output with an index, as {port, kind}; null for a node.
 report.portOf = function (index) {
   const place = index - report.nodeCount();
   if (place < 0) return null;

@@ -278,7 +278,7 @@ function routeNet(scene, level, { net, at, source, users, start }, arrive) {
   }
 }
 
-// Give the lines that enter a box separate places at its top. A line that comes straight from above stays straight.
+// Give the lines that enter a box separate positions at its top. A line that comes straight from above stays straight.
 function spread(scene, arriving) {
   const groups = new Map();
   for (const arrival of arriving) {
@@ -336,7 +336,7 @@ function visible(scene, y0, y1, eachBox, eachLine) {
   const last = Math.min(scene.buckets.length - 1, Math.floor(y1 / BUCKET));
   for (let at = first; at <= last; at += 1) {
     const floor = at * BUCKET;
-    // What begins above this band was in an earlier one.
+    // Items that begin above this band were in an earlier one.
     for (const place of scene.buckets[at].lines) {
       const line = scene.lines[place];
       if (at === first || line.y0 >= floor) eachLine(line, place);

@@ -6,6 +6,8 @@
 const { element } = report;
 const { BLOCK, FRAME, boxAt } = report.graphGeometry;
 const STEP = 80; // of an arrow key, in screen pixels
+const WHEEL_HINT = "Click the graph or hold Ctrl to zoom with the wheel";
+const KEY_HINT = "Arrow keys move, + and \u2212 zoom, 0 fits, Shift and an arrow key go to a neighbour, Enter expands a block";
 const CLICK = 5; // largest movement of a click, in screen pixels
 
 report.graphInput = { listen };
@@ -66,9 +68,9 @@ function listen(graph) {
     "wheel",
     (event) => {
       if (!event.ctrlKey && !event.metaKey && document.activeElement !== canvas) {
-        parts.hint.hidden = false;
+        showHint(WHEEL_HINT);
         clearTimeout(hintTimer);
-        hintTimer = setTimeout(() => { parts.hint.hidden = true; }, 1200);
+        hintTimer = setTimeout(hideHint, 1800);
         return;
       }
       event.preventDefault();
@@ -79,7 +81,23 @@ function listen(graph) {
     { passive: false }
   );
   canvas.addEventListener("keydown", onKey);
+  // Browsers match :focus-visible after Tab, and not after a click.
+  canvas.addEventListener("focus", () => {
+    clearTimeout(hintTimer);
+    if (canvas.matches(":focus-visible")) showHint(KEY_HINT);
+  });
+  canvas.addEventListener("blur", hideHint);
+  canvas.addEventListener("pointerdown", hideHint);
   listenToMap();
+}
+
+function showHint(text) {
+  parts.hint.textContent = text;
+  parts.hint.hidden = false;
+}
+
+function hideHint() {
+  parts.hint.hidden = true;
 }
 
 function listenToMap() {

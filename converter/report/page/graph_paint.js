@@ -8,8 +8,10 @@ const ROUND_ZOOM = 0.1; // from this zoom on, boxes are round
 const LABEL_ZOOM = 0.75; // from this zoom on, lines have the shape of their tensor
 const LEAST_TEXT = 6.5; // smallest height of a text, in screen pixels
 const LEAST_CONTRAST = 3.5; // of bold text in the colour of the ground, which is used where possible
-const SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
-const MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
+const FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+const SANS = { weight: "", family: FAMILY };
+const BOLD = { weight: "600 ", family: FAMILY };
+const MONO = { weight: "", family: "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" };
 
 report.graphPaint = { draw, drawMap, palette, titleHeight, titleTop, titleLeft };
 
@@ -122,7 +124,7 @@ function drawNode(context, zoom, state, box, isHovered) {
     if (zoom < NAME_ZOOM) return;
     context.fillStyle = colour ? onColour(colour, colours) : colours.ink;
     const size = Math.min(26, 11.5 / zoom);
-    write(context, "600 " + size + "px " + SANS, report.opOf(box.v), x + w / 2, y + h / 2 + size * 0.35, w - 12, "center");
+    write(context, BOLD, size, report.opOf(box.v), x + w / 2, y + h / 2 + size * 0.35, w - 12, "center");
     return;
   }
   context.fillStyle = colours.ground;
@@ -135,12 +137,12 @@ function drawNode(context, zoom, state, box, isHovered) {
   const dtype = report.cell("dtype", box.v) || "";
   context.fillStyle = colour ? onColour(colour, colours) : colours.ink;
   const tag = state.painter.textOf(box.v) || dtype;
-  const tagWidth = write(context, "10px " + SANS, tag, x + w - 8, y + 14.5, w / 2, "right");
-  write(context, "600 12px " + SANS, report.opOf(box.v), x + 9, y + 15, w - 24 - tagWidth, "left");
+  const tagWidth = write(context, SANS, 10, tag, x + w - 8, y + 14.5, w / 2, "right");
+  write(context, BOLD, 12, report.opOf(box.v), x + 9, y + 15, w - 24 - tagWidth, "left");
   context.fillStyle = colours.ink;
-  write(context, "11px " + SANS, report.nameOf(box.v), x + 9, y + 35, w - 18, "left");
+  write(context, SANS, 11, report.nameOf(box.v), x + 9, y + 35, w - 18, "left");
   context.fillStyle = colours.soft;
-  write(context, "10.5px " + MONO, report.text.shape(report.cell("shape", box.v)), x + 9, y + 49, w - 18, "left");
+  write(context, MONO, 10.5, report.text.shape(report.cell("shape", box.v)), x + 9, y + 49, w - 18, "left");
 }
 
 function drawPort(context, zoom, state, box, isHovered) {
@@ -154,7 +156,7 @@ function drawPort(context, zoom, state, box, isHovered) {
   if (zoom < NAME_ZOOM) return;
   context.fillStyle = colours.ink;
   const size = Math.min(19, Math.max(11.5, 10 / zoom));
-  write(context, "600 " + size + "px " + SANS, report.nameOf(box.v), box.x + box.w / 2, box.y + box.h / 2 + size * 0.35, box.w - 24, "center");
+  write(context, BOLD, size, report.nameOf(box.v), box.x + box.w / 2, box.y + box.h / 2 + size * 0.35, box.w - 24, "center");
 }
 
 function drawBlock(context, zoom, state, box, isHovered) {
@@ -186,14 +188,14 @@ function drawBlock(context, zoom, state, box, isHovered) {
   context.fillStyle = colours.ink;
   if (zoom < TEXT_ZOOM) {
     const size = Math.min(24, 11.5 / zoom);
-    write(context, "600 " + size + "px " + SANS, name, x + w / 2, y + h / 2 + 4 + size * 0.35, w - 16, "center");
+    write(context, BOLD, size, name, x + w / 2, y + h / 2 + 4 + size * 0.35, w - 16, "center");
     return;
   }
-  write(context, "600 13px " + SANS, name, x + 12, y + 29, w - 46, "left");
+  write(context, BOLD, 13, name, x + 12, y + 29, w - 46, "left");
   context.fillStyle = colours.soft;
   const nodes = state.layout.blocks[box.block].nodes;
   const text = state.painter.blockText(nodes) || state.summaries[box.block];
-  write(context, "11px " + SANS, nodes.length + " nodes, " + text, x + 12, y + 48, w - 24, "left", true);
+  write(context, SANS, 11, nodes.length + " nodes, " + text, x + 12, y + 48, w - 24, "left", true);
   drawSign(context, colours, x + w - 20, y + 25, false);
 }
 
@@ -242,7 +244,7 @@ function drawTitle(context, view, state, box, place) {
   context.restore();
   context.fillStyle = colours.ink;
   const width = box.x + box.w - x - height * 1.3;
-  write(context, "600 " + size + "px " + SANS, state.layout.blocks[box.block].name, x + height, y + height * 0.68, width, "left");
+  write(context, BOLD, size, state.layout.blocks[box.block].name, x + height, y + height * 0.68, width, "left");
 }
 
 // The title is larger when the view is far away, as far as there is space above the first box.
@@ -307,7 +309,7 @@ function drawLabels(context, state, places) {
     const line = scene.lines[place];
     if (line.box < 0 || line.bends || line.y1 - line.y0 < 26) continue;
     const shape = shapeOf(line.net);
-    if (shape) write(context, "9.5px " + MONO, shape, line.x1 + 6, (line.y0 + line.y1) / 2 + 1, 110, "left");
+    if (shape) write(context, MONO, 9.5, shape, line.x1 + 6, (line.y0 + line.y1) / 2 + 1, 110, "left");
   }
 }
 
@@ -363,29 +365,39 @@ function drawMap(context, size, state) {
 
 // --- Text ----------------------------------------------------------------------------------------------------------
 
-const texts = new Map(); // font, width and text -> shortened text
+const MEASURED = 100; // size at which texts are measured; widths are proportional to the size
+const widths = new Map(); // weight, family and text -> width of the text
+const texts = new Map(); // weight, family, width and text -> shortened text
+
+function remember(map, key, compute) {
+  let value = map.get(key);
+  if (value === undefined) {
+    if (map.size > 20000) map.clear();
+    value = compute();
+    map.set(key, value);
+  }
+  return value;
+}
 
 // Shorten a text in the middle, or at its end, until it fits.
-function fitted(context, font, text, width, isList) {
-  const key = font + "|" + Math.round(width) + "|" + text;
-  let found = texts.get(key);
-  if (found === undefined) {
-    if (texts.size > 20000) texts.clear();
-    context.font = font;
-    found = text;
+function fitted(context, font, size, text, width, isList) {
+  const name = font.weight + font.family + "|" + text;
+  const limit = (width / size) * MEASURED;
+  const measure = (part) => {
+    context.font = font.weight + MEASURED + "px " + font.family;
+    return context.measureText(part).width;
+  };
+  if (remember(widths, name, () => measure(text)) <= limit) return text;
+  return remember(texts, Math.round(limit) + "|" + name, () => {
     let low = 1;
     let high = text.length;
-    if (context.measureText(text).width > width) {
-      while (low < high) {
-        const middle = Math.ceil((low + high) / 2);
-        if (context.measureText(cut(text, middle, isList)).width <= width) low = middle;
-        else high = middle - 1;
-      }
-      found = cut(text, low, isList);
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      if (measure(cut(text, middle, isList)) <= limit) low = middle;
+      else high = middle - 1;
     }
-    texts.set(key, found);
-  }
-  return found;
+    return cut(text, low, isList);
+  });
 }
 
 function cut(text, length, isList) {
@@ -395,9 +407,9 @@ function cut(text, length, isList) {
 }
 
 // Write a text and return its width.
-function write(context, font, text, x, y, width, align, isList = false) {
-  const shown = fitted(context, font, String(text), width, isList);
-  context.font = font;
+function write(context, font, size, text, x, y, width, align, isList = false) {
+  const shown = fitted(context, font, size, String(text), width, isList);
+  context.font = font.weight + size + "px " + font.family;
   context.textAlign = align;
   context.fillText(shown, x, y);
   return align === "right" ? context.measureText(shown).width : 0;

@@ -45,7 +45,7 @@ function mount(container) {
   parts.mapMark = element("div", { class: "graph-map-mark", "aria-hidden": "true" });
   parts.mapBox = element("div", { class: "graph-map-box", hidden: true }, parts.map, parts.mapMark);
   parts.tip = element("div", { class: "graph-tip", hidden: true, role: "tooltip" });
-  parts.hint = element("div", { class: "graph-hint", hidden: true }, "Click the graph or hold Ctrl to zoom with the wheel");
+  parts.hint = element("div", { class: "graph-hint", hidden: true, "aria-hidden": "true" });
   parts.live = element("p", { class: "graph-live", "aria-live": "polite" });
   parts.legend = element("ul", { class: "graph-legend", "aria-label": "Legend" });
   parts.colour = element("select", { "aria-label": "Colour by", change: () => colour(parts.colour.value) });
@@ -60,9 +60,9 @@ function mount(container) {
   parts.tools = element(
     "div",
     { class: "graph-tools" },
-    button("Fit", "Show the whole graph (0)", fit),
-    button("+", "Zoom in (+)", () => zoomBy(1.3)),
-    button("\u2212", "Zoom out (-)", () => zoomBy(1 / 1.3)),
+    button("Fit", "Show the whole graph (key 0)", fit),
+    button("+", "Zoom in (key +, or Ctrl and the wheel)", () => zoomBy(1.3)),
+    button("\u2212", "Zoom out (key -, or Ctrl and the wheel)", () => zoomBy(1 / 1.3)),
     parts.expand,
     parts.collapse,
     parts.blocks,
@@ -177,13 +177,16 @@ function paint() {
   report.graphPaint.draw(parts.context, view, state);
   const { scene } = state;
   const size = mapSize();
+  const [sx, sy] = [size.width / scene.width, size.height / scene.height];
+  // A transform moves the mark without a layout of the page, which is slow; its size changes only with the zoom.
   const mark = parts.mapMark.style;
-  const left = Math.max(0, view.x / scene.width) * size.width;
-  const top = Math.max(0, view.y / scene.height) * size.height;
-  mark.left = left + "px";
-  mark.top = top + "px";
-  mark.width = Math.max(3, Math.min(1, (view.x + view.width / view.zoom) / scene.width) * size.width - left) + "px";
-  mark.height = Math.max(3, Math.min(1, (view.y + view.height / view.zoom) / scene.height) * size.height - top) + "px";
+  setStyle(mark, "transform", "translate(" + view.x * sx + "px," + view.y * sy + "px)");
+  setStyle(mark, "width", Math.max(3, (view.width / view.zoom) * sx).toFixed(2) + "px");
+  setStyle(mark, "height", Math.max(3, (view.height / view.zoom) * sy).toFixed(2) + "px");
+}
+
+function setStyle(style, name, value) {
+  if (style[name] !== value) style[name] = value;
 }
 
 function resize() {
@@ -333,7 +336,7 @@ function reveal(index) {
   say(report.opOf(index) + " " + report.nameOf(index));
 }
 
-// The lines to and from the selected node: its own nets, and the way back from its operands to their producers.
+// The lines to and from the selected node: its own nets, and the lines from the producers of its operands.
 function tracePaths() {
   const { scene, selected } = state;
   state.paths = new Set();

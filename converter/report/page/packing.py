@@ -46,7 +46,7 @@ def _pack_model(model: Mapping[str, Any]) -> dict[str, Any]:
 def pack_column(column: list[Any]) -> Any:
     """Return a column in its shortest form.
 
-    ``{"values": [...], "at": [...]}`` has the different entries, and for each node the place of its entry.
+    ``{"values": [...], "at": [...]}`` has the different entries, and for each node the index of its entry.
 
     ``{"front": [...], "key": N}`` has for each text its first N characters, the length of the prefix that it shares
     with the last text that has the same ones, in two digits of base 36, and the rest. With ``lists``, the lines of a

@@ -45,7 +45,7 @@ def model_article(description: Description, model: int) -> str:
     verification = description.get("verification")
     others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
     parts = [
-        _notes("Little of this model is INT8", "", groups, links, SHARE),
+        _notes("Low share of INT8", "", groups, links, SHARE),
         _verification(verification) if verification else "",
         _evaluation(description["evaluation"]) if description.get("evaluation") else "",
         _worst(description, links),
@@ -54,7 +54,7 @@ def model_article(description: Description, model: int) -> str:
         _tuning(description["tuning"]) if description.get("tuning") else "",
         _float(description, groups, links),
         _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, links, "chip"),
-        _notes("About the source and the samples", "", groups, links, *others),
+        _notes("Notes on the source and the samples", "", groups, links, *others),
         _facts(description),
         _groups(description["cost"]) if "cost" in description else "",
         '<div class="slot" data-view="nodes"></div>\n',
@@ -187,10 +187,10 @@ def _most_noise(verification: Description, layers: Sequence[Description], links:
     ]
     heading = ("tensor", "operator", "noise added", "", "SQNR dB", "clipped", "scale", "source")
     lead = (
-        "The tensors whose own step adds most noise, as a share of their power, the largest first. "
-        "Clipped are values beyond the largest integer."
+        "Quantization noise that each node adds, as a share of the power of its result, the largest first. "
+        "Values beyond the largest integer are clipped."
     )
-    return panel("Where the accuracy went", lead, html_table(heading, rows), "noise")
+    return panel("Tensors with the most quantization noise", lead, html_table(heading, rows), "noise")
 
 
 def _slowest(description: Description, links: NodeLinks) -> str:
@@ -214,10 +214,10 @@ def _slowest(description: Description, links: NodeLinks) -> str:
         )
     heading = ("node", "operator", "type", "MACs", "bytes", "least time in us", "share", "")
     lead = (
-        "The nodes with the largest least time on the chip, each for itself. "
+        "The nodes with the largest lower bound of the time on the chip, computed node by node. "
         "tpuconvert verify and tpuconvert attribute add the accuracy of each node."
     )
-    return panel("Where the time goes", lead, html_table(heading, rows), "worst") if rows else ""
+    return panel("Slowest nodes", lead, html_table(heading, rows), "worst") if rows else ""
 
 
 def _charts(description: Description) -> str:
@@ -245,9 +245,9 @@ def _float(description: Description, groups: list[NoteGroup], links: NodeLinks) 
     if not any(group.kind == "float" for group in groups):
         if description.get("quantize", "none") == "none":
             return ""
-        return panel("What stayed in float", "Nothing: every operator computes with integers.", "")
+        return panel("Nodes in float", "None: every operator computes with integers.", "")
     lead = "These operators compute in float, and their inputs are dequantized."
-    return _notes("What stayed in float, and why", lead, groups, links, "float")
+    return _notes("Nodes in float", lead, groups, links, "float")
 
 
 def _notes(title: str, lead: str, groups: list[NoteGroup], links: NodeLinks, *kinds: str) -> str:
@@ -269,7 +269,7 @@ def _notes(title: str, lead: str, groups: list[NoteGroup], links: NodeLinks, *ki
                 ("w", _node_names(group.nodes, links)),
             )
         )
-    return panel(title, lead, html_table(("nodes", "operators", "reason", "which"), rows))
+    return panel(title, lead, html_table(("count", "operators", "reason", "nodes"), rows))
 
 
 def _node_names(nodes: list[str], links: NodeLinks) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Answer:
+class StdoutDocument:
     """State of one command line, stored in its click context: whether the JSON document was printed.
 
     Args:

@@ -39,18 +39,18 @@ class Leftover:
 def explain_unmatched(found: Matching) -> tuple[list[Change], set[int]]:
     """Return the changes of category ``nodes`` and ``precision``, and the matched nodes that these describe."""
     left = Leftover()
-    first = _Side(found.first, found.partner, lambda place: place)
-    second = _Side(found.second, found.origin, lambda place: found.origin[place])
+    first = _Side(found.first, found.partner, lambda position: position)
+    second = _Side(found.second, found.origin, lambda position: found.origin[position])
     for side, other_node in (
         (first, lambda a: found.second.nodes[found.partner[a]]),
         (second, lambda a: found.first.nodes[a]),
     ):
-        for place in side.unmatched:
-            owner = _owner(side, place, other_node, found)
+        for position in side.unmatched:
+            owner = _owner(side, position, other_node, found)
             if owner is None:
-                (left.first if side is first else left.second).append(place)
+                (left.first if side is first else left.second).append(position)
             else:
-                left.forms.setdefault(owner, ([], []))[side is second].append(place)
+                left.forms.setdefault(owner, ([], []))[side is second].append(position)
     changes = [_form_change(found, a, left.forms.get(a, ([], []))) for a, _ in found.pairs]
     described = {a for (a, _), change in zip(found.pairs, changes, strict=True) if change is not None}
     replaced, rest = _replacements(first, second, left)
@@ -64,52 +64,52 @@ class _Side:
         self.network = network
         self.matched = matched
         self.key = key  # index in the first network of a matched node
-        self.unmatched = [place for place, other in enumerate(matched) if other == UNMATCHED]
+        self.unmatched = [position for position, other in enumerate(matched) if other == UNMATCHED]
 
-    def before(self, place: int) -> list[int]:
+    def before(self, position: int) -> list[int]:
         """Operands that are nodes."""
-        return [edge.source for edge in self.network.edges[place] if edge.source >= 0]
+        return [edge.source for edge in self.network.edges[position] if edge.source >= 0]
 
-    def after(self, place: int) -> list[int]:
+    def after(self, position: int) -> list[int]:
         """Users."""
-        return self.network.users[place]
+        return self.network.users[position]
 
     @functools.cached_property
     def nearest_before(self) -> dict[int, tuple[int, ...]]:
         """The nearest matched nodes from which each unmatched node is computed, as indices of the first network."""
         found: dict[int, tuple[int, ...]] = {}
-        for place in self.unmatched:
-            found[place] = self._nearest(self.before(place), found)
+        for position in self.unmatched:
+            found[position] = self._nearest(self.before(position), found)
         return found
 
     @functools.cached_property
     def nearest_after(self) -> dict[int, tuple[int, ...]]:
         """The nearest matched nodes that are computed from each unmatched node, as indices of the first network."""
         found: dict[int, tuple[int, ...]] = {}
-        for place in reversed(self.unmatched):
-            found[place] = self._nearest(self.after(place), found)
+        for position in reversed(self.unmatched):
+            found[position] = self._nearest(self.after(position), found)
         return found
 
     def _nearest(self, neighbours: Iterable[int], known: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
         direct, others = list[int](), list[int]()
-        for place in neighbours:
-            if self.matched[place] == UNMATCHED:
-                others += known[place]
+        for position in neighbours:
+            if self.matched[position] == UNMATCHED:
+                others += known[position]
             else:
-                direct.append(self.key(place))
+                direct.append(self.key(position))
         return tuple(dict.fromkeys(direct + others))[:_NEAREST]
 
-    def regions(self, places: Iterable[int]) -> list[list[int]]:
+    def regions(self, positions: Iterable[int]) -> list[list[int]]:
         """Return the connected components of nodes, each in topological order."""
-        waiting = dict.fromkeys(places)
+        waiting = dict.fromkeys(positions)
         found = []
         while waiting:
             start = next(iter(waiting))
             del waiting[start]
             region, stack = [start], [start]
             while stack:
-                place = stack.pop()
-                for other in (*self.before(place), *self.after(place)):
+                position = stack.pop()
+                for other in (*self.before(position), *self.after(position)):
                     if other in waiting:
                         del waiting[other]
                         region.append(other)
@@ -117,28 +117,30 @@ class _Side:
             found.append(sorted(region))
         return found
 
-    def border(self, region: list[int]) -> tuple[frozenset[int], frozenset[int]]:
+    def boundary(self, region: list[int]) -> tuple[frozenset[int], frozenset[int]]:
         """Return the matched operands and users of a region."""
         inside = set(region)
         before = {
-            self.key(s) for place in region for s in self.before(place) if s not in inside and self._is_matched(s)
+            self.key(s) for position in region for s in self.before(position) if s not in inside and self._is_matched(s)
         }
-        after = {self.key(u) for place in region for u in self.after(place) if u not in inside and self._is_matched(u)}
+        after = {
+            self.key(u) for position in region for u in self.after(position) if u not in inside and self._is_matched(u)
+        }
         return frozenset(before), frozenset(after)
 
-    def _is_matched(self, place: int) -> bool:
-        return self.matched[place] != UNMATCHED
+    def _is_matched(self, position: int) -> bool:
+        return self.matched[position] != UNMATCHED
 
 
 def _source_names(nodes: Iterable[Node]) -> set[str]:
     return {source.node for node in nodes for source in node.sources}
 
 
-def _owner(side: _Side, place: int, other_node: Callable[[int], Node], found: Matching) -> int | None:
+def _owner(side: _Side, position: int, other_node: Callable[[int], Node], found: Matching) -> int | None:
     """Return the matched node to which an unmatched one belongs, or None."""
-    node = side.network.nodes[place]
+    node = side.network.nodes[position]
     names = _source_names([node])
-    near = dict.fromkeys((*side.nearest_before[place], *side.nearest_after[place]))
+    near = dict.fromkeys((*side.nearest_before[position], *side.nearest_after[position]))
     chosen = None
     for owner in near:
         before, after = found.first.nodes[owner], found.second.nodes[found.partner[owner]]
@@ -175,17 +177,17 @@ def _form_change(found: Matching, a: int, added: tuple[list[int], list[int]]) ->
     return Change(category, action, name, "", *texts, severity=1.0, nodes_before=tuple(old), nodes_after=tuple(new))
 
 
-def _operators(network: Network, places: Iterable[int]) -> str:
-    names = [network.nodes[place].op.name for place in places]
+def _operators(network: Network, positions: Iterable[int]) -> str:
+    names = [network.nodes[position].op.name for position in positions]
     return " + ".join(names) if len(names) <= _LISTED else operator_counts(Counter(names))
 
 
-def _arithmetic(network: Network, main: int, places: Iterable[int]) -> str:
+def _arithmetic(network: Network, main: int, positions: Iterable[int]) -> str:
     """Return the type in which a node computes: that of a float result, otherwise the narrowest of its form."""
     dtype = network.nodes[main].outputs[0].dtype
     if dtype.is_float:
         return dtype.value
-    types = [value.dtype for place in places for value in network.nodes[place].outputs]
+    types = [value.dtype for position in positions for value in network.nodes[position].outputs]
     return min((each for each in types if each.is_integer), key=lambda each: each.bits).value
 
 
@@ -193,37 +195,39 @@ def _replacements(first: _Side, second: _Side, left: Leftover) -> tuple[list[Cha
     """Pair regions of unmatched nodes between the same matched nodes or from the same source nodes; list the others."""
     theirs = second.regions(left.second)
     free = dict.fromkeys(range(len(theirs)))
-    by_border: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+    by_boundary: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     by_source: dict[str, list[int]] = {}
     for index, region in enumerate(theirs):
-        by_border.setdefault(second.border(region), []).append(index)
-        for name in sorted(_source_names(second.network.nodes[place] for place in region)):
+        by_boundary.setdefault(second.boundary(region), []).append(index)
+        for name in sorted(_source_names(second.network.nodes[position] for position in region)):
             by_source.setdefault(name, []).append(index)
     replaced, removed = [], []
     for region in first.regions(left.first):
-        border = first.border(region)
-        names = sorted(_source_names(first.network.nodes[place] for place in region))
-        alike = [index for index in by_border.get(border, ()) if index in free] if any(border) else []
+        boundary = first.boundary(region)
+        names = sorted(_source_names(first.network.nodes[position] for position in region))
+        alike = [index for index in by_boundary.get(boundary, ()) if index in free] if any(boundary) else []
         from_source = {index for name in names for index in by_source.get(name, ()) if index in free}
         chosen = alike[:1] or sorted(from_source)
         if not chosen:
-            removed += [_single(first, place, "removed") for place in region]
+            removed += [_single(first, position, "removed") for position in region]
             continue
         for index in chosen:
             del free[index]
-        other = sorted(place for index in chosen for place in theirs[index])
+        other = sorted(position for index in chosen for position in theirs[index])
         replaced.append(_replacement(first.network, region, second.network, other))
-    added = [_single(second, place, "added") for index in free for place in theirs[index]]
+    added = [_single(second, position, "added") for index in free for position in theirs[index]]
     return replaced, [*removed, *added]
 
 
 def _replacement(first: Network, old: list[int], second: Network, new: list[int]) -> Change:
     """Return the change of unmatched nodes that replace each other."""
     texts = _operators(first, old), _operators(second, new)
-    uses_integers = [any(computes_in_integers(n.nodes[place]) for place in p) for n, p in ((first, old), (second, new))]
+    uses_integers = [
+        any(computes_in_integers(n.nodes[position]) for position in p) for n, p in ((first, old), (second, new))
+    ]
     is_precision = uses_integers[0] != uses_integers[1]
     if is_precision:
-        mains = [_main(network, places) for network, places in ((first, old), (second, new))]
+        mains = [_main(network, positions) for network, positions in ((first, old), (second, new))]
         types = _arithmetic(first, mains[0], old), _arithmetic(second, mains[1], new)
         texts = f"{texts[0]} in {types[0]}", f"{texts[1]} in {types[1]}"
     return Change(
@@ -238,14 +242,14 @@ def _replacement(first: Network, old: list[int], second: Network, new: list[int]
     )
 
 
-def _main(network: Network, places: list[int]) -> int:
+def _main(network: Network, positions: list[int]) -> int:
     """Return a node that computes in integers if there is one, otherwise the last node."""
-    return next((place for place in places if computes_in_integers(network.nodes[place])), places[-1])
+    return next((position for position in positions if computes_in_integers(network.nodes[position])), positions[-1])
 
 
-def _single(side: _Side, place: int, action: str) -> Change:
+def _single(side: _Side, position: int, action: str) -> Change:
     """Return the change of a node that only one network has."""
-    node = side.network.nodes[place]
+    node = side.network.nodes[position]
     is_added = action == "added"
     text = f"{node.op.name} {node.outputs[0].type}"
     return Change(
@@ -256,6 +260,6 @@ def _single(side: _Side, place: int, action: str) -> Change:
         "" if is_added else text,
         text if is_added else "",
         severity=1.0,
-        nodes_before=() if is_added else (place,),
-        nodes_after=(place,) if is_added else (),
+        nodes_before=() if is_added else (position,),
+        nodes_after=(position,) if is_added else (),
     )
