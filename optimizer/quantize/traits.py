@@ -98,6 +98,12 @@ def whole_window(node: Node) -> tuple[int, int] | None:
     return (op.kernel_h, op.kernel_w) if last_row <= int(height) and last_column <= int(width) else None
 
 
+def has_whole_windows(node: Node) -> bool:
+    """Return True if every window of a pooling is inside the image, also one whose size is symbolic."""
+    assert isinstance(node.op, Pool)
+    return node.op.is_global_pooling or whole_window(node) is not None
+
+
 def has_constant_weight(node: Node) -> bool:
     """Return True for a linear operator with constant weights."""
     weight = node.inputs[1] if Trait.LINEAR in node.op.traits else None
