@@ -18,7 +18,7 @@ from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
-from tpuconvert.schema.extents import factorize
+from tpuconvert.schema.extents import factorize, times
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import of_tensors
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
@@ -30,10 +30,12 @@ from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.positions import Positions
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
+from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeLike
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, format_shape
+from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, Shape, format_shape
 
 # Shapes
 
@@ -54,7 +56,7 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
         raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
     if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
         params = reshape_params(x.shape, wanted)
-        return _move_unit_axes(g, x, wanted) if params is None else g.add(Reshape(params), x)
+        return _reshape_symbolic(g, x, wanted) if params is None else g.add(Reshape(params), x)
     target = static(wanted)
     if x.is_constant:
         quant = None if x.quant is None else _reshaped_params(x.quant, extents(x), target)
@@ -63,12 +65,50 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     return g.add(Reshape(target), x)
 
 
+def _reshape_symbolic(g: Graph, x: Value, wanted: Shape) -> Value:
+    """Reshape to a shape that no ``reshape`` operator expresses, because several extents are symbolic.
+
+    Raises:
+        OpenExtentError: an extent is neither a product of axes of x nor that of a tensor with this shape.
+    """
+    if [extent for extent in x.shape if extent != 1] == [extent for extent in wanted if extent != 1]:
+        return _move_unit_axes(g, x, wanted)
+    if (op := _products_of_axes(x.shape, wanted)) is not None:
+        return g.add(op, x)
+    for like in g.values:
+        if like.shape == wanted and not like.is_constant and _may_have_equal_counts(x.shape, wanted):
+            return g.add(ReshapeLike(), x, like)
+    names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
+    names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
+    raise OpenExtentError(names[0])
+
+
+def _may_have_equal_counts(shape: Shape, wanted: Shape) -> bool:
+    """Return True if two shapes have equal numbers of elements for all extents."""
+    return times(*shape) == times(*wanted)
+
+
+def _products_of_axes(shape: Shape, wanted: Shape) -> ReshapeAxes | None:
+    """Operator whose result extents are multiples of products of axes of x, or None."""
+    if times(*shape) != times(*wanted):
+        return None
+    factors, masks = [], []
+    for extent in wanted:
+        number, names = factorize((extent,))
+        mask = 0
+        for axis, own in enumerate(shape):
+            own_number, own_names = factorize((own,))
+            if own_names and own_names <= names and number % own_number == 0:
+                mask, number, names = mask | 1 << axis, number // own_number, names - own_names
+        if names:
+            return None
+        factors.append(number)
+        masks.append(mask)
+    return ReshapeAxes(tuple(factors), (1,) * len(factors), tuple(masks))
+
+
 def _move_unit_axes(g: Graph, x: Value, wanted: Sequence[Dim]) -> Value:
     """Reshape to a shape that differs only in unit axes, where symbolic extents rule out a ``reshape`` operator."""
-    if [extent for extent in x.shape if extent != 1] != [extent for extent in wanted if extent != 1]:
-        names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
-        names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
-        raise OpenExtentError(names[0])
     if removed := tuple(axis for axis, extent in enumerate(x.shape) if extent == 1):
         x = g.add(Squeeze(removed), x)
     for axis, extent in enumerate(wanted):
@@ -162,9 +202,22 @@ def zeros(g: Graph, extent: int) -> Value:
     return concat(g, [_zeros(g, term) for term in terms], 0)
 
 
+def find_extent(g: Graph, extent: int) -> tuple[Value, int]:
+    """Return a computed tensor that has a symbolic extent, and its axis.
+
+    Raises:
+        OpenExtentError: no tensor has it.
+    """
+    name = str(extent)
+    for value in g.values:
+        if not value.is_constant and name in value.shape:
+            return value, value.shape.index(name)
+    raise OpenExtentError(name)
+
+
 def _zeros(g: Graph, extent: OpenExtent) -> Value:
     """Zeros of shape [extent]: ``v < v`` of an input v with that extent, which is false for NaN and infinity too."""
-    times, names = factorize((extent.name,))
+    number, names = factorize((extent.name,))
     for value in g.inputs:
         if names.total() != 1 or (name := next(iter(names))) not in value.shape:
             continue
@@ -174,10 +227,12 @@ def _zeros(g: Graph, extent: OpenExtent) -> Value:
                 value = slice_axis(g, value, other, 0, 1)
         one = reshape(g, as_float(g, value), (extents(value)[axis], 1))
         zeros = g.add(Lt(), one, one)
-        if times > 1:
-            zeros = g.add(Tile((1, times)), zeros)
-        return reshape(g, zeros, (extents(zeros)[0] * times,))
-    raise OpenExtentError(extent.name)
+        if number > 1:
+            zeros = g.add(Tile((1, number)), zeros)
+        return reshape(g, zeros, (extents(zeros)[0] * number,))
+    value, axis = find_extent(g, cast_type(int, extent))
+    positions = as_float(g, g.add(Positions(axis), value))
+    return g.add(Lt(), positions, positions)
 
 
 def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:

@@ -21,6 +21,7 @@ from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.host_slice import HostSlice
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, SliceAxis
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array, DType, Scalar
 
@@ -132,7 +133,14 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     forward = [part for part in parts if part.step > 0]
     if any(map(is_open, shape)):
         for part in forward:
-            x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
+            if part.end is not None and "?" in str(shape[part.axis]):  # may be shorter than the bounds
+                bounds = part.start, part.end or np.iinfo(np.int32).max
+                constants = [g.constant(np.array([bound], np.int32), "bound") for bound in bounds]
+                x = g.add(HostSlice(part.axis, part.step), x, *constants)
+            elif part.end is not None:
+                x = g.add(SliceAxis(part.axis, part.start, part.end, part.step), x)
+            else:
+                x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
     else:
         start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
         for part in forward:
@@ -199,12 +207,17 @@ def space_to_depth(node: OnnxNode, g: Graph) -> Result:
     """Move blocks of pixels to channels; the index in the block is major (DCR) or minor (CRD)."""
     n, c, h, w = _four(node)
     block = node.required_attr("blocksize", 1)
-    if block < 1 or h % block or w % block:
+    x = node.dequantized_input(0)
+    if is_open(h) or is_open(w):
+        y = g.add(ReshapeAxes((1, 1, 1, block, 1, block), (1, 1, block, 1, block, 1), (1, 2, 4, 0, 8, 0)), x)
+    elif block < 1 or h % block or w % block:
         raise node.invalid(f"extents {h} x {w} for blocks of {block}")
-    y = emit.reshape(g, node.dequantized_input(0), (n, c, h // block, block, w // block, block))
+    else:
+        y = emit.reshape(g, x, (n, c, h // block, block, w // block, block))
+    rows, columns = emit.extents(y)[2], emit.extents(y)[4]
     mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 28 else "DCR"
     y = emit.permute(g, y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
-    return movement_result(node, emit.reshape(g, y, (n, c * block * block, h // block, w // block)))
+    return movement_result(node, emit.reshape(g, y, (n, c * block * block, rows, columns)))
 
 
 def _four(node: OnnxNode) -> tuple[int, int, int, int]:

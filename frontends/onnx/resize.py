@@ -14,7 +14,7 @@ import numpy as np
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_open, open_within
+from tpuconvert.frontends.open_extents import OpenExtentError, is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -117,7 +117,9 @@ def _resize_symbolic(
     if rank == 4 and 0 not in scales and (op := enlarge_plane(rule, scales)) is not None:
         return _result(node, emit.cast(g, g.add(op, image), x.dtype))
     wanted = [0 if scale else size for scale, size in zip(scales, sizes[2:] or (0,) * (rank - 2), strict=True)]
-    extents = [g.add(Positions(axis), like) for like, axis in (_find(g, size) for size in wanted if is_open(size))]
+    extents = [
+        g.add(Positions(axis), like) for like, axis in (emit.find_extent(g, size) for size in wanted if is_open(size))
+    ]
     numbers = tuple(0 if is_open(size) else size for size in wanted)
     shape_rule = {"scales": scales, "sizes": numbers, "coordinates": rule.coordinates}
     op: Op
@@ -138,18 +140,6 @@ def _exact_scale(size: int, extent: int) -> float:
     except OpenExtentError:
         return 0.0
     return 0.0 if is_open(scale) else float(scale)
-
-
-def _find(g: Graph, extent: int | OpenExtent) -> tuple[Value, int]:
-    """Return a tensor that has an extent, and the axis.
-
-    Raises:
-        OpenExtentError: no tensor has it.
-    """
-    for value in reversed(list(g.values)):
-        if not value.is_constant and str(extent) in value.shape:
-            return value, value.shape.index(str(extent))
-    raise OpenExtentError(str(extent))
 
 
 def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[AxisResize]) -> Value:

@@ -28,20 +28,26 @@ def reshape_target(node: OnnxNode) -> tuple[int, ...]:
     allow_zero = node.attr("allowzero", 0) if node.version >= 14 else 0
     if not allow_zero:
         for axis, extent in enumerate(target):
-            if extent == 0 and axis >= len(shape):
+            if _is(extent, 0) and axis >= len(shape):
                 raise node.invalid(f"target shape {target} copies axis {axis} of rank {len(shape)}")
-            target[axis] = shape[axis] if extent == 0 else extent
-    if target.count(-1) > 1 or any(extent < -1 for extent in target):
+            target[axis] = shape[axis] if _is(extent, 0) else extent
+    inferred = [axis for axis, extent in enumerate(target) if _is(extent, -1)]
+    if len(inferred) > 1 or any(not is_open(extent) and extent < -1 for extent in target):
         raise node.invalid(f"target shape {target}")
     count = math.prod(shape)
-    if -1 in target:
-        known = math.prod(extent for extent in target if extent != -1)
-        if known == 0 or count % known:
+    if inferred:
+        known = math.prod(extent for axis, extent in enumerate(target) if axis != inferred[0])
+        if _is(known, 0) or count % known:
             raise node.invalid(f"shape {list(shape)} does not fit {target}")
-        target[target.index(-1)] = count // known
+        target[inferred[0]] = count // known
     if math.prod(target) != count:
         raise node.invalid(f"shape {list(shape)} does not fit {target}")
     return tuple(target)
+
+
+def _is(extent: int, number: int) -> bool:
+    """Return True if an extent is a number. A symbolic extent is neither 0 nor -1 in the shape of a Reshape."""
+    return not is_open(extent) and extent == number
 
 
 def flatten_target(node: OnnxNode) -> tuple[int, int]:
@@ -147,12 +153,16 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
 
 @dataclass(frozen=True)
 class AxisSlice:
-    """The ``count`` elements ``start, start + step, ...`` of one axis; the step may be negative."""
+    """The ``count`` elements ``start, start + step, ...`` of one axis; the step may be negative.
+
+    For a symbolic axis ``end`` is 0 or a negative bound, which count from its end; then ``count`` is not used.
+    """
 
     axis: int
     start: int
     step: int
     count: int
+    end: int | None = None
 
     @property
     def last(self) -> int:
@@ -191,6 +201,11 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
             raise node.invalid("a step is 0")
         if is_open(shape[axis]) and (start, step) == (0, 1) and (end >= _TO_THE_END or end == shape[axis]):
             continue
+        if is_open(shape[axis]) and step > 0 and not is_open(start) and not is_open(end):
+            to_the_end = end >= _TO_THE_END
+            if to_the_end or end < 0:
+                found.append(AxisSlice(axis, start, step, 1, 0 if to_the_end else end))
+                continue
         taken = range(*slice(start, end, step).indices(shape[axis]))
         if step < 0 and end < -shape[axis]:
             taken = range(*slice(start, None, step).indices(shape[axis]))

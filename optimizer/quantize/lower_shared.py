@@ -46,9 +46,9 @@ def move(node: Node, lowering: Lowering) -> Lowered:
     return tuple(lowering.change_params(with_quant(new, params_of(x)), params_of(old), old.name) for new, old in pairs)
 
 
-@lowers("resize_nearest", chips=INTEGER_CHIPS)
-def resize_nearest(node: Node, lowering: Lowering) -> Lowered:
-    """Select the integers, at the scale of the operand. Only the shapes of the other operands are used."""
+@lowers("resize_nearest", "reshape_like", chips=INTEGER_CHIPS)
+def move_to_shape(node: Node, lowering: Lowering) -> Lowered:
+    """Move the integers, at the scale of the operand. Only the shapes of the other operands are used."""
     x = lowering.quantized_value(operand(node), result_params(node))
     extents = [lowering.float_value(value) for value in operands(node)[1:]]
     return lowering.moves(node.op, x, *extents, names=names_of(node))

@@ -53,6 +53,11 @@ class _SpatialResize(DeferredOp):
     )
     shape_operands = ("extent_0", "extent_1", "extent_2")
 
+    @property
+    def sample_extent(self) -> int:
+        """Return an extent that every scale leaves an element of."""
+        return max([2, *(math.ceil(2 / scale) for scale in self.scales if scale)])
+
     def _check(self) -> None:
         object.__setattr__(self, "coordinates", Coordinates(self.coordinates))
         if self.coordinates is Coordinates.tf_crop_and_resize:
