@@ -15,10 +15,10 @@ import numpy as np
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
+from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one, names_in
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
-from tpuconvert.schema.extents import factorize, times
+from tpuconvert.schema.extents import factorize, is_formula, times
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import of_tensors
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
@@ -30,7 +30,7 @@ from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.positions import Positions
+from tpuconvert.schema.ops.positions import FormulaPositions, Positions
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
 from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeLike
@@ -75,7 +75,7 @@ def _reshape_symbolic(g: Graph, x: Value, wanted: Shape) -> Value:
         return _move_unit_axes(g, x, wanted)
     if (op := _products_of_axes(x.shape, wanted)) is not None:
         return g.add(op, x)
-    for like in g.values:
+    for like in reversed(list(g.values)):
         if like.shape == wanted and not like.is_constant and _may_have_equal_counts(x.shape, wanted):
             return g.add(ReshapeLike(), x, like)
     names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
@@ -202,16 +202,27 @@ def zeros(g: Graph, extent: int) -> Value:
     return concat(g, [_zeros(g, term) for term in terms], 0)
 
 
-def find_extent(g: Graph, extent: int) -> tuple[Value, int]:
-    """Return a computed tensor that has a symbolic extent, and its axis.
+def positions(g: Graph, extent: int) -> Value:
+    """Add ``0, 1, ..., extent - 1`` in INT32 for a symbolic extent.
+
+    It is computed from the shape of an input if the extent is a formula of its extents: a user of another tensor
+    could prevent that this tensor is fused.
 
     Raises:
-        OpenExtentError: no tensor has it.
+        OpenExtentError: the extent is neither such a formula nor that of a tensor.
     """
     name = str(extent)
-    for value in g.values:
+    for value in g.inputs:
+        if name in value.shape:
+            return g.add(Positions(value.shape.index(name)), value)
+    names = tuple(sorted(names_in(name)))
+    for value in g.inputs:
+        if names and set(names) <= set(value.shape) and is_formula(name, names):
+            axes = tuple(value.shape.index(item) for item in names)
+            return g.add(FormulaPositions(name, names, axes), value)
+    for value in reversed(list(g.values)):
         if not value.is_constant and name in value.shape:
-            return value, value.shape.index(name)
+            return g.add(Positions(value.shape.index(name)), value)
     raise OpenExtentError(name)
 
 
@@ -230,9 +241,8 @@ def _zeros(g: Graph, extent: OpenExtent) -> Value:
         if number > 1:
             zeros = g.add(Tile((1, number)), zeros)
         return reshape(g, zeros, (extents(zeros)[0] * number,))
-    value, axis = find_extent(g, cast_type(int, extent))
-    positions = as_float(g, g.add(Positions(axis), value))
-    return g.add(Lt(), positions, positions)
+    numbers = as_float(g, positions(g, cast_type(int, extent)))
+    return g.add(Lt(), numbers, numbers)
 
 
 def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:

@@ -6,9 +6,13 @@ Names of data-dependent extents begin with ``?``; these extents may differ altho
 
 from __future__ import annotations
 
+import ast
+import math
+import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.types import Dim, Shape, TensorType, format_shape
@@ -174,6 +178,59 @@ def check_length(op: str, name: str, values: Sequence[object], count: int, x: Te
     """
     if len(values) != count:
         raise ShapeError(f"{op}: {name} {values} needs {count} values for {format_shape(x.shape)}")
+
+
+def evaluate_extent(formula: str, numbers: Mapping[str, int]) -> int:
+    """Evaluate an extent that is a formula of names.
+
+    Raises:
+        ShapeError: a name has no number, a division is not exact, or the text is no formula of this module.
+    """
+    try:
+        found = _evaluate(ast.parse(formula, mode="eval").body, numbers)
+        if found.denominator == 1:
+            return found.numerator
+        raise ShapeError(f"the extent {formula} is {found} for {dict(numbers)}, which is no integer")
+    except (SyntaxError, KeyError, TypeError, ZeroDivisionError) as error:
+        raise ShapeError(f"the extent {formula} has no value for {dict(numbers)}") from error
+
+
+def is_formula(formula: str, names: Iterable[str]) -> bool:
+    """Return True if an extent can be evaluated when these names have numbers."""
+    try:
+        evaluate_extent(formula, dict.fromkeys(names, 1))
+    except ShapeError:
+        return False
+    return True
+
+
+def _evaluate(part: ast.expr, numbers: Mapping[str, int]) -> Fraction:
+    match part:
+        case ast.Name(name):
+            return Fraction(numbers[name])
+        case ast.Constant(int() | float() as number):
+            return Fraction(number)
+        case ast.UnaryOp(ast.USub(), value):
+            return -_evaluate(value, numbers)
+        case ast.BinOp(left, sign, right) if type(sign) in _OPERATORS:
+            return _OPERATORS[type(sign)](_evaluate(left, numbers), _evaluate(right, numbers))
+        case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
+            return Fraction(_FUNCTIONS[name](*(_evaluate(argument, numbers) for argument in arguments)))
+    raise TypeError(type(part).__name__)
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_FUNCTIONS: dict[str, Callable[..., Fraction | int]] = {
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "max": max,
+    "min": min,
+}
 
 
 def _factor(name: str) -> str:

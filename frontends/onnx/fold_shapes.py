@@ -192,18 +192,17 @@ def range_(node: OnnxNode, g: Graph) -> Array | Result:
     return steps.astype(start.dtype)
 
 
-def _tensor_with(g: Graph, extent: int) -> tuple[Value, int]:
-    """Return a tensor that has a symbolic extent, and its axis."""
+def _positions(g: Graph, extent: int) -> Value:
+    """``0, ..., extent - 1`` for a symbolic extent, which may be a sum of extents of different inputs."""
     try:
-        return emit.find_extent(g, extent)
-    except open_extents.OpenExtentError:  # a sum
-        return emit.zeros(g, extent), 0
+        return emit.positions(g, extent)
+    except open_extents.OpenExtentError:
+        return g.add(Positions(), emit.zeros(g, extent))
 
 
 def _symbolic_range(g: Graph, start: int, limit: int) -> Value:
     """``start, ..., limit - 1`` for symbolic extents: positions along a tensor with this extent, plus the start."""
-    value, axis = _tensor_with(g, limit - start)
-    numbers = g.add(Positions(axis), value)
+    numbers = _positions(g, limit - start)
     if not open_extents.is_open(start):
         return emit.adds(g, numbers, start) if start else numbers
     return emit.add(g, numbers, g.add(ShapeFetch(), emit.zeros(g, start)))

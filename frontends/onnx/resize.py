@@ -20,7 +20,6 @@ from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.copy import Constdata
-from tpuconvert.schema.ops.positions import Positions
 from tpuconvert.schema.ops.resize import (
     ResizeNearest,
     ResizeWeighted,
@@ -117,9 +116,7 @@ def _resize_symbolic(
     if rank == 4 and 0 not in scales and (op := enlarge_plane(rule, scales)) is not None:
         return _result(node, emit.cast(g, g.add(op, image), x.dtype))
     wanted = [0 if scale else size for scale, size in zip(scales, sizes[2:] or (0,) * (rank - 2), strict=True)]
-    extents = [
-        g.add(Positions(axis), like) for like, axis in (emit.find_extent(g, size) for size in wanted if is_open(size))
-    ]
+    extents = [emit.positions(g, size) for size in wanted if is_open(size)]
     numbers = tuple(0 if is_open(size) else size for size in wanted)
     shape_rule = {"scales": scales, "sizes": numbers, "coordinates": rule.coordinates}
     op: Op

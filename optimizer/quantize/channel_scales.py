@@ -31,6 +31,7 @@ from tpuconvert.optimizer.quantize.traits import (
     has_whole_windows,
     is_average_pool,
     is_max_pool,
+    is_nearest_resize,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Trait
@@ -338,6 +339,7 @@ def _passes_on(node: Node) -> bool:
         is_max_pool(node.op)
         or is_average_pool(node.op)
         or node.op.name in ("upsample", "resize_nearest")
+        or is_nearest_resize(node.op)
         or (node.op.clamp_range() is not None and _same_type(node))
     )
 
