@@ -15,10 +15,11 @@ import numpy as np
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one, names_in
+from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
-from tpuconvert.schema.extents import factorize, is_formula, times
+from tpuconvert.schema.extents import factorize, times
+from tpuconvert.schema.formula_source import formula_source
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import of_tensors
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
@@ -33,7 +34,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.positions import FormulaPositions, Positions
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
-from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeLike
+from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeByFormulas, ReshapeLike
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, Shape, format_shape
 
@@ -69,12 +70,15 @@ def _reshape_symbolic(g: Graph, x: Value, wanted: Shape) -> Value:
     """Reshape to a shape that no ``reshape`` operator expresses, because several extents are symbolic.
 
     Raises:
-        OpenExtentError: an extent is neither a product of axes of x nor that of a tensor with this shape.
+        OpenExtentError: an extent follows neither from axes of x or of an input, nor from a tensor with this shape.
     """
     if [extent for extent in x.shape if extent != 1] == [extent for extent in wanted if extent != 1]:
         return _move_unit_axes(g, x, wanted)
     if (op := _products_of_axes(x.shape, wanted)) is not None:
         return g.add(op, x)
+    if _may_have_equal_counts(x.shape, wanted) and (source := formula_source(g, wanted)) is not None:
+        op = ReshapeByFormulas(tuple(map(str, wanted)), source.names, source.axes)
+        return g.add(op, x, source.value)
     for like in reversed(list(g.values)):
         if like.shape == wanted and not like.is_constant and _may_have_equal_counts(x.shape, wanted):
             return g.add(ReshapeLike(), x, like)
@@ -215,11 +219,8 @@ def positions(g: Graph, extent: int) -> Value:
     for value in g.inputs:
         if name in value.shape:
             return g.add(Positions(value.shape.index(name)), value)
-    names = tuple(sorted(names_in(name)))
-    for value in g.inputs:
-        if names and set(names) <= set(value.shape) and is_formula(name, names):
-            axes = tuple(value.shape.index(item) for item in names)
-            return g.add(FormulaPositions(name, names, axes), value)
+    if (source := formula_source(g, [name])) is not None:
+        return g.add(FormulaPositions(name, source.names, source.axes), source.value)
     for value in reversed(list(g.values)):
         if not value.is_constant and name in value.shape:
             return g.add(Positions(value.shape.index(name)), value)

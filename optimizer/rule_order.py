@@ -154,6 +154,8 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "decompose_prelu",
         ),
         "prepare quantization": (
+            "convert_symbolic_batch_matmul_and_bias",  # before the rule that leaves the bias
+            "convert_symbolic_batch_matmul",
             "convert_scale_to_depthwise",
             "convert_mean_to_pool",
             "convert_batch_norm_to_depthwise",

@@ -195,6 +195,20 @@ def evaluate_extent(formula: str, numbers: Mapping[str, int]) -> int:
         raise ShapeError(f"the extent {formula} has no value for {dict(numbers)}") from error
 
 
+def substitute(formula: str, extents: Mapping[str, Dim]) -> Dim:
+    """Replace names in a formula by extents. The result is an integer if all of them are.
+
+    Raises:
+        ShapeError: as ``evaluate_extent``.
+    """
+    numbers = {name: extent for name, extent in extents.items() if isinstance(extent, int)}
+    if len(numbers) == len(extents):
+        return evaluate_extent(formula, numbers)
+    if formula.isdecimal():
+        return int(formula)
+    return re.sub(r"[^\W\d]\w*", lambda found: str(extents.get(found[0], found[0])), formula)
+
+
 def is_formula(formula: str, names: Iterable[str]) -> bool:
     """Return True if an extent can be evaluated when these names have numbers."""
     try:

@@ -46,7 +46,7 @@ def move(node: Node, lowering: Lowering) -> Lowered:
     return tuple(lowering.change_params(with_quant(new, params_of(x)), params_of(old), old.name) for new, old in pairs)
 
 
-@lowers("resize_nearest", "reshape_like", chips=INTEGER_CHIPS)
+@lowers("resize_nearest", "reshape_like", "reshape_by_formulas", chips=INTEGER_CHIPS)
 def move_to_shape(node: Node, lowering: Lowering) -> Lowered:
     """Move the integers, at the scale of the operand. Only the shapes of the other operands are used."""
     x = lowering.quantized_value(operand(node), result_params(node))

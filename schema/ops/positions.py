@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from tpuconvert.schema.composite import Composite
 from tpuconvert.schema.deferred import DeferredOp
-from tpuconvert.schema.extents import evaluate_extent, normalize_axis
+from tpuconvert.schema.extents import normalize_axis, substitute
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Operand, OpKind, Trait, tpu_op
@@ -75,11 +73,7 @@ class FormulaPositions(DeferredOp):
         for axis in self.axes:
             normalize_axis(self.name, axis, x)
         given = {name: x.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
-        numbers = {name: extent for name, extent in given.items() if isinstance(extent, int)}
-        if len(numbers) == len(given):
-            return (TensorType(I32, (evaluate_extent(self.formula, numbers),)),)
-        text = re.sub(r"[^\W\d]\w*", lambda found: str(given.get(found[0], found[0])), self.formula)
-        return (TensorType(I32, (text,)),)
+        return (TensorType(I32, (substitute(self.formula, given),)),)
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
         """Return a constant."""

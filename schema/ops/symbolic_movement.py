@@ -9,13 +9,16 @@ import math
 
 from tpuconvert.schema.deferred import DeferredOp
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import ceil_div, exact_div, normalize_axis, plus, times, with_extent
+from tpuconvert.schema.extents import ceil_div, exact_div, normalize_axis, plus, substitute, times, with_extent
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import LOCAL, Operand, OpKind, Trait, on, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, NUMBERS, NUMBERS_F16, Dim, TensorType, format_shape
+
+_PROBE = 840
+"""Number in place of symbolic extents in the check of legality; most divisors in formulas divide it."""
 
 _MOVABLE = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
 
@@ -95,6 +98,51 @@ class ReshapeLike(DeferredOp):
         """Expand to reshape."""
         f.extents(self, x)
         return (g.add(Reshape(f.extents(self, like)), x),)
+
+
+@tpu_op("reshape_by_formulas", OpKind.COMPOSITE)
+class ReshapeByFormulas(DeferredOp):
+    """Reshape to extents that are numbers, or formulas of the extents of a second tensor.
+
+    In the formulas, ``names[k]`` is the extent of ``source`` on the axis ``axes[k]``. Its elements are not used.
+
+    Errors: ShapeError if the number of elements changes.
+    """
+
+    extents: tuple[str, ...]
+    names: tuple[str, ...]
+    axes: tuple[int, ...]
+
+    inputs = (Operand("tensor_i"), Operand("source"))
+    shape_operands = ("source",)
+    dtypes = _MOVABLE
+    traits = Trait.RESHAPES
+    rewrite_weight = 2
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.axes) or min(self.axes, default=0) < 0 or not self.extents:
+            raise ValueError(f"{self.name}: needs extents, and one axis for each name, found {self}")
+
+    def infer(self, x: TensorType, source: TensorType) -> tuple[TensorType]:
+        """Shapes: see the class."""
+        for axis in self.axes:
+            normalize_axis(self.name, axis, source)
+        given = {name: source.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
+        shape = tuple(substitute(text, given) for text in self.extents)
+        if x.is_static and all(isinstance(extent, int) for extent in shape) and math.prod(x.static_shape) != math.prod(map(int, shape)):
+            raise ShapeError(f"{self.name}: {format_shape(x.shape)} does not fit into {format_shape(shape)}")
+        return (TensorType(x.dtype, shape),)
+
+    def shorter_types(self, x: TensorType, source: TensorType) -> tuple[TensorType, TensorType]:
+        """Types with consistent numbers, for the check of legality."""
+        extents = [_PROBE if isinstance(extent, str) else extent for extent in source.shape]
+        probe = TensorType(source.dtype, tuple(extents))
+        return TensorType(x.dtype, (math.prod(self.infer(x, probe)[0].static_shape),)), probe
+
+    def expand(self, g: Graph, x: Value, source: Value) -> tuple[Value]:
+        """Expand to reshape."""
+        f.extents(self, x)
+        return (g.add(Reshape(self.infer(x.type, source.type)[0].static_shape), x),)
 
 
 @tpu_op("slice_axis", OpKind.COMPOSITE)
