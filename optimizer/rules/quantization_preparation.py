@@ -19,6 +19,7 @@ from tpuconvert.optimizer.pattern import Match, either_order, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.formula_source import formula_source
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -26,6 +27,7 @@ from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -83,20 +85,38 @@ def convert_symbolic_batch_matmul(graph: Graph, m: Match) -> Replacement:
 
 def _matmul_of_rows(graph: Graph, m: Match, bias: Value | None) -> Replacement:
     """Reshape the left operand to rows, and the result back by the shape of a graph input."""
-    op, result, inner = m.product.op, m.product.output, m.x.shape[-1]
-    if m.W.stored is not None or math.prod(m.W.array.shape[:-2]) != 1 or m.x.is_constant or op.left_transpose:
+    op, result, x = m.product.op, m.product.output, m.x
+    if m.W.stored is not None or math.prod(m.W.array.shape[:-2]) != 1 or x.is_constant:
         return Skip("the constant is not one matrix for all batches")
-    if m.x.type.is_static or not isinstance(inner, int):
+    inner = x.shape[-2 if op.left_transpose else -1]
+    if x.type.is_static or not isinstance(inner, int):
         return Skip("its shape is static, or the length of a row is dynamic")
     source = formula_source(graph, result.shape)
     if source is None:
         return Skip("its extents do not follow from one input")
     matrix = m.W.array.reshape(m.W.array.shape[-2:])
     w = graph.constant(np.ascontiguousarray(matrix.T if op.right_transpose else matrix), m.W.name)
-    rows = graph.add(Reshape((-1, inner)), m.x, name=f"{result.name}:rows")
+    if op.left_transpose:
+        order = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
+        x = graph.add(Permute(order), x, name=f"{result.name}:swapped")
+    rows = graph.add(Reshape((-1, inner)), x, name=f"{result.name}:rows")
     biases = [] if bias is None else [graph.constant(bias.array.reshape(1, -1), bias.name)]
     product = graph.add(MatrixMul(), rows, w, *biases, name=f"{result.name}:reshaped")
     return graph.add(ReshapeByFormulas(tuple(map(str, result.shape)), source.names, source.axes), product, source.value)
+
+
+@rule(p(Trait.UNARY, p(ReshapeByFormulas, "x", "source", name="reshape"), name="op"), stage="prepare quantization")
+def hoist_unary_above_symbolic_reshape(graph: Graph, m: Match) -> Replacement:
+    """``f(reshape(x)) -> reshape(f(x))``, so that the function follows the matmul that computes x."""
+    if len(m.reshape.output.uses) != 1 or len(m.op.inputs) != 1 or graph.is_output(m.reshape.output):
+        return Skip("the reshape has other users")
+    return graph.add(m.reshape.op, graph.add(m.op.op, m.x, name=f"{m.op.output.name}:rows"), m.source)
+
+
+@rule(p(Reshape, p(ReshapeByFormulas, "x", "source", name="first"), name="op"), stage="prepare quantization")
+def remove_symbolic_reshape_and_inverse(graph: Graph, m: Match) -> Replacement:
+    """``reshape(reshape(x)) -> x`` if the result has the shape of x."""
+    return m.x if m.op.output.type == m.x.type else Skip("the result has another shape")
 
 
 @rule(p(Reduce, "x", name="op"), stage="prepare quantization")
