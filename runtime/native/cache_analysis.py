@@ -38,6 +38,7 @@ from tpuconvert.schema.types import F32, I32, TensorType
 _TOKENS = 2
 """Axis of the caches [batch, heads, tokens, size] along which they grow."""
 
+
 class CacheUse(NamedTuple):
     """A cache and the nodes between it and the attention operator.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.runtime.graph_partition import Part, split
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
+from tpuconvert.runtime.native.plans import KEPT, Plans, are_open_at_inputs_only
 from tpuconvert.runtime.plan import Evaluate, Plan, make_plan, run_plan
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.gc_control import reduced_gc_frequency
@@ -19,15 +19,13 @@ from tpuconvert.schema.graph_copy import specialize
 from tpuconvert.schema.states import State
 from tpuconvert.schema.types import Array
 
-_KEPT = 4
-"""Maximum number of plans of a part; the least recently used one is dropped."""
-
 
 class _PartPlans:
     """Plans of one part, created on demand. Thread-safe."""
 
-    def __init__(self, part: Part, settings: tuple[str, str, int], *, is_subgraph: bool) -> None:
+    def __init__(self, part: Part, settings: tuple[str, str, int], *, is_subgraph: bool, kept: int) -> None:
         self.part = part
+        self._kept = kept
         self._settings = settings
         self._lock = threading.Lock()
         self._native: OrderedDict[tuple[tuple[int, ...], ...], NativePlan] = OrderedDict()
@@ -53,7 +51,7 @@ class _PartPlans:
                         graph = specialize(graph, shapes)
                     found = self._native[key] = NativePlan(graph, *self._settings)
             self._native.move_to_end(key)
-            while len(self._native) > _KEPT:
+            while len(self._native) > self._kept:
                 self._native.popitem(last=False)
         return found
 
@@ -113,15 +111,18 @@ class SplitPlans:
         isa: the instruction set.
         threads: at least 1.
         is_subgraph: True for the body of a loop or a branch, whose symbolic extents may change in every call.
+        kept: maximum number of plans of a part; the least recently used one is dropped.
     """
 
     caches: None = None  # states are not kept in place, see ``Plans``
 
-    def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_subgraph: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, chip: str, isa: str, threads: int, *, is_subgraph: bool = False, kept: int = KEPT
+    ) -> None:
         self._graph = graph
         settings = chip, isa, threads
         self._steps = [
-            step if isinstance(step, Node) else _PartPlans(step, settings, is_subgraph=is_subgraph)
+            step if isinstance(step, Node) else _PartPlans(step, settings, is_subgraph=is_subgraph, kept=kept)
             for step in split(graph)
         ]
         plans = [step for step in self._steps if not isinstance(step, Node)]
@@ -213,7 +214,14 @@ def _operands(node: Node, known: dict[Value, Array]) -> list[Array | None]:
     return [None if x is None else x.array if x.is_constant else known[x] for x in node.inputs]
 
 
-def plans_of(graph: Graph, chip: str, isa: str, threads: int, states: Sequence[State] = ()) -> Plans | SplitPlans:
+def plans_of(
+    graph: Graph,
+    chip: str,
+    isa: str,
+    threads: int,
+    states: Sequence[State] = (),
+    buckets: Sequence[Mapping[str, int]] = (),
+) -> Plans | SplitPlans:
     """Return the plans of a graph: whole ones if all extents follow from those of the inputs, otherwise split ones.
 
     Args:
@@ -222,8 +230,9 @@ def plans_of(graph: Graph, chip: str, isa: str, threads: int, states: Sequence[S
         isa: the instruction set.
         threads: at least 1.
         states: states that whole plans may keep in place.
+        buckets: values of the symbolic extents for which plans are kept.
 
     """
     if are_open_at_inputs_only(graph):
-        return Plans(graph, chip, isa, threads, states)
-    return SplitPlans(graph, chip, isa, threads)
+        return Plans(graph, chip, isa, threads, states, buckets)
+    return SplitPlans(graph, chip, isa, threads, kept=max(KEPT, len(buckets)))

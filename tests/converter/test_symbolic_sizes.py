@@ -15,7 +15,7 @@ from onnx_models import save_model
 
 import tpuconvert as tc
 from tpuconvert.runtime.native import loader
-from tpuconvert.runtime.native.plans import _KEPT as KEPT
+from tpuconvert.runtime.native.plans import KEPT
 from tpuconvert.schema.deferred import DeferredOp
 from tpuconvert.schema.types import Array
 
