@@ -17,6 +17,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.chip_names import parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.shape_buckets import format_bucket
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Dim, Shape
 
@@ -147,7 +148,7 @@ def read_buckets(buckets: Buckets | str | Iterable[str] | None) -> tuple[Mapping
     for bucket in read:
         for name, shape in bucket.items():
             if not shape or min(shape) < 1:
-                raise UsageError(f"shapes: {name}={'x'.join(map(str, shape))} has an extent below 1")
+                raise UsageError(f"shapes: {format_bucket({name: shape})} has an extent below 1")
         if bucket.keys() != read[0].keys():
             raise UsageError("shapes: every bucket needs shapes of the same inputs", hint=_BUCKETS_HINT)
     if any(bucket in read[:index] for index, bucket in enumerate(read)):

@@ -12,7 +12,7 @@ import numpy as np
 from tpuconvert.final_checks import check_finite, check_not_empty
 from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
-from tpuconvert.frontends.onnx.input_types import KEEP
+from tpuconvert.frontends.open_extents import KEEP
 from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess

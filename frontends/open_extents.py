@@ -18,8 +18,11 @@ from tpuconvert.schema.extents import factorize, plus, times
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, Shape
 
-FUNCTIONS = frozenset({"max", "min", "ceil", "floor"})
+FUNCTIONS = frozenset({"max", "ceil"})
 """Names of functions in the expression that is the name of a computed extent."""
+
+KEEP = "?"
+"""Extent of a shape that the caller gives: as in the file."""
 
 _PLAIN_NAME = r"[^\W\d][\w.]*\Z"
 _SUM_OF_NAMES = r"[^\W\d][\w.]*(\+[^\W\d][\w.]*)+\Z"
@@ -226,4 +229,4 @@ def check_parameters(op: Op) -> None:
 
 def names_in(extent: str) -> set[str]:
     """Names of the model's extents in the expression of a computed extent."""
-    return set(re.findall(r"[^\W\d][\w.]*", extent)) - FUNCTIONS
+    return set(re.findall(r"[^\W\d][\w.]*\b(?!\()", extent))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from tpuconvert.schema.errors import ShapeError
@@ -206,7 +205,7 @@ def substitute(formula: str, extents: Mapping[str, Dim]) -> Dim:
         return evaluate_extent(formula, numbers)
     if formula.isdecimal():
         return int(formula)
-    return re.sub(r"[^\W\d]\w*", lambda found: str(extents.get(found[0], found[0])), formula)
+    return re.sub(r"[^\W\d]\w*\b(?!\()", lambda found: str(extents.get(found[0], found[0])), formula)
 
 
 def is_formula(formula: str, names: Iterable[str]) -> bool:
@@ -226,25 +225,42 @@ def _evaluate(part: ast.expr, numbers: Mapping[str, int]) -> Fraction:
             return Fraction(number)
         case ast.UnaryOp(ast.USub(), value):
             return -_evaluate(value, numbers)
-        case ast.BinOp(left, sign, right) if type(sign) in _OPERATORS:
-            return _OPERATORS[type(sign)](_evaluate(left, numbers), _evaluate(right, numbers))
-        case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
-            return Fraction(_FUNCTIONS[name](*(_evaluate(argument, numbers) for argument in arguments)))
+        case ast.BinOp(left, sign, right):
+            return _combine(sign, _evaluate(left, numbers), _evaluate(right, numbers))
+        case ast.Call(ast.Name(name), arguments):
+            return _call(name, [_evaluate(argument, numbers) for argument in arguments])
     raise TypeError(type(part).__name__)
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-_FUNCTIONS: dict[str, Callable[..., Fraction | int]] = {
-    "ceil": math.ceil,
-    "floor": math.floor,
-    "max": max,
-    "min": min,
-}
+def _combine(sign: ast.operator, left: Fraction, right: Fraction) -> Fraction:
+    match sign:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.Div():
+            return left / right
+    raise TypeError(type(sign).__name__)
+
+
+def _call(name: str, arguments: Sequence[Fraction]) -> Fraction:
+    match name, len(arguments):
+        case "ceil", 1:
+            return Fraction(math.ceil(arguments[0]))
+        case "floor", 1:
+            return Fraction(math.floor(arguments[0]))
+        case "max", 2:
+            return max(arguments)
+        case "min", 2:
+            return min(arguments)
+    raise TypeError(name)
+
+
+def names_in_formula(formula: str) -> set[str]:
+    """Names of extents in a formula, without those of functions."""
+    return set(re.findall(r"[^\W\d]\w*\b(?!\()", formula))
 
 
 def _factor(name: str) -> str:

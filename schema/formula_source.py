@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tpuconvert.schema.extents import is_formula
+from tpuconvert.schema.extents import is_formula, names_in_formula
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Dim
-
-_FUNCTIONS = frozenset({"ceil", "floor", "max", "min"})
 
 
 class FormulaSource(NamedTuple):
@@ -24,7 +21,7 @@ class FormulaSource(NamedTuple):
 def formula_source(graph: Graph, extents: Iterable[Dim]) -> FormulaSource | None:
     """Return a graph input whose extents determine all symbolic extents, or None."""
     formulas = [extent for extent in extents if isinstance(extent, str)]
-    names = tuple(sorted({name for text in formulas for name in re.findall(r"[^\W\d]\w*", text)} - _FUNCTIONS))
+    names = tuple(sorted({name for text in formulas for name in names_in_formula(text)}))
     if not names or not all(is_formula(text, names) for text in formulas):
         return None
     for value in graph.inputs:

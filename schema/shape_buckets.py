@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
 
-KEY = "shapes"
+KEY = "shape_buckets"
 """Key of the buckets in the metadata of a file."""
 
 Bucket = Mapping[str, Sequence[int]]
@@ -19,14 +19,21 @@ Bucket = Mapping[str, Sequence[int]]
 
 
 def buckets_of(metadata: Mapping[str, Any]) -> list[Bucket]:
-    """Return the buckets of a model by its metadata; empty if it accepts all shapes."""
+    """Return the buckets of a model by its metadata; empty if it accepts all shapes.
+
+    Raises:
+        CorruptInputError: the entry of the file is not what this package writes.
+    """
     found = metadata.get(KEY, ())
-    return [{name: tuple(map(int, shape)) for name, shape in bucket.items()} for bucket in found]
+    try:
+        return [{str(name): tuple(map(int, shape)) for name, shape in bucket.items()} for bucket in found]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CorruptInputError(f"'{KEY}' in the metadata are no shapes", hint="convert the model again") from error
 
 
 def format_bucket(bucket: Bucket) -> str:
     """Format a bucket as the option ``--shapes`` takes it: ``image=1x3x320x320``, inputs separated by semicolons."""
-    return ";".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in bucket.items())
+    return ";".join((f"{name}=" if name else "") + "x".join(map(str, shape)) for name, shape in bucket.items())
 
 
 def format_buckets(buckets: Sequence[Bucket]) -> str:

@@ -59,6 +59,7 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_TYPE,
     ProblemList,
     ResourceLimitError,
+    UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.types import Array, Dim, DType, TensorType

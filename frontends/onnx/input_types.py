@@ -58,10 +58,6 @@ _SUM = r"\s*\w+(\s*\+\s*\w+)+\s*"
 _NO_LETTER = r"\W+"
 
 
-KEEP = "?"
-"""Extent of a given shape that is that of the file."""
-
-
 def _symbol(text: str) -> str:
     """Return a name of letters and digits for a symbolic extent."""
     symbol = re.sub(_NO_LETTER, "_", text)
@@ -90,7 +86,7 @@ class InputTypes:
 
     def _with_names(self, name: str, shape: Sequence[Dim]) -> Sequence[Dim]:
         """Replace extents that the file determines by the names in the file."""
-        if KEEP not in shape:
+        if open_extents.KEEP not in shape:
             return shape
         declared = declared_shape(self._infos[name]) if name in self._infos else None
         if declared is None or len(declared) != len(shape):
@@ -99,7 +95,7 @@ class InputTypes:
             extent if isinstance(extent, int) or (extent and re.match(_SYMBOL, extent)) else _symbol(f"{name}_{axis}")
             for axis, extent in enumerate(declared)
         ]
-        return [own if extent == KEEP else extent for own, extent in zip(names, shape, strict=True)]
+        return [own if extent == open_extents.KEEP else extent for own, extent in zip(names, shape, strict=True)]
 
     def find(self, names: Sequence[str], problems: ProblemList) -> dict[str, InputType]:
         """Return types by input name; an unknown type or shape becomes a problem.

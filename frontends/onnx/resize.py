@@ -226,9 +226,9 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     items = _by_scales(node, scales.tolist(), axes) if len(scales) else _by_sizes(node, sizes, axes, policy)
     if node.has_input(1):
         roi = node.constant(1).reshape(-1)
-        if coordinates == "tf_crop_and_resize":
+        if coordinates is Coordinates.tf_crop_and_resize:
             items = _crop(node, items, axes, roi)
-    elif coordinates == "tf_crop_and_resize":
+    elif coordinates is Coordinates.tf_crop_and_resize:
         raise node.invalid("tf_crop_and_resize without roi")
     return _resize_axes(node, g, items, rule)
 

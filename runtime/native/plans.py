@@ -16,7 +16,9 @@ from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.states import State
 
 KEPT = 4
-"""Maximum number of plans of a model without buckets; the least recently used one is dropped. They share packed weights of float matmuls."""
+"""Maximum number of plans of a model without buckets; the least recently used one is dropped.
+
+Plans share packed weights of float matmuls."""
 
 _Key = tuple[frozenset[tuple[str, int]], str]
 """Numbers of the extents, and the kind of the plan: plain, observed or caches."""

@@ -129,7 +129,11 @@ class ReshapeByFormulas(DeferredOp):
             normalize_axis(self.name, axis, source)
         given = {name: source.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
         shape = tuple(substitute(text, given) for text in self.extents)
-        if x.is_static and all(isinstance(extent, int) for extent in shape) and math.prod(x.static_shape) != math.prod(map(int, shape)):
+        if (
+            x.is_static
+            and all(isinstance(extent, int) for extent in shape)
+            and math.prod(x.static_shape) != math.prod(map(int, shape))
+        ):
             raise ShapeError(f"{self.name}: {format_shape(x.shape)} does not fit into {format_shape(shape)}")
         return (TensorType(x.dtype, shape),)
 
