@@ -7,6 +7,7 @@ nodes. Unary functions such as ``exp`` are in ``formulas``; functions that need 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import cast as cast_type
@@ -18,10 +19,10 @@ from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
-from tpuconvert.schema.extents import factorize, times
+from tpuconvert.schema.extents import factorize, split_sum, times, without_parentheses
 from tpuconvert.schema.formula_source import formula_source
 from tpuconvert.schema.graph import Graph, Value, static
-from tpuconvert.schema.ops.arithmetic import of_tensors
+from tpuconvert.schema.ops.arithmetic import Add, Mul, of_tensors
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -29,6 +30,7 @@ from tpuconvert.schema.ops.compare import Lt
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.positions import FormulaPositions, Positions
@@ -204,6 +206,34 @@ def zeros(g: Graph, extent: int) -> Value:
     """
     terms = cast_type(OpenExtent, extent).terms()
     return concat(g, [_zeros(g, term) for term in terms], 0)
+
+
+def extent_number(g: Graph, extent: str) -> Value:
+    """Add a symbolic extent as one INT32 element that is computed when the model runs.
+
+    Raises:
+        OpenExtentError: neither a tensor has the extent, nor the terms or factors of its formula.
+    """
+    for value in g.values:
+        if not value.is_constant and extent in value.shape:
+            axis = value.shape.index(extent)
+            return g.add(ShapeFetch(axis, axis + 1), value)
+    terms = split_sum(extent)
+    number, names = factorize((extent,))
+    if len(terms) > 1:
+        parts = [_extent_part(g, term) for term in terms]
+        return functools.reduce(lambda a, b: g.add(Add(), a, b), parts)
+    if number == 1 and names.total() < 2:
+        raise OpenExtentError(extent)
+    parts = [extent_number(g, without_parentheses(name)) for name in names.elements()]
+    product = functools.reduce(lambda a, b: g.add(Mul(), a, b), parts)
+    return product if number == 1 else g.add(Mul(), product, _extent_part(g, number))
+
+
+def _extent_part(g: Graph, extent: Dim) -> Value:
+    if isinstance(extent, str):
+        return extent_number(g, extent)
+    return g.constant(np.array([extent], np.int32), "extent")
 
 
 def positions(g: Graph, extent: int) -> Value:

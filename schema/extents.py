@@ -58,7 +58,7 @@ def times(*factors: Dim) -> Dim:
         return number
     sorted_names = sorted(names.elements())
     if number == 1 and len(sorted_names) == 1:
-        return _without_parentheses(sorted_names[0])
+        return without_parentheses(sorted_names[0])
     return "*".join([str(number), *sorted_names] if number != 1 else sorted_names)
 
 
@@ -268,7 +268,19 @@ def _factor(name: str) -> str:
     return f"({name})" if any(sign in "+-" for sign in _outside_parentheses(name)) else name
 
 
-def _without_parentheses(factor: str) -> str:
+def split_sum(formula: str) -> list[Dim]:
+    """Split a formula at the plus signs and the final number outside of parentheses."""
+    parts, depth = [""], 0
+    for letter in formula:
+        depth += (letter == "(") - (letter == ")")
+        if letter in "+-" and depth == 0:
+            parts.append("-" if letter == "-" else "")
+        else:
+            parts[-1] += letter
+    return [int(part) if part.lstrip("-").isdecimal() else part for part in parts]
+
+
+def without_parentheses(factor: str) -> str:
     """Remove the parentheses that ``_factor`` added."""
     return factor[1:-1] if factor.startswith("(") and not _outside_parentheses(factor[:-1]) else factor
 

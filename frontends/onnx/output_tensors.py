@@ -67,10 +67,13 @@ class SeparateScope(Scope):
     Attributes:
         graph: the separate graph.
         captured: tensors from outside and those of the graph, in the order of its inputs.
+        extents: data-dependent extents of captured tensors, and their names in the graph. They do not change while
+            the graph runs, so that extents with equal names outside are equal inside.
     """
 
     graph: Graph = field(default_factory=Graph)
     captured: list[tuple[OnnxTensor, OnnxTensor]] = field(default_factory=list)
+    extents: dict[str, str] = field(default_factory=dict)
 
     def _lookup_outside(self, name: str, reader: TensorReader) -> OnnxTensor | None:
         outer = super()._lookup_outside(name, reader)
@@ -92,10 +95,20 @@ class SeparateScope(Scope):
         if value.data is not None:
             copy = self.graph.constant(value.data, value.name, value.quant, value.stored)
             return replace(outer, value=copy)
-        copy = subgraph_input(self.graph, outer.name, value)
+        copy = subgraph_input(self.graph, outer.name, value, self._rename_extents(value.shape))
         inner = replace(outer, value=copy, shape=() if outer.shape == () else copy.shape)
         self.captured.append((outer, inner))
         return inner
+
+
+    def _rename_extents(self, shape: Shape) -> Shape:
+        number = len(self.graph.inputs)
+        return tuple(
+            self.extents.setdefault(extent, f"input{number}_{axis}")
+            if isinstance(extent, str) and "?" in extent
+            else extent
+            for axis, extent in enumerate(shape)
+        )
 
 
 def subgraph_input(graph: Graph, name: str, value: Value, shape: Shape | None = None) -> Value:

@@ -115,7 +115,7 @@ def without(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int,
 def target_extents(node: OnnxNode, index: int) -> tuple[int, ...]:
     """Read a shape from a constant input."""
     found = node.ints(index)
-    if any(extent < 0 for extent in found):
+    if any(not is_open(extent) and extent < 0 for extent in found):
         raise node.fail(UNKNOWN_SHAPE, f"input {index} is the shape {list(found)}")
     return found
 
