@@ -180,6 +180,11 @@ def is_open(extent: object) -> bool:
     return isinstance(extent, OpenExtent)
 
 
+def is_data_dependent(extent: object) -> bool:
+    """Return True if an extent is symbolic and is not determined by the shapes of the inputs."""
+    return isinstance(extent, OpenExtent) and "?" in extent.name
+
+
 def is_one(extent: object) -> bool:
     """Return True if an extent is 1; False for symbolic extents, which never broadcast, even if 1 at run time."""
     return not isinstance(extent, OpenExtent) and extent == 1

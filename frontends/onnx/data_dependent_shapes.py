@@ -10,6 +10,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.data_movement import movement_result
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
@@ -70,7 +71,8 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
         return Folded(np.empty((0, 3), np.int64), element_types.INT64)
     if batches * classes > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{batches * classes} separate suppressions")
-    op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), min(most, boxes))
+    most = min(most, np.iinfo(np.int32).max if is_open(boxes) else boxes)
+    op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), most)
     rows = []
     for batch in range(batches):
         own = emit.reshape(g, emit.slice_axis(g, corners, 0, batch, batch + 1), (boxes, 4))

@@ -13,7 +13,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import shape_arguments
 from tpuconvert.frontends.onnx.element_types import BOOL, FLOAT
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
-from tpuconvert.frontends.open_extents import is_open, open_within
+from tpuconvert.frontends.open_extents import is_data_dependent, is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -133,8 +133,8 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     forward = [part for part in parts if part.step > 0]
     if any(map(is_open, shape)):
         for part in forward:
-            if part.end is not None and "?" in str(shape[part.axis]):  # may be shorter than the bounds
-                bounds = part.start, part.end or np.iinfo(np.int32).max
+            if part.end is not None and is_data_dependent(shape[part.axis]):  # may be shorter than the bounds
+                bounds = part.start, part.end
                 constants = [g.constant(np.array([bound], np.int32), "bound") for bound in bounds]
                 x = g.add(HostSlice(part.axis, part.step), x, *constants)
             elif part.end is not None:

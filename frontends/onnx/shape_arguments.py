@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.node import OnnxNode
-from tpuconvert.frontends.open_extents import is_open
+from tpuconvert.frontends.open_extents import is_data_dependent, is_open
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 
 
@@ -155,7 +155,8 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
 class AxisSlice:
     """The ``count`` elements ``start, start + step, ...`` of one axis; the step may be negative.
 
-    For a symbolic axis ``end`` is 0 or a negative bound, which count from its end; then ``count`` is not used.
+    For a symbolic axis, ``end`` takes the place of ``count``: 0 or a negative bound, which count from the end of the
+    axis; for a data-dependent axis, the bound of the source.
     """
 
     axis: int
@@ -199,10 +200,14 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
     for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
         if step == 0:
             raise node.invalid("a step is 0")
-        if is_open(shape[axis]) and (start, step) == (0, 1) and (end >= _TO_THE_END or end == shape[axis]):
+        is_whole = str(end) == str(shape[axis]) if is_open(end) else end >= _TO_THE_END
+        if is_open(shape[axis]) and is_whole and (str(start), step) == ("0", 1):
             continue
         if is_open(shape[axis]) and step > 0 and not is_open(start) and not is_open(end):
             to_the_end = end >= _TO_THE_END
+            if is_data_dependent(shape[axis]):
+                found.append(AxisSlice(axis, start, step, 1, min(end, _TO_THE_END)))
+                continue
             if to_the_end or end < 0:
                 found.append(AxisSlice(axis, start, step, 1, 0 if to_the_end else end))
                 continue
