@@ -92,6 +92,8 @@ class OpenExtent:
             name = str(other)
             return True if name == self.name else self._ask()
         if isinstance(other, (int, np.integer)):
+            if other < 0 and "-" not in self.name:
+                return False
             return self._ask() if not self._least() or other >= self._least() else False
         return False
 

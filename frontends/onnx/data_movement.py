@@ -13,7 +13,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import shape_arguments
 from tpuconvert.frontends.onnx.element_types import BOOL, FLOAT
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
-from tpuconvert.frontends.open_extents import is_data_dependent, is_open, open_within
+from tpuconvert.frontends.open_extents import has_zero, is_data_dependent, is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -231,7 +231,7 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
 def expand(node: OnnxNode, g: Graph) -> Result:
     """Broadcast to a shape: repeat unit axes."""
     target = emit.broadcast_shape(node.shape(0), shape_arguments.target_extents(node, 1))
-    if 0 in target:
+    if has_zero(target):
         raise node.invalid("its result is empty")
     x = node.dequantized_input(0)
     return movement_result(node, emit.expand(g, x, target) if target else x, scalar=target == ())
