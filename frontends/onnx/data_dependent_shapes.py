@@ -31,7 +31,10 @@ def _make_computed(g: Graph, x: Value) -> Value:
 @onnx_op("NonZero", since=9, kind=Kind.DIRECT, limits="the number of results depends on data")
 def non_zero(node: OnnxNode, g: Graph) -> Result:
     """Coordinates of the elements that are not 0, one row per axis."""
-    return node.result(g.add(Permute((1, 0)), g.add(Where(), emit.as_float(g, node.input(0)))), element_types.INT64)
+    x = emit.as_float(g, node.input(0))
+    # Exporters repeat the node for every tensor that a mask selects from; all results have one number of rows.
+    known = next((user.output for user in x.users if isinstance(user.op, Where)), None)
+    return node.result(g.add(Permute((1, 0)), known or g.add(Where(), x)), element_types.INT64)
 
 
 @onnx_op("Compress", since=9, limits="the number of results depends on data where the condition is computed")

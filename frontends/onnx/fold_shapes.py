@@ -180,7 +180,10 @@ def range_(node: OnnxNode, g: Graph) -> Array | Result:
     if open_extents.is_shape_tensor(start) or open_extents.is_shape_tensor(limit):
         if delta != 1:
             raise node.fail(UNSUPPORTED_ATTRIBUTE, f"delta={delta} with symbolic extents", "supported: 1")
-        return node.result(_symbolic_range(g, start.item(), limit.item()), element_types.INT64)
+        numbers = _symbolic_range(g, start.item(), limit.item())
+        if node.element(0).is_integer:
+            return node.result(numbers, element_types.INT64)
+        return node.result(emit.as_float(g, numbers), node.element(0))
     if delta == 0:
         raise node.invalid("its delta is 0")
     exact = [x.item() for x in (start, limit, delta)]

@@ -135,7 +135,8 @@ class Materializer:
                 parts.append(self._graph.constant(np.array([extent], np.int32), "extent"))
                 continue
             parts.append(emit.extent_number(self._graph, str(extent)))
-        return parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
+        made = parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
+        return made if tensor.element.is_integer else emit.as_float(self._graph, made)
 
 
 @dataclass

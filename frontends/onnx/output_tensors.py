@@ -163,7 +163,7 @@ class Results:
         if isinstance(item, (np.ndarray, np.generic)):
             array = np.asarray(item)
             if open_extents.is_shape_tensor(array):
-                return OnnxTensor(name, INT64, array.shape, open_extents.extents_array(array))
+                return OnnxTensor(name, _extents_element(node), array.shape, open_extents.extents_array(array))
             return OnnxTensor(name, _kept_element(node, array), array.shape, array)
         result = item if isinstance(item, Result) else Result(item)
         value = result.value
@@ -193,6 +193,12 @@ def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
     """Inputs of the model that some tensors are computed from."""
     found = [tensor.roots for tensor in tensors if tensor is not None and tensor.roots]
     return found[0] if len(found) == 1 else frozenset().union(*found)
+
+
+def _extents_element(node: OnnxNode) -> Element:
+    """Element type of extents that a node computes: INT64, or FLOAT if it computes with extents in this type."""
+    given = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
+    return next((tensor.element for tensor in given if not tensor.element.is_integer), INT64)
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:
