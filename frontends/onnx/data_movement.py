@@ -5,7 +5,7 @@ The result of a quantized tensor has the same scale and zero point.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.host_expand import HostExpand
+from tpuconvert.schema.ops.host_pad import HostPad, HostPadMode
 from tpuconvert.schema.ops.host_slice import HostSlice
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad, PadType
@@ -230,11 +232,21 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
 @onnx_op("Expand", since=8, kind=Kind.DIRECT, limits="a shape that is known at conversion")
 def expand(node: OnnxNode, g: Graph) -> Result:
     """Broadcast to a shape: repeat unit axes."""
-    target = emit.broadcast_shape(node.shape(0), shape_arguments.target_extents(node, 1))
+    shape, wanted = node.shape(0), shape_arguments.target_extents(node, 1)
+    if has_to_be(shape, wanted):
+        return movement_result(node, g.add(HostExpand(wanted), node.dequantized_input(0)))
+    target = emit.broadcast_shape(shape, wanted)
     if has_zero(target):
         raise node.invalid("its result is empty")
     x = node.dequantized_input(0)
     return movement_result(node, emit.expand(g, x, target) if target else x, scalar=target == ())
+
+
+def has_to_be(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Return True if data-dependent extents have to be 1 or those of a known shape, which the host checks."""
+    pairs = zip(shape, wanted, strict=False)
+    is_known = len(shape) == len(wanted) and not open_within(wanted) and not has_zero(wanted)
+    return is_known and any(is_data_dependent(have) and want != 1 for have, want in pairs)
 
 
 @onnx_op("Tile", since=6, kind=Kind.DIRECT, limits="constant repeats")
@@ -262,12 +274,14 @@ def tile_one_axis(node: OnnxNode, g: Graph) -> Result:
 _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edge": PadType.PAD_EDGE}
 
 
-@onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="constant pads and value")
+@onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="a constant value; the host pads with computed sizes")
 def pad(node: OnnxNode, g: Graph) -> Result:
     """Pad with a constant, reflected, edge or wrapped elements; negative pads crop."""
-    pads = shape_arguments.pads_per_axis(node)
     mode = node.choice("mode", "constant", (*_MODES, "wrap") if node.version >= 19 else tuple(_MODES))
     x = node.dequantized_input(0)
+    if node.version >= 11 and not node.is_constant(1):
+        return movement_result(node, _pad_on_host(node, g, x, mode))
+    pads = shape_arguments.pads_per_axis(node)
     for axis, (before, after) in enumerate(pads):
         if min(before, after) < 0:
             extent = emit.extents(x)[axis]
@@ -279,6 +293,15 @@ def pad(node: OnnxNode, g: Graph) -> Result:
     if any(flat):
         x = _pad_wrap(g, x, flat) if mode == "wrap" else g.add(Pad(value, flat, _MODES[mode]), x)
     return movement_result(node, x)
+
+
+def _pad_on_host(node: OnnxNode, g: Graph, x: Value, mode: str) -> Value:
+    """Pad with computed sizes."""
+    axes = node.axes(node.ints(3), node.rank(0)) if node.has_input(3) else tuple(range(node.rank(0)))
+    pads = node.input(1)
+    if pads.dtype is not DType.INT32 or node.shape(1) != (2 * len(axes),):
+        raise node.invalid(f"pads {node.element(1)}{list(node.shape(1))} for {len(axes)} axes")
+    return g.add(HostPad(axes=axes, value=_pad_value(node, x), mode=HostPadMode[mode]), x, pads)
 
 
 def _pad_value(node: OnnxNode, x: Value) -> Scalar:

@@ -100,7 +100,6 @@ class SeparateScope(Scope):
         self.captured.append((outer, inner))
         return inner
 
-
     def _rename_extents(self, shape: Shape) -> Shape:
         number = len(self.graph.inputs)
         return tuple(
