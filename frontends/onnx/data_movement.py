@@ -23,6 +23,7 @@ from tpuconvert.schema.ops.host_pad import HostPad, HostPadMode
 from tpuconvert.schema.ops.host_slice import HostSlice
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.ops.shape_change import Squeeze
 from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, SliceAxis
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array, DType, Scalar
@@ -40,8 +41,10 @@ def movement_result(node: OnnxNode, value: Value, *, scalar: bool = False) -> Re
 
 def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limits: str = "") -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
-        target = target_of(node)
-        return movement_result(node, emit.reshape(g, node.dequantized_input(0), target), scalar=target == ())
+        target, x = target_of(node), node.dequantized_input(0)
+        if name == "Squeeze" and (axes := shape_arguments.squeezed_symbolic_axes(node)):
+            return movement_result(node, g.add(Squeeze(axes), x), scalar=target == ())
+        return movement_result(node, emit.reshape(g, x, target), scalar=target == ())
 
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         return node.constant(0).reshape(target_of(node))

@@ -16,6 +16,7 @@ from tpuconvert.schema.ops.compare import Eq, Lts
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.symbolic_movement import SliceAxis
 from tpuconvert.schema.types import Array, DType, Scalar
 
 
@@ -59,6 +60,9 @@ def gather(node: OnnxNode, g: Graph) -> Result:
     x = node.dequantized_input(0)
     if not node.is_constant(1):
         y = select_by(g, x, axis, computed_index(node, g, 1, shape[axis]))
+    elif is_open(shape[axis]) and node.constant(1).size == 1:
+        position = int(node.constant(1).item())
+        y = g.add(SliceAxis(axis, position, position + 1), x)
     else:
         index = from_front(node, node.constant(1), shape[axis]).reshape(-1)
         steps = np.diff(index)

@@ -67,9 +67,15 @@ def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
     if axes is None:
         return tuple(extent for extent in shape if extent != 1)  # raises an error for a symbolic extent
     removed = node.axes(axes, len(shape))
-    if any(shape[axis] != 1 for axis in removed):
+    if any(not is_open(shape[axis]) and shape[axis] != 1 for axis in removed):
         raise node.invalid(f"axes {list(removed)} of shape {list(shape)} do not all have extent 1")
     return tuple(extent for axis, extent in enumerate(shape) if axis not in removed)
+
+
+def squeezed_symbolic_axes(node: OnnxNode) -> tuple[int, ...]:
+    """Axes that Squeeze removes if one of them is symbolic, so that it has to be 1 when the model runs; else ()."""
+    axes = node.axes(attr_or_input(node, "axes", 1, 13) or (), node.rank(0))
+    return tuple(axes) if any(is_open(node.shape(0)[axis]) for axis in axes) else ()
 
 
 def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:

@@ -313,7 +313,6 @@ CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7
         pytest.param([node("Add", "x five", "y")], id="as long as a constant"),
         pytest.param([node("Resize", "x  sizes", "y")], id="resized"),
         pytest.param([node("Split", "x", "y", axis=0)], id="cut into parts"),
-        pytest.param([node("Gather", "x zero", "y", axis=0)], id="a position"),
         pytest.param([node("Slice", "x one three zero", "y")], id="a range of positions"),
         pytest.param([node("Shape", "x", "s"), node("Range", "zero s one", "y")], id="a range of numbers"),
         pytest.param([node("EyeLike", "x", "y")], id="a diagonal"),
