@@ -17,6 +17,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.chip_names import parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.shape_buckets import format_bucket
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Dim, Shape
 
@@ -131,6 +132,45 @@ def _parse_shapes(texts: Iterable[str]) -> Shapes:
                 raise UsageError(f"'{text}' is not a shape", hint=hint)
             shapes[name].append(int(extent) if extent.isdigit() else extent)
     return shapes
+
+
+Buckets = Sequence[Mapping[str, Sequence[int]] | Sequence[int]]
+
+
+def read_buckets(buckets: Buckets | str | Iterable[str] | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+    """Return buckets of shapes by input, from sequences or from texts. The name of an only input may be missing: ''."""
+    given = (buckets,) if isinstance(buckets, str) else tuple(buckets or ())
+    found = [item for each in given for item in (_parse_buckets(each) if isinstance(each, str) else [each])]
+    read = tuple(
+        {name: tuple(map(int, shape)) for name, shape in (item if isinstance(item, Mapping) else {"": item}).items()}
+        for item in found
+    )
+    for bucket in read:
+        for name, shape in bucket.items():
+            if not shape or min(shape) < 1:
+                raise UsageError(f"shapes: {format_bucket({name: shape})} has an extent below 1")
+        if bucket.keys() != read[0].keys():
+            raise UsageError("shapes: every bucket needs shapes of the same inputs", hint=_BUCKETS_HINT)
+    if any(bucket in read[:index] for index, bucket in enumerate(read)):
+        raise UsageError("shapes: a bucket is given twice", hint="leave one of them out")
+    return read
+
+
+_BUCKETS_HINT = "--shapes 1x3x320x320,1x3x640x640, or for several inputs --shapes 'a=1x16;b=1x16,a=1x64;b=1x64'"
+
+
+def _parse_buckets(text: str) -> list[dict[str, tuple[int, ...]]]:
+    """Parse ``NAME=1x3x320x320;NAME=1x16,...``: buckets are separated by commas, inputs by semicolons."""
+    found: list[dict[str, tuple[int, ...]]] = []
+    for bucket in text.split(","):
+        found.append({})
+        for part in bucket.split(";"):
+            name, _, shape = part.strip().rpartition("=")
+            extents = shape.split("x")
+            if not all(extent.strip().isdecimal() for extent in extents) or name in found[-1]:
+                raise UsageError(f"'{text}' are no shapes", hint=_BUCKETS_HINT)
+            found[-1][name] = tuple(map(int, extents))
+    return found
 
 
 def read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from tpuconvert.options import Shapes
+    from tpuconvert.options import Buckets, Shapes
     from tpuconvert.quantize.rule_files import Rules
     from tpuconvert.samples.preprocess import Preprocess
     from tpuconvert.schema.types import Chip
@@ -20,6 +20,7 @@ class SourceOptions(TypedDict, total=False):
     """Options that decide how the source is read."""
 
     input_shapes: Shapes | None
+    shapes: Buckets | str | Iterable[str] | None
     inputs: Iterable[str] | None
     outputs: Iterable[str] | None
     preprocess: Preprocess | str | Mapping[str, Any] | None

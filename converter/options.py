@@ -14,12 +14,16 @@ from typing import Any
 
 from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
 from tpuconvert.option_readers import (
+    Buckets as Buckets,
+)
+from tpuconvert.option_readers import (
     Shapes as Shapes,
 )
 from tpuconvert.option_readers import (
     float_rule,
     is_method,
     read_allow_root,
+    read_buckets,
     read_chip,
     read_fixed_inputs,
     read_int16_share,
@@ -254,6 +258,16 @@ class Options:
         read=read_shapes,
         is_of_source=True,
         metavar="NAME=1,3,224,224",
+        is_repeated=True,
+    )
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = option(
+        (),
+        "The only shapes of the inputs that the model accepts, called buckets. The ONNX file has dynamic dimensions "
+        "where they differ. A session makes a plan for each bucket.",
+        read=read_buckets,
+        is_of_source=True,
+        metavar="1x3x320x320,1x3x640x640",
+        syntax="For several inputs, 'a=1x16;b=1x16,a=1x64;b=1x64'.",
         is_repeated=True,
     )
     inputs: tuple[str, ...] | None = option(

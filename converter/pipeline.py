@@ -25,7 +25,7 @@ from tpuconvert.memory_sources import source_files
 from tpuconvert.model import Model
 from tpuconvert.model_building import QuantizedGraph, build_model
 from tpuconvert.optimization import optimize_graph
-from tpuconvert.options import OPTIONS, Options, Shapes
+from tpuconvert.options import OPTIONS, Buckets, Options, Shapes
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.rule_files import Rules
@@ -86,6 +86,7 @@ def convert(
     weight_zero_points: bool = False,
     activation_type: str = "float32",
     input_shapes: Shapes | None = None,
+    shapes: Buckets | str | Iterable[str] | None = None,
     inputs: Iterable[str] | None = None,
     outputs: Iterable[str] | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
@@ -153,6 +154,8 @@ def convert(
             ``int8`` quantizes each group of each row when it is computed, and multiplies integers.
         input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the
             dimension dynamic.
+        shapes: The only shapes of the inputs that the model accepts, called buckets. The ONNX file has dynamic
+            dimensions where they differ. A session makes a plan for each bucket.
         inputs: Names of the tensors at which the model begins.
         outputs: Names of the tensors at which the model ends.
         preprocess: Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the

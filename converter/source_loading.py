@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from tpuconvert.final_checks import check_finite, check_not_empty
 from tpuconvert.frontends import caffe, onnx, tflite
+from tpuconvert.frontends.open_extents import KEEP
 from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
@@ -17,7 +19,9 @@ from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.limits import current_limits, reading_time
-from tpuconvert.schema.types import Array, format_shape
+from tpuconvert.schema.shape_buckets import KEY as BUCKETS
+from tpuconvert.schema.shape_buckets import Bucket, extents_of, format_buckets
+from tpuconvert.schema.types import Array, Dim, format_shape
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -95,6 +99,7 @@ def load_source(
         from tpuconvert.fused_preprocess import fuse_preprocess
 
         fuse_preprocess(graph, _preprocess_of(graph, options), options.fuse_preprocess)
+    _store_buckets(graph, options.shapes)
     check_not_empty(graph, options.inputs, options.outputs)
     if not options.allow_non_finite:
         check_finite(graph, lambda name: _origin(source, weights, options, name))
@@ -135,12 +140,13 @@ def _load(
         if isinstance(path, (str, os.PathLike)):
             note_input(path)
     kind = source_format(source)
+    input_shapes = _shapes_of_buckets(options, kind, str(source))
     named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
     if named and kind != "onnx":
         shape = format_shape(options.input_shapes[named[0]])
         raise UsageError(f"input_shapes: {named[0]}={shape}: only ONNX models can keep extents open", file=str(source))
     arguments: dict[str, Any] = {
-        "input_shapes": options.input_shapes or None,
+        "input_shapes": input_shapes or None,
         "inputs": options.inputs,
         "outputs": options.outputs,
         **_tflite_arguments(options, kind),
@@ -170,6 +176,44 @@ def _load(
     if kind == "tflite":
         return tflite.load(_path(source), **arguments)
     return onnx.load(source, **arguments)
+
+
+def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, Sequence[Dim]]:
+    """Return the shapes of all inputs, where the extents that differ between buckets are those of the file.
+
+    Raises:
+        UsageError: an input has both kinds of shapes, or the source is no ONNX model.
+    """
+    if not options.shapes:
+        return options.input_shapes
+    found: dict[str, Sequence[Dim]] = dict(options.input_shapes)
+    for name in options.shapes[0]:
+        if name in found:
+            hint = "leave one of the options out for this input"
+            raise UsageError(f"input '{name}' is in input_shapes and in shapes", file=file, hint=hint)
+        shapes = [bucket[name] for bucket in options.shapes]
+        if len(set(map(len, shapes))) > 1:
+            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(options.shapes)}", file=file)
+        found[name] = [extents[0] if len(set(extents)) == 1 else KEEP for extents in zip(*shapes, strict=True)]
+    if kind != "onnx" and any(KEEP in shape for shape in found.values()):
+        hint = "convert one model for each shape with --input-shapes"
+        raise UsageError("shapes: only ONNX models can keep extents open", file=file, hint=hint)
+    return found
+
+
+def _store_buckets(graph: Graph, buckets: Sequence[Bucket]) -> None:
+    """Store the buckets in the graph, with the names of all inputs.
+
+    Raises:
+        UsageError: a bucket does not fit the inputs.
+    """
+    if not buckets:
+        return
+    name = graph.input_ports[0].name
+    named = [{port or name: list(shape) for port, shape in bucket.items()} for bucket in buckets]
+    for bucket in named:
+        extents_of(bucket, graph.input_ports)
+    graph.metadata[BUCKETS] = named
 
 
 TFLITE_OPTIONS = {

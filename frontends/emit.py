@@ -7,6 +7,7 @@ nodes. Unary functions such as ``exp`` are in ``formulas``; functions that need 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import cast as cast_type
@@ -18,9 +19,10 @@ from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
-from tpuconvert.schema.extents import factorize
+from tpuconvert.schema.extents import factorize, split_sum, times, without_parentheses
+from tpuconvert.schema.formula_source import formula_source
 from tpuconvert.schema.graph import Graph, Value, static
-from tpuconvert.schema.ops.arithmetic import of_tensors
+from tpuconvert.schema.ops.arithmetic import Add, Mul, of_tensors
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -28,12 +30,15 @@ from tpuconvert.schema.ops.compare import Lt
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.positions import FormulaPositions, Positions
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
+from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeByFormulas, ReshapeLike
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, format_shape
+from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, Shape, format_shape
 
 # Shapes
 
@@ -54,7 +59,7 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
         raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
     if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
         params = reshape_params(x.shape, wanted)
-        return _move_unit_axes(g, x, wanted) if params is None else g.add(Reshape(params), x)
+        return _reshape_symbolic(g, x, wanted) if params is None else g.add(Reshape(params), x)
     target = static(wanted)
     if x.is_constant:
         quant = None if x.quant is None else _reshaped_params(x.quant, extents(x), target)
@@ -63,12 +68,53 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     return g.add(Reshape(target), x)
 
 
+def _reshape_symbolic(g: Graph, x: Value, wanted: Shape) -> Value:
+    """Reshape to a shape that no ``reshape`` operator expresses, because several extents are symbolic.
+
+    Raises:
+        OpenExtentError: an extent follows neither from axes of x or of an input, nor from a tensor with this shape.
+    """
+    if [extent for extent in x.shape if extent != 1] == [extent for extent in wanted if extent != 1]:
+        return _move_unit_axes(g, x, wanted)
+    if (op := _products_of_axes(x.shape, wanted)) is not None:
+        return g.add(op, x)
+    if _may_have_equal_counts(x.shape, wanted) and (source := formula_source(g, wanted)) is not None:
+        op = ReshapeByFormulas(tuple(map(str, wanted)), source.names, source.axes)
+        return g.add(op, x, source.value)
+    for like in reversed(list(g.values)):
+        if like.shape == wanted and not like.is_constant and _may_have_equal_counts(x.shape, wanted):
+            return g.add(ReshapeLike(), x, like)
+    names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
+    names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
+    raise OpenExtentError(names[0])
+
+
+def _may_have_equal_counts(shape: Shape, wanted: Shape) -> bool:
+    """Return True if two shapes have equal numbers of elements for all extents."""
+    return times(*shape) == times(*wanted)
+
+
+def _products_of_axes(shape: Shape, wanted: Shape) -> ReshapeAxes | None:
+    """Operator whose result extents are multiples of products of axes of x, or None."""
+    if times(*shape) != times(*wanted):
+        return None
+    factors, masks = [], []
+    for extent in wanted:
+        number, names = factorize((extent,))
+        mask = 0
+        for axis, own in enumerate(shape):
+            own_number, own_names = factorize((own,))
+            if own_names and own_names <= names and number % own_number == 0:
+                mask, number, names = mask | 1 << axis, number // own_number, names - own_names
+        if names:
+            return None
+        factors.append(number)
+        masks.append(mask)
+    return ReshapeAxes(tuple(factors), (1,) * len(factors), tuple(masks))
+
+
 def _move_unit_axes(g: Graph, x: Value, wanted: Sequence[Dim]) -> Value:
     """Reshape to a shape that differs only in unit axes, where symbolic extents rule out a ``reshape`` operator."""
-    if [extent for extent in x.shape if extent != 1] != [extent for extent in wanted if extent != 1]:
-        names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
-        names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
-        raise OpenExtentError(names[0])
     if removed := tuple(axis for axis, extent in enumerate(x.shape) if extent == 1):
         x = g.add(Squeeze(removed), x)
     for axis, extent in enumerate(wanted):
@@ -162,9 +208,58 @@ def zeros(g: Graph, extent: int) -> Value:
     return concat(g, [_zeros(g, term) for term in terms], 0)
 
 
+def extent_number(g: Graph, extent: str) -> Value:
+    """Add a symbolic extent as one INT32 element that is computed when the model runs.
+
+    Raises:
+        OpenExtentError: neither a tensor has the extent, nor the terms or factors of its formula.
+    """
+    for value in g.values:
+        if not value.is_constant and extent in value.shape:
+            axis = value.shape.index(extent)
+            return g.add(ShapeFetch(axis, axis + 1), value)
+    terms = split_sum(extent)
+    number, names = factorize((extent,))
+    if len(terms) > 1:
+        parts = [_extent_part(g, term) for term in terms]
+        return functools.reduce(lambda a, b: g.add(Add(), a, b), parts)
+    if number == 1 and names.total() < 2:
+        raise OpenExtentError(extent)
+    parts = [extent_number(g, without_parentheses(name)) for name in names.elements()]
+    product = functools.reduce(lambda a, b: g.add(Mul(), a, b), parts)
+    return product if number == 1 else g.add(Mul(), product, _extent_part(g, number))
+
+
+def _extent_part(g: Graph, extent: Dim) -> Value:
+    if isinstance(extent, str):
+        return extent_number(g, extent)
+    return g.constant(np.array([extent], np.int32), "extent")
+
+
+def positions(g: Graph, extent: int) -> Value:
+    """Add ``0, 1, ..., extent - 1`` in INT32 for a symbolic extent.
+
+    It is computed from the shape of an input if the extent is a formula of its extents: a user of another tensor
+    could prevent that this tensor is fused.
+
+    Raises:
+        OpenExtentError: the extent is neither such a formula nor that of a tensor.
+    """
+    name = str(extent)
+    for value in g.inputs:
+        if name in value.shape:
+            return g.add(Positions(value.shape.index(name)), value)
+    if (source := formula_source(g, [name])) is not None:
+        return g.add(FormulaPositions(name, source.names, source.axes), source.value)
+    for value in reversed(list(g.values)):
+        if not value.is_constant and name in value.shape:
+            return g.add(Positions(value.shape.index(name)), value)
+    raise OpenExtentError(name)
+
+
 def _zeros(g: Graph, extent: OpenExtent) -> Value:
     """Zeros of shape [extent]: ``v < v`` of an input v with that extent, which is false for NaN and infinity too."""
-    times, names = factorize((extent.name,))
+    number, names = factorize((extent.name,))
     for value in g.inputs:
         if names.total() != 1 or (name := next(iter(names))) not in value.shape:
             continue
@@ -174,10 +269,11 @@ def _zeros(g: Graph, extent: OpenExtent) -> Value:
                 value = slice_axis(g, value, other, 0, 1)
         one = reshape(g, as_float(g, value), (extents(value)[axis], 1))
         zeros = g.add(Lt(), one, one)
-        if times > 1:
-            zeros = g.add(Tile((1, times)), zeros)
-        return reshape(g, zeros, (extents(zeros)[0] * times,))
-    raise OpenExtentError(extent.name)
+        if number > 1:
+            zeros = g.add(Tile((1, number)), zeros)
+        return reshape(g, zeros, (extents(zeros)[0] * number,))
+    numbers = as_float(g, positions(g, cast_type(int, extent)))
+    return g.add(Lt(), numbers, numbers)
 
 
 def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:

@@ -21,6 +21,9 @@ from tpuconvert.schema.types import Array, Dim, Shape
 FUNCTIONS = frozenset({"max", "ceil"})
 """Names of functions in the expression that is the name of a computed extent."""
 
+KEEP = "?"
+"""Extent of a shape that the caller gives: as in the file."""
+
 _PLAIN_NAME = r"[^\W\d][\w.]*\Z"
 _SUM_OF_NAMES = r"[^\W\d][\w.]*(\+[^\W\d][\w.]*)+\Z"
 
@@ -89,6 +92,8 @@ class OpenExtent:
             name = str(other)
             return True if name == self.name else self._ask()
         if isinstance(other, (int, np.integer)):
+            if other < 0 and "-" not in self.name:
+                return False
             return self._ask() if not self._least() or other >= self._least() else False
         return False
 
@@ -177,6 +182,11 @@ def is_open(extent: object) -> bool:
     return isinstance(extent, OpenExtent)
 
 
+def is_data_dependent(extent: object) -> bool:
+    """Return True if an extent is symbolic and is not determined by the shapes of the inputs."""
+    return isinstance(extent, OpenExtent) and "?" in extent.name
+
+
 def is_one(extent: object) -> bool:
     """Return True if an extent is 1; False for symbolic extents, which never broadcast, even if 1 at run time."""
     return not isinstance(extent, OpenExtent) and extent == 1
@@ -226,4 +236,4 @@ def check_parameters(op: Op) -> None:
 
 def names_in(extent: str) -> set[str]:
     """Names of the model's extents in the expression of a computed extent."""
-    return set(re.findall(r"[^\W\d][\w.]*", extent)) - FUNCTIONS
+    return set(re.findall(r"[^\W\d][\w.]*\b(?!\()", extent))

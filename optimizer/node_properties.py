@@ -25,9 +25,17 @@ def operands(node: Node) -> list[Value]:
     return [value for value in node.inputs if value is not None]
 
 
+def element_operands(node: Node) -> list[Value | None]:
+    """The operands, present or absent, without those of which only the shapes are used."""
+    if not node.op.shape_operands:
+        return list(node.inputs)
+    pairs = zip(node.inputs, node.op.inputs, strict=False)
+    return [value for value, declared in pairs if declared.name not in node.op.shape_operands]
+
+
 def computed_operands(node: Node) -> list[Value]:
-    """The operands that are neither absent nor constant."""
-    return [value for value in node.inputs if value is not None and value.data is None]
+    """The operands that are neither absent nor constant, without those of which only the shapes are used."""
+    return [value for value in element_operands(node) if value is not None and value.data is None]
 
 
 def is_float32(node: Node) -> bool:

@@ -154,6 +154,10 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "decompose_prelu",
         ),
         "prepare quantization": (
+            "convert_symbolic_batch_matmul_and_bias",  # before the rule that leaves the bias
+            "convert_symbolic_batch_matmul",
+            "hoist_unary_above_symbolic_reshape",
+            "remove_symbolic_reshape_and_inverse",
             "convert_scale_to_depthwise",
             "convert_mean_to_pool",
             "convert_batch_norm_to_depthwise",

@@ -26,6 +26,7 @@ from tpuconvert.runtime.session_state import SessionState, run_in_place, run_wit
 from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
 from tpuconvert.schema.errors import RunError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.shape_buckets import buckets_of, extents_of, format_bucket, format_buckets
 from tpuconvert.schema.types import Array, Chip, format_shape
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class Session:
         self._graph = model if isinstance(model, Graph) else model.graph
         states = () if isinstance(model, Graph) else getattr(model, "states", ())
         self._state = SessionState(self._graph, states) if states else None
+        self._buckets = buckets_of(getattr(model, "metadata", {}))
+        self._bucket_extents = [extents_of(bucket, self._graph.input_ports) for bucket in self._buckets]
         self._native = None if backend == "reference" else self._native_plans(backend == "native")
         if self._native is not None and not observed:
             self._native.prepare()
@@ -120,7 +123,7 @@ class Session:
         if key not in plans:
             states = () if self._state is None else self._state.states
             plans[key] = _planner().plans_of(
-                self._graph, self.chip.name, isa, self._threads, states, self._memory_limit
+                self._graph, self.chip.name, isa, self._threads, states, self._memory_limit, self._bucket_extents
             )
         return plans[key]
 
@@ -354,7 +357,14 @@ class Session:
             raise UsageError(f"{' and '.join(parts)}; the model takes {names}")
         bound: dict[str, int] = {}
         pairs = zip(self._graph.input_ports, self._graph.inputs, strict=True)
-        return [to_value(feeds[port.name], port, value, bound) for port, value in pairs], bound
+        values = [to_value(feeds[port.name], port, value, bound) for port, value in pairs]
+        if self._buckets and bound not in self._bucket_extents:
+            given = {port.name: np.shape(feeds[port.name]) for port in self._graph.input_ports}
+            raise UsageError(
+                f"the inputs have the shapes {format_bucket(given)}, which are none of the model's buckets",
+                hint=f"its buckets: {format_buckets(self._buckets)}; resize or pad the inputs, or convert with more",
+            )
+        return values, bound
 
     def _evaluate(self, node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
         try:

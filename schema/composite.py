@@ -32,6 +32,11 @@ class Composite(Op):
 
     expand: ClassVar[Callable[..., tuple[Value, ...]]]
 
+    @property
+    def sample_extent(self) -> int:
+        """Extent that stands for every symbolic one in the check of legality."""
+        return 2
+
     def shorter_types(self, *inputs: TensorType | None) -> tuple[TensorType | None, ...]:
         """Operand types whose expansion is shorter and contains the same operators, for the check of legality.
 

@@ -6,9 +6,12 @@ Names of data-dependent extents begin with ``?``; these extents may differ altho
 
 from __future__ import annotations
 
+import ast
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.types import Dim, Shape, TensorType, format_shape
@@ -55,7 +58,7 @@ def times(*factors: Dim) -> Dim:
         return number
     sorted_names = sorted(names.elements())
     if number == 1 and len(sorted_names) == 1:
-        return _without_parentheses(sorted_names[0])
+        return without_parentheses(sorted_names[0])
     return "*".join([str(number), *sorted_names] if number != 1 else sorted_names)
 
 
@@ -176,12 +179,108 @@ def check_length(op: str, name: str, values: Sequence[object], count: int, x: Te
         raise ShapeError(f"{op}: {name} {values} needs {count} values for {format_shape(x.shape)}")
 
 
+def evaluate_extent(formula: str, numbers: Mapping[str, int]) -> int:
+    """Evaluate an extent that is a formula of names.
+
+    Raises:
+        ShapeError: a name has no number, a division is not exact, or the text is no formula of this module.
+    """
+    try:
+        found = _evaluate(ast.parse(formula, mode="eval").body, numbers)
+        if found.denominator == 1:
+            return found.numerator
+        raise ShapeError(f"the extent {formula} is {found} for {dict(numbers)}, which is no integer")
+    except (SyntaxError, KeyError, TypeError, ZeroDivisionError) as error:
+        raise ShapeError(f"the extent {formula} has no value for {dict(numbers)}") from error
+
+
+def substitute(formula: str, extents: Mapping[str, Dim]) -> Dim:
+    """Replace names in a formula by extents. The result is an integer if all of them are.
+
+    Raises:
+        ShapeError: as ``evaluate_extent``.
+    """
+    numbers = {name: extent for name, extent in extents.items() if isinstance(extent, int)}
+    if len(numbers) == len(extents):
+        return evaluate_extent(formula, numbers)
+    if formula.isdecimal():
+        return int(formula)
+    return re.sub(r"[^\W\d]\w*\b(?!\()", lambda found: str(extents.get(found[0], found[0])), formula)
+
+
+def is_formula(formula: str, names: Iterable[str]) -> bool:
+    """Return True if an extent can be evaluated when these names have numbers."""
+    try:
+        evaluate_extent(formula, dict.fromkeys(names, 1))
+    except ShapeError:
+        return False
+    return True
+
+
+def _evaluate(part: ast.expr, numbers: Mapping[str, int]) -> Fraction:
+    match part:
+        case ast.Name(name):
+            return Fraction(numbers[name])
+        case ast.Constant(int() | float() as number):
+            return Fraction(number)
+        case ast.UnaryOp(ast.USub(), value):
+            return -_evaluate(value, numbers)
+        case ast.BinOp(left, sign, right):
+            return _combine(sign, _evaluate(left, numbers), _evaluate(right, numbers))
+        case ast.Call(ast.Name(name), arguments):
+            return _call(name, [_evaluate(argument, numbers) for argument in arguments])
+    raise TypeError(type(part).__name__)
+
+
+def _combine(sign: ast.operator, left: Fraction, right: Fraction) -> Fraction:
+    match sign:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.Div():
+            return left / right
+    raise TypeError(type(sign).__name__)
+
+
+def _call(name: str, arguments: Sequence[Fraction]) -> Fraction:
+    match name, len(arguments):
+        case "ceil", 1:
+            return Fraction(math.ceil(arguments[0]))
+        case "floor", 1:
+            return Fraction(math.floor(arguments[0]))
+        case "max", 2:
+            return max(arguments)
+        case "min", 2:
+            return min(arguments)
+    raise TypeError(name)
+
+
+def names_in_formula(formula: str) -> set[str]:
+    """Names of extents in a formula, without those of functions."""
+    return set(re.findall(r"[^\W\d]\w*\b(?!\()", formula))
+
+
 def _factor(name: str) -> str:
     """Format a name as a factor of a product, with parentheses if it is a sum."""
     return f"({name})" if any(sign in "+-" for sign in _outside_parentheses(name)) else name
 
 
-def _without_parentheses(factor: str) -> str:
+def split_sum(formula: str) -> list[Dim]:
+    """Split a formula at the plus signs and the final number outside of parentheses."""
+    parts, depth = [""], 0
+    for letter in formula:
+        depth += (letter == "(") - (letter == ")")
+        if letter in "+-" and depth == 0:
+            parts.append("-" if letter == "-" else "")
+        else:
+            parts[-1] += letter
+    return [int(part) if part.lstrip("-").isdecimal() else part for part in parts]
+
+
+def without_parentheses(factor: str) -> str:
     """Remove the parentheses that ``_factor`` added."""
     return factor[1:-1] if factor.startswith("(") and not _outside_parentheses(factor[:-1]) else factor
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tpuconvert.schema.deferred import DeferredOp
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import Array, Dim, QuantParams, Shape, TensorType
 
 
@@ -34,6 +36,7 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
         _copy_node(copy, node, twin, keeps_types=extents is None)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         copy.output(twin[value], port)
+    _remove_unused(copy, graph)
     return copy
 
 
@@ -56,7 +59,14 @@ def specialize(graph: Graph, shapes: Sequence[Shape]) -> Graph:
         _copy_node(copy, node, twin, keeps_types=False)
     for value in graph.outputs:
         copy.output(twin[value])
+    _remove_unused(copy, graph)
     return copy
+
+
+def _remove_unused(copy: Graph, graph: Graph) -> None:
+    """Remove operands of which an expansion of the original's operators used only the shape."""
+    if any(isinstance(node.op, DeferredOp) for node in graph.nodes):
+        copy.prune()
 
 
 def _copy_node(copy: Graph, node: Node, twin: dict[Value, Value], *, keeps_types: bool = True) -> None:
@@ -64,12 +74,23 @@ def _copy_node(copy: Graph, node: Node, twin: dict[Value, Value], *, keeps_types
     operands = [None if value is None else twin[value] for value in node.inputs]
     names = [value.name for value in node.outputs]
     with copy.derived_from(node):
-        results = copy.add_all(node.op, *operands, names=names)
+        if isinstance(node.op, DeferredOp) and all(value is None or value.type.is_static for value in operands):
+            results = _expand(copy, node.op, operands, names)
+        else:
+            results = copy.add_all(node.op, *operands, names=names)
     for old, new in zip(node.outputs, results, strict=True):
         new.quant = old.quant
         if keeps_types:
             new.type = old.type
         twin[old] = new
+
+
+def _expand(copy: Graph, op: DeferredOp, operands: Sequence[Value | None], names: Sequence[str]) -> Sequence[Value]:
+    """Add the expansion of an operator whose extents are known now. The results get the names of the original."""
+    results = [copy.add(Copy(), new) if new in operands else new for new in op.expand(copy, *operands)]
+    for name, new in zip(names, results, strict=True):
+        copy.rename(new, name)
+    return results
 
 
 def copy_subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:

@@ -94,7 +94,8 @@ def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | No
     """
     try:
         types = op.shorter_types(*inputs)
-        nodes = expansion(op, [None if type_ is None else _with_numbers(type_) for type_ in types], coeffs).nodes
+        number = op.sample_extent
+        nodes = expansion(op, [None if item is None else _with_numbers(item, number) for item in types], coeffs).nodes
     except ShapeError as error:
         return Verdict(Status.ILLEGAL, str(error))
     refused = refused_constants(op, inputs, coeffs)
@@ -139,12 +140,12 @@ def constants_refused_by(node: Node) -> dict[int, str]:
     return refused_constants(node.op, inputs, coeffs)
 
 
-def _with_numbers(type_: TensorType) -> TensorType:
-    """Replace each name in the extents by 2: equal extents stay equal, and unlike 1 it does not broadcast."""
+def _with_numbers(type_: TensorType, number: int) -> TensorType:
+    """Replace each name in the extents by a number other than 1: equal extents stay equal, and do not broadcast."""
     if type_.is_static:
         return type_
     factors = [factorize((extent,)) for extent in type_.shape]
-    return TensorType(type_.dtype, tuple(number * 2 ** names.total() for number, names in factors))
+    return TensorType(type_.dtype, tuple(factor * number ** names.total() for factor, names in factors))
 
 
 def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:

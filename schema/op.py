@@ -322,6 +322,7 @@ class Op:
         pads_results: True if the operator finds a data-dependent number of items and pads the result to a fixed size.
         one_constant_of: names of operands of which at most one may be constant.
         has_subgraphs: True if parameters are subgraphs (``control_flow.ControlFlowOp``).
+        shape_operands: names of operands of which only the shapes are used, beside operands whose elements are used.
         parameter_aliases: further parameter names that the constructor accepts, and the parameters they mean.
     """
 
@@ -345,6 +346,7 @@ class Op:
     unfinished: ClassVar[bool] = False
     one_constant_of: ClassVar[tuple[str, ...]] = ()
     has_subgraphs: ClassVar[bool] = False
+    shape_operands: ClassVar[tuple[str, ...]] = ()
     parameter_aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     # Arguments are the operands: TensorType or Array, and None for an absent optional operand.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.exporters.bucket_graphs import graphs_of_buckets
 from tpuconvert.exporters.tpu_mlir.chips import target_of
 from tpuconvert.exporters.tpu_mlir.package import lower_graph
 from tpuconvert.model import Model
@@ -17,7 +18,8 @@ def check_exact(model: Model, chip: str) -> None:
     """
     graph = model.graph
     target = target_of(chip, model.chip, graph.file)
-    if not lower_graph(graph, target, "check").integer_values():
+    graphs = graphs_of_buckets(graph, model.metadata)
+    if not all(lower_graph(each, target, "check").integer_values() for each in graphs):
         raise UsageError(
             f"the model has no integers to be exact on {chip}", file=graph.file, hint="add --quantize int8"
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tpuconvert.exporters.bucket_graphs import graph_of_bucket
+from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
@@ -18,6 +22,7 @@ from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.results import Result
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.shape_buckets import KEY, Bucket, buckets_of, format_bucket
 from tpuconvert.schema.types import Chip
 
 
@@ -90,6 +95,11 @@ class Export(Result):
         """Return the target, the outputs, the operators that remain for the host, and the next step."""
         form = FORMS[self.to]
         lines = [form.title.format_map(self.manifest)]
+        programs = self.manifest.get("programs", ())
+        if programs:
+            lines += [f"  program  {self.path / name}" for name in programs]
+            following = form.next_step.format_map({**self.manifest, "path": self.path / programs[0]})
+            return [*lines, f"next: {following}, and the same for the other programs"]
         for output in self.manifest["outputs"]:
             lines.append(f"  output  {output['name']}  {output['dtype']}{output['shape']}")
         for node in self.manifest.get("host_nodes", ()):
@@ -117,7 +127,7 @@ def export(
     Args:
         model: a converted model, or the path of a ``.tpum`` file.
         path: folder to write, or file for ``onnx``. A file or the folder of an earlier export is replaced; any other
-            existing folder is an error.
+            existing folder is an error. For a model with shape buckets, a folder with one program for each.
         to: the target; ``tpu-mlir`` is the vendor's compiler, ``tpulang`` a Python program of its TPULang API,
             ``onnx`` a file of standard ONNX operators.
         chip: ``bm1684x``, ``bm1688`` or, for ``tpu-mlir``, ``bm1684``; default ``bm1684x``.
@@ -148,4 +158,28 @@ def export(
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")
     if not isinstance(model, Model):
         model = load(model)
-    return Export(Path(path), form.write(Request(model, Path(path), chip, data, with_checks)), to)
+    buckets = buckets_of(model.metadata)
+    if not buckets:
+        return Export(Path(path), form.write(Request(model, Path(path), chip, data, with_checks)), to)
+    if data is not None:
+        hint = "convert with --input-shapes for one of the shapes, and export that model"
+        raise UsageError("data with a model of several shapes, which need different data", hint=hint)
+    programs: list[dict[str, Any]] = []
+
+    def write(folder: Path) -> None:
+        for bucket in buckets:
+            name = re.sub("[=;]", "_", format_bucket(bucket)) + (".onnx" if to == "onnx" else "")
+            manifest = form.write(Request(_with_numbers(model, bucket), folder / name, chip, None, with_checks))
+            programs.append({"path": name, "manifest": manifest})
+        (folder / MANIFEST).write_text(json.dumps({"programs": programs}, indent=1) + "\n", encoding="utf-8")
+
+    write_folder(path, write)
+    first = programs[0]
+    return Export(Path(path), {**first["manifest"], "programs": [item["path"] for item in programs]}, to)
+
+
+def _with_numbers(model: Model, bucket: Bucket) -> Model:
+    """Return the model for the shapes of a bucket."""
+    graph = graph_of_bucket(model.graph, bucket)
+    metadata = {key: value for key, value in model.metadata.items() if key != KEY}
+    return Model(replace(model.content, graph=graph, metadata=metadata, grouping=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tpuconvert.exporters.bucket_graphs import graphs_of_buckets
 from tpuconvert.exporters.tpu_mlir.chips import target_of
 from tpuconvert.exporters.tpu_mlir.package import try_lowering
 from tpuconvert.optimizer.node_properties import dependent_nodes
@@ -37,13 +38,14 @@ def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, kept: M
     while True:
         legalized = quantize(kept)
         first = first or legalized
-        lowering = try_lowering(legalized.graph, target, "check")
-        if not lowering.integer_values():
-            return first
         reasons: dict[str, str] = {}
-        for refused, reason in lowering.refused.items():
-            text = f"no exact form on {target.name} of '{refused.name}' ({refused.op.name}): {reason}"
-            reasons.update(dict.fromkeys(_dependent_names(graph, refused), text))
+        for each in graphs_of_buckets(legalized.graph, graph.metadata):
+            lowering = try_lowering(each, target, "check")
+            if not lowering.integer_values():
+                return first
+            for refused, reason in lowering.refused.items():
+                text = f"no exact form on {target.name} of '{refused.name}' ({refused.op.name}): {reason}"
+                reasons.update(dict.fromkeys(_dependent_names(graph, refused), text))
         if reasons.keys() <= kept.keys():
             return legalized
         kept = {**reasons, **kept}

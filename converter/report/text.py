@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.shape_buckets import buckets_of, format_buckets
 from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import one_line
 from tpuconvert.styled_text import Style, concat, style
@@ -27,6 +28,9 @@ def summary_text(description: Description) -> str:
     notes = description.get("notes", [])
     lines = [_headline(description), *share_lines(note["message"] for note in notes if note["kind"] == SHARE)]
     lines += port_lines(description)
+    buckets = buckets_of(description.get("metadata") or {})
+    if buckets:
+        lines.append(f"  accepts only {format_buckets(buckets)}")
     lines.append(f"  {several(description['nodes'], 'node')}: {operator_counts(description['operators']) or 'none'}")
     lines += subgraph_lines(description.get("subgraphs") or [])
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())

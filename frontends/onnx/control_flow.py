@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types, host_control_flow
+from tpuconvert.frontends.onnx.messages import GraphProto
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.frontends.registry import Kind
@@ -37,9 +38,22 @@ def if_(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """Inline the branch that a constant condition selects; otherwise the host selects one in each run."""
     then_branch, else_branch = graph_attribute(node, "then_branch"), graph_attribute(node, "else_branch")
     if node.tensor(0).array is None:
-        return host_control_flow.convert_if(node, g)
+        if not _is_squeeze_of_unit_axes(then_branch, else_branch):
+            return host_control_flow.convert_if(node, g)
+        g.notes.append(f"'{node.name}' squeezes axes of extent 1 only: inputs for which they are longer are refused")
+        return node.inline(then_branch, [], "then")
     taken = then_branch if _read_condition(node, node.tensor(0), "condition") else else_branch
     return node.inline(taken, [], "then" if taken is then_branch else "else")
+
+
+def _is_squeeze_of_unit_axes(then_branch: GraphProto, else_branch: GraphProto) -> bool:
+    """Return True for ``x.squeeze(axis)`` of PyTorch: Squeeze if the axis has extent 1, else x with another rank.
+
+    What follows is exported for one of the ranks. The converted Squeeze refuses other extents.
+    """
+    first = [each for each in then_branch.node if each.op_type != "Constant"]
+    kinds = [each.op_type for each in (*first, *else_branch.node)]
+    return kinds == ["Squeeze", "Identity"] and first[0].input[0] == else_branch.node[0].input[0]
 
 
 @onnx_op("Loop", since=1, kind=Kind.HOST, limits="unrolled if trip count and condition are known at conversion")

@@ -10,6 +10,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.data_movement import movement_result
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
@@ -30,7 +31,10 @@ def _make_computed(g: Graph, x: Value) -> Value:
 @onnx_op("NonZero", since=9, kind=Kind.DIRECT, limits="the number of results depends on data")
 def non_zero(node: OnnxNode, g: Graph) -> Result:
     """Coordinates of the elements that are not 0, one row per axis."""
-    return node.result(g.add(Permute((1, 0)), g.add(Where(), emit.as_float(g, node.input(0)))), element_types.INT64)
+    x = emit.as_float(g, node.input(0))
+    # Exporters repeat the node for every tensor that a mask selects from; all results have one number of rows.
+    known = next((user.output for user in x.users if isinstance(user.op, Where)), None)
+    return node.result(g.add(Permute((1, 0)), known or g.add(Where(), x)), element_types.INT64)
 
 
 @onnx_op("Compress", since=9, limits="the number of results depends on data where the condition is computed")
@@ -70,7 +74,8 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
         return Folded(np.empty((0, 3), np.int64), element_types.INT64)
     if batches * classes > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{batches * classes} separate suppressions")
-    op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), min(most, boxes))
+    most = min(most, np.iinfo(np.int32).max if is_open(boxes) else boxes)
+    op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), most)
     rows = []
     for batch in range(batches):
         own = emit.reshape(g, emit.slice_axis(g, corners, 0, batch, batch + 1), (boxes, 4))

@@ -5,7 +5,7 @@ The result of a quantized tensor has the same scale and zero point.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,14 +13,18 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import shape_arguments
 from tpuconvert.frontends.onnx.element_types import BOOL, FLOAT
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
-from tpuconvert.frontends.open_extents import is_open, open_within
+from tpuconvert.frontends.open_extents import has_zero, is_data_dependent, is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.host_expand import HostExpand
+from tpuconvert.schema.ops.host_pad import HostPad, HostPadMode
 from tpuconvert.schema.ops.host_slice import HostSlice
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.ops.shape_change import Squeeze
+from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, SliceAxis
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array, DType, Scalar
 
@@ -37,8 +41,10 @@ def movement_result(node: OnnxNode, value: Value, *, scalar: bool = False) -> Re
 
 def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limits: str = "") -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
-        target = target_of(node)
-        return movement_result(node, emit.reshape(g, node.dequantized_input(0), target), scalar=target == ())
+        target, x = target_of(node), node.dequantized_input(0)
+        if name == "Squeeze" and (axes := shape_arguments.squeezed_symbolic_axes(node)):
+            return movement_result(node, g.add(Squeeze(axes), x), scalar=target == ())
+        return movement_result(node, emit.reshape(g, x, target), scalar=target == ())
 
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         return node.constant(0).reshape(target_of(node))
@@ -132,7 +138,14 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     forward = [part for part in parts if part.step > 0]
     if any(map(is_open, shape)):
         for part in forward:
-            x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
+            if part.end is not None and is_data_dependent(shape[part.axis]):  # may be shorter than the bounds
+                bounds = part.start, part.end
+                constants = [g.constant(np.array([bound], np.int32), "bound") for bound in bounds]
+                x = g.add(HostSlice(part.axis, part.step), x, *constants)
+            elif part.end is not None:
+                x = g.add(SliceAxis(part.axis, part.start, part.end, part.step), x)
+            else:
+                x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
     else:
         start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
         for part in forward:
@@ -199,12 +212,17 @@ def space_to_depth(node: OnnxNode, g: Graph) -> Result:
     """Move blocks of pixels to channels; the index in the block is major (DCR) or minor (CRD)."""
     n, c, h, w = _four(node)
     block = node.required_attr("blocksize", 1)
-    if block < 1 or h % block or w % block:
+    x = node.dequantized_input(0)
+    if is_open(h) or is_open(w):
+        y = g.add(ReshapeAxes((1, 1, 1, block, 1, block), (1, 1, block, 1, block, 1), (1, 2, 4, 0, 8, 0)), x)
+    elif block < 1 or h % block or w % block:
         raise node.invalid(f"extents {h} x {w} for blocks of {block}")
-    y = emit.reshape(g, node.dequantized_input(0), (n, c, h // block, block, w // block, block))
+    else:
+        y = emit.reshape(g, x, (n, c, h // block, block, w // block, block))
+    rows, columns = emit.extents(y)[2], emit.extents(y)[4]
     mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 28 else "DCR"
     y = emit.permute(g, y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
-    return movement_result(node, emit.reshape(g, y, (n, c * block * block, h // block, w // block)))
+    return movement_result(node, emit.reshape(g, y, (n, c * block * block, rows, columns)))
 
 
 def _four(node: OnnxNode) -> tuple[int, int, int, int]:
@@ -217,11 +235,21 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
 @onnx_op("Expand", since=8, kind=Kind.DIRECT, limits="a shape that is known at conversion")
 def expand(node: OnnxNode, g: Graph) -> Result:
     """Broadcast to a shape: repeat unit axes."""
-    target = emit.broadcast_shape(node.shape(0), shape_arguments.target_extents(node, 1))
-    if 0 in target:
+    shape, wanted = node.shape(0), shape_arguments.target_extents(node, 1)
+    if has_to_be(shape, wanted):
+        return movement_result(node, g.add(HostExpand(wanted), node.dequantized_input(0)))
+    target = emit.broadcast_shape(shape, wanted)
+    if has_zero(target):
         raise node.invalid("its result is empty")
     x = node.dequantized_input(0)
     return movement_result(node, emit.expand(g, x, target) if target else x, scalar=target == ())
+
+
+def has_to_be(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Return True if data-dependent extents have to be 1 or those of a known shape, which the host checks."""
+    pairs = zip(shape, wanted, strict=False)
+    is_known = len(shape) == len(wanted) and not open_within(wanted) and not has_zero(wanted)
+    return is_known and any(is_data_dependent(have) and want != 1 for have, want in pairs)
 
 
 @onnx_op("Tile", since=6, kind=Kind.DIRECT, limits="constant repeats")
@@ -249,12 +277,14 @@ def tile_one_axis(node: OnnxNode, g: Graph) -> Result:
 _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edge": PadType.PAD_EDGE}
 
 
-@onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="constant pads and value")
+@onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="a constant value; the host pads with computed sizes")
 def pad(node: OnnxNode, g: Graph) -> Result:
     """Pad with a constant, reflected, edge or wrapped elements; negative pads crop."""
-    pads = shape_arguments.pads_per_axis(node)
     mode = node.choice("mode", "constant", (*_MODES, "wrap") if node.version >= 19 else tuple(_MODES))
     x = node.dequantized_input(0)
+    if node.version >= 11 and not node.is_constant(1):
+        return movement_result(node, _pad_on_host(node, g, x, mode))
+    pads = shape_arguments.pads_per_axis(node)
     for axis, (before, after) in enumerate(pads):
         if min(before, after) < 0:
             extent = emit.extents(x)[axis]
@@ -266,6 +296,15 @@ def pad(node: OnnxNode, g: Graph) -> Result:
     if any(flat):
         x = _pad_wrap(g, x, flat) if mode == "wrap" else g.add(Pad(value, flat, _MODES[mode]), x)
     return movement_result(node, x)
+
+
+def _pad_on_host(node: OnnxNode, g: Graph, x: Value, mode: str) -> Value:
+    """Pad with computed sizes."""
+    axes = node.axes(node.ints(3), node.rank(0)) if node.has_input(3) else tuple(range(node.rank(0)))
+    pads = node.input(1)
+    if pads.dtype is not DType.INT32 or node.shape(1) != (2 * len(axes),):
+        raise node.invalid(f"pads {node.element(1)}{list(node.shape(1))} for {len(axes)} axes")
+    return g.add(HostPad(axes=axes, value=_pad_value(node, x), mode=HostPadMode[mode]), x, pads)
 
 
 def _pad_value(node: OnnxNode, x: Value) -> Scalar:

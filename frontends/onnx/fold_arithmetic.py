@@ -155,7 +155,7 @@ def cast_array(array: Array, target: Element) -> Array:
         widened: Array = np.asarray(rounded.astype(np.uint32)).view(np.float32)
         widened[np.isnan(np.atleast_1d(array))] = np.nan
         return widened.reshape(array.shape)
-    if is_shape_tensor(array) and target.is_integer:
+    if is_shape_tensor(array) and (target.is_integer or target is element_types.FLOAT):
         return array
     if target is element_types.BOOL:
         return np.not_equal(array, 0)

@@ -180,7 +180,10 @@ def range_(node: OnnxNode, g: Graph) -> Array | Result:
     if open_extents.is_shape_tensor(start) or open_extents.is_shape_tensor(limit):
         if delta != 1:
             raise node.fail(UNSUPPORTED_ATTRIBUTE, f"delta={delta} with symbolic extents", "supported: 1")
-        return node.result(_symbolic_range(g, start.item(), limit.item()), element_types.INT64)
+        numbers = _symbolic_range(g, start.item(), limit.item())
+        if node.element(0).is_integer:
+            return node.result(numbers, element_types.INT64)
+        return node.result(emit.as_float(g, numbers), node.element(0))
     if delta == 0:
         raise node.invalid("its delta is 0")
     exact = [x.item() for x in (start, limit, delta)]
@@ -192,9 +195,17 @@ def range_(node: OnnxNode, g: Graph) -> Array | Result:
     return steps.astype(start.dtype)
 
 
+def _positions(g: Graph, extent: int) -> Value:
+    """``0, ..., extent - 1`` for a symbolic extent, which may be a sum of extents of different inputs."""
+    try:
+        return emit.positions(g, extent)
+    except open_extents.OpenExtentError:
+        return g.add(Positions(), emit.zeros(g, extent))
+
+
 def _symbolic_range(g: Graph, start: int, limit: int) -> Value:
     """``start, ..., limit - 1`` for symbolic extents: positions along a tensor with this extent, plus the start."""
-    numbers = g.add(Positions(), emit.zeros(g, limit - start))
+    numbers = _positions(g, limit - start)
     if not open_extents.is_open(start):
         return emit.adds(g, numbers, start) if start else numbers
     return emit.add(g, numbers, g.add(ShapeFetch(), emit.zeros(g, start)))

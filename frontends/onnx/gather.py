@@ -16,6 +16,7 @@ from tpuconvert.schema.ops.compare import Eq, Lts
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.symbolic_movement import SliceAxis
 from tpuconvert.schema.types import Array, DType, Scalar
 
 
@@ -59,6 +60,9 @@ def gather(node: OnnxNode, g: Graph) -> Result:
     x = node.dequantized_input(0)
     if not node.is_constant(1):
         y = select_by(g, x, axis, computed_index(node, g, 1, shape[axis]))
+    elif is_open(shape[axis]) and node.constant(1).size == 1:
+        position = int(node.constant(1).item())
+        y = g.add(SliceAxis(axis, position, position + 1), x)
     else:
         index = from_front(node, node.constant(1), shape[axis]).reshape(-1)
         steps = np.diff(index)
@@ -118,7 +122,9 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     else:
         index = node.input(1)
         table_value = emit.reshape(g, index, (batches * tuples, depth))
-        sizes = g.constant(np.asarray(indexed, np.int32)[None], name="extents")
+        # A negative index along a symbolic axis is not counted from the end, and is an error at run time.
+        known = [0 if is_open(extent) else extent for extent in indexed]
+        sizes = g.constant(np.asarray(known, np.int32)[None], name="extents")
         below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, table_value)), DType.INT32)
         table_value = emit.add(g, table_value, emit.mul(g, below, sizes))
         linear: Value | None = None

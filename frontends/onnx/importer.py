@@ -58,6 +58,7 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_TYPE,
     ProblemList,
     ResourceLimitError,
+    UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.limits import Limits, check_time, exceeded
@@ -182,6 +183,8 @@ class _Importer:
         if fixed:
             fixed_inputs.check_names(fixed, names, shapes, self._file)
             shapes = {**shapes, **self._shapes_of_fixed()}
+        if "" in shapes:
+            shapes = {self._only_input(names): shapes[""]}
         self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
         types = finder.find(names, self._problems)
         self._graph.notes.extend(finder.notes)
@@ -202,6 +205,17 @@ class _Importer:
             value = self._graph.input(name, dtype, port, quant)
             self._results.keep_name(value)
             scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant, frozenset({name}))
+
+    def _only_input(self, names: Sequence[str]) -> str:
+        """Return the name of the only input.
+
+        Raises:
+            UsageError: the model has several.
+        """
+        if len(names) != 1:
+            hint = f"name each: {'=...;'.join(names)}=..."
+            raise UsageError(f"a shape without a name, but {len(names)} inputs", file=self._file, hint=hint)
+        return names[0]
 
     def _shapes_of_fixed(self) -> dict[str, Sequence[Dim]]:
         """Shapes of fixed inputs that match the file; a mismatch is reported when the value is checked."""

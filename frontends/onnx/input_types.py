@@ -58,6 +58,12 @@ _SUM = r"\s*\w+(\s*\+\s*\w+)+\s*"
 _NO_LETTER = r"\W+"
 
 
+def _symbol(text: str) -> str:
+    """Return a name of letters and digits for a symbolic extent."""
+    symbol = re.sub(_NO_LETTER, "_", text)
+    return symbol if re.match(_SYMBOL, symbol) else f"n{symbol}"
+
+
 class InputTypes:
     """Determines the types of all inputs of one model; equal symbolic extents have the same value in all inputs.
 
@@ -72,11 +78,24 @@ class InputTypes:
         self, infos: Mapping[str, ValueInfoProto], given: Mapping[str, Sequence[Dim]], limits: Limits, file: str
     ) -> None:
         self._infos = infos
-        self._given = given
+        self._given = {name: self._with_names(name, shape) for name, shape in given.items()}
         self._limits = limits
         self._file = file
         self._extents: dict[str, Dim] = {}
         self.notes: list[str] = []
+
+    def _with_names(self, name: str, shape: Sequence[Dim]) -> Sequence[Dim]:
+        """Replace extents that the file determines by the names in the file."""
+        if open_extents.KEEP not in shape:
+            return shape
+        declared = declared_shape(self._infos[name]) if name in self._infos else None
+        if declared is None or len(declared) != len(shape):
+            declared = [None] * len(shape)
+        names = [
+            extent if isinstance(extent, int) or (extent and re.match(_SYMBOL, extent)) else _symbol(f"{name}_{axis}")
+            for axis, extent in enumerate(declared)
+        ]
+        return [own if extent == open_extents.KEEP else extent for own, extent in zip(names, shape, strict=True)]
 
     def find(self, names: Sequence[str], problems: ProblemList) -> dict[str, InputType]:
         """Return types by input name; an unknown type or shape becomes a problem.
@@ -200,8 +219,7 @@ class InputTypes:
             total = plus(*(int(term) if term.isdigit() else self._open(term, is_named=True) for term in terms))
             self._extents[said] = total
             return total
-        symbol = re.sub(_NO_LETTER, "_", said)
-        symbol = symbol if re.match(_SYMBOL, symbol) else f"n{symbol}"
+        symbol = _symbol(said)
         while symbol in self._extents.values() or symbol in open_extents.FUNCTIONS:
             symbol += "_"
         self._extents[said if is_named else f"{said} of no name"] = symbol

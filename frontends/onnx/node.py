@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from tpuconvert.frontends import open_extents
+from tpuconvert.frontends import emit, open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import Element, element_of
@@ -28,7 +28,6 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.limits import Limits
 from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 onnx_op = registry("onnx")
@@ -135,17 +134,9 @@ class Materializer:
             if not open_extents.is_open(extent):
                 parts.append(self._graph.constant(np.array([extent], np.int32), "extent"))
                 continue
-            places = (
-                (value, axis)
-                for value in self._graph.values
-                for axis, name in enumerate(value.shape)
-                if name == str(extent) and not value.is_constant
-            )
-            value, axis = next(places, (None, 0))
-            if value is None:
-                raise open_extents.OpenExtentError(str(extent))
-            parts.append(self._graph.add(ShapeFetch(axis, axis + 1), value))
-        return parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
+            parts.append(emit.extent_number(self._graph, str(extent)))
+        made = parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
+        return made if tensor.element.is_integer else emit.as_float(self._graph, made)
 
 
 @dataclass

@@ -67,10 +67,13 @@ class SeparateScope(Scope):
     Attributes:
         graph: the separate graph.
         captured: tensors from outside and those of the graph, in the order of its inputs.
+        extents: data-dependent extents of captured tensors, and their names in the graph. They do not change while
+            the graph runs, so that extents with equal names outside are equal inside.
     """
 
     graph: Graph = field(default_factory=Graph)
     captured: list[tuple[OnnxTensor, OnnxTensor]] = field(default_factory=list)
+    extents: dict[str, str] = field(default_factory=dict)
 
     def _lookup_outside(self, name: str, reader: TensorReader) -> OnnxTensor | None:
         outer = super()._lookup_outside(name, reader)
@@ -92,10 +95,19 @@ class SeparateScope(Scope):
         if value.data is not None:
             copy = self.graph.constant(value.data, value.name, value.quant, value.stored)
             return replace(outer, value=copy)
-        copy = subgraph_input(self.graph, outer.name, value)
+        copy = subgraph_input(self.graph, outer.name, value, self._rename_extents(value.shape))
         inner = replace(outer, value=copy, shape=() if outer.shape == () else copy.shape)
         self.captured.append((outer, inner))
         return inner
+
+    def _rename_extents(self, shape: Shape) -> Shape:
+        number = len(self.graph.inputs)
+        return tuple(
+            self.extents.setdefault(extent, f"input{number}_{axis}")
+            if isinstance(extent, str) and "?" in extent
+            else extent
+            for axis, extent in enumerate(shape)
+        )
 
 
 def subgraph_input(graph: Graph, name: str, value: Value, shape: Shape | None = None) -> Value:
@@ -150,7 +162,7 @@ class Results:
         if isinstance(item, (np.ndarray, np.generic)):
             array = np.asarray(item)
             if open_extents.is_shape_tensor(array):
-                return OnnxTensor(name, INT64, array.shape, open_extents.extents_array(array))
+                return OnnxTensor(name, _extents_element(node), array.shape, open_extents.extents_array(array))
             return OnnxTensor(name, _kept_element(node, array), array.shape, array)
         result = item if isinstance(item, Result) else Result(item)
         value = result.value
@@ -180,6 +192,12 @@ def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
     """Inputs of the model that some tensors are computed from."""
     found = [tensor.roots for tensor in tensors if tensor is not None and tensor.roots]
     return found[0] if len(found) == 1 else frozenset().union(*found)
+
+
+def _extents_element(node: OnnxNode) -> Element:
+    """Element type of extents that a node computes: INT64, or FLOAT if it computes with extents in this type."""
+    given = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
+    return next((tensor.element for tensor in given if not tensor.element.is_integer), INT64)
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:

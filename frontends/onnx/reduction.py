@@ -18,7 +18,7 @@ from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.host_slice import HostSlice
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Sort, Topk
 from tpuconvert.schema.ops.reduce import ReduceMethodType
-from tpuconvert.schema.types import DType
+from tpuconvert.schema.types import DType, TensorType
 
 Before = Callable[[Graph, Value], Value]
 
@@ -106,6 +106,8 @@ def top_k(node: OnnxNode, g: Graph) -> list[Result]:
         zero, count = g.constant(np.zeros(1, np.int32), "zero"), node.input(1)
         order = g.add_all(Sort(dim=axis, descending=largest), emit.as_float(g, x))
         indices, values = (g.add(HostSlice(axis, is_exact=True), value, zero, count) for value in order)
+        # Both have the same data-dependent extent, and what is gathered by the indices is joined with the values.
+        indices.type = TensorType(indices.dtype, values.shape)
     else:
         k, extent = node.required_attr("k", 1) if node.version < 10 else int(node.scalar(1)), node.shape(0)[axis]
         if k < 1 or (not is_open(extent) and k > extent):

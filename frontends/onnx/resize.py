@@ -7,261 +7,144 @@ matrix multiplication by the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.open_extents import OpenExtentError, is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.copy import Constdata
-from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.resize import (
+    ResizeNearest,
+    ResizeWeighted,
+    enlarge_plane,
+    interpolate_plane,
+    select_in_plane,
+)
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.resize_weights import (
+    AxisResize,
+    Coordinates,
+    Interpolation,
+    NearestRounding,
+    ResizeMode,
+    coordinates_of,
+)
 from tpuconvert.schema.types import Array, DType
 
-COORDINATES = (
-    "half_pixel",
-    "asymmetric",
-    "align_corners",
-    "pytorch_half_pixel",
-    "tf_half_pixel_for_nn",
-    "half_pixel_symmetric",
-    "tf_crop_and_resize",
-)
-_ROUND: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda position: np.ceil(position.astype(np.float64) - 0.5),
-    "round_prefer_ceil": lambda position: np.floor(position.astype(np.float64) + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
-}
-_SAME_WEIGHT = 2e-6
-"""Tolerance for equal weights: they are computed in float32, with different orders of operations."""
+
+def _resize_axes(node: OnnxNode, g: Graph, items: Sequence[AxisResize], rule: Interpolation) -> Result:
+    """Resize axes with known extents and scales."""
+    for item in items:
+        if item.out < 1:
+            raise node.invalid(f"axis {item.axis} would have {item.out} elements")
+        node.budget((item.extent, item.out), 8, "weight matrix")
+    x = _checked_input(node, rule)
+    if not items:
+        y = x
+    elif rule.mode is ResizeMode.nearest:
+        y = emit.cast(g, _select(g, emit.as_float(g, x), items, rule), x.dtype)
+    else:
+        y = _interpolate(node, g, x, items, rule)
+    if rule.coordinates is Coordinates.tf_crop_and_resize:
+        y = _extrapolate(node, g, y, items)
+    return _result(node, y)
 
 
-class _AxisResize(NamedTuple):
-    """Resize of one axis: input extent, output extent, scale rounded to float32, and region of interest."""
-
-    axis: int
-    extent: int
-    out: int
-    scale: float
-    roi: tuple[float, float] = (0.0, 1.0)
-
-
-def _coordinates(item: _AxisResize, mode: str) -> Array:
-    """Input coordinate of each output index, computed in float32 like runtimes do."""
-    x = np.arange(item.out, dtype=np.float32)
-    scale, half = np.float32(item.scale), np.float32(0.5)
-    if mode == "asymmetric":
-        return x / scale
-    if mode == "align_corners":
-        if item.out == 1:
-            return x * 0
-        return x * np.float32(item.extent - 1) / np.float32(item.out - 1)
-    if mode == "tf_half_pixel_for_nn":
-        return (x + half) / scale
-    if mode == "tf_crop_and_resize":
-        start, end = (np.float32(bound) for bound in item.roi)
-        last = np.float32(item.extent - 1)
-        if item.out == 1:
-            return x * 0 + half * (start + end) * last
-        return start * last + x * ((end - start) * last / np.float32(item.out - 1))
-    if mode == "pytorch_half_pixel" and item.out == 1:
-        return x * 0
-    position = (x + half) / scale - half
-    if mode == "half_pixel_symmetric":
-        adjustment = np.float32(item.out) / np.float32(np.float32(item.extent) * scale)
-        position = position + np.float32(item.extent) / 2 * (1 - adjustment)
-    return np.asarray(position, np.float32)
+def _checked_input(node: OnnxNode, rule: Interpolation) -> Value:
+    """Return the image, of a type that the mode accepts."""
+    x = node.dequantized_input(0)
+    is_nearest = rule.mode is ResizeMode.nearest
+    if x.dtype is not DType.FLOAT32 and not is_nearest:
+        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
+    if rule.antialias and is_nearest:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "antialias=1 with mode='nearest'", "supported: linear and cubic")
+    return x
 
 
-def _nearest_index(position: Array, mode: str, extent: int) -> Array:
-    return np.clip(_ROUND[mode](position), 0, extent - 1).astype(np.int64)
+def _result(node: OnnxNode, y: Value) -> Result:
+    """Result with the scale of the image: the weights of every element sum to 1, so that scale and zero point stay."""
+    tensor = node.tensor(0)
+    if tensor.quant is not None:
+        y.quant = tensor.quant
+    return node.result(y, tensor.element, quant=tensor.quant)
 
 
-def _linear_weights(position: Array, extent: int) -> Array:
-    """Linear weights [extent, out]: two neighbors per output index; the edge element outside the image."""
-    position = np.clip(position, 0, extent - 1)
-    low = np.floor(position).astype(np.int64)
-    part = position - low
-    weights = np.zeros((extent, len(position)), np.float64)
-    columns = np.arange(len(position))
-    np.add.at(weights, (low, columns), 1 - part)
-    np.add.at(weights, (np.minimum(low + 1, extent - 1), columns), part)
-    return weights
-
-
-def _triangle(distance: Array) -> Array:
-    """Weight of a linear interpolation by distance."""
-    return np.asarray(np.maximum(1 - distance, 0))
-
-
-def _cubic(distance: Array, a: float) -> Array:
-    """Weight of a cubic interpolation by distance."""
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-
-
-def _kernel_weights(
-    position: Array,
-    item: _AxisResize,
-    support: int,
-    weight_of: Callable[[Array], Array],
-    *,
-    is_antialiased: bool,
-    exclude_outside: bool,
-) -> Array:
-    """Weights [extent, out] of a kernel by distance; antialiasing widens it on a shrinking axis by the scale."""
-    scale = min(item.scale, 1.0) if is_antialiased else 1.0
-    reach = int(np.ceil(support / scale)) + 1
-    taps = np.floor(position).astype(np.int64)[None, :] + np.arange(-reach, reach + 1)[:, None]
-    weight = weight_of(np.abs(taps - position.astype(np.float64)) * scale)
-    if exclude_outside:
-        weight = np.where((taps >= 0) & (taps < item.extent), weight, 0)
-    if exclude_outside or is_antialiased:
-        weight = weight / weight.sum(0)
-    found = np.zeros((item.extent, len(position)), np.float64)
-    columns = np.broadcast_to(np.arange(len(position)), taps.shape)
-    np.add.at(found, (np.clip(taps, 0, item.extent - 1), columns), weight)
-    return found
-
-
-def _interpolate_weights(item: _AxisResize, method: InterpolateMode, align: bool, half: bool) -> Array:
-    """Indices (nearest) or weights [extent, out] (bilinear) with which ``interpolate`` computes one axis."""
-    one = np.float32(1)
-    ratio = np.float32(item.extent) / np.float32(item.out)
-    if align and item.out > 1:
-        ratio = np.float32(item.extent - 1) / np.float32(item.out - 1)
-    x = np.arange(item.out, dtype=np.float32)
-    if method is InterpolateMode.NEAREST:
-        position = ((x + one / 2) if half else x) * ratio
-        index = np.floor(position.astype(np.float64) + 0.5) if align else np.floor(position)
-        return np.clip(index, 0, item.extent - 1).astype(np.int64)
-    position = (x + one / 2) * ratio - one / 2 if half else x * ratio
-    return _linear_weights(position, item.extent)
-
-
-_FORMS = ((False, False), (False, True), (True, False))
-"""Valid combinations of ``align_corners`` and ``half_pixel_centers`` of ``interpolate``."""
-
-
-def _is_plane(x: Value, items: Sequence[_AxisResize]) -> bool:
-    return x.rank == 4 and all(item.axis >= 2 for item in items)
-
-
-def _full_plane(x: Value, items: Sequence[_AxisResize]) -> list[_AxisResize]:
-    """Return one entry for each of the last two axes, including an axis that keeps its extent."""
-    by_axis = {item.axis: item for item in items}
-    shape = emit.extents(x)
-    return [by_axis.get(axis, _AxisResize(axis, shape[axis], shape[axis], 1.0)) for axis in (2, 3)]
-
-
-def _by_index(g: Graph, x: Value, items: Sequence[_AxisResize], indices: Sequence[Array]) -> Value:
-    """Resize by selection: ``indices`` has the input index of each output index, per axis."""
-    if _is_plane(x, items):
-        plane = _full_plane(x, items)
-        found = dict(zip((item.axis for item in items), indices, strict=True))
-        wanted = [found.get(item.axis, np.arange(item.extent)) for item in plane]
-        factors = {item.out // item.extent for item in plane if item.out % item.extent == 0}
-        factor = factors.pop() if len(factors) == 1 else 0
-        if factor > 1 and all(
-            item.out == item.extent * factor and np.array_equal(index, np.arange(item.out) // factor)
-            for item, index in zip(plane, wanted, strict=True)
-        ):
-            return g.add(Upsample(scale=factor), x)
-        if (y := _interpolate(g, x, plane, InterpolateMode.NEAREST, wanted)) is not None:
-            return y
+def _select(g: Graph, x: Value, items: Sequence[AxisResize], rule: Interpolation) -> Value:
+    """Resize by selection of elements."""
+    indices = [rule.indices(item) for item in items]
+    if (y := select_in_plane(g, x, items, indices)) is not None:
+        return y
     for item, index in zip(items, indices, strict=True):
         x = gather_slices(g, x, item.axis, index)
     return x
 
 
-def _interpolate(
-    g: Graph, x: Value, plane: Sequence[_AxisResize], method: InterpolateMode, wanted: Sequence[Array]
-) -> Value | None:
-    """Add ``interpolate`` if some combination of its flags gives the wanted indices or weights, else return None."""
-    tolerance = 0 if method is InterpolateMode.NEAREST else _SAME_WEIGHT
-    size = (plane[0].out, plane[1].out)
-    for align, half in _FORMS:
-        made = [_interpolate_weights(item, method, align, half) for item in plane]
-        if all(np.abs(a - b).max() <= tolerance * len(a) for a, b in zip(made, wanted, strict=True)):
-            return g.add(
-                Interpolate(
-                    size=size, platform=PlatForm.TENSORFLOW, method=method, align_corners=align, half_pixel_centers=half
-                ),
-                x,
-            )
-    return None
-
-
-def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize], weights: Sequence[Array]) -> Value:
-    """Resize by matrix multiplication: every output element is a weighted sum of input elements."""
-    if _is_plane(x, items):
-        plane = _full_plane(x, items)
-        found = dict(zip((item.axis for item in items), weights, strict=True))
-        wanted = [found.get(item.axis, np.eye(item.extent)) for item in plane]
-        if (y := _interpolate(g, x, plane, InterpolateMode.BILINEAR, wanted)) is not None:
-            return y
+def _interpolate(node: OnnxNode, g: Graph, x: Value, items: Sequence[AxisResize], rule: Interpolation) -> Value:
+    """Resize by weighted sums: interpolate, or a matrix multiplication per axis."""
+    weights = [rule.weights(item) for item in items]
+    if (y := interpolate_plane(g, x, items, weights)) is not None:
+        return y
     for item, weight in zip(items, weights, strict=True):
         node.budget(weight.shape, 4, "weight matrix")
         x = functions.multiply_along_axis(g, x, item.axis, weight.astype(np.float32))
     return x
 
 
-def resize_axes(
-    node: OnnxNode, g: Graph, items: Sequence[_AxisResize], mode: str, nearest: str, coordinates: str
+def _resize_symbolic(
+    node: OnnxNode, g: Graph, scales: Sequence[float], sizes: Sequence[int], rule: Interpolation
 ) -> Result:
-    """Resize axes with known extents and scales. An empty ``nearest`` rounds up on a shrinking axis, else down."""
-    tensor = node.tensor(0)
-    x = node.dequantized_input(0)
-    for item in items:
-        if item.out < 1:
-            raise node.invalid(f"axis {item.axis} would have {item.out} elements")
-        node.budget((item.extent, item.out), 8, "weight matrix")
-    if x.dtype is not DType.FLOAT32 and mode != "nearest":
-        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
-    positions = [_coordinates(item, coordinates) for item in items]
-    is_antialiased = node.version >= 18 and node.op_type == "Resize" and bool(node.attr("antialias", 0))
-    if is_antialiased and mode == "nearest":
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "antialias=1 with mode='nearest'", "supported: linear and cubic")
-    if not items:
-        y = x
-    elif mode == "nearest":
-        indices = [
-            _nearest_index(position, nearest or ("ceil" if item.scale < 1 else "floor"), item.extent)
-            for item, position in zip(items, positions, strict=True)
-        ]
-        y = emit.cast(g, _by_index(g, emit.as_float(g, x), items, indices), x.dtype)
+    """Resize axes of which some extents are symbolic. ``scales`` or ``sizes`` has an entry for every axis."""
+    x, shape = _checked_input(node, rule), node.shape(0)
+    rank = len(shape)
+    if rule.coordinates is Coordinates.tf_crop_and_resize or not 3 <= rank <= 5:
+        raise OpenExtentError(open_within([*sizes, *shape]))
+    if not scales:
+        scales = [_exact_scale(size, extent) for size, extent in zip(sizes, shape, strict=True)]
+    if any(scale != 1 for scale in scales[:2]):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "resizes axis 0 or 1 of a tensor with symbolic extents")
+    scales = tuple(float(np.float32(scale)) for scale in scales[2:])
+    if set(scales) == {1.0}:
+        return _result(node, x)
+    image = emit.as_float(g, x)
+    if rank == 4 and 0 not in scales and (op := enlarge_plane(rule, scales)) is not None:
+        return _result(node, emit.cast(g, g.add(op, image), x.dtype))
+    wanted = [0 if scale else size for scale, size in zip(scales, sizes[2:] or (0,) * (rank - 2), strict=True)]
+    extents = [emit.positions(g, size) for size in wanted if is_open(size)]
+    numbers = tuple(0 if is_open(size) else size for size in wanted)
+    shape_rule = {"scales": scales, "sizes": numbers, "coordinates": rule.coordinates}
+    op: Op
+    if rule.mode is ResizeMode.nearest:
+        op = ResizeNearest(**shape_rule, rounding=rule.rounding)
     else:
-        a, exclude = node.attr("cubic_coeff_a", -0.75), bool(node.attr("exclude_outside", 0))
-        matrices = []
-        for item, position in zip(items, positions, strict=True):
-            if mode == "linear" and not is_antialiased:
-                matrices.append(_linear_weights(position, item.extent))
-                continue
-            support, weight_of = (1, _triangle) if mode == "linear" else (2, partial(_cubic, a=a))
-            flags = {"is_antialiased": is_antialiased, "exclude_outside": exclude}
-            matrices.append(_kernel_weights(position, item, support, weight_of, **flags))
-        y = _by_weights(g, node, x, items, matrices)
-    if coordinates == "tf_crop_and_resize":
-        y = _extrapolate(node, g, y, items, positions)
-    if tensor.quant is not None:  # the weights of every element sum to 1, so that scale and zero point stay
-        y.quant = tensor.quant
-    return node.result(y, tensor.element, quant=tensor.quant)
+        flags = {"exclude_outside": rule.exclude_outside, "antialias": rule.antialias}
+        op = ResizeWeighted(**shape_rule, mode=rule.mode, cubic_coeff_a=rule.cubic_coeff_a, **flags)
+    return _result(node, emit.cast(g, g.add(op, image, *extents), x.dtype))
 
 
-def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], positions: Sequence[Array]) -> Value:
+def _exact_scale(size: int, extent: int) -> float:
+    """Quotient of two extents if it is the same integer for all extents, otherwise 0."""
+    if str(size) == str(extent):
+        return 1.0
+    try:
+        scale = size // extent
+    except OpenExtentError:
+        return 0.0
+    return 0.0 if is_open(scale) else float(scale)
+
+
+def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[AxisResize]) -> Value:
     """Replace elements whose coordinates are outside the image by the extrapolation value."""
     shape = emit.extents(y)
     inside = np.ones((1,) * len(shape), bool)
-    for item, position in zip(items, positions, strict=True):
+    for item in items:
+        position = coordinates_of(item, Coordinates.tf_crop_and_resize)
         line = (position >= 0) & (position <= item.extent - 1)
         inside = inside & line.reshape([-1 if axis == item.axis else 1 for axis in range(len(shape))])
     if inside.all():
@@ -274,7 +157,7 @@ def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize
     return emit.cast(g, g.add(ConditionSelect(), condition, emit.as_float(g, y), value), y.dtype)
 
 
-def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> list[_AxisResize]:
+def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> list[AxisResize]:
     shape = node.shape(0)
     if len(scales) != len(axes):
         raise node.invalid(f"{len(scales)} scales for {len(axes)} axes")
@@ -284,12 +167,12 @@ def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> 
             raise node.invalid(f"scale {scale}")
         if scale != 1:
             found.append(
-                _AxisResize(axis, shape[axis], int(np.floor(np.float32(shape[axis]) * np.float32(scale))), scale)
+                AxisResize(axis, shape[axis], int(np.floor(np.float32(shape[axis]) * np.float32(scale))), scale)
             )
     return found
 
 
-def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy: str) -> list[_AxisResize]:
+def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy: str) -> list[AxisResize]:
     shape = node.shape(0)
     if len(sizes) != len(axes) or any(size < 1 for size in sizes):
         raise node.invalid(f"sizes {list(sizes)} for {len(axes)} axes")
@@ -302,22 +185,30 @@ def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy:
         outs = [int(np.floor(common * shape[axis] + 0.5)) for axis in axes]
         scales = [common] * len(axes)
     rows = zip(axes, outs, scales, strict=True)
-    return [_AxisResize(a, shape[a], out, scale) for a, out, scale in rows if out != shape[a] or scale != 1]
+    return [AxisResize(a, shape[a], out, scale) for a, out, scale in rows if out != shape[a] or scale != 1]
 
 
 @onnx_op("Resize", since=11, kind=Kind.DIRECT, limits="constant scales or sizes")
 def resize(node: OnnxNode, g: Graph) -> Result:
     """Resize any axes by scales or to sizes."""
-    mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
-    coordinates = node.choice("coordinate_transformation_mode", "half_pixel", COORDINATES)
-    nearest = node.choice("nearest_mode", "round_prefer_floor", tuple(_ROUND))
+    mode = ResizeMode[node.choice("mode", "nearest", tuple(ResizeMode.__members__))]
+    coordinates = Coordinates[
+        node.choice("coordinate_transformation_mode", "half_pixel", tuple(Coordinates.__members__))
+    ]
+    nearest = node.choice("nearest_mode", "round_prefer_floor", tuple(NearestRounding.__members__)[:-1])
     node.optional_attr("extrapolation_value")  # only used outside the image
-    node.optional_attr("cubic_coeff_a")
-    if mode != "cubic":
+    if mode is not ResizeMode.cubic:
         node.refuse_attr("exclude_outside", 0)
+    rule = Interpolation(
+        mode,
+        coordinates,
+        NearestRounding[nearest],
+        node.attr("cubic_coeff_a", -0.75),
+        bool(node.attr("exclude_outside", 0)),
+        node.version >= 18 and bool(node.attr("antialias", 0)),
+    )
     policy, axes = "stretch", tuple(range(node.rank(0)))
     if node.version >= 18:
-        node.optional_attr("antialias")
         policy = node.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
         chosen = node.ints_attr("axes")
         axes = axes if chosen is None else node.axes(chosen, node.rank(0))
@@ -325,23 +216,35 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     sizes = node.ints(3) if node.has_input(3) else ()
     if bool(len(scales)) == bool(len(sizes)):
         raise node.invalid("needs either scales or sizes")
+    if policy == "stretch" and open_within([*sizes, *(node.shape(0)[axis] for axis in _changed(scales, axes))]):
+        if node.has_input(1):
+            node.constant(1)  # only used by tf_crop_and_resize
+        by_axis = dict(zip(axes, scales.tolist() or sizes, strict=True))
+        shape = node.shape(0)
+        every = [by_axis.get(axis, 1.0 if len(scales) else shape[axis]) for axis in range(len(shape))]
+        return _resize_symbolic(node, g, every if len(scales) else (), () if len(scales) else every, rule)
     items = _by_scales(node, scales.tolist(), axes) if len(scales) else _by_sizes(node, sizes, axes, policy)
     if node.has_input(1):
         roi = node.constant(1).reshape(-1)
-        if coordinates == "tf_crop_and_resize":
+        if coordinates is Coordinates.tf_crop_and_resize:
             items = _crop(node, items, axes, roi)
-    elif coordinates == "tf_crop_and_resize":
+    elif coordinates is Coordinates.tf_crop_and_resize:
         raise node.invalid("tf_crop_and_resize without roi")
-    return resize_axes(node, g, items, mode, nearest, coordinates)
+    return _resize_axes(node, g, items, rule)
 
 
-def _crop(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], roi: Array) -> list[_AxisResize]:
+def _changed(scales: Array, axes: Sequence[int]) -> list[int]:
+    """Axes with another scale than 1."""
+    return [axis for axis, scale in zip(axes, scales.tolist(), strict=False) if scale != 1]
+
+
+def _crop(node: OnnxNode, items: Sequence[AxisResize], axes: Sequence[int], roi: Array) -> list[AxisResize]:
     if roi.size != 2 * len(axes):
         raise node.invalid(f"roi of {roi.size} numbers for {len(axes)} axes")
     bounds = {axis: (float(roi[k]), float(roi[k + len(axes)])) for k, axis in enumerate(axes)}
     if any(bounds[axis] != (0.0, 1.0) for axis in axes if axis not in {item.axis for item in items}):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "roi crops an axis that keeps its extent")
-    return [_AxisResize(item.axis, item.extent, item.out, item.scale, bounds[item.axis]) for item in items]
+    return [AxisResize(item.axis, item.extent, item.out, item.scale, bounds[item.axis]) for item in items]
 
 
 @onnx_op("Resize", since=10, kind=Kind.DIRECT, limits="constant scales or sizes")
@@ -368,7 +271,12 @@ def upsample_plane(node: OnnxNode, g: Graph) -> Result:
 
 def _by_scales_only(node: OnnxNode, g: Graph, scales: Sequence[float]) -> Result:
     mode = node.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
-    items = _by_scales(node, scales, range(node.rank(0)))
     if node.op_type == "Upsample" and any(scale < 1 for scale in scales):
         raise node.invalid(f"scales {list(scales)}: the standard requires at least 1", "use Resize")
-    return resize_axes(node, g, items, "linear" if mode == "bilinear" else mode, "", "asymmetric")
+    kind = ResizeMode.nearest if mode == "nearest" else ResizeMode.linear
+    rule = Interpolation(kind, Coordinates.asymmetric, NearestRounding.by_scale)
+    shape = node.shape(0)
+    changed = _changed(np.array(scales), range(len(shape)))
+    if len(scales) == len(shape) and open_within([shape[axis] for axis in changed]):
+        return _resize_symbolic(node, g, scales, (), rule)
+    return _resize_axes(node, g, _by_scales(node, scales, range(node.rank(0))), rule)

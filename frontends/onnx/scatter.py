@@ -12,12 +12,13 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.data_movement import gather_slices
+from tpuconvert.frontends.onnx.data_movement import gather_slices, has_to_be
 from tpuconvert.frontends.onnx.gather import from_front, row_strides
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.host_expand import HostExpand
 from tpuconvert.schema.ops.host_scatter import HostScatterElements, HostScatterNd, Reduction
 from tpuconvert.schema.types import Array, DType
 
@@ -100,7 +101,10 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
         return _scatter_on_host(node, g, HostScatterElements(Reduction(reduction), axis))
     shape, index = node.shape(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
-    if node.shape(2) != index.shape or index.ndim != len(shape):
+    given = node.input(2)
+    if has_to_be(node.shape(2), index.shape):
+        given = g.add(HostExpand(index.shape), given)
+    elif node.shape(2) != index.shape or index.ndim != len(shape):
         raise node.invalid(f"indices {list(index.shape)} and updates {list(node.shape(2))}")
     if not index.size:
         return node.result(node.input(0))
@@ -108,7 +112,7 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
     grids[axis] = from_front(node, index, shape[axis]).reshape(-1)
     position = np.ravel_multi_index(tuple(grids), shape)
     data = emit.reshape(g, node.input(0), (math.prod(shape), 1))
-    updates = emit.reshape(g, node.input(2), (index.size, 1))
+    updates = emit.reshape(g, given, (index.size, 1))
     return node.result(emit.reshape(g, scatter_rows(node, g, data, position, updates, reduction), shape))
 
 

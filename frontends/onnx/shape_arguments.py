@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.node import OnnxNode
-from tpuconvert.frontends.open_extents import is_open
+from tpuconvert.frontends.open_extents import is_data_dependent, is_open
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 
 
@@ -28,20 +28,26 @@ def reshape_target(node: OnnxNode) -> tuple[int, ...]:
     allow_zero = node.attr("allowzero", 0) if node.version >= 14 else 0
     if not allow_zero:
         for axis, extent in enumerate(target):
-            if extent == 0 and axis >= len(shape):
+            if _is(extent, 0) and axis >= len(shape):
                 raise node.invalid(f"target shape {target} copies axis {axis} of rank {len(shape)}")
-            target[axis] = shape[axis] if extent == 0 else extent
-    if target.count(-1) > 1 or any(extent < -1 for extent in target):
+            target[axis] = shape[axis] if _is(extent, 0) else extent
+    inferred = [axis for axis, extent in enumerate(target) if _is(extent, -1)]
+    if len(inferred) > 1 or any(not is_open(extent) and extent < -1 for extent in target):
         raise node.invalid(f"target shape {target}")
     count = math.prod(shape)
-    if -1 in target:
-        known = math.prod(extent for extent in target if extent != -1)
-        if known == 0 or count % known:
+    if inferred:
+        known = math.prod(extent for axis, extent in enumerate(target) if axis != inferred[0])
+        if _is(known, 0) or count % known:
             raise node.invalid(f"shape {list(shape)} does not fit {target}")
-        target[target.index(-1)] = count // known
+        target[inferred[0]] = count // known
     if math.prod(target) != count:
         raise node.invalid(f"shape {list(shape)} does not fit {target}")
     return tuple(target)
+
+
+def _is(extent: int, number: int) -> bool:
+    """Return True if an extent is a number. A symbolic extent is neither 0 nor -1 in the shape of a Reshape."""
+    return not is_open(extent) and extent == number
 
 
 def flatten_target(node: OnnxNode) -> tuple[int, int]:
@@ -61,9 +67,15 @@ def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
     if axes is None:
         return tuple(extent for extent in shape if extent != 1)  # raises an error for a symbolic extent
     removed = node.axes(axes, len(shape))
-    if any(shape[axis] != 1 for axis in removed):
+    if any(not is_open(shape[axis]) and shape[axis] != 1 for axis in removed):
         raise node.invalid(f"axes {list(removed)} of shape {list(shape)} do not all have extent 1")
     return tuple(extent for axis, extent in enumerate(shape) if axis not in removed)
+
+
+def squeezed_symbolic_axes(node: OnnxNode) -> tuple[int, ...]:
+    """Axes that Squeeze removes if one of them is symbolic, so that it has to be 1 when the model runs; else ()."""
+    axes = node.axes(attr_or_input(node, "axes", 1, 13) or (), node.rank(0))
+    return tuple(axes) if any(is_open(node.shape(0)[axis]) for axis in axes) else ()
 
 
 def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:
@@ -109,7 +121,7 @@ def without(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int,
 def target_extents(node: OnnxNode, index: int) -> tuple[int, ...]:
     """Read a shape from a constant input."""
     found = node.ints(index)
-    if any(extent < 0 for extent in found):
+    if any(not is_open(extent) and extent < 0 for extent in found):
         raise node.fail(UNKNOWN_SHAPE, f"input {index} is the shape {list(found)}")
     return found
 
@@ -147,12 +159,17 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
 
 @dataclass(frozen=True)
 class AxisSlice:
-    """The ``count`` elements ``start, start + step, ...`` of one axis; the step may be negative."""
+    """The ``count`` elements ``start, start + step, ...`` of one axis; the step may be negative.
+
+    For a symbolic axis, ``end`` takes the place of ``count``: 0 or a negative bound, which count from the end of the
+    axis; for a data-dependent axis, the bound of the source.
+    """
 
     axis: int
     start: int
     step: int
     count: int
+    end: int | None = None
 
     @property
     def last(self) -> int:
@@ -189,8 +206,17 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
     for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
         if step == 0:
             raise node.invalid("a step is 0")
-        if is_open(shape[axis]) and (start, step) == (0, 1) and (end >= _TO_THE_END or end == shape[axis]):
+        is_whole = str(end) == str(shape[axis]) if is_open(end) else end >= _TO_THE_END
+        if is_open(shape[axis]) and is_whole and (str(start), step) == ("0", 1):
             continue
+        if is_open(shape[axis]) and step > 0 and not is_open(start) and not is_open(end):
+            to_the_end = end >= _TO_THE_END
+            if is_data_dependent(shape[axis]):
+                found.append(AxisSlice(axis, start, step, 1, min(end, _TO_THE_END)))
+                continue
+            if to_the_end or end < 0:
+                found.append(AxisSlice(axis, start, step, 1, 0 if to_the_end else end))
+                continue
         taken = range(*slice(start, end, step).indices(shape[axis]))
         if step < 0 and end < -shape[axis]:
             taken = range(*slice(start, None, step).indices(shape[axis]))

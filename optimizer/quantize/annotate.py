@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.node_properties import computed_operands, element_operands
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
 from tpuconvert.optimizer.quantize.lowering import find_lowering
 from tpuconvert.optimizer.quantize.ranges import Range
@@ -225,7 +225,12 @@ def _annotate_activations(
             continue
         source = node.inputs[0]
         for value in node.outputs:
-            if keeps_scale(node.op) and len(node.inputs) == 1 and source is not None and source.quant is not None:
+            if (
+                keeps_scale(node.op)
+                and len(element_operands(node)) == 1
+                and source is not None
+                and source.quant is not None
+            ):
                 is_narrowed = source in plan.values and node.name not in plan.readers and value not in wide
                 value.quant = params[source.name] if is_narrowed else source.quant
             else:

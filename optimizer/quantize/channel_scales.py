@@ -28,9 +28,10 @@ from tpuconvert.optimizer.quantize.lowering import params_of
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
+    has_whole_windows,
     is_average_pool,
     is_max_pool,
-    whole_window,
+    is_nearest_resize,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Trait
@@ -337,7 +338,8 @@ def _passes_on(node: Node) -> bool:
     return (
         is_max_pool(node.op)
         or is_average_pool(node.op)
-        or node.op.name == "upsample"
+        or node.op.name in ("upsample", "resize_nearest")
+        or is_nearest_resize(node.op)
         or (node.op.clamp_range() is not None and _same_type(node))
     )
 
@@ -392,7 +394,7 @@ def _can_sum_absorb(user: Node) -> bool:
 
 
 def _passed_on(node: Node, quant: QuantParams, ranges: Mapping[str, Range]) -> QuantParams:
-    if not is_average_pool(node.op) or whole_window(node) is None:
+    if not is_average_pool(node.op) or not has_whole_windows(node):
         return quant
     # All channels share one divisor, so that the channel with the largest averages determines the scale of all.
     found = ranges[node.name].channels

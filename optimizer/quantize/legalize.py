@@ -11,6 +11,7 @@ import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1684_shifts
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
+from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
 from tpuconvert.optimizer.quantize.float16 import float16_form
 from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
@@ -141,8 +142,8 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
     for value in node.outputs:
         if value.quant is None:
             return Declined("its result is not quantized")
-    for operand in node.inputs:
-        if operand is not None and operand.quant is None and not operand.is_constant:
+    for operand in computed_operands(node):
+        if operand.quant is None:
             return Declined(f"its operand '{operand.name}' is not quantized")
     if has_integer_form(node.op) and lowering.chip is not Chip.BM1682:
         return _lower_custom(node, lowering)

@@ -14,6 +14,7 @@ from tpuconvert.optimizer.node_properties import operands
 from tpuconvert.optimizer.quantize.lower_shared import (
     average_then_rescale,
     geometry,
+    global_average,
     lower_maximum,
     result_params,
     sum_windows,
@@ -27,7 +28,9 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.conv import Conv, QCalMode
+from tpuconvert.schema.ops.global_average_int import AverageForm
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.shift_arithmetic import AddShift, AddsShift, MulsShift, SubShift
 from tpuconvert.schema.types import I8, I16, U8, U16, Array, Chip, DType, Scalar
 
@@ -116,10 +119,14 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     if not is_average_pool(node.op):
         return lower_maximum(node, lowering)
     own, params, window = params_of(node.inputs[0]), result_params(node), whole_window(node)
-    if window is None or params == own:
+    assert isinstance(node.op, Pool)
+    is_symbolic = window is None and node.op.is_global_pooling
+    if (window is None and not is_symbolic) or params == own:
         return average_then_rescale(node, lowering)
     if own.zero_point != (0,) or params.zero_point != (0,):
         return Declined("zero points are not 0, which the symmetric mode needs")
+    if window is None:
+        return (global_average(node, lowering, AverageForm.SCALED_CONV),)
     scale = float(np.float32(own.scale[0] / (params.scale[0] * window[0] * window[1])))
     op = Conv(scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=params.dtype)
     return (sum_windows(node, lowering, op, window, node.name),)

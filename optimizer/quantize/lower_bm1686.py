@@ -13,6 +13,7 @@ from tpuconvert.optimizer.quantize.exact_sums import exact_sum
 from tpuconvert.optimizer.quantize.lower_shared import (
     average_then_rescale,
     geometry,
+    global_average,
     lower_maximum,
     result_params,
     sum_windows,
@@ -46,7 +47,6 @@ from tpuconvert.optimizer.quantize.traits import (
 )
 from tpuconvert.optimizer.quantize.weights import integer_weights
 from tpuconvert.schema.convolution_params import ConvolutionGeometry
-from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -54,9 +54,10 @@ from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.global_average_int import AverageForm, average_pool
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
+from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import I16, I32, U16, Chip
 
@@ -184,26 +185,22 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
         total = sum_windows(node, lowering, ConvV2(izp_val=own.zero_point[0]), window, f"{node.name}:int32")
         factors = ratios(own.scale, [params.scale[0] * math.prod(window)])
         return (lowering.requantize(total, factors, params, node.name),)
+    if window is None and node.op.is_global_pooling and not same and not lowering.rescale:
+        form = AverageForm.SUMS if grows or not symmetric else AverageForm.POOL
+        return (global_average(node, lowering, form),)
     if window is None or (not same and not (symmetric and params.dtype == own.dtype)):
         return average_then_rescale(node, lowering)
-    kernel_h, kernel_w = window
-    scale, shift = 1, 0
-    if not same:
+    strides = node.op.stride_h, node.op.stride_w
+    if same:
+        op = PoolInt(
+            stride_h=strides[0], stride_w=strides[1], kernel_h=window[0], kernel_w=window[1], is_avg_pooling=True
+        )
+    else:
         # All channels share one divisor. Their ratio of result scale to operand scale is the same.
-        scale, exponent = multiplier_shift(max(own.scale) / (max(params.scale) * kernel_h * kernel_w))
-        shift = 31 - exponent
-        if not 0 <= shift <= 63:
+        try:
+            op = average_pool(max(own.scale) / (max(params.scale) * window[0] * window[1]), *window, strides)
+        except ValueError:
             return Declined("the scales of operand and result are too far apart")
-    op = PoolInt(
-        stride_h=node.op.stride_h,
-        stride_w=node.op.stride_w,
-        kernel_h=kernel_h,
-        kernel_w=kernel_w,
-        is_avg_pooling=True,
-        quant_mode=PoolQuantMode.DIVIDE if same else PoolQuantMode.MULTIPLIER_SHIFT,
-        scale=scale,
-        rshift=shift,
-    )
     return (lowering.g.add(op, lowering.quantized_value(operand(node)), name=node.name),)
 
 

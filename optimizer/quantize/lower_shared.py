@@ -11,17 +11,19 @@ import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers, params_of, with_quant
-from tpuconvert.optimizer.quantize.traits import positive_factor
+from tpuconvert.optimizer.quantize.traits import is_nearest_resize, positive_factor
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.global_average_int import AverageForm, GlobalAverageInt
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt
 from tpuconvert.schema.ops.space_to_batch import SpaceToBatch
-from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
+from tpuconvert.schema.types import F32, Array, Chip, QuantParams, Scalar
 
 INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
 
@@ -42,6 +44,26 @@ def move(node: Node, lowering: Lowering) -> Lowered:
         return moved
     pairs = zip(moved, node.outputs, strict=True)
     return tuple(lowering.change_params(with_quant(new, params_of(x)), params_of(old), old.name) for new, old in pairs)
+
+
+@lowers("resize_nearest", "reshape_like", "reshape_by_formulas", chips=INTEGER_CHIPS)
+def move_to_shape(node: Node, lowering: Lowering) -> Lowered:
+    """Move the integers, at the scale of the operand. Only the shapes of the other operands are used."""
+    x = lowering.quantized_value(operand(node), result_params(node))
+    extents = [lowering.float_value(value) for value in operands(node)[1:]]
+    return lowering.moves(node.op, x, *extents, names=names_of(node))
+
+
+@lowers("interpolate", chips=(Chip.BM1686,))
+def interpolate(node: Node, lowering: Lowering) -> Lowered:
+    """Select the integers, at the scale of the operand, as FLOAT32, which represents them exactly."""
+    if not is_nearest_resize(node.op):
+        return Declined("interpolated values are computed in floating point")
+    params, name = result_params(node), node.output.name
+    integers = lowering.quantized_value(operand(node), params)
+    wide = lowering.g.add(Cast(out_dtype=F32), integers, name=f"{name}:operand")
+    selected = lowering.g.add(node.op, wide, name=f"{name}:float32")
+    return (with_quant(lowering.g.add(Cast(out_dtype=params.dtype), selected, name=name), params),)
 
 
 @lowers("space_to_batch", chips=INTEGER_CHIPS)
@@ -87,6 +109,21 @@ def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
     if isinstance(pooled, Declined):
         return pooled
     return (lowering.change_params(with_quant(pooled[0], params_of(x)), params, name),)
+
+
+def global_average(node: Node, lowering: Lowering, form: AverageForm) -> Value:
+    """Add the average of a plane with symbolic extents, which determine the divisor."""
+    x, params = operand(node), result_params(node)
+    own = params_of(x)
+    op = GlobalAverageInt(
+        operand_scales=own.scale,
+        result_scale=max(params.scale),
+        operand_zero_point=own.zero_point[0],
+        result_zero_point=params.zero_point[0],
+        form=form,
+        out_dtype=params.dtype,
+    )
+    return lowering.g.add(op, lowering.quantized_value(x), name=node.name)
 
 
 def lower_maximum(node: Node, lowering: Lowering) -> Lowered:

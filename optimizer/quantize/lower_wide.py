@@ -35,7 +35,7 @@ from tpuconvert.optimizer.quantize.tflite.steps import join_bytes, table
 from tpuconvert.optimizer.quantize.tflite.tables import every_integer
 from tpuconvert.optimizer.quantize.weights import along_inputs, output_channel_axis, quantize_bias, weight_params
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
-from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
@@ -197,7 +197,9 @@ def lower_wide_maximum(node: Node, lowering: Lowering) -> Lowered:
     pool, x, params = node.op, operand(node), result_params(node)
     assert isinstance(pool, Pool)
     if pool.is_global_pooling:
-        height, width = static(x.shape)[2:]
+        height, width = x.shape[2:]
+        if not (isinstance(height, int) and isinstance(width, int)):
+            return Declined("pool_int needs a window of known size for 16 bits")
         op = PoolInt(stride_h=1, stride_w=1, kernel_h=height, kernel_w=width, is_avg_pooling=False)
     else:
         op = pool_int_of(pool)

@@ -11,6 +11,7 @@ from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.types import Chip
@@ -26,9 +27,14 @@ def is_average_pool(op: Op) -> bool:
     return isinstance(op, Pool) and op.pooling_type == PoolType.AVE
 
 
+def is_nearest_resize(op: Op) -> bool:
+    """Return True for interpolation that selects pixels."""
+    return isinstance(op, Interpolate) and op.method is InterpolateMode.NEAREST
+
+
 def keeps_scale(op: Op) -> bool:
     """Return True if the elements of the result are elements of the operands."""
-    return Trait.MOVES_INTEGERS in op.traits or is_max_pool(op)
+    return Trait.MOVES_INTEGERS in op.traits or is_max_pool(op) or is_nearest_resize(op)
 
 
 def changes_shape_or_axes(op: Op) -> bool:
@@ -77,16 +83,25 @@ def whole_window(node: Node) -> tuple[int, int] | None:
     """Kernel height and width if every window is inside the image, else None."""
     op = node.op
     assert isinstance(op, Pool)
+    is_padded = op.pad_h or op.pad_w or op.pad_h_offset or op.pad_w_offset
+    if not (op.is_global_pooling or is_padded or op.is_ceil_mode):
+        return op.kernel_h, op.kernel_w
     height, width, rows, columns = (*operand(node).shape[2:], *node.output.shape[2:])
     if not all(isinstance(extent, int) for extent in (height, width, rows, columns)):
         return None
     if op.is_global_pooling:
         return int(height), int(width)
-    if op.pad_h or op.pad_w or op.pad_h_offset or op.pad_w_offset:
+    if is_padded:
         return None
     last_row = (int(rows) - 1) * op.stride_h + op.kernel_h
     last_column = (int(columns) - 1) * op.stride_w + op.kernel_w
     return (op.kernel_h, op.kernel_w) if last_row <= int(height) and last_column <= int(width) else None
+
+
+def has_whole_windows(node: Node) -> bool:
+    """Return True if every window of a pooling is inside the image, also one whose size is symbolic."""
+    assert isinstance(node.op, Pool)
+    return node.op.is_global_pooling or whole_window(node) is not None
 
 
 def has_constant_weight(node: Node) -> bool:

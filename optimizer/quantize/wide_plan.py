@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
+    has_whole_windows,
     is_arithmetic,
     is_average_pool,
     is_max_pool,
     is_product,
     is_table,
     keeps_scale,
-    whole_window,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
@@ -113,7 +113,7 @@ def _takes_16_bits(node: Node) -> bool:
     if has_constant_weight(node) or is_arithmetic(op) or is_table(op) or is_max_pool(op) or isinstance(op, Pad):
         return True
     if is_average_pool(op):
-        return whole_window(node) is not None
+        return has_whole_windows(node)
     if not keeps_scale(op):
         return False
     types = [None if value is None else TensorType(I16, value.shape) for value in node.inputs]

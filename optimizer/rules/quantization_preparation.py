@@ -3,10 +3,13 @@
 - A batch norm or a constant per-channel scale that was not folded into a linear operator becomes a depthwise 1x1
   convolution, with per-channel requantization.
 - A mean over height and width becomes global average pooling.
+- A batched matmul with one constant matrix becomes a matmul of all rows; the optimizer has done this for static shapes.
 - Every linear operator with constant weights gets a bias, which bias correction can change.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -14,15 +17,21 @@ from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.node_properties import reduced_axes
 from tpuconvert.optimizer.pattern import Match, either_order, p
 from tpuconvert.optimizer.rules.identity import reshape_like
+from tpuconvert.schema.formula_source import formula_source
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.op import Trait
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.symbolic_movement import ReshapeByFormulas
 from tpuconvert.schema.types import Array
 
 
@@ -54,6 +63,60 @@ def convert_scale_to_depthwise(graph: Graph, m: Match) -> Replacement:
     if m.x.is_constant or not isinstance(channels, int) or shape != (1, channels, 1, 1):
         return Skip("the constant is not a per-channel vector")
     return _depthwise(graph, m.x, m.K.array.reshape(-1), None)
+
+
+@rule(
+    *either_order(Add, p(BatchMatmul, "x", "W", name="product", sole_user=True), "B", name="sum"),
+    stage="prepare quantization",
+)
+def convert_symbolic_batch_matmul_and_bias(graph: Graph, m: Match) -> Replacement:
+    """``batch_matmul(x, W) + B -> matmul(x, W, B)`` for one constant matrix W and symbolic extents."""
+    columns = m.product.output.shape[-1]
+    if m.B.array.size != columns or m.B.shape[-1] != columns:
+        return Skip("the constant is not a bias")
+    return _matmul_of_rows(graph, m, m.B)
+
+
+@rule(p(BatchMatmul, "x", "W", name="product"), stage="prepare quantization")
+def convert_symbolic_batch_matmul(graph: Graph, m: Match) -> Replacement:
+    """``batch_matmul(x, W) -> matmul(x, W)`` for one constant matrix W and symbolic extents."""
+    return _matmul_of_rows(graph, m, None)
+
+
+def _matmul_of_rows(graph: Graph, m: Match, bias: Value | None) -> Replacement:
+    """Reshape the left operand to rows, and the result back by the shape of a graph input."""
+    op, result, x = m.product.op, m.product.output, m.x
+    if m.W.stored is not None or math.prod(m.W.array.shape[:-2]) != 1 or x.is_constant:
+        return Skip("the constant is not one matrix for all batches")
+    inner = x.shape[-2 if op.left_transpose else -1]
+    if x.type.is_static or not isinstance(inner, int):
+        return Skip("its shape is static, or the length of a row is dynamic")
+    source = formula_source(graph, result.shape)
+    if source is None:
+        return Skip("its extents do not follow from one input")
+    matrix = m.W.array.reshape(m.W.array.shape[-2:])
+    w = graph.constant(np.ascontiguousarray(matrix.T if op.right_transpose else matrix), m.W.name)
+    if op.left_transpose:
+        order = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
+        x = graph.add(Permute(order), x, name=f"{result.name}:swapped")
+    rows = graph.add(Reshape((-1, inner)), x, name=f"{result.name}:rows")
+    biases = [] if bias is None else [graph.constant(bias.array.reshape(1, -1), bias.name)]
+    product = graph.add(MatrixMul(), rows, w, *biases, name=f"{result.name}:reshaped")
+    return graph.add(ReshapeByFormulas(tuple(map(str, result.shape)), source.names, source.axes), product, source.value)
+
+
+@rule(p(Trait.UNARY, p(ReshapeByFormulas, "x", "source", name="reshape"), name="op"), stage="prepare quantization")
+def hoist_unary_above_symbolic_reshape(graph: Graph, m: Match) -> Replacement:
+    """``f(reshape(x)) -> reshape(f(x))``, so that the function follows the matmul that computes x."""
+    if len(m.reshape.output.uses) != 1 or len(m.op.inputs) != 1 or graph.is_output(m.reshape.output):
+        return Skip("the reshape has other users")
+    return graph.add(m.reshape.op, graph.add(m.op.op, m.x, name=f"{m.op.output.name}:rows"), m.source)
+
+
+@rule(p(Reshape, p(ReshapeByFormulas, "x", "source", name="first"), name="op"), stage="prepare quantization")
+def remove_symbolic_reshape_and_inverse(graph: Graph, m: Match) -> Replacement:
+    """``reshape(reshape(x)) -> x`` if the result has the shape of x."""
+    return m.x if m.op.output.type == m.x.type else Skip("the result has another shape")
 
 
 @rule(p(Reduce, "x", name="op"), stage="prepare quantization")

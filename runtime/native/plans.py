@@ -15,8 +15,10 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.states import State
 
-_KEPT = 4
-"""Maximum number of plans; the least recently used one is dropped. They share packed weights of float matmuls."""
+KEPT = 4
+"""Maximum number of plans of a model without buckets; the least recently used one is dropped.
+
+Plans share packed weights of float matmuls."""
 
 _Key = tuple[frozenset[tuple[str, int]], str]
 """Numbers of the extents, and the kind of the plan: plain, observed or caches."""
@@ -44,6 +46,7 @@ class Plans:
         threads: at least 1.
         states: what a session keeps between runs.
         memory_limit: of each plan, see ``NativePlan``.
+        buckets: extents for which plans are made beforehand and kept.
 
     Attributes:
         caches: result of the analysis of the states; None if plans cannot keep them in place.
@@ -58,8 +61,11 @@ class Plans:
         threads: int,
         states: Sequence[State] = (),
         memory_limit: int | None = None,
+        buckets: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self._graph = graph
+        self._buckets = buckets
+        self._kept = max(KEPT, len(buckets))
         found = find_caches(graph, states) if states else "the model has no states"
         self.caches = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
@@ -69,9 +75,11 @@ class Plans:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Create the plan of a model without symbolic extents."""
+        """Create the plan of a model without symbolic extents, or those of all buckets."""
         if not _open_extents(self._graph):
             self.plan({})
+        for extents in self._buckets:
+            self.plan(extents)
 
     def plan(self, extents: Mapping[str, int], *, is_observed: bool = False) -> NativePlan:
         """Return the plan for the given values of the symbolic extents.
@@ -116,7 +124,7 @@ class Plans:
                 with reduced_gc_frequency():
                     found = self._plans[key] = make(like)
             self._plans.move_to_end(key)
-            while len(self._plans) > _KEPT:
+            while len(self._plans) > self._kept:
                 self._plans.popitem(last=False)
         return found
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.runtime.graph_partition import Part, split
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
+from tpuconvert.runtime.native.plans import KEPT, Plans, are_open_at_inputs_only
 from tpuconvert.runtime.plan import Evaluate, Plan, make_plan, run_plan
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.gc_control import reduced_gc_frequency
@@ -19,17 +19,21 @@ from tpuconvert.schema.graph_copy import specialize
 from tpuconvert.schema.states import State
 from tpuconvert.schema.types import Array
 
-_KEPT = 4
-"""Maximum number of plans of a part; the least recently used one is dropped."""
-
 
 class _PartPlans:
     """Plans of one part, created on demand. Thread-safe."""
 
     def __init__(
-        self, part: Part, settings: tuple[str, str, int], memory_limit: int | None, *, is_subgraph: bool
+        self,
+        part: Part,
+        settings: tuple[str, str, int],
+        memory_limit: int | None,
+        *,
+        is_subgraph: bool,
+        kept: int,
     ) -> None:
         self.part = part
+        self._kept = kept
         self._settings = settings
         self._memory_limit = memory_limit
         self._lock = threading.Lock()
@@ -56,7 +60,7 @@ class _PartPlans:
                         graph = specialize(graph, shapes)
                     found = self._native[key] = NativePlan(graph, *self._settings, memory_limit=self._memory_limit)
             self._native.move_to_end(key)
-            while len(self._native) > _KEPT:
+            while len(self._native) > self._kept:
                 self._native.popitem(last=False)
         return found
 
@@ -117,6 +121,7 @@ class SplitPlans:
         threads: at least 1.
         is_subgraph: True for the body of a loop or a branch, whose symbolic extents may change in every call.
         memory_limit: of the plan of each part, see ``NativePlan``.
+        kept: maximum number of plans of a part; the least recently used one is dropped.
     """
 
     caches: None = None  # states are not kept in place, see ``Plans``
@@ -130,11 +135,14 @@ class SplitPlans:
         *,
         is_subgraph: bool = False,
         memory_limit: int | None = None,
+        kept: int = KEPT,
     ) -> None:
         self._graph = graph
         settings = chip, isa, threads
         self._steps = [
-            step if isinstance(step, Node) else _PartPlans(step, settings, memory_limit, is_subgraph=is_subgraph)
+            step
+            if isinstance(step, Node)
+            else _PartPlans(step, settings, memory_limit, is_subgraph=is_subgraph, kept=kept)
             for step in split(graph)
         ]
         plans = [step for step in self._steps if not isinstance(step, Node)]
@@ -238,6 +246,7 @@ def plans_of(
     threads: int,
     states: Sequence[State] = (),
     memory_limit: int | None = None,
+    buckets: Sequence[Mapping[str, int]] = (),
 ) -> Plans | SplitPlans:
     """Return the plans of a graph: whole ones if all extents follow from those of the inputs, otherwise split ones.
 
@@ -248,8 +257,9 @@ def plans_of(
         threads: at least 1.
         states: states that whole plans may keep in place.
         memory_limit: of each plan, see ``NativePlan``.
+        buckets: values of the symbolic extents for which plans are kept.
 
     """
     if are_open_at_inputs_only(graph):
-        return Plans(graph, chip, isa, threads, states, memory_limit)
-    return SplitPlans(graph, chip, isa, threads, memory_limit=memory_limit)
+        return Plans(graph, chip, isa, threads, states, memory_limit, buckets)
+    return SplitPlans(graph, chip, isa, threads, memory_limit=memory_limit, kept=max(KEPT, len(buckets)))

@@ -6,6 +6,7 @@ Operands and results are FLOAT32. A constant is reshaped, permuted or sliced imm
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,10 +20,11 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Gts, Lts
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import Array, Scalar
 
 
 def extents(op: Op, x: Value) -> tuple[int, ...]:
@@ -156,6 +158,16 @@ def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
     if x.data is not None:
         return g.constant(np.ascontiguousarray(x.data.transpose(order)), x.name)
     return g.add(Permute(tuple(order)), x)
+
+
+def multiply_along_axis(g: Graph, x: Value, axis: int, matrix: Array) -> Value:
+    """Multiply every vector along an axis of x, which has a static shape, by a constant matrix [extent, new extent]."""
+    shape = x.type.static_shape
+    order = [k for k in range(x.rank) if k != axis] + [axis]
+    lead = [shape[k] for k in order[:-1]]
+    rows = reshape(g, permute(g, x, order), (math.prod(lead), shape[axis]))
+    y = g.add(MatrixMul(), rows, g.constant(np.ascontiguousarray(matrix), "matrix"))
+    return permute(g, reshape(g, y, (*lead, matrix.shape[1])), [order.index(k) for k in range(x.rank)])
 
 
 def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:

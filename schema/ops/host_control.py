@@ -42,10 +42,15 @@ class HostIf(ControlFlowOp):
     decides_by = ("condition",)
 
     def infer(self, condition: TensorType, *values: TensorType | None) -> tuple[TensorType, ...]:
-        """Shapes: the common extents of both branches."""
+        """Shapes: the common extents of both branches. One of them may not accept the shapes of the values."""
         _check_single(self.name, "condition", condition)
         given = _present(values)
-        branches = self.then_branch.result_types(given), self.else_branch.result_types(given)
+        branches: list[tuple[TensorType, ...]] = []
+        for branch, other in ((self.then_branch, self.else_branch), (self.else_branch, self.then_branch)):
+            try:
+                branches.append(tuple(branch.result_types(given)))
+            except ShapeError:  # it does not run with them: the types are those of the other branch
+                branches.append(tuple(other.result_types(given)))
         if len(branches[0]) != len(branches[1]) or not branches[0]:
             raise ShapeError(f"{self.name}: the branches have {len(branches[0])} and {len(branches[1])} results")
         pairs = enumerate(zip(*branches, strict=True))

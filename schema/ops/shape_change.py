@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import exact_div, factorize, normalize_axes, times, unknown
+from tpuconvert.schema.extents import exact_div, factorize, may_equal, normalize_axes, times, unknown
 from tpuconvert.schema.graph import static
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.types import (
@@ -126,7 +126,7 @@ class Squeeze(ShapeChange):
         """The extents of the other axes."""
         x = TensorType(F32, shape)
         removed = normalize_axes(self.name, self.axis, x) or [k for k, extent in enumerate(shape) if extent == 1]
-        if any(shape[axis] != 1 for axis in removed):
+        if not all(may_equal(shape[axis], 1) for axis in removed):
             raise ShapeError(f"{self.name}: axes {self.axis} of {format_shape(shape)} do not all have extent 1")
         return tuple(extent for axis, extent in enumerate(shape) if axis not in removed) or (1,)
 
