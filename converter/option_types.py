@@ -75,3 +75,14 @@ class QuantizeOptions(TuneOptions, total=False):
     """Options of ``quantize``."""
 
     min_int8_share: float | None
+
+
+class ReduceOptions(QuantizeOptions, total=False):
+    """Options of ``reduce``."""
+
+    quantize: str | None
+    weight_type: str
+    weight_group: int
+    weight_zero_points: bool
+    disable_rules: Iterable[str]
+    exact_on: str
