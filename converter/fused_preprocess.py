@@ -1,6 +1,6 @@
 """Preprocessing as the first nodes of a graph: ``--fuse-preprocess rgb``, ``fuse_preprocess="rgb"``.
 
-The input of the converted model is pixels, uint8 [N, H, W, C]. The nodes compute what :class:`Preprocess` does after
+The input of the converted model is pixels, uint8 [N, H, W, C], or camera planes, uint8 [N, H * 3/2, W]. The nodes compute what :class:`Preprocess` does after
 resizing: channel order, mean, scale and layout, in binary32. The optimizer folds mean and scale into the first layer
 where the padding of this layer permits it.
 """
@@ -14,9 +14,10 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.runtime.session import Session
-from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
+from tpuconvert.samples.preprocess import PIXEL_FORMATS, PLANE_FORMATS, Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.ops.host_yuv import HostYuv420ToRgb
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.types import Array, DType, TensorType
 
@@ -84,17 +85,31 @@ def source_feeds(port: Port, feeds: Sequence[Mapping[str, Array]], rule: Preproc
 
 
 def _add_nodes(graph: Graph, port: Port, rule: Preprocess, pixels: str, name: str) -> tuple[Value, Value]:
-    """Add an input of pixels and the nodes of the preprocessing. Return the input and the normalized tensor."""
+    """Add an input of pixels or planes and the nodes of the preprocessing. Return the input and the normalized tensor.
+
+    Raises:
+        UsageError: planes of an image with an odd height or width.
+
+    """
     is_channels_first = rule.layout == "NCHW"
     batch = port.shape[0]
     assert rule.size is not None
-    shape = (batch, *rule.size, rule.channels)
-    x = new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, shape))
+    height, width = rule.size
+    order = PIXEL_FORMATS[pixels]
+    if pixels in PLANE_FORMATS:
+        if height % 2 or width % 2:
+            found = f"fuse_preprocess={pixels}: the image has {height} x {width} pixels"
+            raise UsageError(f"{found}, expected an even height and width", file=graph.file)
+        new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, (batch, height * 3 // 2, width)))
+        order = rule.color  # the conversion gives either order
+        x = graph.add(HostYuv420ToRgb(PLANE_FORMATS[pixels], order == "BGR"), new)
+    else:
+        x = new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, (batch, height, width, rule.channels)))
     if is_channels_first:
         x = emit.permute(graph, x, (0, 3, 1, 2))
     channel_axis = 1 if is_channels_first else 3
     x = emit.cast(graph, x, DType.FLOAT32)
-    if PIXEL_FORMATS[pixels] != rule.color:  # index_select has no 8-bit form on BM1686
+    if order != rule.color:  # index_select has no 8-bit form on BM1686
         x = graph.add(IndexSelect(channel_axis), x, graph.constant(np.array([2, 1, 0], np.int32), "channel_order"))
     extents = [1, 1, 1, 1]
     extents[channel_axis] = -1

@@ -278,7 +278,8 @@ class Options:
     fuse_preprocess: str = option(
         "none",
         "Pixel format of the model's input, if the model computes the preprocessing itself: uint8 [N, H, W, 3] in the "
-        "order ``rgb`` or ``bgr``, or [N, H, W, 1] for ``gray``. Needs preprocessing.",
+        "order ``rgb`` or ``bgr``, [N, H, W, 1] for ``gray``, or planes [N, H * 3/2, W] of a camera for ``nv12`` and "
+        "``i420``. Needs preprocessing.",
         is_of_source=True,
         choices=("none", *PIXEL_FORMATS),
     )

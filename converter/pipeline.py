@@ -156,7 +156,8 @@ def convert(
         preprocess: Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the
             model.
         fuse_preprocess: Pixel format of the model's input, if the model computes the preprocessing itself: uint8
-            [N, H, W, 3] in the order ``rgb`` or ``bgr``, or [N, H, W, 1] for ``gray``. Needs preprocessing.
+            [N, H, W, 3] in the order ``rgb`` or ``bgr``, [N, H, W, 1] for ``gray``, or planes [N, H * 3/2, W] of a
+            camera for ``nv12`` and ``i420``. Needs preprocessing.
         plugins: Python files with custom operators and converters.
         strict_set: Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of.
         disable_rules: Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import IO, Any
 
+from tpuconvert.plugins import load_plugins
 from tpuconvert.reduction.failure import CRASH, TIMEOUT, Failure
 from tpuconvert.schema.errors import TpuConvertError
 
@@ -136,9 +137,6 @@ def _receive(stream: IO[bytes], seconds: float | None) -> Any:
 
 def main(plugins: list[str]) -> None:
     """Answer calls until the end of stdin."""
-    # 200 ms: only needed in this process
-    from tpuconvert.plugins import load_plugins
-
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what code prints must not get into the answers
     sys.stdout = sys.stderr

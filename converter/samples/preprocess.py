@@ -20,6 +20,7 @@ from tpuconvert.samples.opencv_resizing import RESIZERS
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.yuv420 import rgb_to_yuv420
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 FITS = ("stretch", "crop", "letterbox", "letterbox-top-left")
@@ -39,8 +40,11 @@ PILLOW_FILTERS = {
 
 RESIZES = (*PILLOW_FILTERS, *RESIZERS)
 
-PIXEL_FORMATS = {"rgb": "RGB", "bgr": "BGR", "gray": "GRAY"}
-"""Formats of uint8 pixels [N, H, W, C] that a model with fused preprocessing takes -> colour order."""
+PIXEL_FORMATS = {"rgb": "RGB", "bgr": "BGR", "gray": "GRAY", "nv12": "RGB", "i420": "RGB"}
+"""Formats of uint8 images that a model with fused preprocessing takes -> colour order of their pixels."""
+
+PLANE_FORMATS = {"nv12": True, "i420": False}
+"""Formats whose images are planes [N, H * 3/2, W] instead of pixels [N, H, W, C] -> True if U and V are interleaved."""
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -60,7 +64,7 @@ class Preprocess:
         layout: axis order of the model's input.
         resize: library and method whose pixels are reproduced; one of ``RESIZES``.
         pad: pixel value of the border of a letterbox, an integer from 0 to 255.
-        fuse: the model computes ``color``, ``mean``, ``scale`` and ``layout`` itself, from uint8 pixels in this format;
+        fuse: the model computes ``color``, ``mean``, ``scale`` and ``layout`` itself, from uint8 images in this format;
             one of ``PIXEL_FORMATS``. Empty: it does not.
 
     Raises:
@@ -98,7 +102,7 @@ class Preprocess:
             raise UsageError(f"preprocessing: fuse is '{self.fuse}'", hint=f"one of {', '.join(PIXEL_FORMATS)}")
         if self.fuse and (self.fuse == "gray") != (self.color == "GRAY"):
             found = f"preprocessing: fuse={self.fuse} with color={self.color}"
-            raise UsageError(found, hint="gray is for color=GRAY, rgb and bgr are for color=RGB and color=BGR")
+            raise UsageError(found, hint="gray is for color=GRAY, the others are for color=RGB and color=BGR")
         if self.pad not in range(256):
             raise UsageError(f"preprocessing: pad is {self.pad}", hint="an integer from 0 to 255")
 
@@ -106,6 +110,11 @@ class Preprocess:
     def channels(self) -> int:
         """Number of channels of an image in the model's colour order."""
         return COLORS[self.color]
+
+    @property
+    def has_planes(self) -> bool:
+        """True if the samples are camera planes, uint8 [N, H * 3/2, W]."""
+        return self.fuse in PLANE_FORMATS
 
     @property
     def input_layout(self) -> str:
@@ -208,6 +217,8 @@ class Preprocess:
             UsageError: the shape is not that of an image, or has other channels or another size than the preprocessing.
 
         """
+        if self.has_planes and len(shape) == 3:
+            shape = (shape[0], shape[1] * 2 // 3 if isinstance(shape[1], int) else shape[1], shape[2], self.channels)
         if len(shape) != 4:
             raise UsageError(f"preprocessing: the model's input has {len(shape)} axes, {self.input_layout} has 4")
         rows, columns = (2, 3) if self.input_layout == "NCHW" else (1, 2)
@@ -388,6 +399,8 @@ class Preprocess:
 
     def _normalize(self, pixels: Array) -> Array:
         """Convert pixels [N, H, W, C], RGB or grey, to the model's colour order, value range and layout."""
+        if self.has_planes:
+            return rgb_to_yuv420(pixels, interleaved=PLANE_FORMATS[self.fuse])
         if self.fuse:
             return np.ascontiguousarray(pixels[..., ::-1] if self.fuse == "bgr" else pixels)
         ordered = pixels[..., ::-1] if self.color == "BGR" else pixels
