@@ -24,6 +24,7 @@ class SourceOptions(TypedDict, total=False):
     outputs: Iterable[str] | None
     preprocess: Preprocess | str | Mapping[str, Any] | None
     fuse_preprocess: str
+    append_nms: str | None
     signature: str | None
     state: str
     keep_io_layout: bool

@@ -14,6 +14,7 @@ from typing import Any
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
+from tpuconvert.nms_options import read_append_nms
 from tpuconvert.option_readers import (
     Shapes as Shapes,
 )
@@ -282,6 +283,15 @@ class Options:
         "``i420``. Needs preprocessing.",
         is_of_source=True,
         choices=("none", *PIXEL_FORMATS),
+    )
+    append_nms: str | None = option(
+        None,
+        "Replace outputs with boxes and scores by the boxes that non-maximum suppression selects: "
+        "``boxes=NAME,scores=NAME``, and optionally ``iou=0.5``, ``score=0.25``, ``max=100`` per image and class, "
+        "``format=cxcywh`` for centers and sizes, and ``objectness=true``.",
+        read=read_append_nms,
+        is_of_source=True,
+        metavar="KEY=VALUE,...",
     )
     strict_set: bool = option(
         False, "Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of."

@@ -89,6 +89,7 @@ def convert(
     outputs: Iterable[str] | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
     fuse_preprocess: str = "none",
+    append_nms: str | None = None,
     plugins: Iterable[str | Path] = (),
     strict_set: bool = False,
     disable_rules: Iterable[str] = (),
@@ -158,6 +159,9 @@ def convert(
         fuse_preprocess: Pixel format of the model's input, if the model computes the preprocessing itself: uint8
             [N, H, W, 3] in the order ``rgb`` or ``bgr``, [N, H, W, 1] for ``gray``, or planes [N, H * 3/2, W] of a
             camera for ``nv12`` and ``i420``. Needs preprocessing.
+        append_nms: Replace outputs with boxes and scores by the boxes that non-maximum suppression selects:
+            ``boxes=NAME,scores=NAME``, and optionally ``iou=0.5``, ``score=0.25``, ``max=100`` per image and class,
+            ``format=cxcywh`` for centers and sizes, and ``objectness=true``.
         plugins: Python files with custom operators and converters.
         strict_set: Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of.
         disable_rules: Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.

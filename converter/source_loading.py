@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from tpuconvert.appended_nms import append_nms
 from tpuconvert.final_checks import check_finite, check_not_empty
 from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.nms_options import NmsTail
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -94,6 +96,8 @@ def load_source(
         from tpuconvert.fused_preprocess import fuse_preprocess
 
         fuse_preprocess(graph, _preprocess_of(graph, options), options.fuse_preprocess)
+    if options.append_nms is not None:
+        append_nms(graph, NmsTail.parse(options.append_nms))
     check_not_empty(graph, options.inputs, options.outputs)
     if not options.allow_non_finite:
         check_finite(graph, lambda name: _origin(source, weights, options, name))
@@ -203,7 +207,7 @@ def has_original_interface(options: Options, kind: str) -> bool:
     return (
         options.inputs is None
         and not has_state_ports
-        and all(getattr(options, name) == default_of(name) for name in ("signature", "keep_io_layout"))
+        and all(getattr(options, name) == default_of(name) for name in ("signature", "keep_io_layout", "append_nms"))
     )
 
 

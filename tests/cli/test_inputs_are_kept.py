@@ -23,6 +23,7 @@ from tpuconvert.schema.errors import UsageError
 Captured = pytest.CaptureFixture[str]
 
 TEXTS = {
+    "--append-nms",
     "--allow-root",  # a folder: its files are registered when they are read
     "--calibration-method",
     "--chip",
