@@ -41,9 +41,7 @@ def append_nms(graph: Graph, tail: NmsTail) -> None:
         results = graph.add_all(op, boxes, scores)
     removed = {tail.boxes, tail.scores}
     kept = [
-        (value, port)
-        for value, port in zip(graph.outputs, graph.output_ports, strict=True)
-        if port.name not in removed
+        (value, port) for value, port in zip(graph.outputs, graph.output_ports, strict=True) if port.name not in removed
     ]
     graph.outputs[:], graph.output_ports[:] = [value for value, _ in kept], [port for _, port in kept]
     for name, value in zip(OUTPUTS, results, strict=True):

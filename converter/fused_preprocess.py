@@ -1,8 +1,8 @@
 """Preprocessing as the first nodes of a graph: ``--fuse-preprocess rgb``, ``fuse_preprocess="rgb"``.
 
-The input of the converted model is pixels, uint8 [N, H, W, C], or camera planes, uint8 [N, H * 3/2, W]. The nodes compute what :class:`Preprocess` does after
-resizing: channel order, mean, scale and layout, in binary32. The optimizer folds mean and scale into the first layer
-where the padding of this layer permits it.
+The input of the converted model is pixels, uint8 [N, H, W, C], or camera planes, uint8 [N, H * 3/2, W]. The nodes
+compute what :class:`Preprocess` does after resizing: colors, channel order, mean, scale and layout, in binary32. The
+optimizer folds mean and scale into the first layer where the padding of this layer permits it.
 """
 
 from __future__ import annotations

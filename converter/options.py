@@ -13,8 +13,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
-from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
 from tpuconvert.nms_options import read_append_nms
+from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
 from tpuconvert.option_readers import (
     Shapes as Shapes,
 )

@@ -65,11 +65,11 @@ def reduce(
 
     Args:
         source: The ONNX model. It is not modified.
-        until: The failure: ``error`` of the conversion or the first run; ``difference`` between the model and its source
-            as ``verify`` finds it, between the native engine and the reference, or between the source and ONNX Runtime
-            if it is installed; or both, separated by ``|``: the first one found. Otherwise a function that gets the path
-            of an ONNX file and returns True if it fails, also as ``module:function``, or a command with ``{}`` in place
-            of the path whose exit code is 0 if it fails.
+        until: The failure: ``error`` of the conversion or the first run; ``difference`` between the model and its
+            source as ``verify`` finds it, between the native engine and the reference, or between the source and ONNX
+            Runtime if it is installed; or both, separated by ``|``: the first one found. Otherwise a function that gets
+            the path of an ONNX file and returns True if it fails, also as ``module:function``, or a command with ``{}``
+            in place of the path whose exit code is 0 if it fails.
         output: File to write. It contains the smallest model so far at any time. None: only return the model.
         match: Regular expression that is searched in the message, to choose one of several failures.
         budget: Time after which no further trial of the search begins: ``90s``, ``10m`` or ``2h``. Weights and names

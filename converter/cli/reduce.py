@@ -47,9 +47,7 @@ from tpuconvert.options import OPTIONS
     metavar="TIME",
     help="No trial of the search begins after it: 90s, 10m or 2h.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random weights and inputs."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random weights and inputs.")
 @click.option("--resume", is_flag=True, help="Continue from OUT.onnx, if it fails in the same way.")
 @limit_options
 @progress_option

@@ -69,7 +69,8 @@ def failures_of(error: Exception) -> list[Failure]:
             Failure(
                 ERROR,
                 f"{problem.kind.id} {problem.op}: {message_pattern(problem.message)}",
-                f"{problem.kind.id} {problem.kind.heading}: {problem.op}" + (f": {problem.message}" if problem.message else ""),
+                f"{problem.kind.id} {problem.kind.heading}: {problem.op}"
+                + (f": {problem.message}" if problem.message else ""),
                 (problem.node,),
             )
             for problem in error.problems

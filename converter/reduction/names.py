@@ -80,7 +80,9 @@ class _Names:
 
 
 def with_generic_names(model: ModelProto, *, keep_ports: bool = False) -> ModelProto:
-    """Return the model with inputs ``x0``, outputs ``y0``, constants ``c0``, tensors ``t0``, nodes ``n0``, extents ``d0``.
+    """Return the model with generic names.
+
+    Inputs become ``x0``, outputs ``y0``, constants ``c0``, other tensors ``t0``, nodes ``n0`` and extents ``d0``.
 
     Args:
         model: the model.

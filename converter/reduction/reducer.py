@@ -356,9 +356,7 @@ class Reducer:
         """Return a function that accepts candidates which are as valid as the current model."""
         level = self._validity(self.outcome.model)
         return lambda candidate: (
-            candidate is not None
-            and (not level or self._validity(candidate) >= level)
-            and self.accept(candidate)
+            candidate is not None and (not level or self._validity(candidate) >= level) and self.accept(candidate)
         )
 
     def _reduce_shapes(self) -> None:

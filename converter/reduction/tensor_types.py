@@ -6,6 +6,7 @@ process on a malformed model.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,16 +29,16 @@ MOST_ELEMENTS = 4096
 MOST_ROUNDS = 16
 """Largest number of unknown operators after each other whose results get assumed types."""
 
-_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
 
 
 def validity(content: bytes) -> int:
     """Return 2 if the types of a model are consistent, 1 if its checker accepts the nodes, and 0 otherwise."""
     model = ModelProto.FromString(content)
-    try:
+    with contextlib.suppress(Exception):  # several kinds; the checker decides
         model = onnx.shape_inference.infer_shapes(model)
-    except Exception:  # several kinds; the checker decides
-        pass
     for info in model.graph.output:
         if TensorInfo.from_proto(info) is None:
             info.CopyFrom(TensorInfo(TensorProto.FLOAT, ()).to_proto(info.name))
@@ -74,10 +75,8 @@ def infer_types(content: bytes) -> dict[str, TensorInfo]:
 
 
 def _infer(model: ModelProto) -> dict[str, TensorInfo]:
-    try:
+    with contextlib.suppress(Exception):  # several kinds: the types stated in the file remain
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # several kinds, also RuntimeError: the types stated in the file remain
-        pass
     graph = model.graph
     types = {info.name: TensorInfo.from_proto(info) for info in (*graph.value_info, *graph.output, *graph.input)}
     types |= {tensor.name: TensorInfo(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}

@@ -23,7 +23,7 @@ from tpuconvert.pipeline import convert
 from tpuconvert.reduction.failure import BACKENDS, CONDITION, ENGINE, ERROR, VERIFY, Failure, failures_of
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.random_samples import random_feeds
-from tpuconvert.schema.errors import TpuConvertError, ThresholdError, UsageError
+from tpuconvert.schema.errors import ThresholdError, TpuConvertError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import load_source
 from tpuconvert.user_functions import load_function
@@ -151,7 +151,9 @@ def _check_condition(source: str | bytes, condition: str) -> list[Failure]:
         if "{}" in condition:
             command = [part.replace("{}", path) for part in shlex.split(condition)]
             try:
-                done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                done = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
             except OSError as error:
                 raise UsageError(f"--until: {command[0]} cannot be started: {error.strerror}") from error
             return [failure] if done.returncode == 0 else []

@@ -6,6 +6,7 @@ belong to this program.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -86,20 +87,16 @@ class Worker:
                     process.wait()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
-                    try:
+                    with contextlib.suppress(BrokenPipeError):
                         stream.close()
-                    except BrokenPipeError:
-                        pass
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.stdin is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()  # the process ends at the end of its input
-            except BrokenPipeError:
-                pass
         self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -16,14 +16,14 @@ from tpuconvert.schema.types import F32, I32, Array, Scalar, TensorType
 class HostMulticlassNms(Op):
     """Boxes that nms_v2 selects for each image and class, in the order of images, classes and selection.
 
-    A box is selected if its score is above ``score_threshold`` and its overlap with each better selected box of the class
-    is at most ``iou_threshold``; at most ``max_output_size`` boxes per image and class. With ``centered``, boxes are
-    (x, y, width, height) and become (x - width / 2, y - height / 2, x + width / 2, y + height / 2) first.
+    A box is selected if its score is above ``score_threshold`` and its overlap with each better selected box of the
+    class is at most ``iou_threshold``; at most ``max_output_size`` boxes per image and class. With ``centered``, boxes
+    are (x, y, width, height) and become (x - width / 2, y - height / 2, x + width / 2, y + height / 2) first.
 
     Results: corners, scores, classes and images of the selected boxes.
 
-    Shapes: boxes [N, B, 4] with two opposite corners in the same order of axes; scores [N, C, B]; corners [K, 4]; scores,
-    classes and images [K].
+    Shapes: boxes [N, B, 4] with two opposite corners in the same order of axes; scores [N, C, B]; corners [K, 4];
+    selected scores, classes and images [K].
     """
 
     iou_threshold: Scalar
@@ -62,7 +62,9 @@ class HostMulticlassNms(Op):
         """Shapes: the number K of selected boxes depends on the data."""
         fits = may_equal(boxes.shape[0], scores.shape[0]) and may_equal(boxes.shape[1], scores.shape[2])
         if not fits or not may_equal(boxes.shape[2], 4):
-            raise ShapeError(f"{self.name} needs boxes [N, B, 4] and scores [N, C, B], got {shapes_of((boxes, scores))}")
+            raise ShapeError(
+                f"{self.name} needs boxes [N, B, 4] and scores [N, C, B], got {shapes_of((boxes, scores))}"
+            )
         count = unknown(self.name)
         return (
             TensorType(F32, (count, 4)),

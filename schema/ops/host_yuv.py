@@ -14,8 +14,9 @@ from tpuconvert.schema.yuv420 import yuv420_to_rgb
 class HostYuv420ToRgb(Op):
     """Pixels of camera planes in the video range of BT.601, with the integers of OpenCV's ``cvtColor``.
 
-    With ``c = max(y - 16, 0) * 1220542 + 2^19``, ``d = u - 128`` and ``e = v - 128``, ``r = sat((c + 1673527 * e) >> 20)``,
-    ``g = sat((c - 852492 * e - 409993 * d) >> 20)``, ``b = sat((c + 2116026 * d) >> 20)``. U and V of a block of 2 x 2
+    With ``c = max(y - 16, 0) * 1220542 + 2^19``, ``d = u - 128`` and ``e = v - 128``:
+    ``r = sat((c + 1673527 * e) >> 20)``, ``g = sat((c - 852492 * e - 409993 * d) >> 20)``,
+    ``b = sat((c + 2116026 * d) >> 20)``. U and V of a block of 2 x 2
     pixels are the same. They are interleaved (NV12), or in two planes (I420).
 
     Shapes: x [N, H * 3/2, W], y [N, H, W, 3] in the order R, G, B, or B, G, R with ``blue_first``.

@@ -50,7 +50,12 @@ def with_onnx_tail(model: onnx.ModelProto, iou: float, score: float, most: int, 
     node = helper.make_node
     graph.node.extend(
         [
-            node("NonMaxSuppression", ["boxes", "scores", "most", "iou", "least"], ["kept"], center_point_box=int(centered)),
+            node(
+                "NonMaxSuppression",
+                ["boxes", "scores", "most", "iou", "least"],
+                ["kept"],
+                center_point_box=int(centered),
+            ),
             node("Gather", ["kept", "box_columns"], ["places"], axis=1),
             node("GatherND", ["boxes", "places"], ["nms_boxes"]),
             node("GatherND", ["scores", "kept"], ["nms_scores"]),
@@ -78,7 +83,11 @@ def test_boxes_are_those_of_onnxruntime(seed: int, centered: bool) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     draw = np.random.default_rng(seed)
     images, boxes, classes = (int(value) for value in draw.integers((1, 1, 1), (3, 60, 5)))
-    iou, score, most = round(float(draw.uniform(0.1, 0.9)), 2), round(float(draw.uniform(0, 0.6)), 2), int(draw.integers(1, 20))
+    iou, score, most = (
+        round(float(draw.uniform(0.1, 0.9)), 2),
+        round(float(draw.uniform(0, 0.6)), 2),
+        int(draw.integers(1, 20)),
+    )
     model = detector(images, boxes, classes)
     tail = f"boxes=boxes,scores=scores,iou={iou},score={score},max={most}" + ",format=cxcywh" * centered
     feed = random_feed(seed, images, boxes, classes, centered)
@@ -122,7 +131,9 @@ def test_one_output_with_boxes_and_scores(objectness: bool, is_transposed: bool)
     x = np.ascontiguousarray(rows.transpose(0, 2, 1) if is_transposed else rows)
     used = scores[:, 1:] * scores[:, :1] if objectness else scores
     settings = "iou=0.5,score=0.1,max=9,format=cxcywh"
-    one = tc.convert(yolo(list(x.shape)), append_nms=f"boxes=output0,scores=output0,{settings},objectness={str(objectness).lower()}")
+    one = tc.convert(
+        yolo(list(x.shape)), append_nms=f"boxes=output0,scores=output0,{settings},objectness={str(objectness).lower()}"
+    )
     with tc.Session(one) as session:
         found = session.run({"x": x})
     two = detector(1, 40, used.shape[1])
@@ -201,7 +212,9 @@ def test_names_may_have_commas_and_equals_signs() -> None:
     assert (found.boxes, found.scores, found.score) == ("a,b=c", "d:0", 0.1)
 
 
-def test_command_and_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_and_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(detector(1, 10, 3), "m.onnx")
     tail = ["--append-nms", "boxes=boxes,scores=scores"]

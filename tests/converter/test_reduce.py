@@ -163,7 +163,11 @@ def test_computed_shapes_are_constants() -> None:
 def test_random_weights_keep_type_shape_range_signs_and_zeros(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for dtype in (np.float32, np.float16, np.float64, np.int8, np.uint8, np.int64):
-        array = (rng.normal(size=(5, 7, 3)) * 30).astype(dtype) if dtype != np.uint8 else rng.integers(0, 255, (5, 7, 3), dtype)
+        array = (
+            (rng.normal(size=(5, 7, 3)) * 30).astype(dtype)
+            if dtype != np.uint8
+            else rng.integers(0, 255, (5, 7, 3), dtype)
+        )
         if array.dtype.kind == "f":
             array[rng.random(array.shape) < 0.2] = 0
         found = constants.random_like(array, np.random.default_rng(seed + 1))
@@ -303,7 +307,9 @@ def test_a_function_decides(digits: Path) -> None:
     found = tc.reduce(digits, until=fails)
     assert found.operators == {"Conv": 2, "MaxPool": 1}
     assert found.kept_weights == 0
-    values = {float(value) for tensor in onnx.load(digits).graph.initializer for value in numpy_helper.to_array(tensor).flat}
+    values = {
+        float(value) for tensor in onnx.load(digits).graph.initializer for value in numpy_helper.to_array(tensor).flat
+    }
     left = {float(value) for tensor in found.model.graph.initializer for value in numpy_helper.to_array(tensor).flat}
     assert left and not left & values
     assert found.model.graph.node and found.output is None

@@ -21,7 +21,11 @@ def test_hand_worked_pixels() -> None:
 @pytest.mark.parametrize("interleaved", [True, False])
 def test_pixels_of_opencv(interleaved: bool) -> None:
     cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
-    codes = (cv2.COLOR_YUV2RGB_NV12, cv2.COLOR_YUV2BGR_NV12) if interleaved else (cv2.COLOR_YUV2RGB_I420, cv2.COLOR_YUV2BGR_I420)
+    codes = (
+        (cv2.COLOR_YUV2RGB_NV12, cv2.COLOR_YUV2BGR_NV12)
+        if interleaved
+        else (cv2.COLOR_YUV2RGB_I420, cv2.COLOR_YUV2BGR_I420)
+    )
     for seed in range(200):
         draw = np.random.default_rng(seed)
         height, width = (2 * int(value) for value in draw.integers(1, 60, 2))
@@ -37,7 +41,9 @@ def test_all_values_of_one_block_are_those_of_opencv() -> None:
     u, v = (part.astype(np.uint8) for part in np.meshgrid(np.arange(256), np.arange(256)))
     for y in range(0, 256, 17):
         planes = np.concatenate([np.full((512, 512), y, np.uint8), np.stack([u, v], -1).reshape(256, 512)])
-        assert np.array_equal(yuv420_to_rgb(planes[None], interleaved=True)[0], cv2.cvtColor(planes, cv2.COLOR_YUV2RGB_NV12))
+        assert np.array_equal(
+            yuv420_to_rgb(planes[None], interleaved=True)[0], cv2.cvtColor(planes, cv2.COLOR_YUV2RGB_NV12)
+        )
 
 
 def test_planes_of_opencv() -> None:
