@@ -26,6 +26,7 @@ from tpuconvert.model import Model
 from tpuconvert.model_building import QuantizedGraph, build_model
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.options import OPTIONS, Options, Shapes
+from tpuconvert.pixel_tables import tabulate_pixels
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.rule_files import Rules
@@ -335,4 +336,6 @@ def convert_graph(
     from tpuconvert.quantize.quantization import quantize_graph
 
     quantized = quantize_graph(optimized, options, calibration, ranges=ranges, cache=cache, progress=progress)
+    if options.fuse_preprocess != "none":
+        tabulate_pixels(quantized.graph, options.chip)
     return build_model(quantized, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tpuconvert.schema.types import Array
 FEW = 16
 """Integers of constants with at most this size are shapes, axes or indices rather than weights."""
 
-_NUMPY = {
+_NUMPY: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype("<f4"),
     TensorProto.DOUBLE: np.dtype("<f8"),
     TensorProto.FLOAT16: np.dtype("<f2"),
@@ -63,7 +64,7 @@ def read_tensor(tensor: TensorProto) -> Array | None:
 def write_tensor(tensor: TensorProto, array: Array) -> None:
     """Replace the elements and the shape of a tensor, whose element type stays."""
     for field in _FIELDS:
-        tensor.ClearField(field)  # type: ignore[arg-type]  # names of fields
+        tensor.ClearField(field)
     tensor.ClearField("dims")
     tensor.dims.extend(array.shape)
     tensor.raw_data = np.ascontiguousarray(array).astype(_NUMPY[tensor.data_type]).tobytes()
@@ -121,6 +122,14 @@ def weight_positions(model: ModelProto) -> list[int]:
         for position, tensor in enumerate(tensors_of(model.graph))
         if is_weight(tensor) and read_tensor(tensor) is not None
     ]
+
+
+def count_other_weights(model: ModelProto) -> int:
+    """Number of constants of several elements whose type this module does not write, or that are sparse."""
+    others = [
+        tensor for tensor in tensors_of(model.graph) if tensor.data_type not in _NUMPY and np.prod(tensor.dims) > 1
+    ]
+    return len(others) + len(model.graph.sparse_initializer)
 
 
 SHAPE_ATTRIBUTES = frozenset(

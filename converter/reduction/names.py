@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from tpuconvert.frontends.onnx.messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from tpuconvert.frontends.onnx.reader import initializers, subgraphs
@@ -16,7 +17,7 @@ def without_descriptions(model: ModelProto) -> ModelProto:
     changed = ModelProto()
     changed.CopyFrom(model)
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string", "metadata_props"):
-        changed.ClearField(field)  # type: ignore[arg-type]  # names of fields
+        changed.ClearField(field)
     _clear_graph(changed.graph)
     for function in changed.functions:
         _clear(function)
@@ -24,10 +25,10 @@ def without_descriptions(model: ModelProto) -> ModelProto:
     return changed
 
 
-def _clear(message: object) -> None:
+def _clear(message: Any) -> None:
     for field in ("doc_string", "metadata_props"):
-        if field in message.DESCRIPTOR.fields_by_name:  # type: ignore[attr-defined]  # depends on the version of onnx
-            message.ClearField(field)  # type: ignore[attr-defined]
+        if field in message.DESCRIPTOR.fields_by_name:  # depends on the version of onnx
+            message.ClearField(field)
 
 
 def _clear_graph(graph: GraphProto) -> None:

@@ -196,10 +196,12 @@ def rename_reads(node: NodeProto, names: Mapping[str, str]) -> None:
 def keep_used_constants(graph: GraphProto) -> None:
     """Remove, in place, initializers and inputs that no node uses."""
     used = {name for node in graph.node for name in reads_of(node)} | {info.name for info in graph.output}
-    for field in (graph.initializer, graph.input):
-        kept = [each for each in field if each.name in used]
-        del field[:]
-        field.extend(kept)
+    constants = [each for each in graph.initializer if each.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(constants)
+    inputs = [each for each in graph.input if each.name in used]
+    del graph.input[:]
+    graph.input.extend(inputs)
     sparse = [each for each in graph.sparse_initializer if each.values.name in used]
     del graph.sparse_initializer[:]
     graph.sparse_initializer.extend(sparse)

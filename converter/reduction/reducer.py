@@ -16,6 +16,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from google.protobuf.message import EncodeError
 
@@ -23,6 +24,7 @@ from tpuconvert.frontends.onnx.messages import ModelProto
 from tpuconvert.frontends.onnx.reader import reads_of
 from tpuconvert.progress import Progress
 from tpuconvert.reduction.constants import (
+    count_other_weights,
     extents_of,
     weight_positions,
     with_constants,
@@ -45,6 +47,8 @@ from tpuconvert.reduction.tensor_types import find_constants, import_types, infe
 from tpuconvert.reduction.trial import Request, observe
 from tpuconvert.reduction.worker import Worker, WorkerDiedError
 from tpuconvert.schema.errors import TpuConvertError
+
+T = TypeVar("T")
 
 MOST_NEIGHBORS = 64
 """Largest distance of nodes from those that the failure names in step 1."""
@@ -215,10 +219,10 @@ class Reducer:
     def _nodes(self) -> int:
         return len(self.outcome.model.graph.node)
 
-    def _call(self, function: Callable[..., dict[str, object]], *arguments: object) -> dict[str, object]:
+    def _call(self, function: Callable[..., dict[str, T]], *arguments: object) -> dict[str, T]:
         """Call a function of ``tensor_types`` in the worker; an empty result if it ends the process."""
         try:
-            found: dict[str, object] = self._worker.call(function, *arguments, seconds=self._trial_seconds)
+            found: dict[str, T] = self._worker.call(function, *arguments, seconds=self._trial_seconds)
         except WorkerDiedError:
             return {}
         return found
@@ -227,7 +231,7 @@ class Reducer:
         content = self.outcome.model.SerializeToString()
         imported = self._call(import_types, content, self.request.options)
         inferred = self._call(infer_types, content)
-        self._infos = {**imported, **inferred}  # type: ignore[dict-item]  # values are TensorInfo
+        self._infos = {**imported, **inferred}
 
     def _fix_extents(self) -> None:
         """Replace symbolic extents of inputs by numbers, so that the shapes of all tensors are known."""
@@ -336,8 +340,8 @@ class Reducer:
         found = {name: item for name, item in found.items() if name not in outputs}
 
         def store(names: list[str]) -> bool:
-            codes = {name: found[name][0] for name in names}  # type: ignore[index]  # pairs
-            changed = with_constants(model, {name: found[name][1] for name in names}, codes)  # type: ignore[index]
+            codes = {name: found[name][0] for name in names}
+            changed = with_constants(model, {name: found[name][1] for name in names}, codes)
             kept = [node for node in changed.graph.node if not set(filter(None, node.output)) <= set(names)]
             del changed.graph.node[:]
             changed.graph.node.extend(kept)
@@ -381,7 +385,7 @@ class Reducer:
             positions, lambda chosen: self.accept(with_random_weights(model, chosen, self.request.seed))
         )
         self.outcome.random_weights = len(changed)
-        self.outcome.kept_weights = len(positions) - len(changed)
+        self.outcome.kept_weights = len(positions) - len(changed) + count_other_weights(self.outcome.model)
 
     def _replace_names(self) -> None:
         self.accept(without_descriptions(self.outcome.model))

@@ -17,7 +17,6 @@ import numpy as np
 from tpuconvert.api.verify import verify
 from tpuconvert.frontends.onnx.messages import ModelProto
 from tpuconvert.model import Model
-from tpuconvert.option_types import SourceOptions
 from tpuconvert.options import SOURCE_OPTIONS, Options
 from tpuconvert.pipeline import convert
 from tpuconvert.reduction.failure import BACKENDS, CONDITION, ENGINE, ERROR, VERIFY, Failure, failures_of
@@ -124,7 +123,7 @@ def _compare_backends(model: Model, seed: int) -> Failure | None:
 
 def _compare_source(model: Model, source: Any, request: Request, kind: str) -> Failure | None:
     """Compare a model with its source as ``verify`` does; for the kind ENGINE also the source with another engine."""
-    options: SourceOptions = {name: request.options[name] for name in SOURCE_OPTIONS if name in request.options}  # type: ignore[assignment,misc]  # by name
+    options: Any = {name: request.options[name] for name in SOURCE_OPTIONS if name in request.options}
     try:
         found = verify(model, source, samples=SAMPLES, oracle="auto" if kind == ENGINE else "none", **options)
         found.check(**request.limits)  # type: ignore[arg-type]  # by name
