@@ -17,6 +17,7 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.samples.preprocess import PIXEL_FORMATS, PLANE_FORMATS, Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.ops.host_fit_image import METHODS, HostFitImage
 from tpuconvert.schema.ops.host_yuv import HostYuv420ToRgb
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.types import Array, DType, TensorType
@@ -84,6 +85,22 @@ def source_feeds(port: Port, feeds: Sequence[Mapping[str, Array]], rule: Preproc
             yield session.run(feed)
 
 
+def _fit(rule: Preprocess) -> HostFitImage:
+    """Return the operator that fits an image of the camera into the input of the network, as on the host."""
+    assert rule.camera is not None and rule.size is not None
+    height, width = rule.camera
+    left, top, right, bottom = rule.crop_box(width, height) if rule.fit == "crop" else (0, 0, width, height)
+    inner, corner = rule.place(width, height) if rule.is_letterbox else (rule.size, (0, 0))
+    return HostFitImage(
+        size=rule.size,
+        inner=inner,
+        box=(top, left, bottom - top, right - left),
+        corner=corner,
+        pad=int(rule.pad),
+        method=METHODS.index(rule.resize),
+    )
+
+
 def _add_nodes(graph: Graph, port: Port, rule: Preprocess, pixels: str, name: str) -> tuple[Value, Value]:
     """Add an input of pixels or planes and the nodes of the preprocessing. Return the input and the normalized tensor.
 
@@ -94,7 +111,7 @@ def _add_nodes(graph: Graph, port: Port, rule: Preprocess, pixels: str, name: st
     is_channels_first = rule.layout == "NCHW"
     batch = port.shape[0]
     assert rule.size is not None
-    height, width = rule.size
+    height, width = rule.camera or rule.size
     order = PIXEL_FORMATS[pixels]
     if pixels in PLANE_FORMATS:
         if height % 2 or width % 2:
@@ -105,6 +122,8 @@ def _add_nodes(graph: Graph, port: Port, rule: Preprocess, pixels: str, name: st
         x = graph.add(HostYuv420ToRgb(PLANE_FORMATS[pixels], order == "BGR"), new)
     else:
         x = new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, (batch, height, width, rule.channels)))
+    if rule.camera is not None:
+        x = graph.add(_fit(rule), x)
     if is_channels_first:
         x = emit.permute(graph, x, (0, 3, 1, 2))
     channel_axis = 1 if is_channels_first else 3

@@ -451,10 +451,13 @@ class Options:
         """Return options whose ``preprocess.fuse`` and ``fuse_preprocess`` agree; either can be given.
 
         Raises:
-            UsageError: both are given and differ.
+            UsageError: both are given and differ, or neither is given with the size of a camera.
 
         """
         stated = "" if self.preprocess is None else self.preprocess.fuse
+        has_camera = self.preprocess is not None and self.preprocess.camera is not None
+        if has_camera and not stated and self.fuse_preprocess == "none":
+            raise UsageError("preprocessing: camera without fuse_preprocess", hint="add --fuse-preprocess nv12 or rgb")
         if self.preprocess is None or stated == self.fuse_preprocess.replace("none", ""):
             return self
         if self.fuse_preprocess == "none":

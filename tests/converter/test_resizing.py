@@ -9,9 +9,9 @@ import pytest
 
 from tpuconvert.evaluation.class_maps import class_map
 from tpuconvert.evaluation.detector import to_image_pixels
-from tpuconvert.samples.opencv_resizing import RESIZERS
 from tpuconvert.samples.preprocess import FITS, PILLOW_FILTERS, Preprocess, resize_pixels
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.opencv_resizing import RESIZERS
 from tpuconvert.schema.types import Array
 
 Size = tuple[int, int]
