@@ -201,8 +201,8 @@ class Preprocess:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain lists, numbers and strings, for YAML and the model file.
 
-        ``resize``, ``pad``, ``fuse`` and ``camera`` are left out if they have their defaults, so that older versions can
-        read the file.
+        ``resize``, ``pad``, ``fuse`` and ``camera`` are left out if they have their defaults, so that older versions
+        can read the file.
         """
         defaults = {item.name: item.default for item in dataclasses.fields(self) if item.name in _LATER_KEYS}
         return {
