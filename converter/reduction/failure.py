@@ -32,6 +32,7 @@ DESCRIPTIONS = {
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _LIST = re.compile(r"N(?:(?:, |,| x |x)N)+")
+_SHAPE = re.compile(r"\[[^\[\]\n]*\]")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -58,8 +59,11 @@ class Failure:
 
 
 def message_pattern(message: str) -> str:
-    """Replace quoted names by ``''``, numbers and lists of numbers by ``N``. Digits in words such as INT8 are kept."""
-    return _LIST.sub("N", _NUMBER.sub("N", _QUOTED.sub("''", message)))
+    """Replace quoted names by ``''``, shapes by ``[]``, numbers and lists of numbers by ``N``.
+
+    Digits in words such as INT8 are kept.
+    """
+    return _LIST.sub("N", _NUMBER.sub("N", _SHAPE.sub("[]", _QUOTED.sub("''", message))))
 
 
 def failures_of(error: Exception) -> list[Failure]:

@@ -6,6 +6,7 @@ model: a trial does.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class TensorInfo:
     shape: tuple[int | str, ...]
 
     def to_proto(self, name: str) -> ValueInfoProto:
-        """Return the message for a graph input."""
+        """Return the message for a graph input. An extent that is a formula gets a name."""
         found = ValueInfoProto(name=name)
         found.type.tensor_type.elem_type = self.code
         found.type.tensor_type.shape.SetInParent()
@@ -36,7 +37,9 @@ class TensorInfo:
             if isinstance(extent, int):
                 dim.dim_value = extent
             else:
-                dim.dim_param = extent
+                dim.dim_param = (
+                    extent if extent.isidentifier() else f"d{hashlib.sha256(extent.encode()).hexdigest()[:8]}"
+                )
         return found
 
     @staticmethod
@@ -153,6 +156,27 @@ def drop_unused_imports(model: ModelProto) -> ModelProto:
     del model.opset_import[:]
     model.opset_import.extend(imports)
     return model
+
+
+def with_stored_constants(model: ModelProto) -> ModelProto | None:
+    """Return the model in which the tensors of Constant nodes are initializers; None if there are no such nodes."""
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    outputs = {info.name for info in model.graph.output}
+    kept = []
+    for node in changed.graph.node:
+        is_tensor = node.op_type == "Constant" and [attribute.name for attribute in node.attribute] == ["value"]
+        if not is_tensor or node.domain not in ("", "ai.onnx") or node.output[0] in outputs:
+            kept.append(node)
+            continue
+        tensor = changed.graph.initializer.add()
+        tensor.CopyFrom(node.attribute[0].t)
+        tensor.name = node.output[0]
+    if len(kept) == len(changed.graph.node):
+        return None
+    del changed.graph.node[:]
+    changed.graph.node.extend(kept)
+    return changed
 
 
 def bypass(model: ModelProto, index: int, infos: Infos) -> ModelProto | None:

@@ -39,6 +39,7 @@ from tpuconvert.reduction.onnx_parts import (
     extract,
     keep_used_constants,
     with_outputs,
+    with_stored_constants,
     without_attribute,
     without_input,
 )
@@ -334,6 +335,7 @@ class Reducer:
             return 0
 
     def _store_constants(self) -> None:
+        self.accept(with_stored_constants(self.outcome.model))
         model = self.outcome.model
         outputs = {info.name for info in model.graph.output}
         found = self._call(find_constants, model.SerializeToString(), self._infos)

@@ -102,6 +102,7 @@ def test_largest_change_leaves_only_the_items_that_do_not_change() -> None:
         ("input 'a/b' has shape [1, 3, 8]", "input 'x0' has shape [1, 1, 1]"),
         ("difference 1.5e-3 is above 1e-4", "difference 0.25 is above 3"),
         ("needs 12 bytes", "needs 7 bytes"),
+        ("shape [batch, 3, (n+1)/2], expected 4 axes", "shape [d0, 1, d1], expected 4 axes"),
     ],
 )
 def test_names_and_numbers_are_no_part_of_a_pattern(one: str, other: str) -> None:
