@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tpuconvert.api.passes import PassList as PassList
     from tpuconvert.api.passes import passes as passes
     from tpuconvert.api.quantize import quantize as quantize
+    from tpuconvert.api.reduce import reduce as reduce
     from tpuconvert.api.report import report as report
     from tpuconvert.api.verify import verify as verify
     from tpuconvert.cli.progress_bar import show_progress as show_progress
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from tpuconvert.plugins import register_op as register_op
     from tpuconvert.plugins import register_rule as register_rule
     from tpuconvert.quantize.ranges_file import MeasuredRanges as MeasuredRanges
+    from tpuconvert.reduction.result import Reduction as Reduction
     from tpuconvert.reproduction import Reproduction as Reproduction
     from tpuconvert.reproduction import reproduce as reproduce
     from tpuconvert.runtime.border import TensorInfo as TensorInfo
@@ -112,6 +114,7 @@ _MODULES = {
     "tpuconvert.api.ops": ("OperatorExplanation", "OperatorList", "describe_op", "ops"),
     "tpuconvert.api.passes": ("PassList", "passes"),
     "tpuconvert.api.quantize": ("quantize",),
+    "tpuconvert.api.reduce": ("reduce",),
     "tpuconvert.api.report": ("report",),
     "tpuconvert.api.verify": ("verify",),
     "tpuconvert.cli.progress_bar": ("show_progress",),
@@ -132,6 +135,7 @@ _MODULES = {
     "tpuconvert.pipeline": ("convert",),
     "tpuconvert.plugins": ("register_calibrator", "register_metric", "register_op", "register_rule"),
     "tpuconvert.quantize.ranges_file": ("MeasuredRanges",),
+    "tpuconvert.reduction.result": ("Reduction",),
     "tpuconvert.reproduction": ("Reproduction", "reproduce"),
     "tpuconvert.samples.preprocess": ("Preprocess",),
     "tpuconvert.runtime.border": ("TensorInfo",),

@@ -1,8 +1,8 @@
 """Preprocessing as the first nodes of a graph: ``--fuse-preprocess rgb``, ``fuse_preprocess="rgb"``.
 
-The input of the converted model is pixels, uint8 [N, H, W, C]. The nodes compute what :class:`Preprocess` does after
-resizing: channel order, mean, scale and layout, in binary32. The optimizer folds mean and scale into the first layer
-where the padding of this layer permits it.
+The input of the converted model is pixels, uint8 [N, H, W, C], or camera planes, uint8 [N, H * 3/2, W]. The nodes
+compute what :class:`Preprocess` does after resizing: colors, channel order, mean, scale and layout, in binary32. The
+optimizer folds mean and scale into the first layer where the padding of this layer permits it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.runtime.session import Session
-from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
+from tpuconvert.samples.preprocess import PIXEL_FORMATS, PLANE_FORMATS, Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.ops.host_fit_image import METHODS, HostFitImage
+from tpuconvert.schema.ops.host_yuv import HostYuv420ToRgb
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.types import Array, DType, TensorType
 
@@ -83,18 +85,50 @@ def source_feeds(port: Port, feeds: Sequence[Mapping[str, Array]], rule: Preproc
             yield session.run(feed)
 
 
+def _fit(rule: Preprocess) -> HostFitImage:
+    """Return the operator that fits an image of the camera into the input of the network, as on the host."""
+    assert rule.camera is not None and rule.size is not None
+    height, width = rule.camera
+    left, top, right, bottom = rule.crop_box(width, height) if rule.fit == "crop" else (0, 0, width, height)
+    inner, corner = rule.place(width, height) if rule.is_letterbox else (rule.size, (0, 0))
+    return HostFitImage(
+        size=rule.size,
+        inner=inner,
+        box=(top, left, bottom - top, right - left),
+        corner=corner,
+        pad=int(rule.pad),
+        method=METHODS.index(rule.resize),
+    )
+
+
 def _add_nodes(graph: Graph, port: Port, rule: Preprocess, pixels: str, name: str) -> tuple[Value, Value]:
-    """Add an input of pixels and the nodes of the preprocessing. Return the input and the normalized tensor."""
+    """Add an input of pixels or planes and the nodes of the preprocessing. Return the input and the normalized tensor.
+
+    Raises:
+        UsageError: planes of an image with an odd height or width.
+
+    """
     is_channels_first = rule.layout == "NCHW"
     batch = port.shape[0]
     assert rule.size is not None
-    shape = (batch, *rule.size, rule.channels)
-    x = new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, shape))
+    height, width = rule.camera or rule.size
+    order = PIXEL_FORMATS[pixels]
+    if pixels in PLANE_FORMATS:
+        if height % 2 or width % 2:
+            found = f"fuse_preprocess={pixels}: the image has {height} x {width} pixels"
+            raise UsageError(f"{found}, expected an even height and width", file=graph.file)
+        new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, (batch, height * 3 // 2, width)))
+        order = rule.color  # the conversion gives either order
+        x = graph.add(HostYuv420ToRgb(PLANE_FORMATS[pixels], order == "BGR"), new)
+    else:
+        x = new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, (batch, height, width, rule.channels)))
+    if rule.camera is not None:
+        x = graph.add(_fit(rule), x)
     if is_channels_first:
         x = emit.permute(graph, x, (0, 3, 1, 2))
     channel_axis = 1 if is_channels_first else 3
     x = emit.cast(graph, x, DType.FLOAT32)
-    if PIXEL_FORMATS[pixels] != rule.color:  # index_select has no 8-bit form on BM1686
+    if order != rule.color:  # index_select has no 8-bit form on BM1686
         x = graph.add(IndexSelect(channel_axis), x, graph.constant(np.array([2, 1, 0], np.int32), "channel_order"))
     extents = [1, 1, 1, 1]
     extents[channel_axis] = -1

@@ -25,6 +25,7 @@ class SourceOptions(TypedDict, total=False):
     outputs: Iterable[str] | None
     preprocess: Preprocess | str | Mapping[str, Any] | None
     fuse_preprocess: str
+    append_nms: str | None
     signature: str | None
     state: str
     keep_io_layout: bool
@@ -76,3 +77,14 @@ class QuantizeOptions(TuneOptions, total=False):
     """Options of ``quantize``."""
 
     min_int8_share: float | None
+
+
+class ReduceOptions(QuantizeOptions, total=False):
+    """Options of ``reduce``."""
+
+    quantize: str | None
+    weight_type: str
+    weight_group: int
+    weight_zero_points: bool
+    disable_rules: Iterable[str]
+    exact_on: str

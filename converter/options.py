@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
+from tpuconvert.nms_options import read_append_nms
 from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
 from tpuconvert.option_readers import (
     Buckets as Buckets,
@@ -299,9 +300,19 @@ class Options:
     fuse_preprocess: str = option(
         "none",
         "Pixel format of the model's input, if the model computes the preprocessing itself: uint8 [N, H, W, 3] in the "
-        "order ``rgb`` or ``bgr``, or [N, H, W, 1] for ``gray``. Needs preprocessing.",
+        "order ``rgb`` or ``bgr``, [N, H, W, 1] for ``gray``, or planes [N, H * 3/2, W] of a camera for ``nv12`` and "
+        "``i420``. Needs preprocessing.",
         is_of_source=True,
         choices=("none", *PIXEL_FORMATS),
+    )
+    append_nms: str | None = option(
+        None,
+        "Replace outputs with boxes and scores by the boxes that non-maximum suppression selects: "
+        "``boxes=NAME,scores=NAME``, and optionally ``iou=0.5``, ``score=0.25``, ``max=100`` per image and class, "
+        "``format=cxcywh`` for centers and sizes, and ``objectness=true``.",
+        read=read_append_nms,
+        is_of_source=True,
+        metavar="KEY=VALUE,...",
     )
     strict_set: bool = option(
         False, "Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of."
@@ -466,10 +477,13 @@ class Options:
         """Return options whose ``preprocess.fuse`` and ``fuse_preprocess`` agree; either can be given.
 
         Raises:
-            UsageError: both are given and differ.
+            UsageError: both are given and differ, or neither is given with the size of a camera.
 
         """
         stated = "" if self.preprocess is None else self.preprocess.fuse
+        has_camera = self.preprocess is not None and self.preprocess.camera is not None
+        if has_camera and not stated and self.fuse_preprocess == "none":
+            raise UsageError("preprocessing: camera without fuse_preprocess", hint="add --fuse-preprocess nv12 or rgb")
         if self.preprocess is None or stated == self.fuse_preprocess.replace("none", ""):
             return self
         if self.fuse_preprocess == "none":

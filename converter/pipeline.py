@@ -26,6 +26,7 @@ from tpuconvert.model import Model
 from tpuconvert.model_building import QuantizedGraph, build_model
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.options import OPTIONS, Buckets, Options, Shapes
+from tpuconvert.pixel_tables import tabulate_pixels
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.rule_files import Rules
@@ -91,6 +92,7 @@ def convert(
     outputs: Iterable[str] | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
     fuse_preprocess: str = "none",
+    append_nms: str | None = None,
     plugins: Iterable[str | Path] = (),
     strict_set: bool = False,
     disable_rules: Iterable[str] = (),
@@ -161,7 +163,11 @@ def convert(
         preprocess: Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the
             model.
         fuse_preprocess: Pixel format of the model's input, if the model computes the preprocessing itself: uint8
-            [N, H, W, 3] in the order ``rgb`` or ``bgr``, or [N, H, W, 1] for ``gray``. Needs preprocessing.
+            [N, H, W, 3] in the order ``rgb`` or ``bgr``, [N, H, W, 1] for ``gray``, or planes [N, H * 3/2, W] of a
+            camera for ``nv12`` and ``i420``. Needs preprocessing.
+        append_nms: Replace outputs with boxes and scores by the boxes that non-maximum suppression selects:
+            ``boxes=NAME,scores=NAME``, and optionally ``iou=0.5``, ``score=0.25``, ``max=100`` per image and class,
+            ``format=cxcywh`` for centers and sizes, and ``objectness=true``.
         plugins: Python files with custom operators and converters.
         strict_set: Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of.
         disable_rules: Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.
@@ -335,4 +341,6 @@ def convert_graph(
     from tpuconvert.quantize.quantization import quantize_graph
 
     quantized = quantize_graph(optimized, options, calibration, ranges=ranges, cache=cache, progress=progress)
+    if options.fuse_preprocess != "none":
+        tabulate_pixels(quantized.graph, options.chip)
     return build_model(quantized, options)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from tpuconvert.appended_nms import append_nms
 from tpuconvert.final_checks import check_finite, check_not_empty
 from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.frontends.open_extents import KEEP
 from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.nms_options import NmsTail
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -99,6 +101,8 @@ def load_source(
         from tpuconvert.fused_preprocess import fuse_preprocess
 
         fuse_preprocess(graph, _preprocess_of(graph, options), options.fuse_preprocess)
+    if options.append_nms is not None:
+        append_nms(graph, NmsTail.parse(options.append_nms))
     _store_buckets(graph, options.shapes)
     check_not_empty(graph, options.inputs, options.outputs)
     if not options.allow_non_finite:
@@ -248,7 +252,7 @@ def has_original_interface(options: Options, kind: str) -> bool:
     return (
         options.inputs is None
         and not has_state_ports
-        and all(getattr(options, name) == default_of(name) for name in ("signature", "keep_io_layout"))
+        and all(getattr(options, name) == default_of(name) for name in ("signature", "keep_io_layout", "append_nms"))
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from decoders import decoder
 
 import tpuconvert as tc
@@ -80,6 +81,7 @@ CALLS: dict[str, list[list[str]]] = {
         ["device", "compare", "net.tpum", "planned/expected.npz"],
         ["device", "check", "net.tpum"],
     ],
+    "reduce": [["reduce", "unsupported.onnx", "--until", "error"]],
     "reproduce": [["reproduce", "digits.onnx", "float.tpum"]],
     "ci": [["ci", "manifest.yaml", "--jobs", "1"], ["ci", "manifest.yaml", "--jobs", "1"]],
     "ops": [
@@ -143,6 +145,9 @@ def prepare(digits: Path) -> None:
     np.savez("labelled.npz", images=images, labels=labels)
     Image.fromarray(images[0]).save("one.png")
     tc.convert(decoder()).save("decoder.tpum")
+    unsupported = onnx.load("digits.onnx")
+    unsupported.graph.node[-1].op_type = "NoSuchOperator"
+    onnx.save(unsupported, "unsupported.onnx")
     Path("damaged.onnx").write_bytes(b"<html>")
     Path("manifest.yaml").write_text(MANIFEST)
     Path("swish.py").write_text(SWISH)

@@ -35,6 +35,7 @@ COMMANDS = {
     "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
     "device": "Compare a compiled program on a device with its model.",
     "doctor": "Check samples and preprocessing, or the installation.",
+    "reduce": "Cut a failing ONNX model to a small one that still fails.",
     "reproduce": "Convert again from the recipe and compare the bytes.",
     "ci": "Convert all models of a manifest and check their limits.",
     "ops": "List the supported operators, or explain one.",

@@ -384,6 +384,7 @@ class _FeedBuilder:
             self.preprocess is not None
             and array.dtype == np.uint8
             and (port.dtype != "uint8" or port.quant is not None or bool(self.preprocess.fuse))
+            and not (self.preprocess.has_planes and array.ndim == 3 and array.shape[1:] == port.shape[1:])
             and (array.ndim == 3 or (array.ndim == 4 and array.shape[3] in (1, 3)))
         )
 

@@ -11,15 +11,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tpuconvert.samples.image_files import INSTALL_PILLOW, open_image
-from tpuconvert.samples.opencv_resizing import RESIZERS
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.opencv_resizing import RESIZERS
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.yuv420 import rgb_to_yuv420
 from tpuconvert.yaml_files import read_yaml
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
@@ -40,8 +41,11 @@ PILLOW_FILTERS = {
 
 RESIZES = (*PILLOW_FILTERS, *RESIZERS)
 
-PIXEL_FORMATS = {"rgb": "RGB", "bgr": "BGR", "gray": "GRAY"}
-"""Formats of uint8 pixels [N, H, W, C] that a model with fused preprocessing takes -> colour order."""
+PIXEL_FORMATS = {"rgb": "RGB", "bgr": "BGR", "gray": "GRAY", "nv12": "RGB", "i420": "RGB"}
+"""Formats of uint8 images that a model with fused preprocessing takes -> colour order of their pixels."""
+
+PLANE_FORMATS = {"nv12": True, "i420": False}
+"""Formats whose images are planes [N, H * 3/2, W] instead of pixels [N, H, W, C] -> True if U and V are interleaved."""
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -61,8 +65,10 @@ class Preprocess:
         layout: axis order of the model's input.
         resize: library and method whose pixels are reproduced; one of ``RESIZES``.
         pad: pixel value of the border of a letterbox, an integer from 0 to 255.
-        fuse: the model computes ``color``, ``mean``, ``scale`` and ``layout`` itself, from uint8 pixels in this format;
+        fuse: the model computes ``color``, ``mean``, ``scale`` and ``layout`` itself, from uint8 images in this format;
             one of ``PIXEL_FORMATS``. Empty: it does not.
+        camera: (height, width) of the images that a model with ``fuse`` takes, if it also computes ``fit``, ``resize``
+            and ``pad`` itself. Needs ``size`` and a method of OpenCV. Images of another size are resized to it first.
 
     Raises:
         UsageError: a value is not valid; the message names the key and the valid values.
@@ -78,14 +84,17 @@ class Preprocess:
     resize: str = "pillow-bilinear"
     pad: float = 114
     fuse: str = ""
+    camera: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         words = (("fit", FITS), ("color", tuple(COLORS)), ("layout", LAYOUTS), ("resize", RESIZES))
         for key, known in words:
             if getattr(self, key) not in known:
                 raise UsageError(f"preprocessing: {key} is '{getattr(self, key)}'", hint=f"one of {', '.join(known)}")
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise UsageError(f"preprocessing: size is {self.size}", hint="two positive numbers: HEIGHTxWIDTH")
+        for key in ("size", "camera"):
+            numbers = getattr(self, key)
+            if numbers is not None and (len(numbers) != 2 or min(numbers) < 1):
+                raise UsageError(f"preprocessing: {key} is {numbers}", hint="two positive numbers: HEIGHTxWIDTH")
         for key in ("mean", "scale"):
             numbers = getattr(self, key)
             if len(numbers) not in (1, self.channels) or not all(math.isfinite(number) for number in numbers):
@@ -99,7 +108,10 @@ class Preprocess:
             raise UsageError(f"preprocessing: fuse is '{self.fuse}'", hint=f"one of {', '.join(PIXEL_FORMATS)}")
         if self.fuse and (self.fuse == "gray") != (self.color == "GRAY"):
             found = f"preprocessing: fuse={self.fuse} with color={self.color}"
-            raise UsageError(found, hint="gray is for color=GRAY, rgb and bgr are for color=RGB and color=BGR")
+            raise UsageError(found, hint="gray is for color=GRAY, the others are for color=RGB and color=BGR")
+        if self.camera is not None and (self.size is None or self.resize not in RESIZERS):
+            found = f"preprocessing: camera with resize={self.resize}" + ("" if self.size else " and without size")
+            raise UsageError(found, hint=f"add size=HEIGHTxWIDTH of the network, and one of {', '.join(RESIZERS)}")
         if self.pad not in range(256):
             raise UsageError(f"preprocessing: pad is {self.pad}", hint="an integer from 0 to 255")
 
@@ -107,6 +119,11 @@ class Preprocess:
     def channels(self) -> int:
         """Number of channels of an image in the model's colour order."""
         return COLORS[self.color]
+
+    @property
+    def has_planes(self) -> bool:
+        """True if the samples are camera planes, uint8 [N, H * 3/2, W]."""
+        return self.fuse in PLANE_FORMATS
 
     @property
     def input_layout(self) -> str:
@@ -164,7 +181,7 @@ class Preprocess:
         fields: dict[str, Any] = {}
         for key, value in values.items():
             items = list(value) if isinstance(value, list | tuple) else [value]
-            if key == "size":
+            if key in ("size", "camera"):
                 if items == [None]:
                     continue
                 if len(items) == 1:
@@ -185,8 +202,8 @@ class Preprocess:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain lists, numbers and strings, for YAML and the model file.
 
-        ``resize``, ``pad`` and ``fuse`` are left out if they have their defaults, so that older versions can read the
-        file.
+        ``resize``, ``pad``, ``fuse`` and ``camera`` are left out if they have their defaults, so that older versions
+        can read the file.
         """
         defaults = {item.name: item.default for item in dataclasses.fields(self) if item.name in _LATER_KEYS}
         return {
@@ -198,7 +215,7 @@ class Preprocess:
     def __str__(self) -> str:
         parts = []
         for key, value in self.to_dict().items():
-            separator = "x" if key == "size" else ","
+            separator = "x" if key in ("size", "camera") else ","
             parts.append(f"{key}={separator.join(map(str, value)) if isinstance(value, list) else value}")
         return ",".join(parts)
 
@@ -209,6 +226,10 @@ class Preprocess:
             UsageError: the shape is not that of an image, or has other channels or another size than the preprocessing.
 
         """
+        if self.fuse and self.camera is not None:
+            return self._checked_camera(shape)
+        if self.has_planes and len(shape) == 3:
+            shape = (shape[0], shape[1] * 2 // 3 if isinstance(shape[1], int) else shape[1], shape[2], self.channels)
         if len(shape) != 4:
             raise UsageError(f"preprocessing: the model's input has {len(shape)} axes, {self.input_layout} has 4")
         rows, columns = (2, 3) if self.input_layout == "NCHW" else (1, 2)
@@ -225,6 +246,18 @@ class Preprocess:
         if not isinstance(height, int) or not isinstance(width, int):
             raise UsageError("preprocessing: the model's input has no fixed size", hint="give size=HEIGHTxWIDTH")
         return dataclasses.replace(self, size=(height, width))
+
+    def _checked_camera(self, shape: tuple[int | str, ...]) -> Preprocess:
+        """Return self if a model input has the size of the camera's images."""
+        assert self.camera is not None
+        height, width = self.camera
+        expected = (height * 3 // 2, width) if self.has_planes else (height, width, self.channels)
+        if shape[1:] != expected:
+            raise UsageError(
+                f"preprocessing: camera is {height}x{width}, the model's input is {list(shape)}",
+                hint="leave the preprocessing out to take that of the model",
+            )
+        return self
 
     def check_fits(self, shape: tuple[int | str, ...]) -> None:
         """Check that a model input of rank 4 has the number of channels of this colour order, in this layout.
@@ -252,13 +285,17 @@ class Preprocess:
             height: height of the image.
 
         """
+        if self.camera is not None and self.camera != (height, width):
+            left, top, right, bottom = self.region(self.camera[1], self.camera[0])
+            columns, rows = width / self.camera[1], height / self.camera[0]
+            return left * columns, top * rows, right * columns, bottom * rows
         if self.is_letterbox and self.size is not None:
-            (inner_height, inner_width), (top, left) = self._place(width, height)
+            (inner_height, inner_width), (top, left) = self.place(width, height)
             rows, columns = height / inner_height, width / inner_width
             return -left * columns, -top * rows, (self.size[1] - left) * columns, (self.size[0] - top) * rows
         if self.fit != "crop":
             return 0, 0, width, height
-        return self._crop_box(width, height)
+        return self.crop_box(width, height)
 
     @property
     def is_letterbox(self) -> bool:
@@ -266,12 +303,13 @@ class Preprocess:
         return self.fit.startswith("letterbox")
 
     @staticmethod
-    def _crop_box(width: int, height: int) -> tuple[int, int, int, int]:
+    def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
+        """Return the part of an image for ``fit=crop``: left, top, right, bottom."""
         side = max(1, min(width, height) * CROP_SHARE[0] // CROP_SHARE[1])
         left, top = (width - side) // 2, (height - side) // 2
         return left, top, left + side, top + side
 
-    def _place(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def place(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the (height, width) of the resized image in a letterbox, and the (top, left) corner.
 
         Sizes are rounded to even, and an odd border is one pixel wider at the end, as in Ultralytics' ``LetterBox``.
@@ -337,8 +375,9 @@ class Preprocess:
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
             is_rgba = pixels.ndim == 4 and pixels.shape[3] == 4
             raise self._no_images(pixels, "drop the alpha channel: array[..., :3]" if is_rgba else "")
-        wanted = self.size or pixels.shape[1:3]
-        if pixels.shape[1:3] == wanted and self.fit != "crop" and pixels.shape[3] == self.channels:
+        wanted = (self.camera if self.fuse else None) or self.size or pixels.shape[1:3]
+        is_fitted = self.fit != "crop" or bool(self.fuse and self.camera)
+        if pixels.shape[1:3] == wanted and is_fitted and pixels.shape[3] == self.channels:
             return self._normalize(pixels)  # no resizing, so that Pillow is not needed
         return np.stack([self._convert(image) for image in pixels])
 
@@ -373,12 +412,16 @@ class Preprocess:
 
     def _finish_pixels(self, pixels: Array) -> Array:
         """Crop, resize, pad and normalize an image [H, W, C] in RGB or grey."""
+        if self.camera is not None:
+            pixels = resize_pixels(pixels, self.camera, self.resize)
+            if self.fuse:
+                return cast(Array, self._normalize(pixels[np.newaxis])[0])
         height, width = pixels.shape[:2]
         if self.fit == "crop":
-            left, top, right, bottom = self._crop_box(width, height)
+            left, top, right, bottom = self.crop_box(width, height)
             pixels = pixels[top:bottom, left:right]
         if self.size is not None:
-            inner, (top, left) = self._place(width, height) if self.is_letterbox else (self.size, (0, 0))
+            inner, (top, left) = self.place(width, height) if self.is_letterbox else (self.size, (0, 0))
             pixels = resize_pixels(pixels, inner, self.resize)
             if inner != self.size:
                 framed = np.full((*self.size, pixels.shape[2]), self.pad, np.uint8)
@@ -389,6 +432,8 @@ class Preprocess:
 
     def _normalize(self, pixels: Array) -> Array:
         """Convert pixels [N, H, W, C], RGB or grey, to the model's colour order, value range and layout."""
+        if self.has_planes:
+            return rgb_to_yuv420(pixels, interleaved=PLANE_FORMATS[self.fuse])
         if self.fuse:
             return np.ascontiguousarray(pixels[..., ::-1] if self.fuse == "bgr" else pixels)
         ordered = pixels[..., ::-1] if self.color == "BGR" else pixels
@@ -417,7 +462,7 @@ def resize_pixels(pixels: Array, size: tuple[int, int], method: str) -> Array:
     return np.asarray(resized, np.uint8).reshape(*size, -1)
 
 
-_LATER_KEYS = ("resize", "pad", "fuse")
+_LATER_KEYS = ("resize", "pad", "fuse", "camera")
 """Keys that the first versions of the file format did not have."""
 
 

@@ -122,6 +122,15 @@ class TensorReader:
             return element, np.ndarray(shape, element.numpy, data)
         return element, _from_bytes(element, data, count).reshape(shape)
 
+    def external_bytes(self, tensor: TensorProto) -> bytes:
+        """Return the elements of a tensor with external data as they are stored; raises the errors of ``read``."""
+        element, shape = self.element(tensor), self.shape(tensor)
+        expected = (math.prod(shape) * element.bits + 7) // 8
+        data = self._external(tensor, expected)
+        if data.size != expected:
+            raise self._corrupt(tensor, f"holds {data.size} bytes, but {element} {list(shape)} needs {expected}")
+        return data.tobytes()
+
     def read_sparse(self, sparse: SparseTensorProto) -> Array:
         """Return a sparse constant as a dense array.
 

@@ -158,10 +158,14 @@ def _similarity(expected: Array, found: Array) -> float:
 
 
 def similarity_of_rows(expected: Array, found: Array) -> float:
-    """Cosine similarity after each row is paired with the nearest row of the other tensor; the lower direction."""
-    if expected.shape != found.shape:
-        return 0.0
-    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1, array.shape[-1]) for array in (expected, found))
+    """Cosine similarity after each row is paired with the nearest row of the other tensor; the lower direction.
+
+    The number of rows may differ, as that of selected boxes does. The rows of a vector are its elements.
+    """
+    if expected.shape[1:] != found.shape[1:] or not (expected.size and found.size):
+        return float(expected.shape == found.shape)
+    columns = expected.shape[-1] if expected.ndim > 1 else 1
+    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1, columns) for array in (expected, found))
     unit = a.std(axis=0) + 1e-9
     distances = np.stack([np.abs((row - b) / unit).sum(axis=1) for row in a])
     return min(_similarity(a, b[distances.argmin(axis=1)]), _similarity(a[distances.argmin(axis=0)], b))

@@ -41,6 +41,22 @@ def _suppress(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Arra
     return np.array(kept, dtype=np.int32)
 
 
+def select_boxes(boxes: Array, scores: Array, overlap: Scalar, least: Scalar, most: int) -> Array:
+    """Return the indices of the boxes that nms_v2 selects.
+
+    Args:
+        boxes: float32 [N, 4], two opposite corners.
+        scores: float32 [N].
+        overlap: largest overlap with a better selected box.
+        least: scores of selected boxes are above it.
+        most: largest number of selected boxes.
+
+    """
+    candidates = np.flatnonzero(scores > np.float32(least.value))
+    order = candidates[falling_order(scores[candidates])]
+    return _suppress(boxes, order, overlap, most)
+
+
 class Suppression(Op):
     """Base of non-maximum suppression.
 
@@ -100,6 +116,4 @@ class NmsV2(Suppression):
 
     def reference(self, boxes: Array, scores: Array) -> tuple[Array]:
         """Return the indices in the order of selection."""
-        order = falling_order(scores)
-        above = order[scores[order] > np.float32(self.score_threshold.value)]
-        return (_suppress(boxes, above, self.iou_threshold, self.max_output_size),)
+        return (select_boxes(boxes, scores, self.iou_threshold, self.score_threshold, self.max_output_size),)

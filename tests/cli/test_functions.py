@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, str] = {
     "device compare": "device_compare",
     "device check": "device_check",
     "doctor": "doctor",
+    "reduce": "reduce",
     "reproduce": "reproduce",
     "diff": "diff",
     "ops": "ops",
@@ -113,6 +114,7 @@ OTHER_DEFAULTS = {
     ("convert", "--resume"): "the command derives the name of the file from that of the output",
     ("quantize", "--resume"): "the command derives the name of the file from that of the output",
     ("calibrate", "--resume"): "the command derives the name of the file from that of the output",
+    ("reduce", "--output"): "the command derives it from the name of the source; a source in memory has no name",
     ("tune", "--output"): "the command derives it from the name of the source; a source in memory has no name",
 }
 """Command and option -> the reason why the function has another default."""
@@ -244,7 +246,7 @@ def test_exceptions_are_needed() -> None:
 def test_types_of_options_are_those_of_convert() -> None:
     declared = {name: item.annotation for name, item in inspect.signature(tc.convert).parameters.items()}
     kinds = [kind for kind in vars(option_types).values() if getattr(kind, "__total__", None) is False]
-    assert len(kinds) == 7
+    assert len(kinds) == 8
     for kind in kinds:
         for name, annotation in kind.__annotations__.items():
             assert name in OPTIONS

@@ -75,6 +75,8 @@ CALLS = [
     ["verify", "net.onnx", "net.tpum", "--min-sqnr", "1000"],
     ["diff", "net.tpum", "other.onnx", "--all"],
     ["diff", "net.tpum", "other.onnx", "--fail-on", "any"],
+    ["reduce", "unsupported.onnx", "--until", "error"],
+    ["reduce", "net.onnx", "--until", COMMANDS],
     ["no such command\n::error::"],
     ["convert", "net.onnx", "--quantize", COMMANDS],
 ]

@@ -23,6 +23,7 @@ from tpuconvert.schema.errors import UsageError
 Captured = pytest.CaptureFixture[str]
 
 TEXTS = {
+    "--append-nms",
     "--allow-root",  # a folder: its files are registered when they are read
     "--calibration-method",
     "--chip",
@@ -32,11 +33,13 @@ TEXTS = {
     "--prompt",
     "--precision",  # registers the rule file that @FILE names when it is read
     "--tokens",
+    "--until",  # registers the file of a function; a command is the user's
     "--without",
     "--input-shapes",
     "--inputs",
     "--budget",
     "--local-memory",
+    "--match",
     "--metric",  # the function's file is registered when it is imported
     "--only",
     "--scheduler",
@@ -91,6 +94,7 @@ CALLS: dict[str, list[str]] = {
     "tune": ["net.onnx", *SAMPLES, "--data", "check.npz", "--metric", "cosine", *CONVERSION],
     "inspect": ["net.onnx", "--plugin", "plugin.py"],
     "run": ["net.tpum", "x=samples.npz", "--preprocess", "rule.yaml", "--plugin", "plugin.py"],
+    "reduce": ["net.onnx", "--until", "plugin.py:fails", *CONVERSION],
     "reproduce": ["net.onnx", "int8.tpum", *SAMPLES, "--plugin", "plugin.py"],
     "ci": ["manifest.yaml", "--jobs", "1"],
 }

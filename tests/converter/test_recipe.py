@@ -42,6 +42,7 @@ EVERY_OPTION = {
     "outputs": ["c"],
     "preprocess": PIXELS,
     "fuse_preprocess": "gray",
+    "append_nms": "boxes=b,scores=s,iou=0.6",
     "strict_set": True,
     "disable_rules": ["conv_relu"],
     "local_memory": "64x128K",

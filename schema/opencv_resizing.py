@@ -1,7 +1,8 @@
 """Resizing of uint8 images with the results of OpenCV's ``cv2.resize``, in NumPy.
 
 Sources: ``modules/imgproc/src/resize.cpp`` of OpenCV 4 and 5. Each method has the arithmetic of OpenCV's 8-bit path:
-fixed point for ``linear``, float32 for ``area``. The tests compare the pixels with those of OpenCV.
+fixed point for ``linear`` and ``lanczos4``, float32 for ``area``, and both for ``cubic``. The tests compare the pixels
+with those of OpenCV.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from tpuconvert.schema.types import Array
 
 _COEFFICIENT_BITS = 11  # INTER_RESIZE_COEF_BITS
 _COEFFICIENT_SCALE = np.float32(1 << _COEFFICIENT_BITS)
+
+_LANES = 8
+"""Number of 16-bit elements in a vector of 128 bits, which the x86 and ARM packages of OpenCV use."""
 
 _Taps = tuple[Array, Array, tuple[Array, Array]]
 """Indices of the two pixels of each result pixel along an axis, and their coefficients: int32 in units of 2^-11."""
@@ -75,10 +79,53 @@ def resize_area(image: Array, size: tuple[int, int]) -> Array:
     return _to_pixels(_sum_areas(rows, 0, size[0]))
 
 
+def resize_cubic(image: Array, size: tuple[int, int]) -> Array:
+    """Resize bicubically (a = -0.75) without antialiasing, as ``INTER_CUBIC``: 11-bit coefficients.
+
+    OpenCV computes blocks of ``_LANES`` elements of a row in float32, and the rest of the row in fixed point.
+
+    Args:
+        image: uint8 [H, W, C].
+        size: (height, width) of the result.
+
+    """
+    (rows, beta), (columns, alpha) = (
+        _kernel_taps(old, new, _cubic_coefficients) for new, old in zip(size, image.shape[:2], strict=True)
+    )
+    sums = _sum_taps(image.astype(np.int32), columns, alpha, 1)
+    parts = [sums[index].reshape(size[0], -1) for index in rows]
+    exact = _fixed_point(sum(part * weight[:, None] for part, weight in zip(parts, beta, strict=True)))
+    factor = np.float32(1.0) / (_COEFFICIENT_SCALE * _COEFFICIENT_SCALE)
+    weights = [(weight.astype(np.float32) * factor)[:, None] for weight in beta]
+    total = parts[3].astype(np.float32) * weights[3]
+    for part, weight in zip(parts[2::-1], weights[2::-1], strict=True):
+        total = part.astype(np.float32) * weight + total
+    in_blocks = exact.shape[1] // _LANES * _LANES
+    exact[:, :in_blocks] = _to_pixels(total[:, :in_blocks])
+    return exact.reshape(*size, image.shape[2])
+
+
+def resize_lanczos(image: Array, size: tuple[int, int]) -> Array:
+    """Resize with 8 Lanczos coefficients of 11 bits, without antialiasing, as ``INTER_LANCZOS4``.
+
+    Args:
+        image: uint8 [H, W, C].
+        size: (height, width) of the result.
+
+    """
+    (rows, beta), (columns, alpha) = (
+        _kernel_taps(old, new, _lanczos_coefficients) for new, old in zip(size, image.shape[:2], strict=True)
+    )
+    sums = _sum_taps(image.astype(np.int32), columns, alpha, 1)
+    return _fixed_point(_sum_taps(sums, rows, beta, 0))
+
+
 RESIZERS: dict[str, Callable[[Array, tuple[int, int]], Array]] = {
     "opencv-nearest": resize_nearest,
     "opencv-linear": resize_linear,
     "opencv-area": resize_area,
+    "opencv-cubic": resize_cubic,
+    "opencv-lanczos4": resize_lanczos,
 }
 """Functions from uint8 [H, W, C] and (height, width) to uint8 [height, width, C], by the value of ``resize=``."""
 
@@ -129,6 +176,65 @@ def _rounded_taps(start: Array, fraction: Array, old: int) -> _Taps:
         np.rint(fraction * _COEFFICIENT_SCALE).astype(np.int32),
     )
     return np.clip(start, 0, old - 1), np.clip(start + 1, 0, old - 1), coefficients
+
+
+def _kernel_taps(old: int, new: int, coefficients: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """Return indices and 11-bit coefficients, [taps, new], of a kernel between pixel centers."""
+    position = ((np.arange(new) + 0.5) * (1.0 / (new / old)) - 0.5).astype(np.float32)
+    start = np.floor(position)
+    shares = coefficients(position - start)
+    taps = len(shares)
+    indices = start.astype(np.int64) + np.arange(1 - taps // 2, 1 + taps // 2)[:, None]
+    return np.clip(indices, 0, old - 1), np.rint(shares * _COEFFICIENT_SCALE).astype(np.int32)
+
+
+def _cubic_coefficients(x: Array) -> Array:
+    """Return the 4 coefficients of ``interpolateCubic``, in float32."""
+    a, one = np.float32(-0.75), np.float32(1)
+    first = ((a * (x + one) - 5 * a) * (x + one) + 8 * a) * (x + one) - 4 * a
+    second = ((a + 2) * x - (a + 3)) * x * x + one
+    third = ((a + 2) * (one - x) - (a + 3)) * (one - x) * (one - x) + one
+    return np.stack([first, second, third, one - first - second - third])
+
+
+_S45 = math.sqrt(0.5)
+_ANGLES = np.array([[1, -_S45, 0, _S45, -1, _S45, 0, -_S45], [0, -_S45, 1, -_S45, 0, _S45, -1, _S45]])
+"""Factors of sine and cosine of the first angle, for the sine of the angle of each tap."""
+
+_LEAST_DISTANCE = np.float32(1e-6)
+
+
+def _lanczos_coefficients(x: Array) -> Array:
+    """Return the 8 coefficients of ``interpolateLanczos4``: float64 sines, a float32 sum in the order of the taps."""
+    angle = -(x + np.float32(3)) * np.float64(math.pi) * 0.25
+    sine, cosine = np.sin(angle), np.cos(angle)
+    found = np.empty((8, *x.shape), np.float32)
+    total = np.zeros_like(x)
+    for tap in range(8):
+        distance = x + np.float32(3) - np.float32(tap)
+        y = -distance * np.float64(math.pi) * 0.25
+        with np.errstate(all="ignore"):
+            value = ((_ANGLES[0, tap] * sine + _ANGLES[1, tap] * cosine) / (y * y)).astype(np.float32)
+        found[tap] = np.where(np.abs(distance) >= _LEAST_DISTANCE, value, np.float32(1e30))
+        total = total + found[tap]
+    return found * (np.float32(1) / total)
+
+
+def _sum_taps(x: Array, indices: Array, weights: Array, axis: int) -> Array:
+    """Return the int32 sums of the products of slices of an axis of [H, W, C] and their weights."""
+    shape = [1, 1, 1]
+    shape[axis] = -1
+    total = np.int32(0)
+    for index, weight in zip(indices, weights, strict=True):
+        total = total + x.take(index, axis) * weight.reshape(shape)
+    return np.asarray(total)
+
+
+def _fixed_point(sums: Array) -> Array:
+    """Round sums of products of two 11-bit coefficients to pixels, ties up."""
+    bits = 2 * _COEFFICIENT_BITS
+    pixels: Array = np.clip((sums + np.int32(1 << (bits - 1))) >> bits, 0, 255).astype(np.uint8)
+    return pixels
 
 
 def _mean_of_blocks(image: Array, block: tuple[int, int]) -> Array:

@@ -1,0 +1,165 @@
+"""The result of ``reduce``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpuconvert.frontends.onnx.messages import ModelProto
+from tpuconvert.reduction.failure import DESCRIPTIONS
+from tpuconvert.results import Result
+from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.visible_text import one_line
+from tpuconvert.text_format import several
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a model.
+
+    Args:
+        nodes: number of nodes of the graph.
+        constants: number of elements of all constants.
+        bytes: size of the serialized model.
+
+    """
+
+    nodes: int
+    constants: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the fields as plain values."""
+        return {"nodes": self.nodes, "constants": self.constants, "bytes": self.bytes}
+
+
+@dataclass(frozen=True, repr=False)
+class Reduction(Result):
+    """A model that fails in the same way as a larger one.
+
+    Args:
+        file: name of the larger model.
+        output: the file that was written, or None.
+        kind: kind of the failure: ``error``, ``verify``, ``backends``, ``engine``, ``condition``, ``crash`` or
+            ``timeout``.
+        until: the failure that was searched, as a command line states it.
+        message: the failure of the larger model.
+        reduced_message: the failure of the reduced model.
+        before: size of the larger model.
+        after: size of the reduced model.
+        operators: number of nodes of the reduced model per operator.
+        options: options of the conversion and limits that the failure needs.
+        plugins: Python files that were loaded.
+        random_weights: number of constants with random values.
+        kept_weights: number of constants with their own values, because the failure depends on them.
+        names: ``generic``, ``ports`` if inputs and outputs keep their names, or ``kept``.
+        identifying: custom operators, and texts in their attributes.
+        trials: number of trials.
+        seconds: duration.
+        is_complete: False if the time limit ended the search.
+        model: the reduced model.
+
+    """
+
+    file: str
+    output: str | None
+    kind: str
+    until: str
+    message: str
+    reduced_message: str
+    before: Size
+    after: Size
+    operators: Mapping[str, int]
+    options: Mapping[str, str]
+    plugins: Sequence[str]
+    random_weights: int
+    kept_weights: int
+    names: str
+    identifying: Sequence[str]
+    trials: int
+    seconds: float
+    is_complete: bool
+    model: ModelProto
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the reduced model as an ONNX file."""
+        with replacing(Path(path)) as file:
+            file.write(self.model.SerializeToString())
+
+    def lines(self) -> list[str]:
+        """Return the sizes, the failure, what was made generic, and what to attach to a report."""
+        listed = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in self.operators.items())
+        lines = [
+            f"{self.file}: {several(self.before.nodes, 'node')} reduced to {self.after.nodes}",
+            f"  failure: {DESCRIPTIONS[self.kind]}",
+            f"    {one_line(self.message)}",
+        ]
+        if self.reduced_message != self.message:
+            lines.append(f"    reduced model: {one_line(self.reduced_message)}")
+        lines += [
+            f"  operators: {one_line(listed)}",
+            f"  size: {self.before.bytes:,} -> {self.after.bytes:,} bytes, "
+            f"{self.before.constants:,} -> {self.after.constants:,} elements of constants",
+            f"  weights: {self._weights()}",
+            f"  names: {_NAMES[self.names]}",
+        ]
+        if self.identifying:
+            lines.append(f"  check before sharing: {one_line(', '.join(self.identifying))}")
+        lines.append(f"  {several(self.trials, 'trial')} in {self.seconds:.1f} s")
+        if not self.is_complete:
+            lines.append("  the time limit ended the search: --resume with a larger --budget continues it")
+        if self.output is not None:
+            lines += [f"wrote {self.output}", f"attach it to a report, with the line: {self.command}"]
+        return lines
+
+    @property
+    def command(self) -> str:
+        """The command line that shows the failure of the reduced model."""
+        name = self.output or "reduced.onnx"
+        options = "".join(f" --{key.replace('_', '-')} {value}".rstrip() for key, value in self.options.items())
+        options += "".join(f" --plugin {file}" for file in self.plugins)
+        return f"tpuconvert reduce {shlex.quote(name)} --until {shlex.quote(self.until)}{options}"
+
+    def _weights(self) -> str:
+        if not self.random_weights and not self.kept_weights:
+            return "none with more than one element"
+        if not self.kept_weights:
+            return f"{several(self.random_weights, 'constant')} replaced by random values"
+        return (
+            f"{several(self.kept_weights, 'constant')} with the original values, because the failure depends on them; "
+            f"{self.random_weights} replaced by random values"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, as printed by ``reduce --json``."""
+        return {
+            "file": self.file,
+            "output": self.output,
+            "kind": self.kind,
+            "until": self.until,
+            "message": self.message,
+            "reduced_message": self.reduced_message,
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "operators": dict(self.operators),
+            "options": dict(self.options),
+            "plugins": list(self.plugins),
+            "random_weights": self.random_weights,
+            "kept_weights": self.kept_weights,
+            "names": self.names,
+            "identifying": list(self.identifying),
+            "trials": self.trials,
+            "seconds": self.seconds,
+            "is_complete": self.is_complete,
+        }
+
+
+_NAMES = {
+    "generic": "generic; descriptions and producer removed",
+    "ports": "generic, except those of inputs and outputs, on which the failure depends",
+    "kept": "original names, because the failure depends on them",
+}

@@ -1,0 +1,163 @@
+"""One trial: convert and run a model as requested, and return its failures."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.api.verify import verify
+from tpuconvert.frontends.onnx.messages import ModelProto
+from tpuconvert.model import Model
+from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.pipeline import convert
+from tpuconvert.reduction.failure import BACKENDS, CONDITION, ENGINE, ERROR, VERIFY, Failure, failures_of
+from tpuconvert.runtime.session import Session
+from tpuconvert.samples.random_samples import random_feeds
+from tpuconvert.schema.errors import ThresholdError, TpuConvertError, UsageError
+from tpuconvert.schema.types import Array
+from tpuconvert.source_loading import load_source
+from tpuconvert.user_functions import load_function
+from tpuconvert.verify.verification import FLOAT_TOLERANCE
+
+SAMPLES = 2
+"""Random feeds for ranges and comparisons."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a trial examines.
+
+    Args:
+        kinds: kinds of failures to look for, in this order; the first that is found ends the trial.
+        options: options of the conversion by name, as ``convert`` takes them.
+        limits: limits of a comparison, as ``Verification.check`` takes them.
+        condition: ``module:function`` or a command with ``{}``, for the kind CONDITION.
+        seed: seed of the random inputs of comparisons of both engines.
+
+    """
+
+    kinds: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    condition: str = ""
+    seed: int = 0
+
+
+def observe(source: str | bytes, request: Request) -> list[Failure]:
+    """Return the failures of a model; an empty list if there is none of the requested kinds.
+
+    Args:
+        source: path of the source file, or the bytes of an ONNX file.
+        request: what to examine.
+
+    Raises:
+        UsageError: the condition cannot be evaluated.
+
+    """
+    if request.kinds == (CONDITION,):
+        return _check_condition(source, request.condition)
+    given: Any = ModelProto.FromString(source) if isinstance(source, bytes) else source
+    try:
+        model = _convert(given, request.options)
+        _run(model, "auto", request.seed)
+    except Exception as error:
+        return failures_of(error) if ERROR in request.kinds else []
+    for kind in request.kinds:
+        found = None
+        if kind == BACKENDS:
+            with suppress(TpuConvertError):  # the native engine is not installed
+                found = _compare_backends(model, request.seed)
+        elif kind in (VERIFY, ENGINE):
+            found = _compare_source(model, given, request, kind)
+        if found is not None:
+            return [found]
+    return []
+
+
+def _convert(source: Any, options: Mapping[str, Any]) -> Model:
+    """Convert with ranges of random inputs."""
+    checked = Options.of(**options)
+    if checked.quantize is None:
+        return convert(source, **options)
+    ports = load_source(source, None, checked).input_ports
+    return convert(source, calibration=random_feeds(ports, SAMPLES), **options)
+
+
+def _run(model: Model, backend: Any, seed: int) -> dict[str, Array]:
+    """Run a model on random inputs. Models with symbolic extents besides the batch are not run."""
+    with suppress(UsageError):
+        feeds = random_feeds(model.graph.input_ports, 1, seed)
+        with Session(model, backend=backend) as session:
+            return dict(session.run(feeds[0]))
+    return {}
+
+
+def _compare_backends(model: Model, seed: int) -> Failure | None:
+    """Compare the outputs of both engines: integers exactly, floats up to the order of sums."""
+    wanted, got = (_run(model, backend, seed) for backend in ("reference", "native"))
+    for name, array in wanted.items():
+        other = got[name]
+        if array.shape != other.shape or array.dtype != other.dtype:
+            return Failure(BACKENDS, "type", f"output '{name}': types differ between the engines", (name,))
+        if array.dtype.kind != "f":
+            count = int(np.count_nonzero(array != other))
+        else:
+            same = (array == other) | (np.isnan(array) & np.isnan(other))
+            with np.errstate(all="ignore"):
+                limit = FLOAT_TOLERANCE * float(np.nan_to_num(np.abs(array), posinf=0).max(initial=0))
+                count = int(np.count_nonzero(~same & ~(np.abs(array - other) <= limit)))
+        if count:
+            message = f"output '{name}': {count} of {array.size} elements differ between the engines"
+            return Failure(BACKENDS, f"{array.dtype.kind}", message, (name,))
+    return None
+
+
+def _compare_source(model: Model, source: Any, request: Request, kind: str) -> Failure | None:
+    """Compare a model with its source as ``verify`` does; for the kind ENGINE also the source with another engine."""
+    options: Any = {name: request.options[name] for name in SOURCE_OPTIONS if name in request.options}
+    try:
+        found = verify(model, source, samples=SAMPLES, oracle="auto" if kind == ENGINE else "none", **options)
+        found.check(**request.limits)  # type: ignore[arg-type]  # by name
+    except ThresholdError as error:
+        first = found.first
+        stage = "" if first is None else first.stage
+        if kind == ENGINE and stage != "import":
+            return None
+        message = f"{error.id} {error.message}" + (f" (stage {stage})" if stage else "")
+        names = () if first is None else (first.name.partition(":")[0],)
+        return Failure(kind, f"{error.id} {stage}", message, names)
+    except TpuConvertError:  # no samples for symbolic extents, or the engine refuses the model
+        return None
+    return None
+
+
+def _check_condition(source: str | bytes, condition: str) -> list[Failure]:
+    """Call a function or a command with the path of an ONNX file."""
+    with tempfile.TemporaryDirectory(prefix="tpuconvert-") as folder:
+        path = source if isinstance(source, str) else os.path.join(folder, "model.onnx")
+        if isinstance(source, bytes):
+            Path(path).write_bytes(source)
+        failure = Failure(CONDITION, "", f"the condition '{condition}' is true")
+        if "{}" in condition:
+            command = [part.replace("{}", path) for part in shlex.split(condition)]
+            try:
+                done = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+            except OSError as error:
+                raise UsageError(f"--until: {command[0]} cannot be started: {error.strerror}") from error
+            return [failure] if done.returncode == 0 else []
+        function = load_function(condition)
+        try:
+            return [failure] if function(path) else []
+        except Exception as error:
+            raise UsageError(f"--until: {condition} raised {type(error).__name__}: {error}") from error

@@ -1,0 +1,67 @@
+"""Conversion between uint8 RGB and YUV 4:2:0 (NV12, I420) with the results of OpenCV's ``cvtColor``.
+
+The video range of ITU-R BT.601 in fixed point with 20 fractional bits. Source: ``color_yuv.simd.hpp`` in
+``modules/imgproc/src`` of OpenCV 4 and 5 (``COLOR_YUV2RGB_NV12``, ``COLOR_YUV2RGB_I420``, ``COLOR_RGB2YUV_I420``). U
+and V are those of the upper left pixel of each block of 2 x 2 pixels, and apply to the whole block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.schema.types import Array
+
+_BITS = 20
+_HALF = 1 << (_BITS - 1)
+
+_Y_TO_RGB = 1220542
+_V_TO_R, _V_TO_G, _U_TO_G, _U_TO_B = 1673527, -852492, -409993, 2116026
+
+_RGB_TO_Y = np.array([269484, 528482, 102760], np.int32)
+_RGB_TO_U = np.array([-155188, -305135, 460324], np.int32)
+_RGB_TO_V = np.array([460324, -385875, -74448], np.int32)
+
+
+def yuv420_to_rgb(planes: Array, *, interleaved: bool) -> Array:
+    """Convert camera planes to pixels.
+
+    Args:
+        planes: uint8 [N, H * 3/2, W]: H rows of Y, then U and V of half the height and width: interleaved as in NV12,
+            or all of U and then all of V as in I420. H and W are even.
+        interleaved: NV12.
+
+    Returns:
+        uint8 [N, H, W, 3] in the order R, G, B.
+
+    """
+    count, rows, width = planes.shape
+    height = rows * 2 // 3
+    luma = planes[:, :height].astype(np.int32)
+    chroma = planes[:, height:].reshape(count, -1)
+    shape = (count, height // 2, width // 2)
+    if interleaved:
+        u, v = chroma[:, 0::2], chroma[:, 1::2]
+    else:
+        u, v = np.split(chroma, 2, axis=1)
+    u, v = (_repeat(part.reshape(shape).astype(np.int32) - 128) for part in (u, v))
+    # 239 * 1220542 + 128 * 2116026 + 2^19 < 2^30: the sums fit into int32.
+    y = np.maximum(luma - 16, 0) * _Y_TO_RGB + _HALF
+    parts = (y + _V_TO_R * v, y + _V_TO_G * v + _U_TO_G * u, y + _U_TO_B * u)
+    pixels: Array = np.stack([np.clip(part >> _BITS, 0, 255).astype(np.uint8) for part in parts], axis=-1)
+    return pixels
+
+
+def rgb_to_yuv420(pixels: Array, *, interleaved: bool) -> Array:
+    """Convert pixels to camera planes, uint8 [N, H, W, 3] to [N, H * 3/2, W]; see :func:`yuv420_to_rgb`."""
+    count, height, width, _ = pixels.shape
+    wide = pixels.astype(np.int32)
+    y = (wide @ _RGB_TO_Y + _HALF + (16 << _BITS)) >> _BITS
+    blocks = wide[:, ::2, ::2]
+    u, v = ((blocks @ factors + _HALF + (128 << _BITS)) >> _BITS for factors in (_RGB_TO_U, _RGB_TO_V))
+    chroma = np.stack([u, v], axis=-1 if interleaved else 1).reshape(count, height // 2, width)
+    planes: Array = np.concatenate([y, chroma], axis=1).clip(0, 255).astype(np.uint8)
+    return planes
+
+
+def _repeat(x: Array) -> Array:
+    return x.repeat(2, axis=1).repeat(2, axis=2)
