@@ -21,7 +21,7 @@ from tpuconvert.schema.op import Arrays, Extents, Operand, OpKind, Types, op_bas
 from tpuconvert.schema.recurrent_expansion import Cell, expand_layer
 from tpuconvert.schema.recurrent_functions import FUNCTIONS
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, format_types, number
-from tpuconvert.schema.types import I32, Array, TensorType
+from tpuconvert.schema.types import I32, Array, Shape, TensorType
 
 
 class Direction(enum.IntEnum):
@@ -48,91 +48,66 @@ _WEIGHTS = (
 _RESULTS = (Operand("tensor_o", (4,)), Operand("hidden_o", (3,)))
 
 
+def check_layer(op: SequenceLayer, types: Types) -> tuple[Shape, Shape]:
+    """Check the types of the operands: x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole.
+
+    Returns:
+        The shapes of y and of a state.
+
+    Raises:
+        ShapeError: the types do not fit each other.
+
+    """
+    x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole = types
+    assert x is not None and weight is not None and recurrent_weight is not None
+    if lengths is not None and lengths.dtype is not I32:
+        raise ShapeError(f"{op.name} takes INT32 lengths, got {format_types(types)}")
+    check_ranks(op, *types[: len(op.inputs)])
+    steps, batch, size = x.shape
+    units = number(op, "the number of units", recurrent_weight.shape[2], *types)
+    if not units:
+        raise ShapeError(f"{op.name} needs at least one unit, got {format_types(types)}")
+    rows = op.gates * units
+    for name, found, last in (("weight", weight, size), ("recurrent_weight", recurrent_weight, units)):
+        check_extent(op, f"the number of directions of {name}", found.shape[0], op.directions, *types)
+        check_extent(op, f"the number of rows of {name}", found.shape[1], rows, *types)
+        check_extent(op, f"the number of columns of {name}", found.shape[2], last, *types)
+    check_bias(op, bias, (op.directions, 2 * rows), *types)
+    if lengths is not None:
+        check_extent(op, "the number of lengths", lengths.shape[0], batch, *types)
+    for name, state in (("hidden", hidden), ("cell", cell)):
+        for index, wanted in enumerate((op.directions, batch, units) if state is not None else ()):
+            assert state is not None
+            check_extent(op, f"extent {index} of {name}", state.shape[index], wanted, *types)
+    if peephole is not None:
+        check_extent(op, "the number of directions of peephole", peephole.shape[0], op.directions, *types)
+        check_extent(op, "the number of columns of peephole", peephole.shape[1], 3 * units, *types)
+    return (steps, op.directions, batch, units), (op.directions, batch, units)
+
+
 @op_base
-class RecurrentLayer(Composite):
-    """Base of lstm, gru and rnn: operands, shapes, and the loop over the steps."""
+class SequenceLayer(Composite):
+    """Base of float and integer recurrent layers: direction, number of MACs, and the check of the lengths."""
 
     direction: Direction = Direction.FORWARD
-    activations: tuple[str, ...] = ()
-    alphas: tuple[float, ...] = ()
-    betas: tuple[float, ...] = ()
-    clip: float = 0.0
 
-    inputs: ClassVar[tuple[Operand, ...]] = _WEIGHTS
     outputs: ClassVar[tuple[Operand, ...]] = _RESULTS
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
     decides_by = ("lengths",)
-    default_activations: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "direction", Direction(self.direction))
-        names = self.activations or self.default_activations * self.directions
-        count = len(self.default_activations) * self.directions
-        if len(names) != count or any(name not in FUNCTIONS for name in names):
-            raise ValueError(f"{self.name}: activations are {names}, expected {count} of {', '.join(FUNCTIONS)}")
-        object.__setattr__(self, "activations", tuple(names))
-        for field, default in (("alphas", 0), ("betas", 1)):
-            given = getattr(self, field) or [FUNCTIONS[name][default] or 0.0 for name in names]
-            if len(given) != count:
-                raise ValueError(f"{self.name}: {len(given)} {field}, expected {count}")
-            object.__setattr__(self, field, tuple(float(np.float32(item)) for item in given))
-        if not self.clip >= 0:
-            raise ValueError(f"{self.name}: clip is {self.clip}, expected at least 0")
 
     @property
     def directions(self) -> int:
         """Number of directions, D."""
         return len(self.direction.reverse)
 
-    def functions_of(self, direction: int) -> list[tuple[str, float, float]]:
-        """Activation functions of one direction: names with both parameters."""
-        count = len(self.default_activations)
-        part = slice(count * direction, count * (direction + 1))
-        return list(zip(self.activations[part], self.alphas[part], self.betas[part], strict=True))
-
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
         """MACs of two matmuls per step: of the input and of the state."""
         steps, batch = operands[0][:2]
         return steps * batch * (math.prod(operands[1]) + math.prod(operands[2]))
-
-    def infer(
-        self,
-        x: TensorType,
-        weight: TensorType,
-        recurrent_weight: TensorType,
-        bias: TensorType | None = None,
-        lengths: TensorType | None = None,
-        hidden: TensorType | None = None,
-        cell: TensorType | None = None,
-        peephole: TensorType | None = None,
-    ) -> tuple[TensorType, ...]:
-        types = (x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole)
-        check_float(self, *types[:4], *types[5:])
-        if lengths is not None and lengths.dtype is not I32:
-            raise ShapeError(f"{self.name} takes INT32 lengths, got {format_types(types)}")
-        check_ranks(self, *types[: len(self.inputs)])
-        steps, batch, size = x.shape
-        units = number(self, "the number of units", recurrent_weight.shape[2], *types)
-        if not units:
-            raise ShapeError(f"{self.name} needs at least one unit, got {format_types(types)}")
-        rows = self.gates * units
-        for name, found, last in (("weight", weight, size), ("recurrent_weight", recurrent_weight, units)):
-            check_extent(self, f"the number of directions of {name}", found.shape[0], self.directions, *types)
-            check_extent(self, f"the number of rows of {name}", found.shape[1], rows, *types)
-            check_extent(self, f"the number of columns of {name}", found.shape[2], last, *types)
-        check_bias(self, bias, (self.directions, 2 * rows), *types)
-        if lengths is not None:
-            check_extent(self, "the number of lengths", lengths.shape[0], batch, *types)
-        for name, state in (("hidden", hidden), ("cell", cell)):
-            for index, wanted in enumerate((self.directions, batch, units) if state is not None else ()):
-                assert state is not None
-                check_extent(self, f"extent {index} of {name}", state.shape[index], wanted, *types)
-        if peephole is not None:
-            check_extent(self, "the number of directions of peephole", peephole.shape[0], self.directions, *types)
-            check_extent(self, "the number of columns of peephole", peephole.shape[1], 3 * units, *types)
-        state_type = TensorType(x.dtype, (self.directions, batch, units))
-        return (TensorType(x.dtype, (steps, self.directions, batch, units)), *[state_type] * self.states)
 
     def check_values(self, types: Types, arrays: Arrays) -> None:
         """Check the lengths of the sequences.
@@ -147,6 +122,64 @@ class RecurrentLayer(Composite):
             return
         if lengths.min() < 0 or lengths.max() > steps:
             raise UsageError(f"{self.name}: lengths are {lengths.tolist()}, expected 0 to {steps}")
+
+    def shorter_types(self, *inputs: TensorType | None) -> tuple[TensorType | None, ...]:
+        """Two steps: their expansion contains the operators of every further step."""
+        x = inputs[0]
+        assert x is not None
+        steps = x.shape[0]
+        count = min(steps, 2) if isinstance(steps, int) else 2
+        return (TensorType(x.dtype, (count, *x.shape[1:])), *inputs[1:])
+
+
+@op_base
+class RecurrentLayer(SequenceLayer):
+    """Base of lstm, gru and rnn: operands, shapes, and the loop over the steps."""
+
+    activations: tuple[str, ...] = ()
+    alphas: tuple[float, ...] = ()
+    betas: tuple[float, ...] = ()
+    clip: float = 0.0
+
+    inputs: ClassVar[tuple[Operand, ...]] = _WEIGHTS
+    default_activations: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = self.activations or self.default_activations * self.directions
+        count = len(self.default_activations) * self.directions
+        if len(names) != count or any(name not in FUNCTIONS for name in names):
+            raise ValueError(f"{self.name}: activations are {names}, expected {count} of {', '.join(FUNCTIONS)}")
+        object.__setattr__(self, "activations", tuple(names))
+        for field, default in (("alphas", 0), ("betas", 1)):
+            given = getattr(self, field) or [FUNCTIONS[name][default] or 0.0 for name in names]
+            if len(given) != count:
+                raise ValueError(f"{self.name}: {len(given)} {field}, expected {count}")
+            object.__setattr__(self, field, tuple(float(np.float32(item)) for item in given))
+        if not self.clip >= 0:
+            raise ValueError(f"{self.name}: clip is {self.clip}, expected at least 0")
+
+    def functions_of(self, direction: int) -> list[tuple[str, float, float]]:
+        """Activation functions of one direction: names with both parameters."""
+        count = len(self.default_activations)
+        part = slice(count * direction, count * (direction + 1))
+        return list(zip(self.activations[part], self.alphas[part], self.betas[part], strict=True))
+
+    def infer(
+        self,
+        x: TensorType,
+        weight: TensorType,
+        recurrent_weight: TensorType,
+        bias: TensorType | None = None,
+        lengths: TensorType | None = None,
+        hidden: TensorType | None = None,
+        cell: TensorType | None = None,
+        peephole: TensorType | None = None,
+    ) -> tuple[TensorType, ...]:
+        types = (x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole)
+        check_float(self, *types[:4], *types[5:])
+        sequence, state = check_layer(self, types)
+        return (TensorType(x.dtype, sequence), *[TensorType(x.dtype, state)] * self.states)
 
     def reference(
         self,
@@ -197,14 +230,6 @@ class RecurrentLayer(Composite):
         if self.clip:
             x = np.clip(x, -self.clip, self.clip)
         return FUNCTIONS[name].evaluate(x, alpha, beta)
-
-    def shorter_types(self, *inputs: TensorType | None) -> tuple[TensorType | None, ...]:
-        """Two steps: their expansion contains the operators of every further step."""
-        x = inputs[0]
-        assert x is not None
-        steps = x.shape[0]
-        count = min(steps, 2) if isinstance(steps, int) else 2
-        return (TensorType(x.dtype, (count, *x.shape[1:])), *inputs[1:])
 
     def expand(self, g: Graph, *operands: Value | None) -> tuple[Value, ...]:
         """Unroll the layer: one matmul for the inputs of all steps, and the operators of a cell per step."""

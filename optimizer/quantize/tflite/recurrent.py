@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
-from tpuconvert.optimizer.quantize.tflite import short_functions
+from tpuconvert.schema import short_functions
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
     divided_by_power,
