@@ -138,6 +138,8 @@ def expand_layer(
     reverse: Sequence[bool],
     states: int,
     cell_of: Callable[[int], Cell],
+    *,
+    gives_cells: bool = False,
 ) -> tuple[Value, ...]:
     """Unroll a recurrent layer.
 
@@ -148,9 +150,10 @@ def expand_layer(
         reverse: for each direction, True if it begins with the last step.
         states: number of states.
         cell_of: expansion of one step of a direction.
+        gives_cells: True if the last states of all steps are a result, too.
 
     Returns:
-        The outputs of all steps, and the last states.
+        The outputs of all steps, the last states, and the cells of all steps if they are a result.
 
     Raises:
         ShapeError: the number of steps is symbolic, or the expansion would have too many nodes.
@@ -165,6 +168,7 @@ def expand_layer(
         raise ShapeError(f"{name} with {steps} steps expands to more than {MAX_EXPANSION_NODES} nodes, got {x.type}")
     masks = None if lengths is None else _masks(g, lengths, steps)
     outputs: list[list[Value]] = [[] for _ in range(steps)]
+    recorded: list[list[Value]] = [[] for _ in range(steps)]
     last: list[list[Value]] = [[] for _ in range(states)]
     for direction, is_reverse in enumerate(reverse):
         cell = cell_of(direction)
@@ -184,11 +188,13 @@ def expand_layer(
                 ]
             current = list(new)
             outputs[step].append(_with_unit_axes(g, output, 2))
+            if gives_cells:
+                recorded[step].append(_with_unit_axes(g, new[-1], 2))
         for state, found in zip(current, last, strict=True):
             assert state is not None
             found.append(_with_unit_axes(g, state, 1))
-    rows = [_concat(g, step, 1) for step in outputs]
-    return (_concat(g, rows, 0), *(_concat(g, found, 0) for found in last))
+    sequences = [_concat(g, [_concat(g, step, 1) for step in found], 0) for found in (outputs, recorded) if found[0]]
+    return (sequences[0], *(_concat(g, found, 0) for found in last), *sequences[1:])
 
 
 def _weights(

@@ -196,6 +196,7 @@ class RecurrentLayer(SequenceLayer):
         (steps, batch, size), units = x.shape, recurrent_weight.shape[2]
         y = np.zeros((steps, self.directions, batch, units), np.float32)
         last = [np.zeros((self.directions, batch, units), np.float32) for _ in range(self.states)]
+        recorded = self.cells_of(y.shape)
         for direction, is_reverse in enumerate(self.direction.reverse):
             wide = [None if item is None else item[direction].astype(np.float64) for item in (bias, peephole)]
             w, r = weight[direction].astype(np.float64), recurrent_weight[direction].astype(np.float64)
@@ -212,7 +213,13 @@ class RecurrentLayer(SequenceLayer):
                     for state, item in zip(last, new, strict=True):
                         state[direction] = np.where(is_inside, item, state[direction])
                     y[step, direction] = np.where(is_inside, new[0], 0)
-        return (y, *last)
+                    if recorded is not None:
+                        recorded[step, direction] = last[1][direction]
+        return (y, *last) if recorded is None else (y, *last, recorded)
+
+    def cells_of(self, shape: tuple[int, ...]) -> Array | None:
+        """Return an array for the cells of all steps if they are a result, else None."""
+        return None
 
     @abstractmethod
     def step(
@@ -234,7 +241,8 @@ class RecurrentLayer(SequenceLayer):
     def expand(self, g: Graph, *operands: Value | None) -> tuple[Value, ...]:
         """Unroll the layer: one matmul for the inputs of all steps, and the operators of a cell per step."""
         given = [*operands, *[None] * (8 - len(operands))]
-        return expand_layer(self.name, g, given, self.direction.reverse, self.states, self.cell)
+        recorded = self.cells_of((0,)) is not None
+        return expand_layer(self.name, g, given, self.direction.reverse, self.states, self.cell, gives_cells=recorded)
 
 
 def _split(x: Array, gates: int) -> list[Array]:
@@ -254,21 +262,23 @@ class Lstm(RecurrentLayer):
     The sums ``x @ weight^T + hidden @ recurrent_weight^T + bias`` have the order i, o, f, c. ``peephole`` (order i, o,
     f) times the cell is added to the sums of the gates; o reads the new cell. ``activations`` are those of the gates,
     g and h, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``, and a
-    cell to ``cell_clip``; 0 means no limit. With ``input_forget``, f = 1 - i. After the end of a sequence (``lengths``)
-    the states do not change and y is 0.
+    cell to ``cell_clip``; 0 means no limit. With ``input_forget``, f = 1 - i. With ``cell_steps`` there is a further
+    result, which calibration measures: the cells after every step. After the end of a sequence (``lengths``) the states
+    do not change and y is 0.
 
     Shapes: x [T, N, I], weight [D, 4H, I], recurrent_weight [D, 4H, H], bias [D, 8H], lengths [N], hidden and cell
-    [D, N, H], peephole [D, 3H]; y [T, D, N, H], states [D, N, H]; D is the number of directions.
+    [D, N, H], peephole [D, 3H]; y and cells [T, D, N, H], states [D, N, H]; D is the number of directions.
     Errors: UsageError for lengths outside of 0..T.
     Source: ONNX LSTM-22.
     """
 
     input_forget: bool = False
     cell_clip: float = 0.0
+    cell_steps: bool = False
 
     inputs = (*_WEIGHTS, Operand("cell", (3,), coeff=True, optional=True),
               Operand("peephole", (2,), coeff=True, optional=True))  # fmt: skip
-    outputs = (*_RESULTS, Operand("cell_o", (3,)))
+    outputs = (*_RESULTS, Operand("cell_o", (3,)), Operand("cells_o", (4,), optional=True))
     gates = 4
     states = 2
     default_activations = ("sigmoid", "tanh", "tanh")
@@ -277,6 +287,13 @@ class Lstm(RecurrentLayer):
         super().__post_init__()
         if not self.cell_clip >= 0:
             raise ValueError(f"{self.name}: cell_clip is {self.cell_clip}, expected at least 0")
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        found = super().infer(*types)  # type: ignore[arg-type]  # the first three are always given
+        return (*found, found[0]) if self.cell_steps else found
+
+    def cells_of(self, shape: tuple[int, ...]) -> Array | None:
+        return np.zeros(shape, np.float32) if self.cell_steps else None
 
     def step(
         self, direction: int, inputs: Array, states: list[Array], r: Array, bias: Array | None, peephole: Array | None
