@@ -74,14 +74,15 @@ def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
             "RecurrentFloatSpec",
             {
                 "inputs": inputs,
-                "hidden": _part(states[0], direction),
-                "cell": _part(states[1], direction),
+                "hidden": part_of(states[0], direction),
+                "cell": part_of(states[1], direction),
                 "lengths": count,
             },
             {
-                "y": y._replace(offset=y.offset + direction * batch * units * y.itemsize),
-                "last_hidden": _part(last[0], direction),
-                "last_cell": _part(last[1], direction) if len(last) > 1 else None,
+                "y": sequence_of(y, direction),
+                "last_hidden": part_of(last[0], direction),
+                "last_cell": part_of(last[1], direction) if len(last) > 1 else None,
+                "cells": sequence_of(last[2], direction) if len(last) > 2 else None,
             },
             steps=steps,
             batch=batch,
@@ -117,7 +118,13 @@ def _project(builder: Builder, x: Stored, y: Stored, weight: Array, *, is_precis
     )
 
 
-def _part(stored: Stored | None, direction: int) -> Stored | None:
+def sequence_of(stored: Stored, direction: int) -> Stored:
+    """Return the part of one direction of a tensor [T, D, N, H]; its steps are not contiguous."""
+    _, _, batch, units = stored.shape
+    return stored._replace(offset=stored.offset + direction * batch * units * stored.itemsize)
+
+
+def part_of(stored: Stored | None, direction: int) -> Stored | None:
     """Return the state of one direction of a tensor [D, N, H]."""
     if stored is None:
         return None

@@ -65,6 +65,7 @@ CASES = [
     (MatmulGroupQuantized(4, 32), [(3, 40), TensorType(U8, (5, 32)), (5, 2), (5, 2)]),
     (MatmulGroupQuantized(8, 16), [(3, 40), TensorType(U8, (5, 48)), (5, 3)]),
     (Lstm(), [(3, 2, 3), (1, 16, 3), (1, 16, 4)]),
+    (Lstm(Direction.BIDIRECTIONAL, cell_steps=True), [(3, 2, 3), (2, 16, 3), (2, 16, 4)]),
     (
         Lstm(Direction.BIDIRECTIONAL, clip=0.7, input_forget=True, cell_clip=0.5),
         [(3, 2, 3), (2, 16, 3), (2, 16, 4), (2, 32), None, (2, 2, 4), (2, 2, 4), (2, 12)],
@@ -147,7 +148,8 @@ def test_activations_at_the_ends(op):
 
 
 def test_every_composite_has_a_case():
-    ours = {type(op).name for op, _ in CASES}
+    integers = {"lstm_int", "gru_int", "rnn_int"}  # tests/ops/test_recurrent_int.py
+    ours = {type(op).name for op, _ in CASES} | integers
     assert {name for name, found in all_ops().items() if found.kind is OpKind.COMPOSITE} == ours
     assert all(issubclass(all_ops()[name], Composite) for name in ours)
 

@@ -270,6 +270,8 @@ void run_tile(const RecurrentTask& task, const RecurrentPanels& panels, const Re
       } else {
         std::memcpy(y, state.hidden[after] + place, bytes);
       }
+      if (kHasCell && tensors.cells != nullptr)
+        std::memcpy(tensors.cells + time * task.y_step + (row + k) * units, state.cell[after] + place, bytes);
     }
     before = after;
   }
