@@ -221,7 +221,7 @@ def _annotate_activations(
         return wide_params(ranges[value.name], headroom) if value in wide else params[value.name]
 
     for value in graph.inputs:
-        if any(user.name not in floats for user in value.users):
+        if value.dtype.is_float and any(user.name not in floats for user in value.users):
             value.quant = params_for(value)
     for node in graph.sorted_nodes():
         if node.name in floats:
@@ -230,7 +230,7 @@ def _annotate_activations(
             continue
         source = node.inputs[0]
         if isinstance(node.op, RecurrentLayer):
-            _annotate_layer(node, ranges, params)
+            _annotate_layer(graph, node, ranges, params)
             continue
         for value in node.outputs:
             if keeps_scale(node.op) and len(node.inputs) == 1 and source is not None and source.quant is not None:
@@ -244,8 +244,11 @@ def _annotate_activations(
                 value.quant = value.quant or params_for(value)
 
 
-def _annotate_layer(node: Node, ranges: Mapping[str, Range], params: Mapping[str, QuantParams]) -> None:
-    """Annotate the input, the results and the computed initial states of a recurrent layer."""
+def _annotate_layer(graph: Graph, node: Node, ranges: Mapping[str, Range], params: Mapping[str, QuantParams]) -> None:
+    """Annotate the input, the results and the computed initial states of a recurrent layer.
+
+    An initial state that is an input of the graph has the parameters of the state, 16 bits for a cell.
+    """
     x = node.inputs[0]
     assert x is not None
     x.quant = x.quant or params[x.name]
@@ -254,7 +257,8 @@ def _annotate_layer(node: Node, ranges: Mapping[str, Range], params: Mapping[str
         value.quant = quant
     for value, quant in zip(node.inputs[5:7], found[1:], strict=False):
         if value is not None and not value.is_constant:
-            value.quant = value.quant or quant
+            is_own = value.producer is None and graph.is_sole_use(value)
+            value.quant = quant if is_own or value.quant is None else value.quant
 
 
 def _forget_unread(value: Value | None, floats: set[str]) -> None:
