@@ -32,8 +32,10 @@ def why_no_integer_layer(node: Node, chip: Chip) -> str:
         return f"the integer form of {op.name} has no activations {', '.join(op.activations)}"
     if op.clip:
         return f"the integer form of {op.name} does not clip sums"
-    if len(node.inputs) > 7 and node.inputs[7] is not None:
-        return f"the integer form of {op.name} has no peepholes"
+    given = op.operands_by_name(node.inputs)
+    for name, text in (("peephole", "peepholes"), ("continues", "resets of the states between steps")):
+        if given.get(name) is not None:
+            return f"the integer form of {op.name} has no {text}"
     weights = [*node.inputs[1:3], *(value for value in node.inputs[3:4] if value is not None)]
     if not all(value is not None and value.is_constant for value in weights):
         return "its weights are computed while the model runs"

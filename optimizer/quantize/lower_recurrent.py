@@ -49,8 +49,9 @@ def recurrent_layer(node: Node, lowering: Lowering) -> Lowered:
     assert isinstance(op, RecurrentLayer)
     if reason := why_no_integer_layer(node, lowering.chip):
         return Declined(reason)
-    operands = [*node.inputs, *[None] * (8 - len(node.inputs))]
-    x, weight, recurrent_weight, bias, lengths, *initial, _ = operands
+    given_operands = op.operands_by_name(node.inputs)
+    x, weight, recurrent_weight, bias, lengths = list(given_operands.values())[:5]
+    initial = [given_operands.get(name) for name in ("hidden", "cell")]
     assert x is not None and weight is not None and recurrent_weight is not None
     own, params = params_of(x), result_params(node)
     if own.dtype.bits != 8 or own.axis is not None:

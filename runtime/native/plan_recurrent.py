@@ -15,13 +15,12 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.recurrent import Gru, Lstm, Rnn
 from tpuconvert.schema.types import F32, I32, Array
 
-_CONSTANT = (1, 2, 3, 7)
-"""Indices of the operands that must be constant: weights, biases and peepholes."""
+_CONSTANT = ("weight", "recurrent_weight", "bias", "peephole")
 
 
 def _has_constant_weights(op: Lstm | Gru | Rnn, node: Node, site: Site) -> bool:
-    operands = [*node.inputs, *[None] * (8 - len(node.inputs))]
-    weights = [operands[index] for index in _CONSTANT]
+    given = op.operands_by_name(node.inputs)
+    weights = [given.get(name) for name in _CONSTANT]
     return all(value is None or value.is_constant for value in weights)
 
 
@@ -55,8 +54,9 @@ def _(op: Rnn) -> dict[str, object]:
 )
 def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
     """Recurrent layer with constant weights."""
-    operands = [*node.inputs, *[None] * (8 - len(node.inputs))]
-    x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole = operands
+    given = op.operands_by_name(node.inputs)
+    x, weight, recurrent_weight, bias, lengths, hidden = list(given.values())[:6]
+    cell, peephole, continues = (given.get(name) for name in ("cell", "peephole", "continues"))
     assert x is not None and weight is not None and recurrent_weight is not None
     steps, batch, _ = builder.shape(x)
     directions, rows, units = builder.shape(recurrent_weight)
@@ -64,6 +64,7 @@ def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
     y, *last = [builder.write(value) for value in node.outputs]
     states = [None if value is None else builder.read(value, row_major(3)) for value in (hidden, cell)]
     count = None if lengths is None else builder.read(lengths)
+    factors = None if continues is None else builder.read(continues, row_major(2))
     is_precise = node in builder.precise
     for direction, is_reverse in enumerate(op.direction.reverse):
         inputs = builder.temporary(F32, (steps * batch, rows))
@@ -77,6 +78,7 @@ def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
                 "hidden": part_of(states[0], direction),
                 "cell": part_of(states[1], direction),
                 "lengths": count,
+                "continues": factors,
             },
             {
                 "y": sequence_of(y, direction),

@@ -10,7 +10,7 @@ import enum
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from tpuconvert.schema.op import Arrays, Extents, Operand, OpKind, Types, op_bas
 from tpuconvert.schema.recurrent_expansion import Cell, expand_layer
 from tpuconvert.schema.recurrent_functions import FUNCTIONS
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, format_types, number
-from tpuconvert.schema.types import I32, Array, Shape, TensorType
+from tpuconvert.schema.types import F32, I32, Array, Shape, TensorType
+
+T = TypeVar("T")
 
 
 class Direction(enum.IntEnum):
@@ -45,11 +47,12 @@ _WEIGHTS = (
     Operand("lengths", (1,), coeff=True, optional=True),
     Operand("hidden", (3,), coeff=True, optional=True),
 )
+_CONTINUES = Operand("continues", (2,), coeff=True, optional=True)
 _RESULTS = (Operand("tensor_o", (4,)), Operand("hidden_o", (3,)))
 
 
-def check_layer(op: SequenceLayer, types: Types) -> tuple[Shape, Shape]:
-    """Check the types of the operands: x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole.
+def check_layer(op: SequenceLayer, operands: Types) -> tuple[Shape, Shape]:
+    """Check the types of the operands.
 
     Returns:
         The shapes of y and of a state.
@@ -58,11 +61,14 @@ def check_layer(op: SequenceLayer, types: Types) -> tuple[Shape, Shape]:
         ShapeError: the types do not fit each other.
 
     """
-    x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole = types
-    assert x is not None and weight is not None and recurrent_weight is not None
+    given = op.operands_by_name(operands)
+    types = tuple(given.values())
+    x, weight, recurrent_weight, bias = types[:4]
+    lengths, peephole, continues = (given.get(name) for name in ("lengths", "peephole", "continues"))
     if lengths is not None and lengths.dtype is not I32:
         raise ShapeError(f"{op.name} takes INT32 lengths, got {format_types(types)}")
-    check_ranks(op, *types[: len(op.inputs)])
+    check_ranks(op, *types)
+    assert x is not None and weight is not None and recurrent_weight is not None
     steps, batch, size = x.shape
     units = number(op, "the number of units", recurrent_weight.shape[2], *types)
     if not units:
@@ -75,13 +81,17 @@ def check_layer(op: SequenceLayer, types: Types) -> tuple[Shape, Shape]:
     check_bias(op, bias, (op.directions, 2 * rows), *types)
     if lengths is not None:
         check_extent(op, "the number of lengths", lengths.shape[0], batch, *types)
-    for name, state in (("hidden", hidden), ("cell", cell)):
+    for name in ("hidden", "cell"):
+        state = given.get(name)
         for index, wanted in enumerate((op.directions, batch, units) if state is not None else ()):
             assert state is not None
             check_extent(op, f"extent {index} of {name}", state.shape[index], wanted, *types)
     if peephole is not None:
         check_extent(op, "the number of directions of peephole", peephole.shape[0], op.directions, *types)
         check_extent(op, "the number of columns of peephole", peephole.shape[1], 3 * units, *types)
+    if continues is not None:
+        check_extent(op, "the number of steps of continues", continues.shape[0], steps, *types)
+        check_extent(op, "the batch of continues", continues.shape[1], batch, *types)
     return (steps, op.directions, batch, units), (op.directions, batch, units)
 
 
@@ -103,6 +113,11 @@ class SequenceLayer(Composite):
     def directions(self) -> int:
         """Number of directions, D."""
         return len(self.direction.reverse)
+
+    def operands_by_name(self, operands: Sequence[T | None]) -> dict[str, T | None]:
+        """Return the operands of a node, or their types or arrays, by the names of ``inputs``; None for absent ones."""
+        given = [*operands, *[None] * (len(self.inputs) - len(operands))]
+        return {operand.name: item for operand, item in zip(self.inputs, given, strict=True)}
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
         """MACs of two matmuls per step: of the input and of the state."""
@@ -129,7 +144,12 @@ class SequenceLayer(Composite):
         assert x is not None
         steps = x.shape[0]
         count = min(steps, 2) if isinstance(steps, int) else 2
-        return (TensorType(x.dtype, (count, *x.shape[1:])), *inputs[1:])
+
+        def shorten(operand: Operand, found: TensorType | None) -> TensorType | None:
+            has_steps = found is not None and operand.name in ("tensor_i", "continues")
+            return TensorType(found.dtype, (count, *found.shape[1:])) if found is not None and has_steps else found
+
+        return tuple(map(shorten, self.inputs, inputs))
 
 
 @op_base
@@ -141,7 +161,7 @@ class RecurrentLayer(SequenceLayer):
     betas: tuple[float, ...] = ()
     clip: float = 0.0
 
-    inputs: ClassVar[tuple[Operand, ...]] = _WEIGHTS
+    inputs: ClassVar[tuple[Operand, ...]] = (*_WEIGHTS, _CONTINUES)
     default_activations: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -165,34 +185,17 @@ class RecurrentLayer(SequenceLayer):
         part = slice(count * direction, count * (direction + 1))
         return list(zip(self.activations[part], self.alphas[part], self.betas[part], strict=True))
 
-    def infer(
-        self,
-        x: TensorType,
-        weight: TensorType,
-        recurrent_weight: TensorType,
-        bias: TensorType | None = None,
-        lengths: TensorType | None = None,
-        hidden: TensorType | None = None,
-        cell: TensorType | None = None,
-        peephole: TensorType | None = None,
-    ) -> tuple[TensorType, ...]:
-        types = (x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole)
-        check_float(self, *types[:4], *types[5:])
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        check_float(self, *(item for name, item in self.operands_by_name(types).items() if name != "lengths"))
         sequence, state = check_layer(self, types)
-        return (TensorType(x.dtype, sequence), *[TensorType(x.dtype, state)] * self.states)
+        return (TensorType(F32, sequence), *[TensorType(F32, state)] * self.states)
 
-    def reference(
-        self,
-        x: Array,
-        weight: Array,
-        recurrent_weight: Array,
-        bias: Array | None = None,
-        lengths: Array | None = None,
-        hidden: Array | None = None,
-        cell: Array | None = None,
-        peephole: Array | None = None,
-    ) -> tuple[Array, ...]:
+    def reference(self, *operands: Array | None) -> tuple[Array, ...]:
         """Return the outputs of all steps, which are 0 after the end of a sequence, and the last states."""
+        given = self.operands_by_name(operands)
+        x, weight, recurrent_weight, bias = list(given.values())[:4]
+        assert x is not None and weight is not None and recurrent_weight is not None
+        lengths, peephole, continues = (given.get(name) for name in ("lengths", "peephole", "continues"))
         (steps, batch, size), units = x.shape, recurrent_weight.shape[2]
         y = np.zeros((steps, self.directions, batch, units), np.float32)
         last = [np.zeros((self.directions, batch, units), np.float32) for _ in range(self.states)]
@@ -200,13 +203,17 @@ class RecurrentLayer(SequenceLayer):
         for direction, is_reverse in enumerate(self.direction.reverse):
             wide = [None if item is None else item[direction].astype(np.float64) for item in (bias, peephole)]
             w, r = weight[direction].astype(np.float64), recurrent_weight[direction].astype(np.float64)
-            for state, initial in zip(last, (hidden, cell), strict=False):
+            for state, name in zip(last, ("hidden", "cell"), strict=False):
+                initial = given[name]
                 if initial is not None:
                     state[direction] = initial[direction]
             with np.errstate(all="ignore"):
                 inputs = np.matmul(x.reshape(-1, size).astype(np.float64), w.T).astype(np.float32)
                 inputs = inputs.reshape(steps, batch, len(w))
                 for step in reversed(range(steps)) if is_reverse else range(steps):
+                    if continues is not None:
+                        for state in last:
+                            state[direction] *= continues[step][:, None]
                     old = [state[direction].astype(np.float64) for state in last]
                     new = [item.astype(np.float32) for item in self.step(direction, inputs[step], old, r, *wide)]
                     is_inside = np.ones((batch, 1), bool) if lengths is None else (step < lengths)[:, None]
@@ -240,7 +247,7 @@ class RecurrentLayer(SequenceLayer):
 
     def expand(self, g: Graph, *operands: Value | None) -> tuple[Value, ...]:
         """Unroll the layer: one matmul for the inputs of all steps, and the operators of a cell per step."""
-        given = [*operands, *[None] * (8 - len(operands))]
+        given = self.operands_by_name(operands)
         recorded = self.cells_of((0,)) is not None
         return expand_layer(self.name, g, given, self.direction.reverse, self.states, self.cell, gives_cells=recorded)
 
@@ -264,10 +271,12 @@ class Lstm(RecurrentLayer):
     g and h, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``, and a
     cell to ``cell_clip``; 0 means no limit. With ``input_forget``, f = 1 - i. With ``cell_steps`` there is a further
     result, which calibration measures: the cells after every step. After the end of a sequence (``lengths``) the states
-    do not change and y is 0.
+    do not change and y is 0. Before a step, the states are multiplied by ``continues``, which is 0 where a sequence
+    starts.
 
     Shapes: x [T, N, I], weight [D, 4H, I], recurrent_weight [D, 4H, H], bias [D, 8H], lengths [N], hidden and cell
-    [D, N, H], peephole [D, 3H]; y and cells [T, D, N, H], states [D, N, H]; D is the number of directions.
+    [D, N, H], peephole [D, 3H], continues [T, N]; y and cells [T, D, N, H], states [D, N, H]; D is the number of
+    directions.
     Errors: UsageError for lengths outside of 0..T.
     Source: ONNX LSTM-22.
     """
@@ -277,7 +286,7 @@ class Lstm(RecurrentLayer):
     cell_steps: bool = False
 
     inputs = (*_WEIGHTS, Operand("cell", (3,), coeff=True, optional=True),
-              Operand("peephole", (2,), coeff=True, optional=True))  # fmt: skip
+              Operand("peephole", (2,), coeff=True, optional=True), _CONTINUES)  # fmt: skip
     outputs = (*_RESULTS, Operand("cell_o", (3,)), Operand("cells_o", (4,), optional=True))
     gates = 4
     states = 2
@@ -289,7 +298,7 @@ class Lstm(RecurrentLayer):
             raise ValueError(f"{self.name}: cell_clip is {self.cell_clip}, expected at least 0")
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        found = super().infer(*types)  # type: ignore[arg-type]  # the first three are always given
+        found = super().infer(*types)
         return (*found, found[0]) if self.cell_steps else found
 
     def cells_of(self, shape: tuple[int, ...]) -> Array | None:
@@ -323,9 +332,11 @@ class Gru(RecurrentLayer):
     h has ``(r * hidden) @ recurrent_weight^T``, or with ``linear_before_reset`` ``r * (hidden @ recurrent_weight^T +
     recurrent bias)``. ``bias`` consists of the biases of both matmuls. ``activations`` are those of the gates, and g,
     for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``; 0 means no limit.
-    After the end of a sequence (``lengths``) the state does not change and y is 0.
+    After the end of a sequence (``lengths``) the state does not change and y is 0. Before a step, the state is
+    multiplied by ``continues``, which is 0 where a sequence starts.
 
-    Shapes: x [T, N, I], weight [D, 3H, I], recurrent_weight [D, 3H, H], bias [D, 6H], lengths [N], hidden [D, N, H];
+    Shapes: x [T, N, I], weight [D, 3H, I], recurrent_weight [D, 3H, H], bias [D, 6H], lengths [N], hidden [D, N, H],
+    continues [T, N];
     y [T, D, N, H], state [D, N, H]; D is the number of directions.
     Errors: UsageError for lengths outside of 0..T.
     Source: ONNX GRU-22.
@@ -362,9 +373,11 @@ class Rnn(RecurrentLayer):
     """Elman layer: ``hidden' = f(x @ weight^T + hidden @ recurrent_weight^T + bias)`` per step.
 
     ``activations`` has f for each direction; ``alphas`` and ``betas`` are its parameters. A sum is clipped to ``clip``;
-    0 means no limit. After the end of a sequence (``lengths``) the state does not change and y is 0.
+    0 means no limit. After the end of a sequence (``lengths``) the state does not change and y is 0. Before a step, the
+    state is multiplied by ``continues``, which is 0 where a sequence starts.
 
-    Shapes: x [T, N, I], weight [D, H, I], recurrent_weight [D, H, H], bias [D, 2H], lengths [N], hidden [D, N, H];
+    Shapes: x [T, N, I], weight [D, H, I], recurrent_weight [D, H, H], bias [D, 2H], lengths [N], hidden [D, N, H],
+    continues [T, N];
     y [T, D, N, H], state [D, N, H]; D is the number of directions.
     Errors: UsageError for lengths outside of 0..T.
     Source: ONNX RNN-22.

@@ -101,7 +101,7 @@ class IntegerLayer(SequenceLayer):
         if any(found is not None and found.dtype not in some for found, some in zip(types, wanted, strict=True)):
             names = ", ".join("/".join(dtype.value for dtype in some) for some in wanted[: len(self.inputs)])
             raise ShapeError(f"{self.name} takes {names}, got {format_types(types)}")
-        sequence, state = check_layer(self, (*types, None))
+        sequence, state = check_layer(self, types[: len(self.inputs)])
         rows = self.directions * self.gates * int(state[2])
         for field in ("input_multipliers", "input_shifts", "recurrent_multipliers", "recurrent_shifts"):
             if len(getattr(self, field)) != rows:

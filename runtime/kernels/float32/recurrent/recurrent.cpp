@@ -33,7 +33,7 @@ class RecurrentStep final : public Step {
   RecurrentStep(const RecurrentFloatSpec& spec, Isa isa)
       : task_(spec), kernels_(kernels_of(isa, spec.is_precise)), inputs_(spec.inputs), y_(spec.y),
         last_hidden_(spec.last_hidden), hidden_(spec.hidden), cell_(spec.cell), lengths_(spec.lengths),
-        last_cell_(spec.last_cell), cells_(spec.cells), name_(spec.operator_name), gates_(gates_of(spec.kind)) {
+        continues_(spec.continues), last_cell_(spec.last_cell), cells_(spec.cells), name_(spec.operator_name), gates_(gates_of(spec.kind)) {
     if (spec.steps < 1 || spec.batch < 1 || spec.units < 1) throw std::invalid_argument("recurrent: an extent is below 1");
     const std::size_t width = static_cast<std::size_t>(product_of({spec.units, gates_}));
     if (spec.weights.size() != static_cast<std::size_t>(product_of({spec.units, spec.units, gates_})))
@@ -59,6 +59,7 @@ class RecurrentStep final : public Step {
     if (cell_) tensors.cell = run.at<const float>(*cell_);
     if (last_cell_) tensors.last_cell = run.at<float>(*last_cell_);
     if (cells_) tensors.cells = run.at<float>(*cells_);
+    if (continues_) tensors.continues = run.at<const float>(*continues_);
     if (lengths_) tensors.lengths = checked_lengths(run);
     const std::int64_t tiles = (task_.batch + kernels_.tile_rows - 1) / kernels_.tile_rows;
     const std::int64_t parts = std::min<std::int64_t>(run.threads(), tiles);
@@ -82,6 +83,7 @@ class RecurrentStep final : public Step {
       }
     for (const auto& place : {hidden_, cell_})
       if (place) all.push_back(Span::reads(*place, state, kFloat));
+    if (continues_) all.push_back(Span::reads(*continues_, bytes_of(task_.steps, task_.batch), kFloat));
     if (last_cell_) all.push_back(Span::writes(*last_cell_, state, kFloat));
     if (lengths_) all.push_back(Span::reads(*lengths_, static_cast<std::size_t>(task_.batch * 4), 4));
     return all;
@@ -149,7 +151,7 @@ class RecurrentStep final : public Step {
   RecurrentTask task_;
   const RecurrentKernels& kernels_;
   Place inputs_, y_, last_hidden_;
-  std::optional<Place> hidden_, cell_, lengths_, last_cell_, cells_;
+  std::optional<Place> hidden_, cell_, lengths_, continues_, last_cell_, cells_;
   std::string name_;
   std::int64_t gates_;
   AlignedBytes packed_;
@@ -195,6 +197,7 @@ void bind(nanobind::module_& module) {
       .field("hidden", &Spec::hidden)
       .field("cell", &Spec::cell)
       .field("lengths", &Spec::lengths)
+      .field("continues", &Spec::continues)
       .required_as<std::string>("kind", [](Spec* spec, const std::string& name) { spec->kind = cell_kind_named(name); })
       .required("steps", &Spec::steps)
       .required("batch", &Spec::batch)

@@ -55,6 +55,7 @@ struct RecurrentTensors {
   const float* hidden = nullptr;          // [batch, units], or null for zeros
   const float* cell = nullptr;            // [batch, units], or null for zeros
   const std::int32_t* lengths = nullptr;  // [batch], or null
+  const float* continues = nullptr;       // [steps, batch], factors of the states before a step, or null
   float* y = nullptr;                     // first step, [batch, units]
   float* last_hidden = nullptr;           // [batch, units]
   float* last_cell = nullptr;             // [batch, units]; for kLstm only
@@ -79,7 +80,7 @@ double precise_function(const CellActivation& activation, double x);
 
 struct RecurrentFloatSpec : RecurrentTask {
   Place inputs, y, last_hidden;
-  std::optional<Place> hidden, cell, lengths, last_cell, cells;
+  std::optional<Place> hidden, cell, lengths, continues, last_cell, cells;
   std::vector<float> weights;  // [gates * units, units]
   std::vector<float> input_bias, recurrent_bias, peepholes;  // empty for zeros
   bool is_precise = false;

@@ -258,6 +258,15 @@ void run_tile(const RecurrentTask& task, const RecurrentPanels& panels, const Re
   int before = 0;
   for (std::int64_t n = 0; n < task.steps; ++n) {
     const std::int64_t time = task.is_reverse ? task.steps - 1 - n : n;
+    if (tensors.continues != nullptr) {
+      for (int k = 0; k < kRows; ++k) {
+        const float factor = tensors.continues[time * task.batch + row + k];
+        for (std::int64_t unit = 0; unit < units; ++unit) {
+          state.hidden[before][k * state.stride + unit] *= factor;
+          if (kHasCell) state.cell[before][k * state.stride + unit] *= factor;
+        }
+      }
+    }
     step.run(tensors.inputs + (time * task.batch + row) * width, before);
     const int after = 1 - before;
     for (int k = 0; k < kRows; ++k) {
