@@ -10,15 +10,9 @@ import dataclasses
 
 from tpuconvert.optimizer.expand_composites import expand_composites, is_expandable
 from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.ops.recurrent import Gru, Lstm, RecurrentLayer, Rnn
+from tpuconvert.schema.ops.recurrent import Lstm, RecurrentLayer
 from tpuconvert.schema.ops.recurrent_int import LstmInt
 from tpuconvert.schema.types import Chip
-
-_FUNCTIONS: dict[type[RecurrentLayer], tuple[tuple[str, ...], ...]] = {
-    Lstm: (("sigmoid", "tanh", "tanh"),),
-    Gru: (("sigmoid", "tanh"),),
-    Rnn: (("tanh",), ("sigmoid",)),
-}
 
 
 def why_no_integer_layer(node: Node, chip: Chip) -> str:
@@ -28,7 +22,7 @@ def why_no_integer_layer(node: Node, chip: Chip) -> str:
     if chip is not Chip.BM1686:
         return f"{chip.value} has no integer form of {op.name}"
     names = {tuple(name for name, _, _ in op.functions_of(direction)) for direction in range(op.directions)}
-    if len(names) > 1 or not names <= set(_FUNCTIONS[type(op)]):
+    if len(names) > 1 or not names <= set(op.integer_functions):
         return f"the integer form of {op.name} has no activations {', '.join(op.activations)}"
     if op.clip:
         return f"the integer form of {op.name} does not clip sums"

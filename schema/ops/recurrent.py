@@ -154,7 +154,11 @@ class SequenceLayer(Composite):
 
 @op_base
 class RecurrentLayer(SequenceLayer):
-    """Base of lstm, gru and rnn: operands, shapes, and the loop over the steps."""
+    """Base of lstm, gru and rnn: operands, shapes, and the loop over the steps.
+
+    Attributes:
+        integer_functions: activation functions of a direction for which the layer has an integer form.
+    """
 
     activations: tuple[str, ...] = ()
     alphas: tuple[float, ...] = ()
@@ -163,6 +167,7 @@ class RecurrentLayer(SequenceLayer):
 
     inputs: ClassVar[tuple[Operand, ...]] = (*_WEIGHTS, _CONTINUES)
     default_activations: ClassVar[tuple[str, ...]] = ()
+    integer_functions: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -291,6 +296,7 @@ class Lstm(RecurrentLayer):
     gates = 4
     states = 2
     default_activations = ("sigmoid", "tanh", "tanh")
+    integer_functions = (default_activations,)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -346,6 +352,7 @@ class Gru(RecurrentLayer):
 
     gates = 3
     default_activations = ("sigmoid", "tanh")
+    integer_functions = (default_activations,)
 
     def step(
         self, direction: int, inputs: Array, states: list[Array], r: Array, bias: Array | None, peephole: Array | None
@@ -385,6 +392,7 @@ class Rnn(RecurrentLayer):
 
     gates = 1
     default_activations = ("tanh",)
+    integer_functions = (("tanh",), ("sigmoid",))
 
     def step(
         self, direction: int, inputs: Array, states: list[Array], r: Array, bias: Array | None, peephole: Array | None
