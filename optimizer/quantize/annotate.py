@@ -255,10 +255,10 @@ def _annotate_layer(graph: Graph, node: Node, ranges: Mapping[str, Range], param
     found = layer_params(node, ranges)
     for value, quant in zip(node.outputs, found, strict=True):
         value.quant = quant
-    for value, quant in zip(node.inputs[5:7], found[1:], strict=False):
-        if value is not None and not value.is_constant:
-            is_own = value.producer is None and graph.is_sole_use(value)
-            value.quant = quant if is_own or value.quant is None else value.quant
+    for initial, quant in zip(node.inputs[5:7], found[1:], strict=False):
+        if initial is not None and not initial.is_constant:
+            is_own = initial.producer is None and graph.is_sole_use(initial)
+            initial.quant = quant if is_own or initial.quant is None else initial.quant
 
 
 def _forget_unread(value: Value | None, floats: set[str]) -> None:

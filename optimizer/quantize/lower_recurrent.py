@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -99,7 +100,7 @@ def _integers(lowering: Lowering, value: Value) -> Value:
     return lowering.float_value(value)
 
 
-def _output_factor(params: QuantParams, unit: float) -> dict[str, int]:
+def _output_factor(params: QuantParams, unit: float) -> dict[str, Any]:
     """Multiplier and shift from ``unit`` to the scale of y."""
     multiplier, shift = multiplier_shift(unit / params.scale[0])
     return {"y_multiplier": multiplier, "y_shift": shift, "y_zero": params.zero_point[0]}
@@ -107,7 +108,7 @@ def _output_factor(params: QuantParams, unit: float) -> dict[str, int]:
 
 def _integer_bits(params: QuantParams) -> int:
     """Integer bits of a 16-bit fixed-point number."""
-    return 15 + round(np.log2(params.scale[0]))
+    return 15 + round(math.log2(params.scale[0]))
 
 
 @singledispatch

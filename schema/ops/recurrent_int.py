@@ -183,7 +183,9 @@ class IntegerLayer(SequenceLayer):
 
     def expand(self, g: Graph, *operands: Value | None) -> tuple[Value, ...]:
         """Unroll the layer into integer operators, with equal results."""
-        x, weight, recurrent, bias, lengths, *initial = (*operands, *[None] * (7 - len(operands)))
+        given = self.operands_by_name(operands)
+        x, weight, recurrent, bias, lengths = list(given.values())[:5]
+        initial = [given.get(name) for name in ("hidden", "cell")]
         assert x is not None and weight is not None and recurrent is not None and bias is not None
         if not all(value.type.is_static for value in (x, weight, recurrent)):
             raise ShapeError(f"{self.name} can only be expanded for static shapes, got {x.type}")
@@ -344,7 +346,7 @@ class LstmInt(IntegerLayer):
             raise ValueError(f"{self.name}: cell_limit is {self.cell_limit}, expected 0 to {I16.max}")
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        found = super().infer(*types)  # type: ignore[arg-type]  # the first four are always given
+        found = super().infer(*types)  # type: ignore[arg-type]  # the first four are given
         return (*found, TensorType(I16, found[0].shape)) if self.cell_steps else found
 
     def cells_of(self, shape: tuple[int, ...]) -> Array | None:
