@@ -54,10 +54,11 @@ def waves(seed: int, steps: int, batch: int, size: int) -> Array:
     """Sums of sinusoids with noise: inputs with the structure of a signal."""
     rng = np.random.default_rng(seed)
     time_of_step = np.arange(steps)[:, None, None]
-    bounds = ((0.02, 0.3), (0, 6), (0.3, 1.5))
-    frequency, phase, height = (rng.uniform(*pair, (1, batch, size)) for pair in bounds)
-    signal = height * np.sin(6.28 * frequency * time_of_step + phase)
-    return (signal + rng.normal(0, 0.1, (steps, batch, size))).astype(np.float32)
+    bounds = ((0.02, 0.3), (0.0, 6.0), (0.3, 1.5))
+    frequency, phase, height = (rng.uniform(low, high, (1, batch, size)) for low, high in bounds)
+    signal: Array = height * np.sin(6.28 * frequency * time_of_step + phase)
+    signal += rng.normal(0, 0.1, (steps, batch, size))
+    return signal.astype(np.float32)
 
 
 def milliseconds(runs: list[Callable[[], object]], repeats: int, clock: Callable[[], float]) -> list[float]:
