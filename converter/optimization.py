@@ -58,8 +58,10 @@ def optimize_graph(
     tensors: Mapping[str, tuple[Source, ...]] = {}
     if options.precision or options.keep_float:
         tensors = tensor_sources(graph)
-    if options.quantize is not None or options.strict_set or is_quantized_source(graph):
+    if options.strict_set or is_quantized_source(graph):
         expand_recurrent_layers(graph)
+    elif options.quantize is not None:
+        expand_recurrent_layers(graph, options.chip if options.exact_on == "none" else None)
     trace = None if watch is None else watch.trace
     observers = () if watch is None else watch.observers(graph, options, progress.report)
     for subgraph in nested_graphs(graph):

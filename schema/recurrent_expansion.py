@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -134,37 +134,44 @@ class Cell(NamedTuple):
 def expand_layer(
     name: str,
     g: Graph,
-    operands: Sequence[Value | None],
+    operands: Mapping[str, Value | None],
     reverse: Sequence[bool],
     states: int,
     cell_of: Callable[[int], Cell],
+    *,
+    gives_cells: bool = False,
 ) -> tuple[Value, ...]:
     """Unroll a recurrent layer.
 
     Args:
         name: name of the operator, for messages.
         g: graph to which the operators are added.
-        operands: x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole; None for absent ones.
+        operands: operands of the layer by name; None for absent ones.
         reverse: for each direction, True if it begins with the last step.
         states: number of states.
         cell_of: expansion of one step of a direction.
+        gives_cells: True if the last states of all steps are a result, too.
 
     Returns:
-        The outputs of all steps, and the last states.
+        The outputs of all steps, the last states, and the cells of all steps if they are a result.
 
     Raises:
         ShapeError: the number of steps is symbolic, or the expansion would have too many nodes.
 
     """
-    x, weight, recurrent, bias, lengths, *initial, peephole = operands
+    x, weight, recurrent, bias = (operands[key] for key in ("tensor_i", "weight", "recurrent_weight", "bias"))
+    lengths, peephole, continues = (operands.get(key) for key in ("lengths", "peephole", "continues"))
+    initial = [operands.get(key) for key in ("hidden", "cell")]
     assert x is not None and weight is not None and recurrent is not None
     steps = x.shape[0]
     if not isinstance(steps, int) or not (weight.type.is_static and recurrent.type.is_static):
         raise ShapeError(f"{name} can only be expanded for a number of steps that is a number, got {x.type}")
     if steps < 1 or steps * len(reverse) * _NODES_PER_STEP > MAX_EXPANSION_NODES:
         raise ShapeError(f"{name} with {steps} steps expands to more than {MAX_EXPANSION_NODES} nodes, got {x.type}")
+    factors = None if continues is None else _row_columns(g, continues, steps)
     masks = None if lengths is None else _masks(g, lengths, steps)
     outputs: list[list[Value]] = [[] for _ in range(steps)]
+    recorded: list[list[Value]] = [[] for _ in range(steps)]
     last: list[list[Value]] = [[] for _ in range(states)]
     for direction, is_reverse in enumerate(reverse):
         cell = cell_of(direction)
@@ -172,6 +179,8 @@ def expand_layer(
         parts = _inputs(g, x, weights)
         current: States = [None if item is None else _matrix(g, item, direction) for item in initial[:states]]
         for step in reversed(range(steps)) if is_reverse else range(steps):
+            if factors is not None:
+                current = [None if state is None else f.mul(g, state, factors[step]) for state in current]
             new = cell.step(g, weights, parts[step], current)
             output = new[0]
             if masks is not None:
@@ -184,11 +193,19 @@ def expand_layer(
                 ]
             current = list(new)
             outputs[step].append(_with_unit_axes(g, output, 2))
+            if gives_cells:
+                recorded[step].append(_with_unit_axes(g, new[-1], 2))
         for state, found in zip(current, last, strict=True):
             assert state is not None
             found.append(_with_unit_axes(g, state, 1))
-    rows = [_concat(g, step, 1) for step in outputs]
-    return (_concat(g, rows, 0), *(_concat(g, found, 0) for found in last))
+    sequences = [_concat(g, [_concat(g, step, 1) for step in found], 0) for found in (outputs, recorded) if found[0]]
+    return (sequences[0], *(_concat(g, found, 0) for found in last), *sequences[1:])
+
+
+def _row_columns(g: Graph, x: Value, steps: int) -> list[Value]:
+    """Return the rows of a matrix [T, N] as columns [N, 1]."""
+    rows = g.add_all(Split(0, steps), x) if steps > 1 else [x]
+    return [g.add(ExpandDims(1), g.add(Squeeze((0,)), row)) for row in rows]
 
 
 def _weights(

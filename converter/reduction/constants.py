@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.onnx.messages import GraphProto, ModelProto, NodeProto, TensorProto
 from tpuconvert.frontends.onnx.reader import subgraphs
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.schema.errors import CorruptInputError
+from tpuconvert.schema.limits import DEFAULT_LIMITS
 from tpuconvert.schema.types import Array
 
 FEW = 16

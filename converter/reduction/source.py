@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.onnx.messages import ModelProto, TensorProto
 from tpuconvert.frontends.onnx.reader import OnnxModel, initializers, read_model, reads_of
 from tpuconvert.options import Options
 from tpuconvert.reduction.constants import tensors_of, write_tensor
 from tpuconvert.reduction.onnx_parts import Infos, extract
+from tpuconvert.schema.limits import DEFAULT_LIMITS
 from tpuconvert.source_loading import fixed_arrays
 
 APPLIED = ("input_shapes", "inputs", "outputs", "fix_inputs", "allow_root")

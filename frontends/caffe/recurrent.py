@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled over their T time steps; T is the extent of the input's first axis.
+"""Recurrent layers as one operator each; T is the extent of the input's first axis.
 
 The second bottom, ``cont``, is 1 where a sequence continues and 0 where a new one starts: the states are multiplied by
 it. A static input (the same in all steps) is concatenated to the input of each step, and so are its weights.
@@ -8,25 +8,24 @@ Source: Caffe's layers RNN and LSTM, and Donahue et al., Long-term Recurrent Con
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.recurrent_cell import LstmCell
+from tpuconvert.schema.ops.recurrent import Lstm, RecurrentLayer, Rnn
+from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array
 
-_NODES_PER_STEP = 8
 _LSTM_GATES = (0, 2, 1, 3)
-"""Caffe's gates (input, forget, output, candidate) in the order of LstmCell: input, output, forget, candidate."""
+"""Caffe's gates (input, forget, output, candidate) in the order of lstm: input, output, forget, candidate."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ class _Sequence:
     """Inputs and weights that LSTM and RNN layers have in common.
 
     Args:
-        steps: input of each time step, [N, I].
-        goes_on: slice of ``cont`` for each time step, [N, 1].
-        states: initial states, [N, H] each.
+        x: inputs of all steps, [T, N, I].
+        goes_on: ``cont``, [T, N].
+        states: initial states, [1, N, H] each; None for zeros.
         units: number of units, H.
         weights: kernel [gates * H, I] and bias [gates * H] of the inputs.
         next_blob: index of the layer's first learned tensor that is not in ``weights``.
@@ -44,13 +43,31 @@ class _Sequence:
 
     """
 
-    steps: list[Value]
-    goes_on: list[Value]
-    states: list[Value]
+    x: Value
+    goes_on: Value
+    states: list[Value | None]
     units: int
     weights: tuple[Array, Array]
     next_blob: int
     gives_states: bool
+
+    def apply(self, node: CaffeNode, g: Graph, op: RecurrentLayer, order: tuple[int, ...]) -> tuple[Value, list[Value]]:
+        """Add a layer with the gates of the file in another order. Return all results [T, N, H] and the last states."""
+        kernel, bias = self.weights
+        recurrent = node.weight(self.next_blob, (len(bias), self.units), "recurrent weight")
+
+        def constant(array: Array, name: str) -> Value:
+            gates = array.reshape(len(order), self.units, -1)[list(order)]
+            return node.constant(np.ascontiguousarray(gates.reshape(1, len(bias), -1)), name)
+
+        both = np.zeros((1, 2 * len(bias)), np.float32)
+        both[0, : len(bias)] = bias.reshape(len(order), self.units)[list(order)].reshape(-1)
+        given = [self.x, constant(kernel, "weight"), constant(recurrent, "recurrent"), node.constant(both, "bias")]
+        operands: list[Value | None] = [*given, None, *self.states]
+        operands += [None] * (len(op.inputs) - 1 - len(operands))  # an LSTM can have peepholes
+        y, *last = g.add_all(op, *operands, self.goes_on)
+        steps, _, batch, units = y.type.static_shape
+        return emit.reshape(g, y, (steps, batch, units)), last * self.gives_states
 
 
 def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
@@ -62,26 +79,26 @@ def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
         text = f"bottoms of shape {list(shape)} and {list(node.shape(1))} instead of [T, N, ...] and [T, N]"
         raise node.fail(text, kind=INVALID_NODE)
     count, batch = shape[:2]
-    if count * _NODES_PER_STEP > node.limits.max_unrolled_nodes:
-        raise node.fail(f"{count} time steps", kind=TOO_LARGE)
     first_state = node.input_count - (states if gives_states else 0)
     if first_state not in (2, 3):
         raise node.fail(f"{node.input_count} bottoms with expose_hidden: {gives_states}".lower(), kind=INVALID_NODE)
     length = math.prod(shape[2:])
     kernels = [node.weight(0, (gates * units, length), "input weight")]
     bias = node.weight(1, (gates * units,), "bias")
-    steps = _split_steps(g, emit.reshape(g, node.input(0), (count, batch, length)))
+    x = emit.reshape(g, node.input(0), (count, batch, length))
     if first_state == 3:
-        static = node.shape(2)
-        kernels.append(node.weight(2, (gates * units, math.prod(static[1:])), "weight of the unchanging input"))
-        unchanging = emit.reshape(g, node.input(2), (batch, math.prod(static[1:])))
-        steps = [g.add(Concat(1), step, unchanging) for step in steps]
-    begin = [emit.reshape(g, node.input(first_state + k), (batch, units)) for k in range(states if gives_states else 0)]
-    zero = np.zeros((batch, units), np.float32)
+        size = math.prod(node.shape(2)[1:])
+        kernels.append(node.weight(2, (gates * units, size), "weight of the unchanging input"))
+        unchanging = emit.reshape(g, node.input(2), (1, batch, size))
+        every = g.add(Tile((count, 1, 1)), unchanging) if count > 1 else unchanging
+        x = g.add(Concat(2), x, every)
+    begin: list[Value | None] = [None] * states
+    if gives_states:
+        begin = [emit.reshape(g, node.input(first_state + k), (1, batch, units)) for k in range(states)]
     return _Sequence(
-        steps,
-        _split_steps(g, emit.reshape(g, node.input(1), (count, batch, 1))),
-        begin or [node.constant(zero, f"state{k}") for k in range(states)],
+        x,
+        node.input(1),
+        begin,
         units,
         (np.concatenate(kernels, axis=1), bias),
         len(kernels) + 1,
@@ -89,47 +106,11 @@ def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
     )
 
 
-def _split_steps(g: Graph, x: Value) -> list[Value]:
-    """Slices along the first axis, with that axis removed."""
-    count, *rest = x.type.static_shape
-    parts = g.add_all(Split(0, count, (1,) * count), x) if count > 1 else [x]
-    return [emit.reshape(g, part, rest) for part in parts]
-
-
-def _unroll(
-    node: CaffeNode, g: Graph, sequence: _Sequence, step: Callable[[Value, list[Value]], tuple[Value, list[Value]]]
-) -> list[Value]:
-    """Unroll a layer: return the results of all steps, then the final states if the layer exposes them."""
-    states, results = sequence.states, []
-    for x, goes_on in zip(sequence.steps, sequence.goes_on, strict=True):
-        result, states = step(x, [g.add(Mul(), state, goes_on) for state in states])
-        results.append(emit.reshape(g, result, (1, *result.type.static_shape)))
-    y = emit.concat(g, results, 0)
-    return [y, *(emit.reshape(g, state, (1, *state.type.static_shape)) for state in states * sequence.gives_states)]
-
-
 @caffe_op("LSTM")
 def lstm(node: CaffeNode, g: Graph) -> list[Value]:
     """LSTM: results of all steps, then, with ``expose_hidden``, the final hidden state and cell state."""
-    sequence = _read(node, g, gates=4, states=2)
-    units = sequence.units
-
-    def gates_in_order(weights: Array) -> Array:
-        split = weights.reshape(4, units, -1)
-        return split[list(_LSTM_GATES)].reshape(4 * units, -1)
-
-    kernel, bias = (gates_in_order(array).T for array in sequence.weights)
-    recurrent = gates_in_order(node.weight(sequence.next_blob, (4 * units, units), "recurrent weight")).T
-    constants = [
-        node.constant(array, name)
-        for name, array in (("weight", kernel), ("recurrent", recurrent), ("bias", bias.reshape(1, 4 * units)))
-    ]
-
-    def step(x: Value, states: list[Value]) -> tuple[Value, list[Value]]:
-        hidden, memory = g.add_all(LstmCell(), x, *states, *constants)
-        return hidden, [hidden, memory]
-
-    return _unroll(node, g, sequence, step)
+    y, last = _read(node, g, gates=4, states=2).apply(node, g, Lstm(), _LSTM_GATES)
+    return [y, *last]
 
 
 @caffe_op("RNN")
@@ -140,19 +121,13 @@ def rnn(node: CaffeNode, g: Graph) -> list[Value]:
     """
     sequence = _read(node, g, gates=1, states=1)
     units, blob = sequence.units, sequence.next_blob
-    square = (units, units)
-    kernel, bias = sequence.weights
-    w_x, b_h = node.constant(kernel.T, "weight"), node.constant(bias.reshape(1, units), "bias")
-    w_h = node.constant(node.weight(blob, square, "recurrent weight").T, "recurrent")
-    w_o = node.constant(node.weight(blob + 1, square, "weight of the result").T, "result_weight")
+    w_o = node.constant(node.weight(blob + 1, (units, units), "weight of the result").T, "result_weight")
     b_o = node.constant(node.weight(blob + 2, (units,), "bias of the result").reshape(1, units), "result_bias")
-
-    def step(x: Value, states: list[Value]) -> tuple[Value, list[Value]]:
-        inputs, remembered = g.add(MatrixMul(), x, w_x, b_h), g.add(MatrixMul(), states[0], w_h)
-        hidden = formulas.tanh(g, g.add(Add(), inputs, remembered))
-        return formulas.tanh(g, g.add(MatrixMul(), hidden, w_o, b_o)), [hidden]
-
-    return _unroll(node, g, sequence, step)
+    hidden, last = sequence.apply(node, g, Rnn(), (0,))
+    steps, batch, _ = hidden.type.static_shape
+    rows = emit.reshape(g, hidden, (steps * batch, units))
+    y = formulas.tanh(g, g.add(MatrixMul(), rows, w_o, b_o))
+    return [emit.reshape(g, y, (steps, batch, units)), *last]
 
 
 @caffe_op("LSTMUnit")

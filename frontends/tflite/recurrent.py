@@ -1,4 +1,8 @@
-"""Recurrent layers, unrolled over a static sequence: LSTM and RNN, unidirectional and bidirectional."""
+"""Recurrent layers: LSTM and RNN, unidirectional and bidirectional.
+
+A float layer becomes one operator per direction. Layers with integers, a projection, layer normalization or a function
+that the operator does not have are unrolled over their static sequence.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,8 @@ from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.types import QuantParams, Scalar
+from tpuconvert.schema.ops.recurrent import Direction, Lstm, RecurrentLayer, Rnn
+from tpuconvert.schema.types import Array, QuantParams, Scalar
 
 
 class InputIndices(NamedTuple):
@@ -53,6 +58,9 @@ _SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
 _TANH = Active(ActiveType.ACTIVE_TANH)
 _FULL, _BASIC = 0, 1  # values of kernel_type
 _TINY = 1e-8  # epsilon of layer normalization
+_LAYER_FUNCTIONS = {0: "affine", 1: "relu", 4: "tanh"}
+"""Functions of the operators, by the number of the option; "affine" is the identity."""
+
 _NODES_PER_STEP = 24
 _ROUNDING_NODES = 32  # further nodes per step of a hybrid layer, which quantize the previous output and the projection
 
@@ -75,15 +83,20 @@ class Sequence:
             shape = (1, *shape)
         self.time, self.batch = (shape[0], shape[1]) if self.time_major else (shape[1], shape[0])
         self.size = shape[2]
+        self.node, self.g = node, g
+        x = node.input(0)
+        self.x = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
+
+    @property
+    def rows(self) -> Value:
+        """Inputs of all steps, [T * N, I], of a layer that is unrolled."""
+        node = self.node
         limit = node.tensors.file.limits.max_unrolled_nodes
         is_rounding = node.has_input(2) and hybrid.is_rounding(node, 2)  # input 2 is a weight in all recurrent layers
         per_step = _NODES_PER_STEP + (_ROUNDING_NODES if is_rounding else 0)
         if self.time * per_step > limit:
             raise node.fail(TOO_LARGE, f"{self.time} steps would become more than {limit} nodes")
-        self.node, self.g = node, g
-        x = node.input(0)
-        ordered = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
-        self.rows = reshape(g, ordered, (self.time * self.batch, self.size))
+        return reshape(self.g, self.x, (self.time * self.batch, self.size))
 
     def project(
         self, weights: Value, bias: Value | None, quant: QuantParams | None = None, index: int = 1
@@ -128,12 +141,39 @@ class Sequence:
             self.node.set_state(index, state)
         return outputs[::-1] if backwards else outputs
 
-    def join(self, steps: list[Value]) -> Value:
-        """Stack the outputs of all steps in the axis order of the source."""
+    def apply(self, op: RecurrentLayer, constants: list[Array | None], states: tuple[int, ...]) -> Value:
+        """Add a layer of one direction as one operator.
+
+        Args:
+            op: the layer.
+            constants: weights, recurrent weights, bias, and peepholes of an LSTM, without the axis of directions.
+            states: input indices of the states, output state first.
+
+        Returns:
+            The outputs of all steps, [T, N, H].
+        """
+        g, node = self.g, self.node
+        names = ("input_weights", "recurrent_weights", "biases", "peepholes")
+        values = [
+            None if array is None else g.constant(np.ascontiguousarray(array, np.float32)[None], name)
+            for array, name in zip(constants, names, strict=False)
+        ]
+        before = [node.state(index) for index in states]
+        initial = [None if value is None else reshape(g, value, (1, *static(value.shape))) for value in before]
+        x = reshape(g, self.x, (self.time, self.batch, self.size))
+        y, *last = g.add_all(op, x, *values[:3], None, *initial, *values[3:])
+        units = static(y.shape)[-1]
+        for index, value in zip(states, last, strict=True):
+            node.set_state(index, reshape(g, value, (self.batch, units)))
+        return reshape(g, y, (self.time, self.batch, units))
+
+    def join(self, steps: list[Value] | Value) -> Value:
+        """Return the outputs in the axis order of the source, given those of each step or of all steps."""
         if self.single:
+            assert isinstance(steps, list), "a single step is unrolled"
             return steps[0]
-        size = static(steps[0].shape)[-1]
-        stacked = emit.concat(self.g, steps, 0)
+        stacked = steps if isinstance(steps, Value) else emit.concat(self.g, steps, 0)
+        size = static(stacked.shape)[-1]
         if self.time_major or self.batch == 1:
             shape = (self.time, self.batch, size) if self.time_major else (self.batch, self.time, size)
             return reshape(self.g, stacked, shape)
@@ -175,7 +215,7 @@ def lstm(node: TfliteNode, g: Graph) -> Value:
     if is_integer_lstm(node, _ONE_WAY, _LAYER_NORMS, _function(node)):
         node.ignore_option("proj_clip")  # an integer LSTM has no projection
         return sequence.join(IntegerLstm(node, g, _ONE_WAY).run(sequence))
-    return sequence.join(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
+    return sequence.join(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).outputs(sequence))
 
 
 @tflite_op("LSTM")
@@ -214,8 +254,8 @@ def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value
     """A forward and a backward LSTM, with concatenated or separate results."""
     _refuse_auxiliary(node, _AUXILIARY)
     sequence = Sequence(node, g, bool(node.option("time_major", True)))
-    forward = _Lstm(node, g, _FORWARD).run(sequence)
-    backward = _Lstm(node, g, _BACKWARD).run(sequence, backwards=True)
+    forward = _Lstm(node, g, _FORWARD).outputs(sequence)
+    backward = _Lstm(node, g, _BACKWARD).outputs(sequence, backwards=True)
     return _both_directions(node, g, sequence, forward, backward)
 
 
@@ -225,10 +265,12 @@ def _refuse_auxiliary(node: TfliteNode, indices: range) -> None:
 
 
 def _both_directions(
-    node: TfliteNode, g: Graph, sequence: Sequence, forward: list[Value], backward: list[Value]
+    node: TfliteNode, g: Graph, sequence: Sequence, forward: list[Value] | Value, backward: list[Value] | Value
 ) -> Value | tuple[Value, Value]:
     if not node.option("merge_outputs", False):
         return sequence.join(forward), sequence.join(backward)
+    if isinstance(forward, Value) or isinstance(backward, Value):
+        return g.add(Concat(axis=2), sequence.join(forward), sequence.join(backward))
     return sequence.join([g.add(Concat(axis=1), *pair) for pair in zip(forward, backward, strict=True)])
 
 
@@ -258,6 +300,44 @@ class _Lstm:
             self.projection = _concat_weights(node, g, [indices.projection], "projection")
             if node.has_input(indices.projection_bias):
                 self.projection_bias = g.constant(node.real(indices.projection_bias).reshape(1, -1), "projection_bias")
+
+    def outputs(self, sequence: Sequence, *, backwards: bool = False) -> list[Value] | Value:
+        """Outputs of one operator, or of all steps if the layer must be unrolled."""
+        function = _LAYER_FUNCTIONS.get(self.node.option("fused_activation_function"))
+        is_rounding = hybrid.is_rounding(self.node, self.indices.input_weights[3])
+        if function is None or is_rounding or self.norms or self.projection is not None:
+            return self.run(sequence, backwards=backwards)
+        op = Lstm(
+            direction=Direction.REVERSE if backwards else Direction.FORWARD,
+            activations=("sigmoid", function, function),
+            cell_clip=max(self.cell_clip, 0.0),
+            input_forget=0 not in self.gates,
+        )
+        indices, node = self.indices, self.node
+        weights, recurrent = (
+            self._in_order([node.real(part[gate]) for gate in self.gates])
+            for part in (indices.input_weights, indices.recurrent_weights)
+        )
+        bias = self._in_order([self._bias(gate) for gate in self.gates])
+        peepholes = None
+        if self.peepholes:
+            peepholes = self._in_order([self._peephole(gate) for gate in self.gates])[: 3 * self.units]
+        constants = [weights, recurrent, np.concatenate([bias, np.zeros_like(bias)]), peepholes]
+        return sequence.apply(op, constants, (indices.output_state, indices.cell_state))
+
+    def _peephole(self, gate: int) -> Array:
+        if gate not in self.peepholes:
+            return np.zeros(self.units, np.float32)
+        return self.node.real(self.indices.peepholes[gate]).reshape(-1)
+
+    def _in_order(self, parts: list[Array]) -> Array:
+        """Concatenate parts of the gates in the order of the operator: input, output, forget, cell.
+
+        The operator has the forget gate 1 - i. If the input gate is absent, it is ``1 - f = sigmoid(-sum of f)``.
+        """
+        found = dict(zip(self.gates, parts, strict=True))
+        enter = found[0] if 0 in found else -found[1]
+        return np.concatenate([enter, found[3], found[1], found[2]])
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
         """Outputs of all steps, in the order of the sequence."""
@@ -331,7 +411,7 @@ class _Lstm:
 def rnn(node: TfliteNode, g: Graph) -> Value:
     """Elman RNN: ``y[t] = f(W x[t] + R y[t-1] + b)``."""
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
-    return sequence.join(_simple_cell(node, g, sequence, 1))
+    return sequence.join(_simple_layer(node, g, sequence, 1))
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN", limits="no auxiliary input")
@@ -339,7 +419,7 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
     """A forward and a backward Elman RNN, with concatenated or separate results."""
     _refuse_auxiliary(node, range(9, 12))
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
-    forward, backward = _simple_cell(node, g, sequence, 1), _simple_cell(node, g, sequence, 5, backwards=True)
+    forward, backward = _simple_layer(node, g, sequence, 1), _simple_layer(node, g, sequence, 5, backwards=True)
     return _both_directions(node, g, sequence, forward, backward)
 
 
@@ -348,6 +428,20 @@ def rnn_step(node: TfliteNode, g: Graph) -> Value:
     """One step of an Elman RNN."""
     sequence = Sequence(node, g, time_major=True, single=True)
     return sequence.join(_simple_cell(node, g, sequence, 1))
+
+
+def _simple_layer(
+    node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False
+) -> list[Value] | Value:
+    """Outputs of an Elman RNN as one operator, or of all steps if it must be unrolled; arguments as _simple_cell."""
+    function = _LAYER_FUNCTIONS.get(node.option("fused_activation_function"))
+    weights, recurrent, bias = (node.real(first + offset) for offset in range(3))
+    units = node.shape(first)[0]
+    if function is None or hybrid.is_rounding(node, first) or math.prod(bias.shape) != units:
+        return _simple_cell(node, g, sequence, first, backwards=backwards)
+    op = Rnn(Direction.REVERSE if backwards else Direction.FORWARD, (function,))
+    biases = np.concatenate([bias.reshape(-1), np.zeros(units, np.float32)])
+    return sequence.apply(op, [weights, recurrent, biases], (first + 3,))
 
 
 def _simple_cell(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False) -> list[Value]:

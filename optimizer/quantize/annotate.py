@@ -29,6 +29,7 @@ from tpuconvert.optimizer.node_properties import computed_operands, element_oper
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
 from tpuconvert.optimizer.quantize.lowering import find_lowering
 from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.recurrent_scales import layer_params
 from tpuconvert.optimizer.quantize.traits import (
     changes_shape_or_axes,
     has_constant_weight,
@@ -42,8 +43,10 @@ from tpuconvert.optimizer.quantize.traits import (
     why_no_runtime_product,
 )
 from tpuconvert.optimizer.quantize.wide_plan import WidePlan, plan_wide_values
+from tpuconvert.optimizer.recurrent_layers import why_no_integer_layer
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.recurrent import RecurrentLayer
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
 
 
@@ -107,6 +110,8 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
     operands = computed_operands(node)
     if not operands:
         return "does not depend on the input"
+    if isinstance(op, RecurrentLayer):
+        return why_no_integer_layer(node, chip)
     if is_product(op):
         if not has_constant_weight(node):
             return why_no_runtime_product(node, chip)
@@ -216,7 +221,7 @@ def _annotate_activations(
         return wide_params(ranges[value.name], headroom) if value in wide else params[value.name]
 
     for value in graph.inputs:
-        if any(user.name not in floats for user in value.users):
+        if value.dtype.is_float and any(user.name not in floats for user in value.users):
             value.quant = params_for(value)
     for node in graph.sorted_nodes():
         if node.name in floats:
@@ -224,6 +229,9 @@ def _annotate_activations(
                 _forget_unread(operand, floats)
             continue
         source = node.inputs[0]
+        if isinstance(node.op, RecurrentLayer):
+            _annotate_layer(graph, node, ranges, params)
+            continue
         for value in node.outputs:
             if (
                 keeps_scale(node.op)
@@ -239,6 +247,23 @@ def _annotate_activations(
         if is_product(node.op) and node.name not in floats:
             for value in computed_operands(node):
                 value.quant = value.quant or params_for(value)
+
+
+def _annotate_layer(graph: Graph, node: Node, ranges: Mapping[str, Range], params: Mapping[str, QuantParams]) -> None:
+    """Annotate the input, the results and the computed initial states of a recurrent layer.
+
+    An initial state that is an input of the graph has the parameters of the state, 16 bits for a cell.
+    """
+    x = node.inputs[0]
+    assert x is not None
+    x.quant = x.quant or params[x.name]
+    found = layer_params(node, ranges)
+    for value, quant in zip(node.outputs, found, strict=True):
+        value.quant = quant
+    for initial, quant in zip(node.inputs[5:7], found[1:], strict=False):
+        if initial is not None and not initial.is_constant:
+            is_own = initial.producer is None and graph.is_sole_use(initial)
+            initial.quant = quant if is_own or initial.quant is None else initial.quant
 
 
 def _forget_unread(value: Value | None, floats: set[str]) -> None:
@@ -328,7 +353,7 @@ def _is_free(graph: Graph, value: Value) -> bool:
     If data movement computes the value, its operand has the same scale and must be free too. A result of a split is
     never free, because all results have the scale of the operand.
     """
-    if value.producer is None or not graph.is_sole_use(value):
+    if value.producer is None or not graph.is_sole_use(value) or isinstance(value.producer.op, RecurrentLayer):
         return False
     if not keeps_scale(value.producer.op):
         return True

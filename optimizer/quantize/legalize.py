@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1684_shifts
 import tpuconvert.optimizer.quantize.lower_bm1686
+import tpuconvert.optimizer.quantize.lower_recurrent
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
@@ -27,7 +28,9 @@ from tpuconvert.optimizer.quantize.lowering import (
 from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
 from tpuconvert.optimizer.quantize.traits import has_integer_form
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
+from tpuconvert.optimizer.recurrent_layers import remove_cell_results
 from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.ops.recurrent import RecurrentLayer
 from tpuconvert.schema.types import F32, Chip, QuantParams, ScaleError
 
 
@@ -84,6 +87,7 @@ def legalize(
         A new graph whose values keep their names.
     """
     if not float16 and not any(value.quant is not None for value in graph.values):
+        remove_cell_results(graph)
         known = reasons or {}
         alone = [FloatNode(node.name, node.op.name, known[node.name]) for node in graph.nodes if node.name in known]
         return Legalized(graph, tuple(alone))
@@ -114,6 +118,7 @@ def legalize(
         integers = value.quant is not None and value.quant.dtype.numpy.name == port.dtype and chip is not Chip.BM1682
         lowering.g.output(lowering.quantized_value(value) if integers else lowering.float_value(value), port)
     lowering.g.prune()
+    remove_cell_results(lowering.g)
     lowering.g.sort()
     kept = {node.name for node in lowering.g.nodes}
     return Legalized(lowering.g, tuple(item for item in floats if item.node in kept), lowering.products)
@@ -143,7 +148,8 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
         if value.quant is None:
             return Declined("its result is not quantized")
     for operand in computed_operands(node):
-        if operand.quant is None:
+        is_number = operand.dtype.is_float or not isinstance(node.op, RecurrentLayer)
+        if is_number and operand.quant is None:
             return Declined(f"its operand '{operand.name}' is not quantized")
     if has_integer_form(node.op) and lowering.chip is not Chip.BM1682:
         return _lower_custom(node, lowering)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tpuconvert.optimizer.engine import Trace, run_rules
+from tpuconvert.optimizer.recurrent_layers import add_cell_results
 from tpuconvert.optimizer.registry import rules_of
 from tpuconvert.schema.graph import Graph
 
@@ -12,7 +13,7 @@ STAGES = ("decompose", "prepare quantization")
 
 
 def prepare(graph: Graph, disabled: Collection[str] = ()) -> None:
-    """Apply the rules of both stages to a float graph, in place.
+    """Apply the rules of both stages to a float graph, in place, and add the results that calibration measures.
 
     Args:
         graph: optimized.
@@ -20,3 +21,4 @@ def prepare(graph: Graph, disabled: Collection[str] = ()) -> None:
     """
     for stage in STAGES:
         run_rules(graph, [item for item in rules_of(stage) if item.name not in disabled], Trace())
+    add_cell_results(graph)

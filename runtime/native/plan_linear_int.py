@@ -281,7 +281,7 @@ def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual:
         y = builder.write(result, channels_last(4), dense=False)
     else:
         y = temporary_image(builder, result.dtype, shape)
-    _convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, residual)
+    convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, residual)
     if is_reshaped:
         reshaped = y.reshape(builder.shape(result))
         assert reshaped is not None, "checked by the matcher"
@@ -296,17 +296,17 @@ def _emit(builder: Builder, found: LinearOp, result: Value) -> None:
         if _corrects_zero_point(builder, found, x.shape[3]):
             _emit_matmul(builder, found, x, y)
         else:
-            _convolve(builder, found, x, y, found.weights, found.geometry)
+            convolve(builder, found, x, y, found.weights, found.geometry)
     elif found.is_transposed:
         x = Image.of(builder.read(found.x, channels_last(4), dense=False))
         y = Image.of(builder.write(result, channels_last(4), dense=False))
         for phase in transposed_phases(x, y, found.weights, found.geometry, found.weight_zeros):
-            _convolve(builder, found, *phase)
+            convolve(builder, found, *phase)
     else:
         emit_convolution(builder, found, result)
 
 
-def _convolve(
+def convolve(
     builder: Builder,
     found: LinearOp,
     x: Image,

@@ -15,13 +15,12 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.recurrent import Gru, Lstm, Rnn
 from tpuconvert.schema.types import F32, I32, Array
 
-_CONSTANT = (1, 2, 3, 7)
-"""Indices of the operands that must be constant: weights, biases and peepholes."""
+_CONSTANT = ("weight", "recurrent_weight", "bias", "peephole")
 
 
 def _has_constant_weights(op: Lstm | Gru | Rnn, node: Node, site: Site) -> bool:
-    operands = [*node.inputs, *[None] * (8 - len(node.inputs))]
-    weights = [operands[index] for index in _CONSTANT]
+    given = op.operands_by_name(node.inputs)
+    weights = [given.get(name) for name in _CONSTANT]
     return all(value is None or value.is_constant for value in weights)
 
 
@@ -55,8 +54,9 @@ def _(op: Rnn) -> dict[str, object]:
 )
 def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
     """Recurrent layer with constant weights."""
-    operands = [*node.inputs, *[None] * (8 - len(node.inputs))]
-    x, weight, recurrent_weight, bias, lengths, hidden, cell, peephole = operands
+    given = op.operands_by_name(node.inputs)
+    x, weight, recurrent_weight, bias, lengths, hidden = list(given.values())[:6]
+    cell, peephole, continues = (given.get(name) for name in ("cell", "peephole", "continues"))
     assert x is not None and weight is not None and recurrent_weight is not None
     steps, batch, _ = builder.shape(x)
     directions, rows, units = builder.shape(recurrent_weight)
@@ -64,6 +64,7 @@ def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
     y, *last = [builder.write(value) for value in node.outputs]
     states = [None if value is None else builder.read(value, row_major(3)) for value in (hidden, cell)]
     count = None if lengths is None else builder.read(lengths)
+    factors = None if continues is None else builder.read(continues, row_major(2))
     is_precise = node in builder.precise
     for direction, is_reverse in enumerate(op.direction.reverse):
         inputs = builder.temporary(F32, (steps * batch, rows))
@@ -74,14 +75,16 @@ def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
             "RecurrentFloatSpec",
             {
                 "inputs": inputs,
-                "hidden": _part(states[0], direction),
-                "cell": _part(states[1], direction),
+                "hidden": part_of(states[0], direction),
+                "cell": part_of(states[1], direction),
                 "lengths": count,
+                "continues": factors,
             },
             {
-                "y": y._replace(offset=y.offset + direction * batch * units * y.itemsize),
-                "last_hidden": _part(last[0], direction),
-                "last_cell": _part(last[1], direction) if len(last) > 1 else None,
+                "y": sequence_of(y, direction),
+                "last_hidden": part_of(last[0], direction),
+                "last_cell": part_of(last[1], direction) if len(last) > 1 else None,
+                "cells": sequence_of(last[2], direction) if len(last) > 2 else None,
             },
             steps=steps,
             batch=batch,
@@ -117,7 +120,13 @@ def _project(builder: Builder, x: Stored, y: Stored, weight: Array, *, is_precis
     )
 
 
-def _part(stored: Stored | None, direction: int) -> Stored | None:
+def sequence_of(stored: Stored, direction: int) -> Stored:
+    """Return the part of one direction of a tensor [T, D, N, H]; its steps are not contiguous."""
+    _, _, batch, units = stored.shape
+    return stored._replace(offset=stored.offset + direction * batch * units * stored.itemsize)
+
+
+def part_of(stored: Stored | None, direction: int) -> Stored | None:
     """Return the state of one direction of a tensor [D, N, H]."""
     if stored is None:
         return None

@@ -13,6 +13,7 @@ from native_cases import (  # noqa: F401  they register kinds
     linear,
     movement,
     networks,
+    recurrent,
     rescaling,
     residual,
 )

@@ -70,11 +70,15 @@ CASES = [
     (GatherGroupQuantized(40, 4, 16), [TensorType(I32, (5,)), TensorType(U8, (3, 24)), (3, 3), TensorType(U8, (3, 2))]),
     (GatherGroupQuantized(40, 8), [TensorType(I32, (2,)), TensorType(U8, (4, 64)), (4, 2)]),
     (Lstm(), [(3, 2, 3), (1, 16, 3), (1, 16, 4)]),
+    (Lstm(Direction.BIDIRECTIONAL, cell_steps=True), [(3, 2, 3), (2, 16, 3), (2, 16, 4)]),
     (
         Lstm(Direction.BIDIRECTIONAL, clip=0.7, input_forget=True, cell_clip=0.5),
         [(3, 2, 3), (2, 16, 3), (2, 16, 4), (2, 32), None, (2, 2, 4), (2, 2, 4), (2, 12)],
     ),
     (Lstm(Direction.REVERSE), [(2, 1, 3), (1, 16, 3), (1, 16, 4), (1, 32), None, None, (1, 1, 4), (1, 12)]),
+    (Lstm(), [(3, 2, 3), (1, 16, 3), (1, 16, 4), None, None, (1, 2, 4), (1, 2, 4), None, (3, 2)]),
+    (Gru(Direction.REVERSE), [(3, 2, 3), (1, 12, 3), (1, 12, 4), None, None, (1, 2, 4), (3, 2)]),
+    (Rnn(), [(1, 2, 3), (1, 4, 3), (1, 4, 4), None, None, (1, 2, 4), (1, 2)]),
     (Gru(), [(3, 2, 3), (1, 12, 3), (1, 12, 4), (1, 24)]),
     (Gru(Direction.REVERSE, linear_before_reset=True), [(3, 2, 3), (1, 12, 3), (1, 12, 4), (1, 24)]),
     (Gru(Direction.BIDIRECTIONAL, clip=0.4), [(3, 2, 3), (2, 12, 3), (2, 12, 4), None, None, (2, 2, 4)]),
@@ -154,7 +158,8 @@ def test_activations_at_the_ends(op):
 
 
 def test_every_composite_has_a_case():
-    ours = {type(op).name for op, _ in CASES}
+    integers = {"lstm_int", "gru_int", "rnn_int"}  # tests/ops/test_recurrent_int.py
+    ours = {type(op).name for op, _ in CASES} | integers
     assert {name for name, found in all_ops().items() if found.kind is OpKind.COMPOSITE} == ours
     assert all(issubclass(all_ops()[name], Composite) for name in ours)
 

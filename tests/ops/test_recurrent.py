@@ -36,6 +36,8 @@ CASES = [
          [f32(*[[[[n]]] for n in (3, 2, 0)]), f32([[3]])], "the last step of the sequence is the first"),
     Case(Rnn(activations=("relu",), clip=3.0), [steps(1, 2, 4), f32([[2]]), f32([[1]]), f32([0.5, -1.5])],
          [f32(*[[[[n]]] for n in (1, 3, 3)]), f32([[3]])], "both biases, and the limit"),
+    Case(LINEAR, [steps(1, 2, 4), f32([[1]]), f32([[1]]), None, None, f32([[10]]), f32([1], [0], [1])],
+         [f32(*[[[[n]]] for n in (11, 2, 6)]), f32([[6]])], "a sequence starts at the second step"),
     Case(Lstm(), [steps(1), GATES, f32([[0], [0], [0], [0]])],
          [f32([[[sigmoid(1) * math.tanh(CELL)]]]), f32([[sigmoid(1) * math.tanh(CELL)]]), f32([[CELL]])], "from zeros"),
     Case(Lstm(input_forget=True, cell_clip=2.0), [steps(0), GATES, f32([[0]] * 4), None, None, f32([[0]]), f32([[8]])],

@@ -17,9 +17,11 @@ from tpuconvert.exporters.tpu_mlir.chips import Target
 from tpuconvert.exporters.tpu_mlir.dialect import Module, Tensor, quantized_element
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, without_operator
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.recurrent import SequenceLayer
 from tpuconvert.schema.types import DType
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"
+UNROLL = "convert with --strict-set or --exact-on bm1684x, which unrolls the steps of the layer"
 
 
 class Lowering:
@@ -160,7 +162,8 @@ class Lowering:
                 hint = f"with {option} a conversion leaves the network from there on in float, for the host"
                 self._refuse(node, "its operand is a floating-point result that the device does not compute", hint)
             elif function is None:
-                self._refuse(node, "the tpu dialect has no operation with its integers", "")
+                hint = UNROLL if isinstance(node.op, SequenceLayer) else ""
+                self._refuse(node, "the tpu dialect has no operation with its integers", hint)
             else:
                 self.module.origin = node
                 try:

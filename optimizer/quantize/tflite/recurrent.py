@@ -8,7 +8,6 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
-from tpuconvert.optimizer.quantize.tflite import short_functions
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
     divided_by_power,
@@ -20,6 +19,7 @@ from tpuconvert.optimizer.quantize.tflite.steps import (
 )
 from tpuconvert.optimizer.quantize.tflite.tables import every_integer
 from tpuconvert.optimizer.quantize.weights import integer_weights
+from tpuconvert.schema import short_functions
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveType

@@ -22,6 +22,7 @@ pytestmark = needs_extension
 OPS = [
     *((kind, {}) for kind in (Lstm, Gru, Rnn)),
     (Lstm, {"clip": 0.7, "cell_clip": 0.5, "input_forget": True}),
+    (Lstm, {"cell_steps": True}),
     (Gru, {"linear_before_reset": True, "clip": 0.4}),
     *((Rnn, {"activations": (name,), "alphas": (0.5,), "betas": (0.25,)}) for name in FUNCTIONS),
 ]  # fmt: skip
@@ -50,6 +51,8 @@ def layer(
             feeds.append(draw(count, batch, units))
         if isinstance(op, Lstm):
             operands.append(g.constant(draw(count, 3 * units)))
+        operands.append(g.input("continues", TensorType(F32, (steps, batch))))
+        feeds.append(rng.integers(0, 1, (steps, batch), endpoint=True).astype(np.float32))
     for value in g.add_all(op, *operands):
         g.output(value)
     return g, feeds

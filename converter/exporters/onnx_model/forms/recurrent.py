@@ -19,7 +19,13 @@ _DIRECTIONS = ("forward", "reverse", "bidirectional")
 
 
 def _add(d: Lowering, operator: str, op: RecurrentLayer, node: Node, **attributes: object) -> None:
-    """Add the ONNX operator. Its lists of parameters have entries only for functions that have the parameter."""
+    """Add the ONNX operator, which cannot reset states between steps.
+
+    Its lists of parameters have entries only for functions that have the parameter.
+    """
+    operands = op.operands_by_name(node.inputs)
+    if operands.pop("continues") is not None:
+        raise NoOperator
     functions = [function for direction in range(op.directions) for function in op.functions_of(direction)]
     alphas = [alpha for name, alpha, _ in functions if FUNCTIONS[name].alpha is not None]
     betas = [beta for name, _, beta in functions if FUNCTIONS[name].beta is not None]
@@ -27,7 +33,7 @@ def _add(d: Lowering, operator: str, op: RecurrentLayer, node: Node, **attribute
     assert recurrent_weight is not None
     results = d.add_all(
         operator,
-        *node.inputs,
+        *operands.values(),
         count=len(node.outputs),
         direction=_DIRECTIONS[op.direction],
         hidden_size=recurrent_weight.type.static_shape[2],

@@ -33,7 +33,7 @@ class RecurrentStep final : public Step {
   RecurrentStep(const RecurrentFloatSpec& spec, Isa isa)
       : task_(spec), kernels_(kernels_of(isa, spec.is_precise)), inputs_(spec.inputs), y_(spec.y),
         last_hidden_(spec.last_hidden), hidden_(spec.hidden), cell_(spec.cell), lengths_(spec.lengths),
-        last_cell_(spec.last_cell), name_(spec.operator_name), gates_(gates_of(spec.kind)) {
+        continues_(spec.continues), last_cell_(spec.last_cell), cells_(spec.cells), name_(spec.operator_name), gates_(gates_of(spec.kind)) {
     if (spec.steps < 1 || spec.batch < 1 || spec.units < 1) throw std::invalid_argument("recurrent: an extent is below 1");
     const std::size_t width = static_cast<std::size_t>(product_of({spec.units, gates_}));
     if (spec.weights.size() != static_cast<std::size_t>(product_of({spec.units, spec.units, gates_})))
@@ -58,6 +58,8 @@ class RecurrentStep final : public Step {
     if (hidden_) tensors.hidden = run.at<const float>(*hidden_);
     if (cell_) tensors.cell = run.at<const float>(*cell_);
     if (last_cell_) tensors.last_cell = run.at<float>(*last_cell_);
+    if (cells_) tensors.cells = run.at<float>(*cells_);
+    if (continues_) tensors.continues = run.at<const float>(*continues_);
     if (lengths_) tensors.lengths = checked_lengths(run);
     const std::int64_t tiles = (task_.batch + kernels_.tile_rows - 1) / kernels_.tile_rows;
     const std::int64_t parts = std::min<std::int64_t>(run.threads(), tiles);
@@ -72,13 +74,16 @@ class RecurrentStep final : public Step {
     const std::size_t state = bytes_of(task_.batch, task_.units);
     std::vector<Span> all{Span::reads_slack(inputs_, bytes_of(task_.steps * task_.batch, task_.units, gates_), kFloat),
                           Span::writes(last_hidden_, state, kFloat)};
-    for (std::int64_t step : {std::int64_t{0}, task_.steps - 1}) {
-      Place place = y_;
-      place.offset += static_cast<std::size_t>(step * task_.y_step * kFloat);
-      all.push_back(Span::writes(place, state, kFloat));
-    }
+    for (const std::optional<Place>& sequence : {std::optional<Place>(y_), cells_})
+      for (std::int64_t step : {std::int64_t{0}, task_.steps - 1}) {
+        if (!sequence) continue;
+        Place place = *sequence;
+        place.offset += static_cast<std::size_t>(step * task_.y_step * kFloat);
+        all.push_back(Span::writes(place, state, kFloat));
+      }
     for (const auto& place : {hidden_, cell_})
       if (place) all.push_back(Span::reads(*place, state, kFloat));
+    if (continues_) all.push_back(Span::reads(*continues_, bytes_of(task_.steps, task_.batch), kFloat));
     if (last_cell_) all.push_back(Span::writes(*last_cell_, state, kFloat));
     if (lengths_) all.push_back(Span::reads(*lengths_, static_cast<std::size_t>(task_.batch * 4), 4));
     return all;
@@ -146,7 +151,7 @@ class RecurrentStep final : public Step {
   RecurrentTask task_;
   const RecurrentKernels& kernels_;
   Place inputs_, y_, last_hidden_;
-  std::optional<Place> hidden_, cell_, lengths_, last_cell_;
+  std::optional<Place> hidden_, cell_, lengths_, continues_, last_cell_, cells_;
   std::string name_;
   std::int64_t gates_;
   AlignedBytes packed_;
@@ -188,9 +193,11 @@ void bind(nanobind::module_& module) {
       .required("y", &Spec::y)
       .required("last_hidden", &Spec::last_hidden)
       .field("last_cell", &Spec::last_cell)
+      .field("cells", &Spec::cells)
       .field("hidden", &Spec::hidden)
       .field("cell", &Spec::cell)
       .field("lengths", &Spec::lengths)
+      .field("continues", &Spec::continues)
       .required_as<std::string>("kind", [](Spec* spec, const std::string& name) { spec->kind = cell_kind_named(name); })
       .required("steps", &Spec::steps)
       .required("batch", &Spec::batch)

@@ -34,7 +34,7 @@ inline int gates_of(CellKind kind) { return kind == CellKind::kLstm ? 4 : kind =
 struct RecurrentTask {
   CellKind kind = CellKind::kLstm;
   std::int64_t steps = 1, batch = 1, units = 1;
-  std::int64_t y_step = 0;  // elements from one step of y to the next
+  std::int64_t y_step = 0;  // elements from one step of y, or of the cells, to the next
   bool is_reverse = false;
   bool input_forget = false;          // the forget gate of an LSTM is 1 minus its input gate
   double clip = 0, cell_clip = 0;     // limits of the sums and of the cell; 0 means none
@@ -55,9 +55,11 @@ struct RecurrentTensors {
   const float* hidden = nullptr;          // [batch, units], or null for zeros
   const float* cell = nullptr;            // [batch, units], or null for zeros
   const std::int32_t* lengths = nullptr;  // [batch], or null
+  const float* continues = nullptr;       // [steps, batch], factors of the states before a step, or null
   float* y = nullptr;                     // first step, [batch, units]
   float* last_hidden = nullptr;           // [batch, units]
   float* last_cell = nullptr;             // [batch, units]; for kLstm only
+  float* cells = nullptr;                 // cells after the first step, [batch, units], or null
 };
 
 struct RecurrentKernels {
@@ -78,7 +80,7 @@ double precise_function(const CellActivation& activation, double x);
 
 struct RecurrentFloatSpec : RecurrentTask {
   Place inputs, y, last_hidden;
-  std::optional<Place> hidden, cell, lengths, last_cell;
+  std::optional<Place> hidden, cell, lengths, continues, last_cell, cells;
   std::vector<float> weights;  // [gates * units, units]
   std::vector<float> input_bias, recurrent_bias, peepholes;  // empty for zeros
   bool is_precise = false;

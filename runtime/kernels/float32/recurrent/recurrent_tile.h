@@ -258,6 +258,15 @@ void run_tile(const RecurrentTask& task, const RecurrentPanels& panels, const Re
   int before = 0;
   for (std::int64_t n = 0; n < task.steps; ++n) {
     const std::int64_t time = task.is_reverse ? task.steps - 1 - n : n;
+    if (tensors.continues != nullptr) {
+      for (int k = 0; k < kRows; ++k) {
+        const float factor = tensors.continues[time * task.batch + row + k];
+        for (std::int64_t unit = 0; unit < units; ++unit) {
+          state.hidden[before][k * state.stride + unit] *= factor;
+          if (kHasCell) state.cell[before][k * state.stride + unit] *= factor;
+        }
+      }
+    }
     step.run(tensors.inputs + (time * task.batch + row) * width, before);
     const int after = 1 - before;
     for (int k = 0; k < kRows; ++k) {
@@ -270,6 +279,8 @@ void run_tile(const RecurrentTask& task, const RecurrentPanels& panels, const Re
       } else {
         std::memcpy(y, state.hidden[after] + place, bytes);
       }
+      if (kHasCell && tensors.cells != nullptr)
+        std::memcpy(tensors.cells + time * task.y_step + (row + k) * units, state.cell[after] + place, bytes);
     }
     before = after;
   }
