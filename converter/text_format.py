@@ -22,7 +22,8 @@ def against_limit(value: float, limit: float, *, is_least: bool, unit: str = "")
     if math.isnan(value):
         return f"nan{unit} is not a number, expected {'at least' if is_least else 'at most'} {limit:.6g}{unit}"
     texts = ((f"{value:.{digits}g}", f"{limit:.{digits}g}") for digits in range(6, 18))
-    found, wanted = next(((one, other) for one, other in texts if one != other), (repr(value), repr(limit)))
+    found = next((one for one, other in texts if one != other), repr(value))
+    wanted = next(text for digits in range(6, 18) if float(text := f"{limit:.{digits}g}") == limit)  # as it was given
     return f"{found}{unit} is {'below' if is_least else 'above'} {wanted}{unit}"
 
 

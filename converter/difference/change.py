@@ -16,7 +16,7 @@ CATEGORIES: Mapping[str, str] = {
     "scales": "scales and zero points",
     "constants": "weights, biases and tables",
     "groups": "layer groups in on-chip memory",
-    "notes": "notes of the conversion, such as what stays in float",
+    "notes": "notes of the conversion, such as nodes that stay in float",
     "metadata": "description of the model",
     "names": "names of tensors",
 }

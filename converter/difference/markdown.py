@@ -43,8 +43,10 @@ def to_markdown(found: ModelDifference) -> str:
         lines.append("")
     outputs = list(output_lines(found.outputs))
     if outputs:
-        lines += [f"- {code_span(line.strip())}" for line in outputs]
-        lines.append("")
+        # The first line has no names, unless it contains the reason why the outputs are not compared.
+        first = code_span(outputs[0]) if found.outputs.problem else outputs[0].capitalize()
+        lines += [first, "", *(f"- {code_span(line.strip())}" for line in outputs[1:])]
+        lines += [""] if outputs[1:] else []
     for category, changes in by_category(found).items():
         own = [change for change in changes if not change.follows]
         count = f"{len(own)} in {category}" if own else f"{category}: consequences of other changes"

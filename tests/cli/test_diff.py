@@ -44,6 +44,17 @@ class TestDiff:
         assert "'conv3' tensor_bias: 8 of 8 elements differ, by at most 0.25, 0.25 on average" in out
         assert "outputs on 4 samples:" in out
 
+    def test_markdown_lists_the_outputs_below_a_sentence(self) -> None:
+        assert main(["diff", "before.tpum", "after.tpum", "--data", "x.npy", "--markdown", "text.md"]) == 0
+        lines = Path("text.md").read_text(encoding="utf-8").splitlines()
+        start = lines.index("Outputs on 4 samples:")
+        assert lines[start - 1] == lines[start + 1] == ""
+        assert lines[start + 2].startswith("- `'") and "cosine" in lines[start + 2]
+
+    def test_a_limit_is_printed_as_it_was_given(self, capsys: Captured) -> None:
+        assert main(["diff", "before.tpum", "after.tpum", "--data", "x.npy", "--min-cosine", "0.99999999"]) == 5
+        assert "is below 0.99999999" in capsys.readouterr().err
+
     def test_random_numbers_are_no_measure_of_quantization(self, capsys: Captured) -> None:
         NETWORK.quantize().save("int8.tpum")
         advice = "random numbers are not what the ranges of an INT8 model are made for: give samples (--data)"

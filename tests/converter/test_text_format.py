@@ -17,6 +17,7 @@ from tpuconvert.text_format import against_limit
         (0.5, 0.9999, True, "0.5 is below 0.9999"),
         (0.99989999, 0.9999, True, "0.99989999 is below 0.9999"),
         (math.nextafter(0.9999, 0), 0.9999, True, "0.9998999999999999 is below 0.9999"),
+        (0.999988, 0.9999999, True, "0.999988 is below 0.9999999"),
         (12.3456781, 12.345678, False, "12.3456781 is above 12.345678"),
         (math.nan, 0.99, True, "nan is not a number, expected at least 0.99"),
         (math.inf, 2.0, False, "inf is above 2"),
