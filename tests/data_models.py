@@ -33,8 +33,18 @@ def is_quantized(entry) -> bool:
     return any("quantization" in item for item in (*entry["inputs"], *entry["outputs"])) or "qlinear" in entry["id"]
 
 
-def convert_model(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model, list[dict[str, Array]]]:
-    """The model as in its source (``source``, ``float``) or quantized (``int8``, ``exact``), with samples."""
+def convert_model(
+    root: Path, name: str, chip: str, how: str, **further: object
+) -> tuple[tc.Model, list[dict[str, Array]]]:
+    """The model as in its source (``source``, ``float``) or quantized (``int8``, ``exact``), with samples.
+
+    Args:
+        root: data folder.
+        name: name of the model.
+        chip: the target.
+        how: the variant.
+        further: further options of the conversion.
+    """
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     shapes = input_shapes(entry)
@@ -45,5 +55,5 @@ def convert_model(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model,
     options = {"quantize": "int8", "calibration": feeds[:CALIBRATION]} if how in ("int8", "exact") else {}
     if how == "exact":
         options["exact_on"] = chip
-    model = tc.convert(source, weights=weights, input_shapes=shapes, chip=chip, **options)
+    model = tc.convert(source, weights=weights, input_shapes=shapes, chip=chip, **options, **further)
     return model, feeds[:FEEDS]

@@ -98,3 +98,20 @@ def test_every_integer_of_tpulang_is_equal(name, chip, data_root, tpulang, tmp_p
     how = "source" if is_quantized(entries(data_root)[name]) else "int8"
     model, feeds = convert_model(data_root, name, chip, how)
     assert tpulang.differences(model, feeds, chip, tmp_path / "export", to="tpulang") == []
+
+
+WIDE = {
+    "imagenet_mobilenet_v1_0.25_onnx": ["Conv2d_1_depthwise=int16", "Conv2d_2_depthwise=int16"],
+    "imagenet_squeezenet_v1.1_onnx": ["fire2/squeeze1x1=int16", "fire2/expand1x1=int16", "fire3/squeeze1x1=int16"],
+}
+"""Nodes that the default gives 16 bits with 100 calibration images."""
+
+
+@pytest.mark.vendor
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
+@pytest.mark.parametrize("name", WIDE)
+def test_every_integer_of_16_bits_is_equal(name, chip, to, data_root, vendor, tmp_path):
+    model, feeds = convert_model(data_root, name, chip, "int8", precision=WIDE[name])
+    assert any("=int16" in note.message for note in model.notes if note.kind == "precision")
+    grouping = 3 if (name, chip) in WITHOUT_LAYER_GROUPS else 2
+    assert vendor.differences(model, feeds, chip, tmp_path / "export", to=to, grouping=grouping) == []
