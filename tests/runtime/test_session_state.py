@@ -99,6 +99,22 @@ def test_logits_do_not_depend_on_the_chunks(model: tc.Model) -> None:
 
 
 @needs_extension
+def test_logits_with_integer_activations_do_not_depend_on_the_chunks() -> None:
+    """50 random divisions of a prompt: rows are quantized one by one."""
+    proto = decoder(MICROSOFT, heads=8, hidden=160)
+    packed = tc.convert(proto, weight_type="int4", activation_type="int8")
+    assert "matmul_group_quantized" in {node.op.name for node in packed.graph.nodes}
+    ids = tokens(1, 90)
+    with tc.Session(packed, threads=1) as first, tc.Session(packed, threads=2) as second:
+        wanted = first.run(ids)["logits"]
+        for seed in range(50):
+            session = second if seed % 2 else first
+            session.reset()
+            parts = [session.run(ids[:, start:end])["logits"] for start, end in splits(seed, ids.shape[1])]
+            assert np.array_equal(np.concatenate(parts, axis=1), wanted), f"seed {seed}"
+
+
+@needs_extension
 def test_logits_do_not_depend_on_the_instruction_set(model: tc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, found = tokens(2, 11), []
     for isa in native().available_isas():
