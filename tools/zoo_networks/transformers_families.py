@@ -76,6 +76,7 @@ class Outputs(nn.Module):
         kind = getattr(transformers, model)
         config = kind.config_class(**settings)
         config._attn_implementation = "eager"
+        config._experts_implementation = "batched_mm"  # the default loops over the experts that tokens chose
         if hasattr(config, "use_cache"):
             config.use_cache = False
         self.body = kind(config)
