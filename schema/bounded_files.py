@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import BinaryIO
+from io import BufferedReader
 
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.limits import current_limits, exceeded
@@ -13,7 +13,7 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """Without ``O_NONBLOCK``, opening a pipe would wait for a writer."""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader:
     """Open a file for reading, which must be no pipe, device or folder.
 
     Args:

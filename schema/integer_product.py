@@ -119,7 +119,7 @@ def add_bias(sums: Array, bias: Array | None, out: DType) -> Array:
     """Add an integer bias, which broadcasts, to exact sums, and saturate once."""
     if bias is None:
         return sums if sums.dtype == out.numpy else saturate(sums, out)
-    if out is I32 and sums.dtype == np.int32:
+    if out is I32 and sums.dtype == np.int32 and sums.size:
         low, high = int(sums.min()) + int(bias.min()), int(sums.max()) + int(bias.max())
         if I32.holds(low) and I32.holds(high) and I32.holds(int(bias.max())):
             small: Array = sums + bias.astype(np.int32)

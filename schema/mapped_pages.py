@@ -51,7 +51,7 @@ def _read_file(descriptor: int, path: str | os.PathLike[str], size: int) -> memo
     # Not aligned_buffer: its pages are a mapping, which forget_pages would clear.
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
-    content = memoryview(memory[start : start + size])
+    content = memoryview(memory[start : start + size].data)
     with open(descriptor, "rb", buffering=0, closefd=False) as file:
         done = 0
         while done < size:

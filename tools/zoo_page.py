@@ -11,8 +11,10 @@ from zoo_running import EXPORTER, MIN_COSINE, NUMBER, OK, OUTCOMES, Outcome
 
 from tpuconvert.verify.verification import FLOAT_TOLERANCE
 
-COLUMNS = ("network", "package", "exporter", "batch", "opsets", "outcome", "float error", "cosine", "centered")
-COLUMNS += ("SQNR, dB", "share", "nodes", "seconds")
+COLUMNS = (
+    *("network", "package", "exporter", "batch", "opsets", "outcome", "float error", "cosine", "centered"),
+    *("SQNR, dB", "share", "nodes", "seconds"),
+)
 """Columns of the table of networks."""
 
 

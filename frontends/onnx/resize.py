@@ -8,6 +8,7 @@ matrix multiplication by the weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -118,14 +119,14 @@ def _resize_symbolic(
     wanted = [0 if scale else size for scale, size in zip(scales, sizes[2:] or (0,) * (rank - 2), strict=True)]
     extents = [emit.positions(g, size) for size in wanted if is_open(size)]
     numbers = tuple(0 if is_open(size) else size for size in wanted)
-    shape_rule = {"scales": scales, "sizes": numbers, "coordinates": rule.coordinates}
-    op: Op
+    shape_rule: dict[str, Any] = {"scales": scales, "sizes": numbers, "coordinates": rule.coordinates}
+    resize: Op
     if rule.mode is ResizeMode.nearest:
-        op = ResizeNearest(**shape_rule, rounding=rule.rounding)
+        resize = ResizeNearest(**shape_rule, rounding=rule.rounding)
     else:
-        flags = {"exclude_outside": rule.exclude_outside, "antialias": rule.antialias}
-        op = ResizeWeighted(**shape_rule, mode=rule.mode, cubic_coeff_a=rule.cubic_coeff_a, **flags)
-    return _result(node, emit.cast(g, g.add(op, image, *extents), x.dtype))
+        flags: dict[str, Any] = {"exclude_outside": rule.exclude_outside, "antialias": rule.antialias}
+        resize = ResizeWeighted(**shape_rule, mode=rule.mode, cubic_coeff_a=rule.cubic_coeff_a, **flags)
+    return _result(node, emit.cast(g, g.add(resize, image, *extents), x.dtype))
 
 
 def _exact_scale(size: int, extent: int) -> float:
@@ -222,7 +223,8 @@ def resize(node: OnnxNode, g: Graph) -> Result:
         by_axis = dict(zip(axes, scales.tolist() or sizes, strict=True))
         shape = node.shape(0)
         every = [by_axis.get(axis, 1.0 if len(scales) else shape[axis]) for axis in range(len(shape))]
-        return _resize_symbolic(node, g, every if len(scales) else (), () if len(scales) else every, rule)
+        factors, extents = (every, ()) if len(scales) else ((), every)
+        return _resize_symbolic(node, g, factors, cast(Sequence[int], extents), rule)
     items = _by_scales(node, scales.tolist(), axes) if len(scales) else _by_sizes(node, sizes, axes, policy)
     if node.has_input(1):
         roi = node.constant(1).reshape(-1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuconvert.runtime.native import arena
+from tpuconvert.runtime.native.builder import ReferenceStep
 from tpuconvert.schema.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def spend_memory(builder: Builder, arena_bytes: int, threads: int) -> None:
         )
     for candidate in sorted(builder.candidates, key=lambda item: (-item.gain / item.weight_bytes, item.position)):
         before = builder.steps[candidate.position]
+        assert not isinstance(before, ReferenceStep), "a candidate is a convolution of the engine"
         if used - before.step.packed_bytes + candidate.weight_bytes > limit:
             continue
         step = builder.native.conv_int8_winograd(candidate.spec, builder.isa)
@@ -85,4 +87,5 @@ def _step_bytes(builder: Builder, threads: int) -> int:
     steps = [entry.step for entry in builder.native_steps]
     scratch = max((step.scratch_bytes for step in steps), default=0)
     slack: int = builder.native.SLACK
-    return sum(step.packed_bytes for step in steps) + threads * arena.footprint(scratch, slack)
+    packed: int = sum(step.packed_bytes for step in steps)
+    return packed + threads * arena.footprint(scratch, slack)

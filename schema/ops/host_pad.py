@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import numpy as np
 
@@ -66,4 +67,5 @@ class HostPad(Op):
             return (np.pad(cropped, grown, constant_values=np.asarray(self.value.value, x.dtype)),)
         if 0 in cropped.shape:
             raise UsageError(f"{self.name}: mode {self.mode.name} pads a tensor without elements")
-        return (np.pad(cropped, grown, mode=self.mode.name),)
+        mode: Any = self.mode.name  # the stubs know the names as literals only
+        return (np.pad(cropped, grown, mode=mode),)

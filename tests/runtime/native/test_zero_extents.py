@@ -56,8 +56,8 @@ USES = uses()
 NO_DEFINED_RESULT = {
     *("conv", "conv3d", "conv_v2", "conv3d_v2"),  # no input channels
     *("deconv", "deconv_v2", "deconv3d_v2"),  # no input channels, or no pixels
-    *("index_select", "interpolate", "pool"),  # elements that are gathered from an empty axis
-    *("lstm", "gru", "rnn"),  # lengths that exceed the number of steps
+    *("index_select", "interpolate", "pool", "gather_group_quantized"),  # elements that are gathered from an empty axis
+    *("lstm", "gru", "rnn", "lstm_int", "gru_int", "rnn_int"),  # lengths that exceed the number of steps
     *("proposals", "roi_align", "roi_max_pool", "roi_position_pool"),  # regions of an empty image
 }
 """Operators whose references fail where a result with elements would be made of an operand without. The engine fails as
