@@ -34,6 +34,7 @@ TEXTS = {
     "--tokens",
     "--without",
     "--input-shapes",
+    "--shapes",
     "--inputs",
     "--budget",
     "--local-memory",
