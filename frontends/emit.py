@@ -79,8 +79,7 @@ def _reshape_symbolic(g: Graph, x: Value, wanted: Shape) -> Value:
     if (op := _products_of_axes(x.shape, wanted)) is not None:
         return g.add(op, x)
     if _may_have_equal_counts(x.shape, wanted) and (source := formula_source(g, wanted)) is not None:
-        op = ReshapeByFormulas(tuple(map(str, wanted)), source.names, source.axes)
-        return g.add(op, x, source.value)
+        return g.add(ReshapeByFormulas(tuple(map(str, wanted)), source.names, source.axes), x, source.value)
     for like in reversed(list(g.values)):
         if like.shape == wanted and not like.is_constant and _may_have_equal_counts(x.shape, wanted):
             return g.add(ReshapeLike(), x, like)

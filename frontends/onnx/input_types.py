@@ -90,7 +90,7 @@ class InputTypes:
             return shape
         declared = declared_shape(self._infos[name]) if name in self._infos else None
         if declared is None or len(declared) != len(shape):
-            declared = [None] * len(shape)
+            declared = (None,) * len(shape)
         names = [
             extent if isinstance(extent, int) or (extent and re.match(_SYMBOL, extent)) else _symbol(f"{name}_{axis}")
             for axis, extent in enumerate(declared)

@@ -137,8 +137,10 @@ class ReshapeByFormulas(DeferredOp):
             raise ShapeError(f"{self.name}: {format_shape(x.shape)} does not fit into {format_shape(shape)}")
         return (TensorType(x.dtype, shape),)
 
-    def shorter_types(self, x: TensorType, source: TensorType) -> tuple[TensorType, TensorType]:
+    def shorter_types(self, *inputs: TensorType | None) -> tuple[TensorType | None, ...]:
         """Types with consistent numbers, for the check of legality."""
+        x, source = inputs
+        assert x is not None and source is not None
         extents = [_PROBE if isinstance(extent, str) else extent for extent in source.shape]
         probe = TensorType(source.dtype, tuple(extents))
         return TensorType(x.dtype, (math.prod(self.infer(x, probe)[0].static_shape),)), probe
