@@ -8,7 +8,6 @@ matrix multiplication by the weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 import numpy as np
 
@@ -110,23 +109,29 @@ def _resize_symbolic(
         scales = [_exact_scale(size, extent) for size, extent in zip(sizes, shape, strict=True)]
     if any(scale != 1 for scale in scales[:2]):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "resizes axis 0 or 1 of a tensor with symbolic extents")
-    scales = tuple(float(np.float32(scale)) for scale in scales[2:])
-    if set(scales) == {1.0}:
+    spatial = tuple(float(np.float32(scale)) for scale in scales[2:])
+    if set(spatial) == {1.0}:
         return _result(node, x)
     image = emit.as_float(g, x)
-    if rank == 4 and 0 not in scales and (op := enlarge_plane(rule, scales)) is not None:
-        return _result(node, emit.cast(g, g.add(op, image), x.dtype))
-    wanted = [0 if scale else size for scale, size in zip(scales, sizes[2:] or (0,) * (rank - 2), strict=True)]
+    if rank == 4 and 0 not in spatial and (larger := enlarge_plane(rule, spatial)) is not None:
+        return _result(node, emit.cast(g, g.add(larger, image), x.dtype))
+    wanted = [0 if scale else size for scale, size in zip(spatial, sizes[2:] or (0,) * (rank - 2), strict=True)]
     extents = [emit.positions(g, size) for size in wanted if is_open(size)]
     numbers = tuple(0 if is_open(size) else size for size in wanted)
-    shape_rule: dict[str, Any] = {"scales": scales, "sizes": numbers, "coordinates": rule.coordinates}
-    resize: Op
+    op: Op
     if rule.mode is ResizeMode.nearest:
-        resize = ResizeNearest(**shape_rule, rounding=rule.rounding)
+        op = ResizeNearest(scales=spatial, sizes=numbers, coordinates=rule.coordinates, rounding=rule.rounding)
     else:
-        flags: dict[str, Any] = {"exclude_outside": rule.exclude_outside, "antialias": rule.antialias}
-        resize = ResizeWeighted(**shape_rule, mode=rule.mode, cubic_coeff_a=rule.cubic_coeff_a, **flags)
-    return _result(node, emit.cast(g, g.add(resize, image, *extents), x.dtype))
+        op = ResizeWeighted(
+            scales=spatial,
+            sizes=numbers,
+            mode=rule.mode,
+            coordinates=rule.coordinates,
+            cubic_coeff_a=rule.cubic_coeff_a,
+            exclude_outside=rule.exclude_outside,
+            antialias=rule.antialias,
+        )
+    return _result(node, emit.cast(g, g.add(op, image, *extents), x.dtype))
 
 
 def _exact_scale(size: int, extent: int) -> float:
@@ -220,11 +225,12 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     if policy == "stretch" and open_within([*sizes, *(node.shape(0)[axis] for axis in _changed(scales, axes))]):
         if node.has_input(1):
             node.constant(1)  # only used by tf_crop_and_resize
-        by_axis = dict(zip(axes, scales.tolist() or sizes, strict=True))
         shape = node.shape(0)
-        every = [by_axis.get(axis, 1.0 if len(scales) else shape[axis]) for axis in range(len(shape))]
-        factors, extents = (every, ()) if len(scales) else ((), every)
-        return _resize_symbolic(node, g, factors, cast(Sequence[int], extents), rule)
+        if len(scales):
+            factors = dict(zip(axes, scales.tolist(), strict=True))
+            return _resize_symbolic(node, g, [factors.get(axis, 1.0) for axis in range(len(shape))], (), rule)
+        results = dict(zip(axes, sizes, strict=True))
+        return _resize_symbolic(node, g, (), [results.get(axis, extent) for axis, extent in enumerate(shape)], rule)
     items = _by_scales(node, scales.tolist(), axes) if len(scales) else _by_sizes(node, sizes, axes, policy)
     if node.has_input(1):
         roi = node.constant(1).reshape(-1)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tpuconvert.runtime.native import arena
-from tpuconvert.runtime.native.builder import ReferenceStep
 from tpuconvert.schema.errors import UsageError
 
 if TYPE_CHECKING:
-    from tpuconvert.runtime.native.builder import Builder
+    from tpuconvert.runtime.native.builder import Builder, NativeStep
     from tpuconvert.runtime.native.storage import Stored
 
 DIRECT, WINOGRAD = "conv_int8", "conv_int8_winograd"
@@ -69,8 +68,7 @@ def spend_memory(builder: Builder, arena_bytes: int, threads: int) -> None:
             hint=f"set a limit of at least {used}",
         )
     for candidate in sorted(builder.candidates, key=lambda item: (-item.gain / item.weight_bytes, item.position)):
-        before = builder.steps[candidate.position]
-        assert not isinstance(before, ReferenceStep), "a candidate is a convolution of the engine"
+        before = cast("NativeStep", builder.steps[candidate.position])
         if used - before.step.packed_bytes + candidate.weight_bytes > limit:
             continue
         step = builder.native.conv_int8_winograd(candidate.spec, builder.isa)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -67,5 +67,9 @@ class HostPad(Op):
             return (np.pad(cropped, grown, constant_values=np.asarray(self.value.value, x.dtype)),)
         if 0 in cropped.shape:
             raise UsageError(f"{self.name}: mode {self.mode.name} pads a tensor without elements")
-        mode: Any = self.mode.name  # the stubs know the names as literals only
-        return (np.pad(cropped, grown, mode=mode),)
+        modes: dict[HostPadMode, Literal["reflect", "edge", "wrap"]] = {
+            HostPadMode.reflect: "reflect",
+            HostPadMode.edge: "edge",
+            HostPadMode.wrap: "wrap",
+        }
+        return (np.pad(cropped, grown, mode=modes[self.mode]),)

@@ -36,6 +36,7 @@ TEXTS = {
     "--until",  # registers the file of a function; a command is the user's
     "--without",
     "--input-shapes",
+    "--shapes",
     "--inputs",
     "--budget",
     "--local-memory",

@@ -38,6 +38,7 @@ EVERY_OPTION = {
     "max_int16_share": 0.0,  # more excludes exact_on
     "refinement_samples": 32,
     "input_shapes": {"x": ("N", 3)},
+    "shapes": [{"y": (1, 3)}, {"y": (1, 5)}],
     "inputs": ["a", "b"],
     "outputs": ["c"],
     "preprocess": PIXELS,
