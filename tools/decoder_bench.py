@@ -32,13 +32,13 @@ import tpuconvert as tc
 from tpuconvert.schema.types import Array
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from decoders import MICROSOFT, Decoder
+from decoders import MICROSOFT, Decoder  # type: ignore[import-not-found]  # a module of the tests
 
 GROUP = 32
 PROMPT, STEPS, CONTEXT = 128, 32, 2048
 
 
-class PackedDecoder(Decoder):
+class PackedDecoder(Decoder):  # type: ignore[misc]  # as above
     """A decoder whose linear layers are MatMulNBits, also the last one."""
 
     accuracy_level = 0
@@ -49,17 +49,19 @@ class PackedDecoder(Decoder):
         # The codes minus 8 have a standard deviation of 4.6.
         scale = self._random.uniform(0.5, 1.5, columns * groups) / (4.6 * np.sqrt(rows))
         self.constants[f"{name}.scale"] = scale.astype(np.float32)
-        return self.add(
+        result: str = self.add(
             "MatMulNBits", [x, f"{name}.codes", f"{name}.scale"], domain="com.microsoft", K=rows, N=columns, bits=4,
             block_size=GROUP, accuracy_level=self.accuracy_level,
         )  # fmt: skip
+        return result
 
     def _model(self) -> onnx.ModelProto:
         last, transpose = self.nodes.pop(), self.nodes.pop()
         assert [last.op_type, transpose.op_type] == ["MatMul", "Transpose"]
         logits = self._linear(last.input[0], "head", self.width, self.vocabulary)
         self.nodes.append(helper.make_node("Identity", [logits], ["logits"]))
-        return super()._model()
+        model: onnx.ModelProto = super()._model()
+        return model
 
 
 class Peer:
