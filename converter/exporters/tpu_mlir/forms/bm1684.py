@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
 from tpuconvert.exporters.tpu_mlir.forms.linear import Window
-from tpuconvert.exporters.tpu_mlir.forms.pooling import maximum
+from tpuconvert.exporters.tpu_mlir.forms.pooling import maximum, window_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_bm1684
 from tpuconvert.schema.graph import Node, Value
@@ -239,4 +239,6 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
     """Lower maximum pooling. Averages are convolutions on this chip."""
     if op.pooling_type.name != "MAX" or node.output.dtype is DType.FLOAT32:
         raise NoExactForm("an average, expected a convolution with equal weights", _EXACT_MODE)
-    maximum(op, node, d)
+    x = node.inputs[0]
+    assert x is not None
+    maximum(x, node.output, d, window_of(op, node))
