@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
@@ -123,7 +125,7 @@ def maximum(x: Value, y: Value, d: Lowering, window: Window) -> None:
     """
     if y.dtype is DType.FLOAT32:
         raise NoExactForm("a maximum of floating-point values")
-    attributes = {
+    attributes: dict[str, Any] = {
         "kernel_shape": window.kernel,
         "strides": window.strides,
         "pads": window.pads,
