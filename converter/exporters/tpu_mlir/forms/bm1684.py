@@ -239,6 +239,6 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
     """Lower maximum pooling. Averages are convolutions on this chip."""
     if op.pooling_type.name != "MAX" or node.output.dtype is DType.FLOAT32:
         raise NoExactForm("an average, expected a convolution with equal weights", _EXACT_MODE)
-    x, y = node.inputs[0], node.output
+    x = node.inputs[0]
     assert x is not None
-    maximum(x, y, d, window_of(op, node))
+    maximum(x, node.output, d, window_of(op, node))
