@@ -20,7 +20,7 @@ class SourceOptions(TypedDict, total=False):
     """Options that decide how the source is read."""
 
     input_shapes: Shapes | None
-    shapes: Buckets | str | Iterable[str] | None
+    shapes: Buckets | str | Iterable[str]
     inputs: Iterable[str] | None
     outputs: Iterable[str] | None
     preprocess: Preprocess | str | Mapping[str, Any] | None

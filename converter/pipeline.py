@@ -87,7 +87,7 @@ def convert(
     weight_zero_points: bool = False,
     activation_type: str = "float32",
     input_shapes: Shapes | None = None,
-    shapes: Buckets | str | Iterable[str] | None = None,
+    shapes: Buckets | str | Iterable[str] = (),
     inputs: Iterable[str] | None = None,
     outputs: Iterable[str] | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,

@@ -85,7 +85,7 @@ def test_limits(tmp_path):
     path = write_text(tmp_path, NETWORK)
     with pytest.raises(ResourceLimitError, match="bytes of text"):
         caffe.load(path, limits=Limits(max_text_bytes=10))
-    with pytest.raises(ResourceLimitError, match="more than 1 layers"):
+    with pytest.raises(ResourceLimitError, match="2 layers, more than 1"):
         caffe.load(path, limits=Limits(max_nodes=1))
     with pytest.raises(ResourceLimitError):
         caffe.load(path, write_weights(tmp_path, BLOBS), limits=Limits(max_file_bytes=10))

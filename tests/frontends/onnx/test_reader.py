@@ -156,7 +156,7 @@ def test_nested_functions_end(tmp_path: Path) -> None:
     function = helper.make_function("local", "Deep", ["x"], ["y"], [call], [helper.make_opsetid("local", 1)])
     proto = model([call], {"x": ramp(2)}, ["y"], domains={"local": 1})
     proto.functions.append(function)
-    with pytest.raises(ResourceLimitError, match="functions call each other"):
+    with pytest.raises(ResourceLimitError, match="functions nested 64 deep"):
         load(save_model(proto, tmp_path))
 
 
