@@ -96,7 +96,7 @@ def test_the_same_source_gives_the_same_file(model: str, digits: Path) -> None:
     ("call", "message"),
     [
         (["compare", "net.tpum", "absent.npz"], "no such file"),
-        (["compare", "net.tpum", "text.npz"], "the dumps cannot be read"),
+        (["compare", "net.tpum", "text.npz"], "not a NumPy file, or a damaged one"),
         (["compare", "net.tpum", "dumps.npz", "--plan", "."], "there is no plan.json"),
         (["compare", "net.tpum", "foreign.npz"], "no integer tensor of the model"),
         (["compare", "net.tpum", "stale.npz"], "exported from another model file"),
