@@ -143,7 +143,7 @@ def run_whole(model: Model, tokens: Sequence[int], prompt: int) -> Array:
 
 def compare_logits(found: Array, expected: Array, prompt: int) -> PartsCheck:
     """Compare logits [tokens, vocabulary] with those of the whole decoder."""
-    span = max(float(np.ptp(expected)), np.finfo(np.float32).tiny)
+    span = max(float(np.ptp(expected)), float(np.finfo(np.float32).tiny))
     difference = float(np.abs(found.astype(np.float64) - expected).max()) / span
     same = int((found.argmax(axis=1) == expected.argmax(axis=1)).sum())
     return PartsCheck(prompt, len(expected) - 1, difference, same)
@@ -163,7 +163,7 @@ def _run_form(
 ) -> tuple[Array, dict[str, Array]]:
     """Run the parts of a form in order. Return the hidden states and the new entries of the caches."""
     hidden = shared[IDS]
-    appended = {}
+    appended: dict[str, Array] = {}
     for part in form:
         feeds = {**shared, STATES: hidden}
         feeds |= {source: caches[name] for name, source, _ in part.caches if caches}

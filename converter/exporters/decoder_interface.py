@@ -15,11 +15,13 @@ from tpuconvert.runtime.session_state import DERIVED
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.graph_copy import copy_graph
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.shape_change import Reshape, Squeeze
 from tpuconvert.schema.states import FIXED, State
 from tpuconvert.schema.types import F32, I32, Dim, TensorType
@@ -237,7 +239,8 @@ def _cache(graph: Graph, state: State, problems: ProblemList) -> Cache | None:
     value = output
     while value.producer is not None and not isinstance(value.producer.op, Concat):
         operands = [item for item in value.producer.inputs if item is not None and not item.is_constant]
-        if len(operands) != 1 or operands[0].shape != value.shape:
+        is_conversion = Trait.ELEMENTWISE in value.producer.op.traits or isinstance(value.producer.op, Lut)
+        if len(operands) != 1 or operands[0].shape != value.shape or not is_conversion:
             break
         chain.append(value.producer)
         value = operands[0]
