@@ -181,8 +181,9 @@ def test_targets_without_floats_name_the_nodes(to: str, weights: str, node: str,
 
 
 def test_a_model_without_caches(repository: Path, tmp_path: Path) -> None:
+    model = tc.convert(repository / "examples" / "digits" / "digits.onnx")
     with pytest.raises(UsageError, match="no key-value caches"):
-        tc.export(tc.convert(repository / "examples" / "digits" / "digits.onnx"), tmp_path / "parts", to="onnx", decoder_context=CONTEXT)
+        tc.export(model, tmp_path / "parts", to="onnx", decoder_context=CONTEXT)
 
 
 def test_samples_are_refused(tmp_path: Path) -> None:
