@@ -34,6 +34,8 @@ FUNCTIONS: dict[str, str] = {
     "reduce": "reduce",
     "reproduce": "reproduce",
     "diff": "diff",
+    "sign": "sign",
+    "verify-signature": "verify_signature",
     "ops": "ops",
     "op test": "op_test",
     "passes": "passes",
@@ -105,6 +107,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("evaluate", "--min-top5"): "Evaluation.check least",
     ("evaluate", "--per-class"): "Evaluation.lines per_class",
     ("evaluate", "--doctor"): "doctor data",
+    ("sign", "--password-file"): "sign password",
     ("doctor", "--strict"): "Diagnosis.check self",
     ("ops", "name"): "describe_op name",
 }
