@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from tpuconvert.api.quantize import quantize as quantize
     from tpuconvert.api.reduce import reduce as reduce
     from tpuconvert.api.report import report as report
+    from tpuconvert.api.sbom import Sbom as Sbom
+    from tpuconvert.api.sbom import sbom as sbom
     from tpuconvert.api.sign import Signature as Signature
     from tpuconvert.api.sign import sign as sign
     from tpuconvert.api.sign import verify_signature as verify_signature
@@ -120,6 +122,7 @@ _MODULES = {
     "tpuconvert.api.quantize": ("quantize",),
     "tpuconvert.api.reduce": ("reduce",),
     "tpuconvert.api.report": ("report",),
+    "tpuconvert.api.sbom": ("Sbom", "sbom"),
     "tpuconvert.api.sign": ("Signature", "sign", "verify_signature"),
     "tpuconvert.api.verify": ("verify",),
     "tpuconvert.cli.progress_bar": ("show_progress",),

@@ -84,6 +84,7 @@ CALLS: dict[str, list[list[str]]] = {
     ],
     "reduce": [["reduce", "unsupported.onnx", "--until", "error"]],
     "reproduce": [["reproduce", "digits.onnx", "float.tpum"]],
+    "sbom": [["sbom"]],
     "sign": [["sign", "float.tpum", "--key", "key.pem"]],
     "verify-signature": [["verify-signature", "float.tpum", "--key", "key.pub"]],
     "ci": [["ci", "manifest.yaml", "--jobs", "1"], ["ci", "manifest.yaml", "--jobs", "1"]],

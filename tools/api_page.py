@@ -91,7 +91,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Op",
         "Operand",
     ),
-    "Check the installation": ("installation", "Installation"),
+    "Check the installation": ("installation", "Installation", "sbom", "Sbom"),
     "Look inside": ("Graph", "TensorType", "QuantParams", "DType", "Chip"),
 }
 """Chapter -> names. Exceptions form a last chapter. This program fails if an exported name is in no chapter."""

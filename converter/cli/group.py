@@ -39,6 +39,7 @@ COMMANDS = {
     "reproduce": "Convert again from the recipe and compare the bytes.",
     "sign": "Sign a model with a private key.",
     "verify-signature": "Verify the signature of a model.",
+    "sbom": "List the installed packages that tpuconvert uses.",
     "ci": "Convert all models of a manifest and check their limits.",
     "ops": "List the supported operators, or explain one.",
     "op": "Test a custom operator.",

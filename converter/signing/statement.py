@@ -18,6 +18,7 @@ from tpuconvert.signing.model_files import Serialization
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
+PROVENANCE_TYPE = "https://slsa.dev/provenance/v1"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def read_signed_files(payload: bytes) -> SignedFiles:
     """
     statement = parse_payload(payload)
     found = statement.get("_type"), statement.get("predicateType")
+    if found == (STATEMENT_TYPE, PROVENANCE_TYPE):
+        return _read_provenance(statement)
     if found != (STATEMENT_TYPE, PREDICATE_TYPE):
         raise CorruptInputError(f"the statement is of type {found}, expected {(STATEMENT_TYPE, PREDICATE_TYPE)}")
     try:
@@ -86,6 +89,18 @@ def read_signed_files(payload: bytes) -> SignedFiles:
     if sum_of_digests != total:
         raise CorruptInputError("the digest of the model is not that of the listed files")
     return SignedFiles(model, how, files)
+
+
+def _read_provenance(statement: dict[str, Any]) -> SignedFiles:
+    """Read the subject of a statement of provenance: a model of one file."""
+    try:
+        (subject,) = statement["subject"]
+        name, digest = subject["name"], subject["digest"]["sha256"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptInputError(f"the statement is malformed: {type(error).__name__}: {error}") from error
+    if not isinstance(name, str) or not isinstance(digest, str):
+        raise CorruptInputError("the subject of the statement has no name or no digest")
+    return SignedFiles(name, Serialization(), {".": digest})
 
 
 def _root_digest(files: Mapping[str, str]) -> str:

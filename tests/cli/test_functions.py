@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, str] = {
     "diff": "diff",
     "sign": "sign",
     "verify-signature": "verify_signature",
+    "sbom": "sbom",
     "ops": "ops",
     "op test": "op_test",
     "passes": "passes",
@@ -107,7 +108,9 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("evaluate", "--min-top5"): "Evaluation.check least",
     ("evaluate", "--per-class"): "Evaluation.lines per_class",
     ("evaluate", "--doctor"): "doctor data",
+    ("sbom", "--output"): "Sbom.save path",
     ("sign", "--password-file"): "sign password",
+    ("reproduce", "--password-file"): "reproduce password",
     ("doctor", "--strict"): "Diagnosis.check self",
     ("ops", "name"): "describe_op name",
 }

@@ -1,6 +1,7 @@
 """Signatures of models: round trips, every kind of change, malformed bundles, OpenSSF Model Signing as the oracle."""
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -381,3 +382,72 @@ def test_examples_of_the_page_run(keys: Path, repository: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-e", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def reproducible(keys: Path, repository: Path) -> list[str]:
+    """Arguments of ``reproduce`` for a converted model."""
+    digits = repository / "examples" / "digits"
+    tc.convert(digits / "digits.onnx").save("digits.tpum")
+    return [str(digits / "digits.onnx"), "digits.tpum"]
+
+
+def test_statement_of_a_reproduction(reproducible: list[str]) -> None:
+    assert main(["reproduce", *reproducible, "--statement", "s.json"]) == 0
+    statement = json.loads(Path("s.json").read_text())
+    digest = hashlib.sha256(Path("digits.tpum").read_bytes()).hexdigest()
+    assert statement["subject"] == [{"name": "digits.tpum", "digest": {"sha256": digest}}]
+    [source] = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    content = Path(reproducible[0]).read_bytes()
+    assert source == {
+        "name": "digits.onnx",
+        "digest": {"sha256": hashlib.sha256(content).hexdigest()},
+        "annotations": {"role": "source"},
+    }
+    assert statement["predicate"]["runDetails"]["builder"]["version"]["tpuconvert"] == tc.__version__
+    first = Path("s.json").read_bytes()
+    assert str(Path.cwd()).encode() not in first
+    assert main(["reproduce", *reproducible, "--statement", "again.json"]) == 0
+    assert Path("again.json").read_bytes() == first
+
+
+def test_statement_is_one_for_in_toto(reproducible: list[str]) -> None:
+    pytest.importorskip("in_toto_attestation", reason="oracle")
+    from google.protobuf import json_format
+    from in_toto_attestation.v1 import statement, statement_pb2
+
+    assert main(["reproduce", *reproducible, "--statement", "s.json"]) == 0
+    message = json_format.Parse(Path("s.json").read_text(), statement_pb2.Statement())
+    statement.Statement.copy_from_pb(message).validate()
+
+
+def test_signed_statement_is_verified(reproducible: list[str], capsys: Captured) -> None:
+    assert main(["reproduce", *reproducible, "--statement", "s.sig", "--key", "key.pem"]) == 0
+    call = ["verify-signature", "digits.tpum", "--signature", "s.sig", "--key"]
+    assert main([*call, "key.pub"]) == 0
+    assert main([*call, "other.pub"]) == 4
+    change("digits.tpum")
+    assert main([*call, "key.pub"]) == 4
+    assert "changed: '.'" in capsys.readouterr().err
+
+
+def test_no_statement_about_other_bytes(reproducible: list[str], capsys: Captured) -> None:
+    model = tc.load("digits.tpum")
+    model.metadata["recipe"]["options"]["local_memory"] = "64x256K"
+    model.save("changed.tpum")
+    assert main(["reproduce", reproducible[0], "changed.tpum", "--statement", "s.json"]) == 5
+    assert not Path("s.json").exists()
+    assert main(["reproduce", *reproducible, "--key", "key.pem"]) == 2
+    assert main(["reproduce", *reproducible, "--statement", "s.json", "--key", "key.pub"]) == 2
+    assert main(["reproduce", *reproducible, "--statement", reproducible[1]]) == 2
+    assert "no private key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("subject", [None, [], [{}], [{"name": 1, "digest": {"sha256": "00"}}], [{"name": "x"}]])
+def test_malformed_statements_of_provenance_are_refused(keys: Path, subject: Any) -> None:
+    from tpuconvert.signing.statement import PROVENANCE_TYPE, STATEMENT_TYPE
+
+    signed_with({"_type": STATEMENT_TYPE, "predicateType": PROVENANCE_TYPE, "subject": subject, "predicate": {}})
+    with pytest.raises(tc.CorruptInputError) as caught:
+        tc.verify_signature("net.tpum", key="key.pub")
+    assert not isinstance(caught.value, tc.SignatureError)

@@ -2,19 +2,19 @@
 
     python tests/fuzzing/reader_fuzzer.py onnx -max_total_time=1200 corpus/
 
-The first argument names the target; the others are those of libFuzzer. Seeds are the files of ``seeds.py`` and the valid
-files of the mutation campaigns. ``TPUCONVERT_FUZZED_ENGINE`` is the path of an engine that was compiled with
-sanitizers, which needs ``LD_PRELOAD`` of Atheris's ``asan_with_fuzzer.so``. Mutations are those of libFuzzer on the bytes, and those of the campaigns on the fields. An
-error that is no documented one, a case above ``-timeout`` or ``-rss_limit_mb``, or a report of a sanitizer is a finding;
-libFuzzer writes its input to a file, and the command with this file repeats it.
+The first argument names the target; the others are those of libFuzzer. Seeds are the files of ``seeds.py`` and the
+valid files of the mutation campaigns. Mutations are those of libFuzzer on bytes, and those of the campaigns on fields.
+``TPUCONVERT_NATIVE_LIBRARY`` is the path of an engine that was compiled with sanitizers, which needs ``LD_PRELOAD`` of
+Atheris's ``asan_with_fuzzer.so``.
+
+A finding is an error that is no documented one, a case above ``-timeout`` or ``-rss_limit_mb``, or a report of a
+sanitizer. libFuzzer writes its input to a file, and the command with this file repeats it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
-import os
 import random
 import sys
 import tempfile
@@ -25,12 +25,6 @@ import atheris
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "fuzzing")]
-ENGINE = "tpuconvert.runtime._native"
-if "TPUCONVERT_FUZZED_ENGINE" in os.environ:
-    specification = importlib.util.spec_from_file_location(ENGINE, os.environ["TPUCONVERT_FUZZED_ENGINE"])
-    assert specification is not None and specification.loader is not None
-    sys.modules[ENGINE] = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(sys.modules[ENGINE])
 
 with atheris.instrument_imports(include=["tpuconvert", "yaml", "numpy.lib"]):
     import mutation_campaign as campaign
