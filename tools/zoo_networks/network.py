@@ -7,9 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
-from zoo_files import BATCHES, EXPORTERS
+from zoo_files import BATCHES, EXPORTERS, VARIANTS
 
-SETTLING = 16
+from zoo_networks.scenes import scene
+from zoo_networks.training import Textures, has_batch_norms, train
+
+SETTLING = 64
 """Number of samples that give batch normalizations their statistics."""
 
 ONCE = (("dynamo", 20, "fixed"), ("torchscript", 17, "open"))
@@ -19,6 +22,9 @@ EVERY = tuple(
     (exporter, opset, batch) for exporter, opsets in EXPORTERS.items() for batch in BATCHES for opset in opsets
 )
 """The exports of networks that are exported with every opset."""
+
+VARIED = tuple((variant, 17 if variant in ("half", "torch_qat") else 20, "fixed") for variant in VARIANTS)
+"""The variants of some networks: from the dynamo exporter's file, or from a module by the TorchScript exporter."""
 
 Inputs = Callable[[int], tuple[Any, ...]]
 """Function of the batch size that returns random arguments of ``forward``. Arguments may be tuples of tensors."""
@@ -38,6 +44,7 @@ class Network:
         family: name of the family; empty if it is the network's.
         package: package that defines the module; empty for the modules in this folder.
         exports: exporter, opset and batch of each export.
+        is_training: True if the module is exported in training mode: batch norms use the statistics of the batch.
     """
 
     name: str
@@ -49,13 +56,17 @@ class Network:
     family: str = ""
     package: str = ""
     exports: tuple[tuple[str, int, str], ...] = ONCE
+    is_training: bool = False
 
     def module(self) -> nn.Module:
-        """Return the module in evaluation mode. Its weights are the same in every process."""
+        """Return the module in its mode of the export. Its weights are the same in every process."""
         torch.manual_seed(sum(self.name.encode()))
         module = self.build()
+        strengthen_all(module)
+        if isinstance(self.inputs, Textures) and has_batch_norms(module):
+            train(module, self.inputs)
         settle(module, self.inputs(SETTLING))
-        return module
+        return module.train(self.is_training)
 
     def arguments(self, seed: int, batch: int) -> tuple[Any, ...]:
         """Return random arguments; equal seeds give equal arguments."""
@@ -76,12 +87,11 @@ class Network:
         return _pytree.tree_unflatten([{} if axis is None else {axis: batch} for axis in axes], structure)
 
 
-def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+def strengthen_all(module: nn.Module) -> None:
     """Give a module with initial weights activations as wide as those of a trained one.
 
     Initial weights are meant for the start of training: layer scales are almost 0, position embeddings and the last
-    norm of a residual branch too. Weak ones are made stronger, and norms differ from channel to channel. The batch norm
-    statistics are those of the samples.
+    norm of a residual branch too. Weak ones are made stronger, and norms differ from channel to channel.
     """
     with torch.no_grad():
         tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
@@ -90,10 +100,15 @@ def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
             for name, values in part.named_parameters(recurse=False):
                 if values.is_floating_point() and id(values) not in tables:
                     strengthen(name, values, is_norm)
-    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+
+
+def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Give batch norms the statistics of the samples, and set the module to evaluation mode."""
     module.eval()
+    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
         norm.momentum = None  # use the average over all batches, not a moving average
+        norm.reset_running_stats()
         norm.train()
     if norms:
         with torch.no_grad():
@@ -120,28 +135,5 @@ def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
 
 
 def images(*shape: int) -> Inputs:
-    """Return a function that creates a batch of scenes in the value range of normalized photographs.
-
-    A scene is a smooth background with rectangles and noise. Brightness, colors, contrast and detail differ from image
-    to image, so that the outputs of a network differ too.
-    """
-
-    def make(batch: int) -> tuple[Tensor]:
-        return (torch.stack([scene(shape) for _ in range(batch)]),)
-
-    return make
-
-
-def scene(shape: tuple[int, ...]) -> Tensor:
-    """Return one image (or volume) of this shape, channels first."""
-    detail = int(torch.randint(2, 9, ()))
-    coarse = torch.randn(1, shape[0], *(max(1, extent // 32 + detail) for extent in shape[1:]))
-    mode = "trilinear" if len(shape) == 4 else "bilinear"
-    image = nn.functional.interpolate(coarse, size=shape[1:], mode=mode, align_corners=False)[0]
-    channels = (shape[0],) + (1,) * (len(shape) - 1)
-    for _ in range(3):
-        low = [int(torch.randint(0, max(1, extent - 1), ())) for extent in shape[1:]]
-        window = tuple(slice(first, first + max(1, extent // 3)) for first, extent in zip(low, shape[1:], strict=True))
-        image[(slice(None), *window)] = torch.randn(channels)
-    contrast = torch.empty(()).uniform_(0.3, 1.5)
-    return contrast * (image + 0.2 * torch.randn(shape)) + 0.5 * torch.randn(channels)
+    """Return a function that creates a batch of images with a class each, or of volumes, channels first."""
+    return Textures(shape) if len(shape) == 3 else lambda batch: (torch.stack([scene(shape) for _ in range(batch)]),)
