@@ -10,9 +10,8 @@ from torch.utils import _pytree
 from zoo_files import BATCHES, EXPORTERS, VARIANTS
 
 from zoo_networks.scenes import scene
-from zoo_networks.training import Textures, has_batch_norms, train
 
-SETTLING = 64
+SETTLING = 32
 """Number of samples that give batch normalizations their statistics."""
 
 ONCE = (("dynamo", 20, "fixed"), ("torchscript", 17, "open"))
@@ -25,6 +24,8 @@ EVERY = tuple(
 
 VARIED = tuple((variant, 17 if variant in ("half", "torch_qat") else 20, "fixed") for variant in VARIANTS)
 """The variants of some networks: from the dynamo exporter's file, or from a module by the TorchScript exporter."""
+
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 Inputs = Callable[[int], tuple[Any, ...]]
 """Function of the batch size that returns random arguments of ``forward``. Arguments may be tuples of tensors."""
@@ -62,9 +63,6 @@ class Network:
         """Return the module in its mode of the export. Its weights are the same in every process."""
         torch.manual_seed(sum(self.name.encode()))
         module = self.build()
-        strengthen_all(module)
-        if isinstance(self.inputs, Textures) and has_batch_norms(module):
-            train(module, self.inputs)
         settle(module, self.inputs(SETTLING))
         return module.train(self.is_training)
 
@@ -87,28 +85,29 @@ class Network:
         return _pytree.tree_unflatten([{} if axis is None else {axis: batch} for axis in axes], structure)
 
 
-def strengthen_all(module: nn.Module) -> None:
-    """Give a module with initial weights activations as wide as those of a trained one.
+def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Give a module with initial weights the properties of a trained one, and set it to evaluation mode.
 
     Initial weights are meant for the start of training: layer scales are almost 0, position embeddings and the last
-    norm of a residual branch too. Weak ones are made stronger, and norms differ from channel to channel.
+    norm of a residual branch too. Weak ones are made stronger, and norms differ from channel to channel. The batch norm
+    statistics are those of the samples.
+
+    Biases of batch norms are drawn around 1, so that most activations are in the linear part of ReLU and the like.
+    With biases around 0, a deep network with random weights amplifies every change of its input by about 1.2 per layer
+    (Yang et al., "A Mean Field Theory of Batch Normalization", 2019), also the rounding of floats. A trained one does
+    not.
     """
     with torch.no_grad():
         tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
         for part in module.modules():
-            is_norm = "Norm" in type(part).__name__
+            kind = "batch norm" if isinstance(part, BATCH_NORM) else "norm" if "Norm" in type(part).__name__ else ""
             for name, values in part.named_parameters(recurse=False):
                 if values.is_floating_point() and id(values) not in tables:
-                    strengthen(name, values, is_norm)
-
-
-def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Give batch norms the statistics of the samples, and set the module to evaluation mode."""
+                    strengthen(name, values, kind)
     module.eval()
-    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    norms = [part for part in module.modules() if isinstance(part, BATCH_NORM)]
     for norm in norms:
         norm.momentum = None  # use the average over all batches, not a moving average
-        norm.reset_running_stats()
         norm.train()
     if norms:
         with torch.no_grad():
@@ -116,13 +115,14 @@ def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         module.eval()
 
 
-def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
+def strengthen(name: str, values: Tensor, norm: str) -> None:
     """Draw the values of a norm, and scale up other weights that are weaker than they are in trained networks."""
-    if is_norm and values.ndim == 1:
+    if norm and values.ndim == 1:
+        is_batch = norm == "batch norm"
         if "bias" in name:
-            nn.init.normal_(values, std=0.2)
+            nn.init.normal_(values, mean=1.0 if is_batch else 0.0, std=0.2)
         else:
-            nn.init.uniform_(values, 0.5, 1.5)
+            nn.init.uniform_(values, 0.5, 1.0 if is_batch else 1.5)
     elif values.ndim > 1:
         wanted = (1.5 / values[0].numel()) ** 0.5 if name.startswith("weight") else 0.2
         found = float(values.std()) if values.numel() > 1 else 0.0
@@ -135,5 +135,5 @@ def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
 
 
 def images(*shape: int) -> Inputs:
-    """Return a function that creates a batch of images with a class each, or of volumes, channels first."""
-    return Textures(shape) if len(shape) == 3 else lambda batch: (torch.stack([scene(shape) for _ in range(batch)]),)
+    """Return a function that creates a batch of scenes: see ``scene``."""
+    return lambda batch: (torch.stack([scene(shape) for _ in range(batch)]),)

@@ -1,4 +1,4 @@
-"""Random images and volumes: inputs of the networks, and what they are trained on."""
+"""Random images and volumes: inputs of the networks."""
 
 import torch
 from torch import Tensor, nn
