@@ -61,7 +61,8 @@ def quantize_by_torch(module: nn.Module, samples: Sequence[tuple[Tensor, ...]]) 
 
     The module must be traceable by ``torch.fx``.
     """
-    found = prepare_qat_fx(module.train(), get_default_qat_qconfig_mapping("x86"), samples[0])
+    config = get_default_qat_qconfig_mapping("x86", version=0)  # without fused nodes, which no exporter supports
+    found = prepare_qat_fx(module.train(), config, samples[0])
     found.eval()
     found.apply(torch.ao.quantization.disable_fake_quant)
     with torch.no_grad():
