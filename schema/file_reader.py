@@ -20,7 +20,7 @@ from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, deco
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.flatbuffer_reader import FlatBufferError
-from tpuconvert.schema.gc_control import reduced_gc_frequency
+from tpuconvert.schema.gc_control import note_arrays, reduced_gc_frequency
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, DType
 
@@ -40,6 +40,7 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
     """
     path = Path(path)
     mapped, start, size = _map(path)
+    note_arrays(size)
     try:
         if mapped is None or not start.startswith(MAGIC):
             raise HeaderError(*_identify_other_file(start, size))
