@@ -64,10 +64,10 @@ def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: the name contains a null character
         if isinstance(error, FileNotFoundError):
             raise absent_file(path) from None
-        raise UsageError(f"cannot be read: {error.strerror}", file=str(path)) from error
+        raise UsageError(f"cannot be read: {getattr(error, 'strerror', error)}", file=str(path)) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
