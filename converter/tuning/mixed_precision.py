@@ -466,10 +466,17 @@ class Search:
         with replacing(self.rules_file) as file:
             file.write(trial.rules.encode("utf-8"))
 
+    def _is_saved(self, trial: Trial) -> bool:
+        """Return True if the files are those of a trial. The rules are written last, so that a kill is noticed."""
+        try:
+            return read_text(self.rules_file) == trial.rules
+        except (OSError, UnicodeDecodeError):
+            return False
+
     def _result(self, is_complete: bool) -> Tuning:
         assert self._metric is not None
         best = self._best()
-        if not self._output.exists() or not self.rules_file.exists():
+        if not self._output.exists() or not self._is_saved(best):
             self._save(self._convert(best.keep_float), best)
         return Tuning(
             self._goal.metric,
