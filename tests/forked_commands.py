@@ -1,4 +1,4 @@
-"""Commands in forked processes that are killed, interrupted, or limited: thousands of runs without thousands of imports.
+"""Commands in forked processes that are killed, interrupted or limited: many runs without as many imports.
 
 A server process imports the program once and forks for each command. It has no other thread, so that a fork is safe.
 """
