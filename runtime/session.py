@@ -427,7 +427,7 @@ def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
     try:
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    except OSError:
+    except (OSError, ValueError):
         return _LoadedFile(read_model(Path(path)))  # This raises the error.
     found = _LOADED.get(identity)
     if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from io import BufferedReader
@@ -24,7 +25,10 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader
         OSError: the file cannot be opened.
         UsageError: it is a pipe or a device.
     """
-    descriptor = os.open(path, _FLAGS | flags)
+    try:
+        descriptor = os.open(path, _FLAGS | flags)
+    except ValueError as error:  # the name contains a null character
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
