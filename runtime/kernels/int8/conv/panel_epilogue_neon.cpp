@@ -79,17 +79,14 @@ PANELS_INLINED inline int32x4_t requantize(int32x4_t x, const Columns& c, const 
 }
 
 void store_columns(uint8x16_t stored, const std::uint8_t* lut, std::uint8_t* out, int columns) {
-  if (columns == kColumns && lut == nullptr) {
-    vst1q_u8(out, stored);
-    return;
-  }
   std::uint8_t bytes[kColumns];
   vst1q_u8(bytes, stored);
   for (int column = 0; column < columns; ++column) out[column] = lut == nullptr ? bytes[column] : lut[bytes[column]];
 }
 
-template <PanelEpilogue Kind>
-void apply_rows(const std::int32_t* sums, int rows, const ColumnParameters& parameters, const CommonParameters& given,
+// IsPlain: all columns are stored, without a lookup table.
+template <PanelEpilogue Kind, bool IsPlain>
+__attribute__((noinline)) void apply_rows(const std::int32_t* sums, int rows, const ColumnParameters& parameters, const CommonParameters& given,
                 std::uint8_t* const* outs, std::ptrdiff_t offset, int columns) {
   const CommonParameters common = given;  // local copies, so that stores do not force reloads
   const Columns c = load_columns<Kind>(parameters);
@@ -105,7 +102,22 @@ void apply_rows(const std::int32_t* sums, int rows, const ColumnParameters& para
     const int16x8_t words0 = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(x[0]), x[1]), offset0);
     const int16x8_t words1 = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(x[2]), x[3]), offset1);
     const uint8x16_t bytes = vqmovun_high_s16(vqmovun_s16(words0), words1);
-    store_columns(vminq_u8(vmaxq_u8(bytes, low), high), common.lut, outs[row] + offset, columns);
+    const uint8x16_t stored = vminq_u8(vmaxq_u8(bytes, low), high);
+    if constexpr (IsPlain) {
+      vst1q_u8(outs[row] + offset, stored);
+    } else {
+      store_columns(stored, common.lut, outs[row] + offset, columns);
+    }
+  }
+}
+
+template <PanelEpilogue Kind>
+void apply_kind(const std::int32_t* sums, int rows, const ColumnParameters& parameters, const CommonParameters& common,
+                std::uint8_t* const* outs, std::ptrdiff_t offset, int columns) {
+  if (columns == kColumns && common.lut == nullptr) {
+    apply_rows<Kind, true>(sums, rows, parameters, common, outs, offset, columns);
+  } else {
+    apply_rows<Kind, false>(sums, rows, parameters, common, outs, offset, columns);
   }
 }
 
@@ -115,13 +127,13 @@ void apply_epilogue_neon(PanelEpilogue kind, const std::int32_t* sums, int rows,
                          const CommonParameters& common, std::uint8_t* const* outs, std::ptrdiff_t offset, int columns) {
   switch (kind) {
     case PanelEpilogue::kOneRounding:
-      return apply_rows<PanelEpilogue::kOneRounding>(sums, rows, parameters, common, outs, offset, columns);
+      return apply_kind<PanelEpilogue::kOneRounding>(sums, rows, parameters, common, outs, offset, columns);
     case PanelEpilogue::kTwoRoundings:
-      return apply_rows<PanelEpilogue::kTwoRoundings>(sums, rows, parameters, common, outs, offset, columns);
+      return apply_kind<PanelEpilogue::kTwoRoundings>(sums, rows, parameters, common, outs, offset, columns);
     case PanelEpilogue::kLowPrecision:
-      return apply_rows<PanelEpilogue::kLowPrecision>(sums, rows, parameters, common, outs, offset, columns);
+      return apply_kind<PanelEpilogue::kLowPrecision>(sums, rows, parameters, common, outs, offset, columns);
     case PanelEpilogue::kReal:
-      return apply_rows<PanelEpilogue::kReal>(sums, rows, parameters, common, outs, offset, columns);
+      return apply_kind<PanelEpilogue::kReal>(sums, rows, parameters, common, outs, offset, columns);
     case PanelEpilogue::kFloatRequant:
     case PanelEpilogue::kKinkedRequant:  // plan_panel_epilogue does not select these two on AArch64
     case PanelEpilogue::kSums:

@@ -8,16 +8,20 @@ namespace {
 
 constexpr std::uint8_t kOffset = 128;
 
-PANELS_INLINED inline int8x16_t with_sign(uint8x16_t x) {
-  return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(kOffset)));
+// Volatile, because the compiler would otherwise keep it in a register, which the accumulators need.
+PANELS_INLINED inline uint8x16_t sign_bits() {
+  uint8x16_t bits;
+  asm volatile("movi %0.16b, #128" : "=w"(bits));
+  return bits;
 }
 
-// sum[row][i] += dot products of the bytes 4 * Lane .. 4 * Lane + 3 of x[row] and of columns 4 * i .. 4 * i + 3.
-template <int Rows, int Lane>
+// Adds the dot products of `Lanes` groups of four bytes of depth to the sums of four vectors of columns each.
+template <int Rows, int Lanes>
 PANELS_INLINED inline void accumulate(int32x4_t (&sum)[Rows][4], const int8x16_t (&x)[Rows], const std::uint8_t* weights) {
-  unrolled<4>([&](auto i) PANELS_INLINED {
-    const int8x16_t w = vreinterpretq_s8_u8(vld1q_u8(weights + 16 * i));
-    unrolled<Rows>([&](auto row) PANELS_INLINED { sum[row][i] = vdotq_laneq_s32(sum[row][i], w, x[row], Lane); });
+  for_weights<4 * Lanes>(weights, [&](auto i, uint8x16_t w) PANELS_INLINED {
+    unrolled<Rows>([&](auto row) PANELS_INLINED {
+      sum[row][i % 4] = vdotq_laneq_s32(sum[row][i % 4], vreinterpretq_s8_u8(w), x[row], i / 4);
+    });
   });
 }
 
@@ -32,16 +36,20 @@ void multiply(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdi
     std::ptrdiff_t at = 0;
     for (; at + 16 <= tap_bytes; at += 16, weights += 4 * kStepBytes) {
       int8x16_t x[Rows];
-      unrolled<Rows>([&](auto row) PANELS_INLINED { x[row] = with_sign(vld1q_u8(from[row] + at)); });
-      unrolled<4>([&](auto lane) PANELS_INLINED { accumulate<Rows, lane>(sum, x, weights + lane * kStepBytes); });
+      const uint8x16_t sign = sign_bits();
+      unrolled<Rows>([&](auto row) PANELS_INLINED {
+        x[row] = vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from[row] + at), sign));
+      });
+      accumulate<Rows, 4>(sum, x, weights);
     }
     for (; at < tap_bytes; at += 4, weights += kStepBytes) {
       int8x16_t x[Rows];
+      const uint8x16_t sign = sign_bits();
       unrolled<Rows>([&](auto row) PANELS_INLINED {
         const auto* word = reinterpret_cast<const std::uint32_t*>(from[row] + at);
-        x[row] = with_sign(vreinterpretq_u8_u32(vld1q_dup_u32(word)));
+        x[row] = vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_u32(vld1q_dup_u32(word)), sign));
       });
-      accumulate<Rows, 0>(sum, x, weights);
+      accumulate<Rows, 1>(sum, x, weights);
     }
   }
   unrolled<Rows>([&](auto row) PANELS_INLINED {

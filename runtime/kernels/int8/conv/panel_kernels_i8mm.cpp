@@ -23,9 +23,10 @@ void multiply(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdi
       unrolled<kRowPairs>([&](auto row) PANELS_INLINED {
         x[row] = vcombine_u8(vld1_u8(from[2 * row] + at), vld1_u8(from[2 * row + 1] + at));
       });
-      unrolled<kPairs>([&](auto i) PANELS_INLINED {
-        const int8x16_t w = vreinterpretq_s8_u8(vld1q_u8(weights + 16 * i));
-        unrolled<kRowPairs>([&](auto row) PANELS_INLINED { sum[row][i] = vusmmlaq_s32(sum[row][i], x[row], w); });
+      for_weights<kPairs>(weights, [&](auto i, uint8x16_t w) PANELS_INLINED {
+        unrolled<kRowPairs>([&](auto row) PANELS_INLINED {
+          sum[row][i] = vusmmlaq_s32(sum[row][i], x[row], vreinterpretq_s8_u8(w));
+        });
       });
     }
   }

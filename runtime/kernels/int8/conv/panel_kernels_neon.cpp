@@ -6,15 +6,16 @@
 namespace tpuconvert::panels {
 namespace {
 
-// sum[row][i] += x[row][Lane] * columns 4 * i .. 4 * i + 3 of the weights.
-template <int Rows, int Lane>
+// Adds the products of the first `Lanes` words of x with the words of 16 columns each.
+template <int Rows, int Lanes>
 PANELS_INLINED inline void accumulate(int32x4_t (&sum)[Rows][4], const int16x8_t (&x)[Rows], const std::uint8_t* weights) {
-  const int16x8_t w0 = vreinterpretq_s16_u8(vld1q_u8(weights)), w1 = vreinterpretq_s16_u8(vld1q_u8(weights + 16));
-  unrolled<Rows>([&](auto row) PANELS_INLINED {
-    sum[row][0] = vmlal_laneq_s16(sum[row][0], vget_low_s16(w0), x[row], Lane);
-    sum[row][1] = vmlal_high_laneq_s16(sum[row][1], w0, x[row], Lane);
-    sum[row][2] = vmlal_laneq_s16(sum[row][2], vget_low_s16(w1), x[row], Lane);
-    sum[row][3] = vmlal_high_laneq_s16(sum[row][3], w1, x[row], Lane);
+  for_weights<2 * Lanes>(weights, [&](auto i, uint8x16_t bytes) PANELS_INLINED {
+    const int16x8_t w = vreinterpretq_s16_u8(bytes);
+    constexpr int kHalf = i % 2 * 2;
+    unrolled<Rows>([&](auto row) PANELS_INLINED {
+      sum[row][kHalf] = vmlal_laneq_s16(sum[row][kHalf], vget_low_s16(w), x[row], i / 2);
+      sum[row][kHalf + 1] = vmlal_high_laneq_s16(sum[row][kHalf + 1], w, x[row], i / 2);
+    });
   });
 }
 
@@ -30,14 +31,14 @@ void multiply(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdi
     for (; at + 16 <= tap_bytes; at += 16, weights += 8 * 2 * kColumns) {
       int16x8_t x[Rows];
       unrolled<Rows>([&](auto row) PANELS_INLINED { x[row] = vreinterpretq_s16_u8(vld1q_u8(from[row] + at)); });
-      unrolled<8>([&](auto lane) PANELS_INLINED { accumulate<Rows, lane>(sum, x, weights + lane * 2 * kColumns); });
+      accumulate<Rows, 8>(sum, x, weights);
     }
     for (; at < tap_bytes; at += 4, weights += 2 * 2 * kColumns) {
       int16x8_t x[Rows];
       unrolled<Rows>([&](auto row) PANELS_INLINED {
         x[row] = vreinterpretq_s16_s32(vld1q_dup_s32(reinterpret_cast<const std::int32_t*>(from[row] + at)));
       });
-      unrolled<2>([&](auto lane) PANELS_INLINED { accumulate<Rows, lane>(sum, x, weights + lane * 2 * kColumns); });
+      accumulate<Rows, 2>(sum, x, weights);
     }
   }
   unrolled<Rows>([&](auto row) PANELS_INLINED {

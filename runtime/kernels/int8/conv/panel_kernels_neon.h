@@ -32,6 +32,21 @@ inline PANELS_INLINED void unrolled(Body&& body) {
   }
 }
 
+// Calls body(Index<i>, vector i) for `Count` consecutive vectors of weights. Each vector is loaded before the one before it
+// is used, which hides the latency of loads on processors that execute in order.
+template <int Count, typename Body>
+inline PANELS_INLINED void for_weights(const std::uint8_t* weights, Body&& body) {
+  uint8x16_t next = vld1q_u8(weights);
+  unrolled<Count>([&](auto i) PANELS_INLINED {
+    const uint8x16_t w = next;
+    if constexpr (i + 1 < Count) {
+      next = vld1q_u8(weights + 16 * (i + 1));
+      asm volatile("" : "+w"(next));  // the compiler would otherwise move the load to its use
+    }
+    body(i, w);
+  });
+}
+
 // Transposes four vectors of bytes: vector i of the result has the bytes of columns 4 * i .. 4 * i + 3, four per column.
 inline PANELS_INLINED void interleave4(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d, uint8x16_t (&to)[4]) {
   const uint16x8_t low_ab = vreinterpretq_u16_u8(vzip1q_u8(a, b)), high_ab = vreinterpretq_u16_u8(vzip2q_u8(a, b));

@@ -33,6 +33,10 @@ const RecurrentInt8Kernels& kernels_of(Isa isa) {
     return kRecurrentInt8AvxVnniEvex;
   }
   if (isa >= Isa::kAvx2) return kRecurrentInt8Avx2;
+#elif defined(__aarch64__)
+  // kDotprod multiplies words of the unsigned state like kNeon: its dot products have operands of the same sign.
+  if (isa == Isa::kI8mm) return kRecurrentInt8I8mm;
+  if (isa != Isa::kScalar) return kRecurrentInt8Neon;
 #else
   static_cast<void>(isa);
 #endif
