@@ -77,7 +77,7 @@ def functions(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     name = ""
     for line in text.splitlines():
-        start = re.match(r"^(_Z\w+):", line)
+        start = re.match(r"^(_Z[\w.]+):", line)
         if start:
             name = start[1]
             found[name] = []

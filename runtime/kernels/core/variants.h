@@ -18,19 +18,30 @@
 
 namespace tpuconvert {
 
-// The instruction sets of kernels with one implementation, of kernels that use TPU_SELECT, and of kernels that also
-// have a variant for byte dot products. Winograd convolutions and blocks of several convolutions have fewer.
-inline const std::vector<Isa> kScalarOnly{Isa::kScalar};
+// The instruction sets for which a kernel has an implementation, in ascending order per processor architecture. For any
+// other instruction set the next lower variant runs.
+struct Variants {
+  std::vector<Isa> x86_64, aarch64;
+
+  const std::vector<Isa>& of_this_machine() const {
 #if defined(__aarch64__)
-inline const std::vector<Isa> kVectorWidths{Isa::kScalar, Isa::kNeon};
-inline const std::vector<Isa> kWinogradIsas{Isa::kScalar};
-inline const std::vector<Isa> kBlockIsas{Isa::kScalar};
-inline const std::vector<Isa> kAllIsas{Isa::kScalar, Isa::kNeon, Isa::kDotprod, Isa::kI8mm};
+    return aarch64;
 #else
-inline const std::vector<Isa> kVectorWidths{Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni};
-inline const std::vector<Isa> kAllIsas{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
-inline const std::vector<Isa> kWinogradIsas = kAllIsas;
-inline const std::vector<Isa> kBlockIsas{Isa::kScalar, Isa::kAvx512Vnni};
+    return x86_64;
 #endif
+  }
+};
+
+// Kernels with one implementation, kernels that use TPU_SELECT, and kernels that also have a variant for byte dot
+// products. Winograd convolutions and blocks of several convolutions have fewer variants.
+inline const Variants kScalarOnly{{Isa::kScalar}, {Isa::kScalar}};
+inline const Variants kVectorWidths{{Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
+inline const Variants kAllIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
+                               {Isa::kScalar, Isa::kNeon, Isa::kDotprod, Isa::kI8mm}};
+inline const Variants kWords{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
+inline const Variants kUnsignedDots{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
+                                    {Isa::kScalar, Isa::kNeon, Isa::kI8mm}};
+inline const Variants kWinogradIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}, {Isa::kScalar}};
+inline const Variants kBlockIsas{{Isa::kScalar, Isa::kAvx512Vnni}, {Isa::kScalar}};
 
 }  // namespace tpuconvert

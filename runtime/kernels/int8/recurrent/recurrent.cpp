@@ -240,7 +240,7 @@ void bind(nanobind::module_& module) {
       .field("product_shift", &Spec::product_shift)
       .field("cell_limit", &Spec::cell_limit)
       .required("operator_name", &Spec::operator_name);
-  bind_kernel<Spec>(module, "recurrent_int8", kAllIsas, [](const Spec& spec, Isa isa) {
+  bind_kernel<Spec>(module, "recurrent_int8", kUnsignedDots, [](const Spec& spec, Isa isa) {
     nanobind::gil_scoped_release released;
     return make_recurrent_int8(spec, isa);
   });
