@@ -15,7 +15,7 @@ from tpuconvert.runtime.native.groups import MatcherEntry, matchers
 from tpuconvert.runtime.native.loader import kernels, native
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
-ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni")
+ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "neon", "dotprod", "i8mm")
 HEADER = """\
 # Kernels of the native engine
 
@@ -31,7 +31,8 @@ are tried from the highest priority down.
 KERNELS = """
 ## Instruction sets
 
-An instruction set without an implementation of its own runs the next one to the left.
+x86-64 has the instruction sets avx2, avxvnni and avx512vnni; AArch64 has neon, dotprod and i8mm. An instruction set without
+an implementation of its own runs the next one of the same architecture to the left, or the scalar one.
 """
 
 
@@ -40,8 +41,9 @@ def page() -> str:
     rows = [_matcher_row(entry) for entry in matchers()]
     lines = [HEADER, "| operators | types | kernels | conditions | priority |", "|---|---|---|---|---|", *rows, KERNELS]
     lines += [f"| kernel | {' | '.join(ISAS)} |", "|---|" + "---|" * len(ISAS)]
-    for name, isas in sorted(kernels().items()):
-        marks = " | ".join("x" if isa in isas else "" for isa in ISAS)
+    on_arm = kernels("aarch64")
+    for name, isas in sorted(kernels("x86_64").items()):
+        marks = " | ".join("x" if isa in (*isas, *on_arm[name]) else "" for isa in ISAS)
         lines.append(f"| `{name}` | {marks} |")
     return "\n".join(lines) + "\n"
 

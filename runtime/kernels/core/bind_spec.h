@@ -129,7 +129,7 @@ class SpecClass {
 
 // Binds the function that makes a step as `name(spec, isa)` and adds it to the kernel table.
 template <typename Spec, typename Make>
-void bind_kernel(nanobind::module_& module, const char* name, const std::vector<Isa>& variants, Make make) {
+void bind_kernel(nanobind::module_& module, const char* name, const Variants& variants, Make make) {
   add_kernel({name, variants});
   module.def(
       name, [make](const Spec& spec, const std::string& isa) { return make(spec, isa_named(isa)); }, nanobind::arg("spec"),

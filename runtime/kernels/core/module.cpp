@@ -115,16 +115,22 @@ NB_MODULE(_native, module) {
   });
   module.def(
       "kernels",
-      [] {
+      [](const std::string& architecture) {
         std::vector<std::pair<std::string, std::vector<std::string>>> found;
         for (const KernelEntry& entry : kernel_table()) {
           std::vector<std::string> isas;
-          for (const Isa isa : entry.variants) isas.emplace_back(name_of(isa));
+          const Variants& variants = entry.variants;
+          const std::vector<Isa>& chosen = architecture == "x86_64"    ? variants.x86_64
+                                           : architecture == "aarch64" ? variants.aarch64
+                                                                       : variants.of_this_machine();
+          for (const Isa isa : chosen) isas.emplace_back(name_of(isa));
           found.emplace_back(entry.name, std::move(isas));
         }
         return found;
       },
-      "Return (name, instruction sets with an implementation) of every kernel.");
+      nb::arg("architecture") = "",
+      "Return (name, instruction sets with an implementation) of every kernel, for this machine's architecture, \"x86_64\" "
+      "or \"aarch64\".");
   nb::class_<Place>(module, "Place")
       .def("__init__", [](Place* self, int buffer, std::size_t offset) { new (self) Place{buffer, offset}; },
            nb::arg("buffer"), nb::arg("offset") = 0)

@@ -33,6 +33,10 @@ Costs costs_of(Isa isa) {
     case Isa::kAvx512Vnni: return {4, 500, 420, 350, 9, 5, 1.0};
     case Isa::kAvxVnni: return {4, 300, 250, 250, 5, 3, 1.0};
     case Isa::kAvx2: return {2, 300, 250, 250, 5, 3, 1.0};
+    // AArch64 runs the portable Winograd kernel, but direct products of 4, 16 and 32 values per register of sums.
+    case Isa::kDotprod: return {4, 500, 420, 350, 5, 3, 3.6};
+    case Isa::kI8mm: return {8, 500, 420, 350, 5, 3, 3.6};
+    case Isa::kNeon: return {1, 500, 420, 350, 5, 3, 3.6};
     case Isa::kScalar: break;
   }
   return {2, 500, 420, 350, 5, 3, 3.6};
