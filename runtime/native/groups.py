@@ -227,6 +227,17 @@ def _without_elements(node: Node) -> Group | Node | None:
     return node if is_empty and not _takes_empty(node.op.name) else None
 
 
+def reason_without_kernel(node: Node) -> str:
+    """Return the reason why no matcher takes a node: its operator, the types, or the conditions of the matchers."""
+    if any(value is not None and 0 in value.shape for value in (*node.inputs, *node.outputs)):
+        return "a tensor without elements"
+    if node.op.kind is OpKind.CUSTOM:
+        return "a function of a plugin"
+    if not matchers_of(node.op.name):
+        return "no kernel for this operator"
+    return "its kernels do not take these types or parameters"
+
+
 def first_operand(node: Node) -> Value:
     """Return the first operand of a node, which must exist."""
     x = node.inputs[0]
