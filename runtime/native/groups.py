@@ -211,6 +211,16 @@ def group_nodes(site: Site) -> list[Group | Node]:
     return found[::-1]
 
 
+GENERAL = -1
+"""Priority of matchers that take a single node which the kernels of other matchers decline."""
+
+
+def general_group(node: Node, site: Site) -> Group | None:
+    """Return the group of the matchers with the priority ``GENERAL``, which are also tried when a kernel declines."""
+    found = (entry.function(node, site) for entry in matchers() if entry.priority <= GENERAL and node.op.name in entry.operators)
+    return next(filter(None, found), None)
+
+
 def _without_elements(node: Node) -> Group | Node | None:
     """Return a group without steps if all results are empty, the node if it must run its reference, else None."""
     results = [0 in value.shape for value in node.outputs]

@@ -14,7 +14,7 @@ from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.constants import remove_constdata
-from tpuconvert.runtime.native.groups import Site, group_nodes, reason_without_kernel
+from tpuconvert.runtime.native.groups import Site, general_group, group_nodes, reason_without_kernel
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
@@ -65,7 +65,9 @@ class NativePlan:
         graph = graph if is_observed or caches else remove_constdata(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed, caches or {})
         earlier = {} if like is None else _steps_by_nodes(like._steps)
-        builder = Builder(graph, isa, site.precise, earlier, memory_limit)
+        builder = Builder(
+            graph, isa, site.precise, earlier, memory_limit, general=lambda node: general_group(node, site)
+        )
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):
