@@ -11,6 +11,8 @@ from native_cases import (  # noqa: F401  they register kinds
     fused,
     general,
     general_conv,
+    general_indexed,
+    general_matmul,
     int16,
     linear,
     movement,

@@ -8,6 +8,9 @@
 #include "general/conv.h"
 #include "general/elements.h"
 #include "general/order.h"
+#include "general/pool.h"
+#include "general/regions.h"
+#include "general/scatter.h"
 
 namespace nb = nanobind;
 
@@ -25,9 +28,10 @@ ConvMode conv_mode(const std::string& name) {
 }
 
 // Sets a field that contains one number per spatial axis.
-auto set_axes(std::array<std::int64_t, 3> AnyConvSpec::*member) {
-  return [member](AnyConvSpec* spec, const Axes& axes) {
-    if (axes.size() != 3) throw std::invalid_argument("any_conv: three numbers are needed, one per axis");
+template <typename Spec>
+auto set_axes(std::array<std::int64_t, 3> Spec::*member) {
+  return [member](Spec* spec, const Axes& axes) {
+    if (axes.size() != 3) throw std::invalid_argument("three numbers are needed, one per axis");
     for (std::size_t axis = 0; axis < 3; ++axis) (spec->*member)[axis] = axes[axis];
   };
 }
@@ -59,6 +63,7 @@ void bind_conv(nb::module_& module) {
       .field("is_transposed", &AnyConvSpec::is_transposed)
       .field("x_zeros", &AnyConvSpec::x_zeros)
       .field("w_zeros", &AnyConvSpec::w_zeros)
+      .field("column_zeros", &AnyConvSpec::column_zeros)
       .field("pad", &AnyConvSpec::pad)
       .field("x_zero", &AnyConvSpec::x_zero)
       .field("w_zero", &AnyConvSpec::w_zero)
@@ -67,6 +72,64 @@ void bind_conv(nb::module_& module) {
       .required("packed", &AnyConvSpec::packed)
       .required("workspace", &AnyConvSpec::workspace);
   bind_kernel<AnyConvSpec>(module, "any_conv", kVectorWidths, make_any_conv);
+}
+
+void bind_pool(nb::module_& module) {
+  SpecClass<AnyPoolSpec>(module, "AnyPoolSpec")
+      .required("source", &AnyPoolSpec::source)
+      .required("result", &AnyPoolSpec::result)
+      .field("places", &AnyPoolSpec::places)
+      .required("batch", &AnyPoolSpec::batch)
+      .required("channels", &AnyPoolSpec::channels)
+      .required_as<Axes>("extents", set_axes(&AnyPoolSpec::extents))
+      .required_as<Axes>("out_extents", set_axes(&AnyPoolSpec::out_extents))
+      .required_as<Axes>("kernel", set_axes(&AnyPoolSpec::kernel))
+      .required_as<Axes>("strides", set_axes(&AnyPoolSpec::strides))
+      .required_as<Axes>("pads", set_axes(&AnyPoolSpec::pads))
+      .field("is_maximum", &AnyPoolSpec::is_maximum)
+      .field("divides", &AnyPoolSpec::divides)
+      .field("scale", &AnyPoolSpec::scale)
+      .field("shift", &AnyPoolSpec::shift)
+      .field("low", &AnyPoolSpec::low)
+      .field("high", &AnyPoolSpec::high);
+  bind_kernel<AnyPoolSpec>(module, "any_pool", kScalarOnly, [](const AnyPoolSpec& spec, Isa) { return make_any_pool(spec); });
+}
+
+void bind_indexed(nb::module_& module) {
+  SpecClass<ScatterSpec>(module, "ScatterSpec")
+      .required("data", &ScatterSpec::data)
+      .required("indices", &ScatterSpec::indices)
+      .required("updates", &ScatterSpec::updates)
+      .required("target", &ScatterSpec::target)
+      .required_as<std::string>("type", [](ScatterSpec* spec, const std::string& name) { spec->type = any_type(name); })
+      .required("elements", &ScatterSpec::elements)
+      .required("count", &ScatterSpec::count)
+      .required("block", &ScatterSpec::block)
+      .required("index_steps", &ScatterSpec::index_steps)
+      .required("extents", &ScatterSpec::extents)
+      .required("axes", &ScatterSpec::axes)
+      .field("offsets", &ScatterSpec::offsets)
+      .field("reduction", &ScatterSpec::reduction)
+      .field("name", &ScatterSpec::name);
+  bind_kernel<ScatterSpec>(module, "scatter", kScalarOnly, [](const ScatterSpec& spec, Isa) { return make_scatter(spec); });
+
+  SpecClass<RegionSpec>(module, "RegionSpec")
+      .required("source", &RegionSpec::source)
+      .required("rois", &RegionSpec::rois)
+      .required("target", &RegionSpec::target)
+      .field("images", &RegionSpec::images)
+      .required("batch", &RegionSpec::batch)
+      .required("channels", &RegionSpec::channels)
+      .required("height", &RegionSpec::height)
+      .required("width", &RegionSpec::width)
+      .required("regions", &RegionSpec::regions)
+      .required("out_height", &RegionSpec::out_height)
+      .required("out_width", &RegionSpec::out_width)
+      .field("sampling_ratio", &RegionSpec::sampling_ratio)
+      .field("scale", &RegionSpec::scale)
+      .field("is_maximum", &RegionSpec::is_maximum)
+      .field("half_pixel", &RegionSpec::half_pixel);
+  bind_kernel<RegionSpec>(module, "regions", kScalarOnly, [](const RegionSpec& spec, Isa) { return make_regions(spec); });
 }
 
 void bind_general(nb::module_& module) {
@@ -104,6 +167,8 @@ void bind_general(nb::module_& module) {
 
 const Binding binding(bind_general);
 const Binding conv_binding(bind_conv);
+const Binding pool_binding(bind_pool);
+const Binding indexed_binding(bind_indexed);
 
 }  // namespace
 

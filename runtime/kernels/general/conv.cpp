@@ -97,7 +97,7 @@ class AnyConvStep final : public Step {
              std::all_of(zeros.begin(), zeros.end(), [](std::int64_t zero) { return zero >= -kMostZero && zero <= kMostZero; });
     };
     if (!are_zeros(spec_.x_zeros, spec_.groups * spec_.inputs) || !are_zeros(spec_.w_zeros, spec_.groups * spec_.outputs) ||
-        !are_zeros({spec_.pad}, 1) || !are_zeros({spec_.x_zero, spec_.w_zero}, 2))
+        !(spec_.column_zeros.empty() || are_zeros(spec_.column_zeros, spec_.out_extents[2])) || !are_zeros({spec_.pad}, 1) || !are_zeros({spec_.x_zero, spec_.w_zero}, 2))
       throw std::invalid_argument("any_conv: invalid zero points");
     const bool has_floats = is_float(spec_.source.type) && is_float(spec_.weights.type) && is_float(spec_.result.type);
     const bool has_bytes = spec_.source.type <= AnyType::kU8 && spec_.weights.type <= AnyType::kU8 && !is_float(spec_.result.type);
@@ -117,10 +117,10 @@ class AnyConvStep final : public Step {
       return is_written ? Span::writes(tensor.place, bytes_of(tensor, shape), item)
                         : Span::reads(tensor.place, bytes_of(tensor, shape), item);
     };
-    spans_.push_back(span(x, {spec_.batch, spec_.groups * spec_.inputs, in[0], in[1], in[2]}, false));
+    spans_.push_back(span(x, {spec_.batch, spec_.groups, spec_.inputs, in[0], in[1], in[2]}, false));
     spans_.push_back(span(w, {spec_.groups, spec_.outputs, spec_.inputs, kernel[0], kernel[1], kernel[2]}, false));
     if (spec_.bias) spans_.push_back(span(*spec_.bias, {spec_.groups, spec_.outputs}, false));
-    spans_.push_back(span(y, {spec_.batch, spec_.groups * spec_.outputs, out[0], out[1], out[2]}, true));
+    spans_.push_back(span(y, {spec_.batch, spec_.groups, spec_.outputs, out[0], out[1], out[2]}, true));
     spans_.push_back(Span::writes(spec_.packed, spec_.workspace, 8));
   }
 
@@ -199,7 +199,7 @@ class AnyConvStep final : public Step {
     for (std::int64_t i = 0; i < spec_.inputs; ++i) {
       const std::int64_t channel = block.group * spec_.inputs + i;
       const std::uint8_t* plane = run.at<const std::uint8_t>(spec_.source.place) +
-                                  (block.image * strides[0] + channel * strides[1]) * item;
+                                  (block.image * strides[0] + block.group * strides[1] + i * strides[2]) * item;
       for (std::int64_t d = 0; d < spec_.kernel[0]; ++d)
         for (std::int64_t h = 0; h < spec_.kernel[1]; ++h)
           for (std::int64_t w = 0; w < spec_.kernel[2]; ++w, ++k) {
@@ -207,11 +207,11 @@ class AnyConvStep final : public Step {
             std::int64_t position = 0;
             for (std::int64_t r = 0; r < block.rows; ++r) {
               const std::int64_t row = indices_[1][h * out[1] + block.first_row + r];
-              const std::uint8_t* line = plane + (depth * strides[2] + row * strides[3]) * item;
+              const std::uint8_t* line = plane + (depth * strides[3] + row * strides[4]) * item;
               const std::int32_t* columns = indices_[2].data() + w * out[2] + block.first_column;
               for (std::int64_t c = 0; c < block.columns; ++c, ++position) {
                 const bool is_inside = depth >= 0 && row >= 0 && columns[c] >= 0;
-                store(k, position, load(is_inside ? line + columns[c] * strides[4] * item : nullptr, channel));
+                store(k, position, load(is_inside ? line + columns[c] * strides[5] * item : nullptr, channel));
               }
             }
             for (; position < kPositions; ++position) store(k, position, load(nullptr, channel));
@@ -273,18 +273,27 @@ class AnyConvStep final : public Step {
     const std::int64_t count = block.rows * block.columns;
     const std::int64_t* zero_sums = has_zero_row_ ? totals + spec_.outputs * kPositions : nullptr;
     for (std::int64_t c = 0; c < spec_.outputs; ++c) {
+      subtract_column_zeros(run, block, c, totals + c * kPositions);
       rescale_sums(spec_.rescale, bias_of(run, block.group, c), zero_sums, count, totals + c * kPositions);
       store_rows(run, block, c, totals + c * kPositions);
     }
+  }
+
+  // (x - zero) * w summed is the sum of x * w minus zero times the sum of w.
+  void subtract_column_zeros(const Run& run, const Block& block, std::int64_t channel, std::int64_t* totals) const {
+    if (spec_.column_zeros.empty()) return;
+    const std::int64_t weight_sum = weight_sums(run)[block.group * spec_.outputs + channel];
+    for (std::int64_t p = 0; p < block.rows * block.columns; ++p)
+      totals[p] -= spec_.column_zeros[block.first_column + p % block.columns] * weight_sum;
   }
 
   template <typename Lane>
   void store_rows(const Run& run, const Block& block, std::int64_t channel, const Lane* lanes) const {
     const auto& strides = spec_.result.strides;
     for (std::int64_t r = 0; r < block.rows; ++r) {
-      const std::int64_t offset = block.image * strides[0] + (block.group * spec_.outputs + channel) * strides[1] +
-                                  block.plane * strides[2] + (block.first_row + r) * strides[3] + block.first_column * strides[4];
-      store_lanes(spec_.result.type, run.at<std::uint8_t>(spec_.result.place) + offset * size_of(spec_.result.type), strides[4],
+      const std::int64_t offset = block.image * strides[0] + block.group * strides[1] + channel * strides[2] +
+                                  block.plane * strides[3] + (block.first_row + r) * strides[4] + block.first_column * strides[5];
+      store_lanes(spec_.result.type, run.at<std::uint8_t>(spec_.result.place) + offset * size_of(spec_.result.type), strides[5],
                   block.columns, lanes + r * block.columns);
     }
   }
