@@ -1,8 +1,8 @@
 """List the nodes that run their NumPy reference: ``python tools/fallbacks.py [--zoo FOLDER] [--check]``.
 
-Every model of the data set is converted in float and to INT8 for each chip, every single layer in float, and the models
-of a zoo (tools/zoo.py) in float and to INT8. The nodes without a native kernel are written to docs/fallbacks.md, grouped
-by operator, types and reason.
+Every model of the data set is converted in float and to INT8 for each chip, every single layer in float, and the
+models of a zoo (tools/zoo.py) in float and to INT8. The nodes without a native kernel are written to docs/fallbacks.md,
+grouped by operator, types and reason.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ CALIBRATION = 8
 HEADER = """\
 # Nodes without a kernel
 
-Made by `tools/fallbacks.py` from the models and layers of the data set, converted as described in the tool, and from the
-models of the zoo. [kernels.md](kernels.md) lists the kernels. A node without a kernel runs its NumPy reference, with the
-same result. `Session.reference_reasons` reports these nodes for any model.
+Made by `tools/fallbacks.py` from the models and layers of the data set, converted as described in the tool, and
+from the models of the zoo. [kernels.md](kernels.md) lists the kernels. A node without a kernel runs its NumPy
+reference, with the same result. `Session.reference_reasons` reports these nodes for any model.
 """
 
 EXCEPTIONS = {
     "the extents of its results depend on data": "NumPy allocates the results; the plans of the other nodes follow",
     "extents depend on data, and this part has no multiply-accumulates": "planning takes longer than running the nodes",
     "a function of a plugin": "the plugin supplies Python code only",
+    "its bodies are graphs with plans of their own": "only the loop or the choice of a branch is Python",
 }
 """Reasons for which a node needs no kernel, and why."""
 
@@ -144,9 +145,9 @@ def _survey_layer(survey: Survey, root: Path, case: Mapping[str, Any]) -> None:
     with np.load(root / case["io"]) as stored:
         arrays = [stored[f"in{index}"] for index in range(len(case["inputs"]))]
     shapes = {entry["name"]: array.shape for entry, array in zip(case["inputs"], arrays, strict=True) if array.size}
-    options = {"input_shapes": {name: shape for name, shape in shapes.items() if shape}} if case["format"] == "onnx" else {}
+    given = {name: shape for name, shape in shapes.items() if shape} if case["format"] == "onnx" else None
     try:
-        model = tc.convert(source, weights=paths.get("caffemodel"), **options)
+        model = tc.convert(source, weights=paths.get("caffemodel"), input_shapes=given)
         names = [port.name for port in model.graph.input_ports]
         survey.add(case["id"], model, dict(zip(names, arrays, strict=False)))
     except TpuConvertError as error:

@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.storage import Order, row_major
+from tpuconvert.schema.control_flow import ControlFlowOp
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind, loaded_ops
@@ -217,8 +218,8 @@ GENERAL = -1
 
 def general_group(node: Node, site: Site) -> Group | None:
     """Return the group of the matchers with the priority ``GENERAL``, which are also tried when a kernel declines."""
-    found = (entry.function(node, site) for entry in matchers() if entry.priority <= GENERAL and node.op.name in entry.operators)
-    return next(filter(None, found), None)
+    general = [entry for entry in matchers() if entry.priority <= GENERAL and node.op.name in entry.operators]
+    return next(filter(None, (entry.function(node, site) for entry in general)), None)
 
 
 def _without_elements(node: Node) -> Group | Node | None:
@@ -243,6 +244,8 @@ def reason_without_kernel(node: Node) -> str:
         return "a tensor without elements"
     if node.op.kind is OpKind.CUSTOM:
         return "a function of a plugin"
+    if isinstance(node.op, ControlFlowOp):
+        return "its bodies are graphs with plans of their own"
     if not matchers_of(node.op.name):
         return "no kernel for this operator"
     return "its kernels do not take these types or parameters"

@@ -130,7 +130,7 @@ class NativePlan:
 
     @property
     def reference_reasons(self) -> dict[str, str]:
-        """The reasons why nodes have no native kernel, by node name: of the kernel that declined, or of the matchers."""
+        """The reasons why nodes have no native kernel, by node name: of a kernel that declined, or of the matchers."""
         return {
             node.name: self._declined.get(node.name) or reason_without_kernel(node) for node in self.reference_nodes
         }

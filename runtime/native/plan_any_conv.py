@@ -1,5 +1,7 @@
-"""Convolutions that the fast kernels do not take: weights computed at run time, zero points per channel, calculation
-mode 2, volumes, FLOAT16. The weights are packed in every run."""
+"""Convolutions that the fast kernels do not take, whose weights are packed in every run.
+
+These have weights computed at run time, zero points per channel, calculation mode 2, volumes or FLOAT16.
+"""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _logic_scalar(op: ScalarLogic, node: Node, chip: Chip) -> Computation:
 
 
 def _logic_name(op: TensorLogic | ScalarLogic) -> str:
-    return {np.bitwise_and: "bit_and", np.bitwise_or: "bit_or", np.bitwise_xor: "bit_xor"}[op.logic]
+    return {"bitwise_and": "bit_and", "bitwise_or": "bit_or", "bitwise_xor": "bit_xor"}[op.logic.__name__]
 
 
 @_computation.register
@@ -260,4 +260,3 @@ def readable(builder: Builder, value: Value) -> Stored:
         if source.buffer.kind == EXTERNAL:
             return source
     return builder.read(value, dense=False)
-

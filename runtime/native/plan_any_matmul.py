@@ -1,4 +1,4 @@
-"""Matrix products that the fast kernels do not take: zero points per row, calculation mode 2, run-time biases, FLOAT16."""
+"""Matrix products that the fast kernels do not take: zero points per row, mode 2, run-time biases, FLOAT16."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ def scatter_elements(builder: Builder, node: Node, op: HostScatterElements) -> N
     shape, axis = builder.shape(data), op.axis % data.rank
     steps = [prod(shape[other + 1 :]) for other in range(data.rank)]
     grids = np.indices(builder.shape(indices), sparse=True)
-    offsets: Any = sum(grid * step for other, (grid, step) in enumerate(zip(grids, steps, strict=True)) if other != axis)
+    offsets: Any = sum(
+        grid * step for other, (grid, step) in enumerate(zip(grids, steps, strict=True)) if other != axis
+    )
     offsets = np.broadcast_to(offsets, builder.shape(indices)).reshape(-1)
     count = prod(builder.shape(indices))
     _emit_scatter(builder, node, op, [axis], [steps[axis]], count=count, block=1, offsets=offsets.astype(np.int64))

@@ -124,7 +124,9 @@ def rounding_shift(draft: Draft) -> None:
     axis = draft.number(0, len(shape) - 1)
     kinds = [kind for kind in (I32, I16, I8) if kind.bits <= dtype.bits]
     amounts = draft.rng.integers(-70, 70, shape[axis]).astype(draft.pick(*kinds).numpy)
-    vector = draft.constant(amounts) if draft.chance(0.5) else draft.input(DType.of(amounts.dtype), amounts.shape, amounts)
+    vector = (
+        draft.constant(amounts) if draft.chance(0.5) else draft.input(DType.of(amounts.dtype), amounts.shape, amounts)
+    )
     draft.add((LogicalPcShift if is_logical else ArithmeticPcShift)(mode, axis, out_dtype=out), x, vector)
 
 

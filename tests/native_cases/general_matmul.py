@@ -1,4 +1,4 @@
-"""Matrix products that the fast kernels decline: vectors of zero points, calculation modes, run-time operands, FLOAT16."""
+"""Matrix products that the fast kernels decline: vectors of zero points, modes, run-time operands, FLOAT16."""
 
 from native_cases.draft import Draft, kind
 from native_cases.general_conv import given, zero_points
