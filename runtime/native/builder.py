@@ -75,8 +75,10 @@ class Builder:
         precise: set[Node],
         earlier: Mapping[tuple[str, tuple[str, ...]], Any],
         memory_limit: int | None = None,
+        general: Callable[[Node], Group | None] | None = None,
     ) -> None:
         self.graph = graph
+        self.general = general
         self.isa = isa
         self.precise = precise
         self.native = native()
@@ -304,9 +306,18 @@ class Builder:
             for part in group.parts:
                 self.emit(part)
             for node in () if group.parts else group.nodes:
-                self.declined[node.name] = str(error)
-                self.reference(node)
+                self._emit_declined(node, str(error), is_alone=len(group.nodes) == 1)
         self._current = ()
+
+    def _emit_declined(self, node: Node, reason: str, *, is_alone: bool) -> None:
+        """Add the step of a general kernel for a node of a group whose kernel declined, or its reference."""
+        general = None if self.general is None else self.general(node)
+        if general is None or (is_alone and node.name in self.declined):
+            self.declined.setdefault(node.name, reason)
+            self.reference(node)
+            return
+        self.declined[node.name] = reason
+        self.emit(general)
 
     def reference(self, node: Node) -> None:
         """Add a step that runs the NumPy reference of a node."""

@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.storage import Order, row_major
+from tpuconvert.schema.control_flow import ControlFlowOp
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind, loaded_ops
@@ -211,6 +212,16 @@ def group_nodes(site: Site) -> list[Group | Node]:
     return found[::-1]
 
 
+GENERAL = -1
+"""Priority of matchers that take a single node which the kernels of other matchers decline."""
+
+
+def general_group(node: Node, site: Site) -> Group | None:
+    """Return the group of the matchers with the priority ``GENERAL``, which are also tried when a kernel declines."""
+    general = [entry for entry in matchers() if entry.priority <= GENERAL and node.op.name in entry.operators]
+    return next(filter(None, (entry.function(node, site) for entry in general)), None)
+
+
 def _without_elements(node: Node) -> Group | Node | None:
     """Return a group without steps if all results are empty, the node if it must run its reference, else None."""
     results = [0 in value.shape for value in node.outputs]
@@ -225,6 +236,19 @@ def _without_elements(node: Node) -> Group | Node | None:
         return node
     is_empty = any(value is not None and 0 in value.shape for value in node.inputs)
     return node if is_empty and not _takes_empty(node.op.name) else None
+
+
+def reason_without_kernel(node: Node) -> str:
+    """Return the reason why no matcher takes a node: its operator, the types, or the conditions of the matchers."""
+    if any(value is not None and 0 in value.shape for value in (*node.inputs, *node.outputs)):
+        return "a tensor without elements"
+    if node.op.kind is OpKind.CUSTOM:
+        return "a function of a plugin"
+    if isinstance(node.op, ControlFlowOp):
+        return "its bodies are graphs with plans of their own"
+    if not matchers_of(node.op.name):
+        return "no kernel for this operator"
+    return "its kernels do not take these types or parameters"
 
 
 def first_operand(node: Node) -> Value:
