@@ -31,8 +31,8 @@ are tried from the highest priority down.
 KERNELS = """
 ## Instruction sets
 
-x86-64 has the instruction sets avx2, avxvnni and avx512vnni; AArch64 has neon, dotprod and i8mm. An instruction set without
-an implementation of its own runs the next one of the same architecture to the left, or the scalar one.
+x86-64 has the instruction sets avx2, avxvnni and avx512vnni; AArch64 has neon, dotprod and i8mm. An instruction set
+without an implementation of its own runs the next one of the same architecture to the left, or the scalar one.
 """
 
 
