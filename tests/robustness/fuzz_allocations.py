@@ -2,8 +2,8 @@
 
     LD_PRELOAD=shim.so python tests/robustness/fuzz_allocations.py PHASE FIRST LAST STEP
 
-``shim.so`` is compiled from ``fuzz_allocation_shim.cpp``. Every failure must end the call with ``MemoryError`` or an error
-of tpuconvert, and afterwards the same call without a failure must give the same bytes. Prints a JSON object.
+``shim.so`` is compiled from ``fuzz_allocation_shim.cpp``. Every failure must end the call with ``MemoryError`` or an
+error of tpuconvert, and afterwards the same call without a failure must give the same bytes. Prints a JSON object.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ def main() -> None:
             if not has_failed:
                 found["not reached"] += 1
             elif isinstance(result, Exception):
-                is_typed = isinstance(result, MemoryError | tc.TpuConvertError) and not isinstance(result, tc.InternalError)
-                found["clean error" if is_typed else f"allocation {failing}: {result!r}"] += 1
+                is_typed = isinstance(result, MemoryError | tc.TpuConvertError)
+                is_clean = is_typed and not isinstance(result, tc.InternalError)
+                found["clean error" if is_clean else f"allocation {failing}: {result!r}"] += 1
             else:
                 found["no effect" if result == expected else f"allocation {failing}: other bytes"] += 1
             if phase() != expected:
