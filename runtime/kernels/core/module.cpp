@@ -31,10 +31,10 @@ using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb
 class OwningProgram {
  public:
   // `buffers` are (kind, offset, size). The k-th buffer of kind "constant" is stored in `constants[k]`.
-  OwningProgram(std::vector<std::shared_ptr<Step>> steps, const std::vector<BufferTuple>& buffers,
+  OwningProgram(std::vector<std::shared_ptr<const Step>> steps, const std::vector<BufferTuple>& buffers,
                 std::vector<ConstBytes> constants, std::size_t arena_bytes, int threads)
       : constants_(std::move(constants)),
-        program_({steps.begin(), steps.end()}, plan(buffers, constants_), arena_bytes, threads) {}
+        program_(std::move(steps), plan(buffers, constants_), arena_bytes, threads) {}
 
   const Program& program() const { return program_; }
 
@@ -62,6 +62,14 @@ class OwningProgram {
   std::vector<ConstBytes> constants_;
   Program program_;
 };
+
+std::vector<std::shared_ptr<const Step>> steps_of(nb::handle given) {
+  const nb::object items = sequence_of(given);
+  std::vector<std::shared_ptr<const Step>> steps;
+  for (Py_ssize_t index = 0; index < PySequence_Fast_GET_SIZE(items.ptr()); ++index)
+    steps.push_back(nb::cast<const StepHolder&>(nb::handle(PySequence_Fast_GET_ITEM(items.ptr(), index))).step);
+  return steps;
+}
 
 void check_memory(const Memory& memory, const OwningProgram& owner) {
   if (memory.program() != owner.program().identity()) throw std::invalid_argument("the memory belongs to another program");
@@ -136,10 +144,10 @@ NB_MODULE(_native, module) {
            nb::arg("buffer"), nb::arg("offset") = 0)
       .def_ro("buffer", &Place::buffer)
       .def_ro("offset", &Place::offset);
-  nb::class_<Step>(module, "Step")
-      .def_prop_ro("kind", [](const Step& step) { return std::string(step.kind()); })
-      .def_prop_ro("packed_bytes", &Step::packed_bytes)
-      .def_prop_ro("scratch_bytes", &Step::scratch_bytes);
+  nb::class_<StepHolder>(module, "Step")
+      .def_prop_ro("kind", [](const StepHolder& held) { return held.step->kind(); })
+      .def_prop_ro("packed_bytes", [](const StepHolder& held) { return held.step->packed_bytes(); })
+      .def_prop_ro("scratch_bytes", [](const StepHolder& held) { return held.step->scratch_bytes(); });
   nb::class_<Memory>(module, "Memory")
       .def(
           "read",
@@ -163,8 +171,12 @@ NB_MODULE(_native, module) {
         set_external(memory, owner, buffer, bytes.data(), bytes.shape(0), true);
       });
   nb::class_<OwningProgram>(module, "Program")
-      .def(nb::init<std::vector<std::shared_ptr<Step>>, const std::vector<BufferTuple>&, std::vector<ConstBytes>,
-                    std::size_t, int>(),
+      .def("__init__",
+           [](OwningProgram* self, nb::handle steps, nb::handle buffers, nb::handle constants, std::size_t arena_bytes,
+              int threads) {
+             new (self) OwningProgram(steps_of(steps), FromPython<std::vector<BufferTuple>>::of(buffers),
+                                      FromPython<std::vector<ConstBytes>>::of(constants), arena_bytes, threads);
+           },
            nb::arg("steps"), nb::arg("buffers"), nb::arg("constants"), nb::arg("arena_bytes"), nb::arg("threads"))
       .def_prop_ro("steps", [](const OwningProgram& owner) { return owner.program().steps(); })
       .def_prop_ro("arena_bytes", [](const OwningProgram& owner) { return owner.program().arena_bytes(); })
