@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -259,15 +259,36 @@ class Session:
             values, extents = self._bind_feeds(feeds)
         except InputShapeError as mismatch:
             parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
-            return batches.join([self._run_once(part, observe, borrow=borrow) for part in parts])
+            results = None if observe is not None else self._run_batch(feeds, parts)
+            if results is None:
+                return batches.join([self._run_once(part, observe, borrow=borrow) for part in parts])
+            return self._to_outputs(results)
         if observe is None and self._native is not None:
             results = self._native.plan(extents).run(values, self._evaluate)
         elif observe is None or self._native is None or (plan := self._native.observed_plan(extents)) is None:
             results = self._run_reference(values, observe)
         else:
             results = self._observe(plan, values, observe, borrow)
+        return self._to_outputs(results)
+
+    def _to_outputs(self, results: Sequence[Array]) -> dict[str, Array]:
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
+
+    def _run_batch(self, feeds: Mapping[str, Array], parts: Sequence[Mapping[str, Array]]) -> list[Array] | None:
+        """Run the parts of a batch in parallel, or return None if that is not possible."""
+        if self._native is None or len(parts) < 2:
+            return None
+        _, extents = self._bind_feeds(parts[0])
+        plan = self._native.batch_plan(extents, len(parts))
+        if plan is None:
+            return None
+        bound: dict[str, int] = {}
+        arrays = []
+        for port, value in zip(self._graph.input_ports, self._graph.inputs, strict=True):
+            shape = (len(feeds[port.name]), *port.shape[1:])
+            arrays.append(to_value(feeds[port.name], replace(port, shape=shape), value, bound))
+        return plan.run_batch(arrays, len(parts), self._evaluate)
 
     @np.errstate(all="ignore")
     def profile(self, feeds: Mapping[str, Array]) -> list[StepProfile]:
