@@ -59,11 +59,11 @@ class Session:
 
     Args:
         model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file.
-            Sessions that have the same file open share its weights and packed plan; while two of them run at the same
-            time, one of them uses the plan's threads and the others one thread each.
+            Sessions that have the same file open share its weights, packed plan and threads.
         backend: ``reference`` is the NumPy executor, ``native`` the compiled engine, ``auto`` the fastest available.
-        threads: of the native engine; None for the number of available CPUs. Results do not depend on it. The BLAS
-            library of NumPy determines the threads of the NumPy executor.
+        threads: of the native engine; None for the number of available CPUs. If as many runs overlap, each of them uses
+            one thread. Results do not depend on it. The BLAS library of NumPy determines the threads of the NumPy
+            executor.
         observed: True if all runs will have an observer: no plan with fused kernels is made beforehand, which saves the
             packed copy of the weights.
         memory_limit: largest size in bytes of a plan of the native engine: arena, scratch memory and packed weights.
@@ -211,7 +211,10 @@ class Session:
         borrow: bool = False,
         **named: ArrayLike,
     ) -> dict[str, Array]:
-        """Run the model once, or batch by batch if there are more samples than its batch size.
+        """Run the model once, or once for each batch if there are more samples than its batch size.
+
+        Batches run in parallel, one on each thread, if the native engine runs all nodes and the memory of all threads
+        is at most 1 GiB.
 
         A model with states appends to them: the feeds contain the new tokens only, and inputs that follow from the
         length of the caches, such as ``attention_mask`` and ``position_ids``, may be left out. A run whose feeds
