@@ -75,9 +75,7 @@ void check_memory(const Memory& memory, const OwningProgram& owner) {
   if (memory.program() != owner.program().identity()) throw std::invalid_argument("the memory belongs to another program");
 }
 
-void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size,
-                  bool is_output) {
-  check_memory(memory, owner);
+void check_external(const OwningProgram& owner, int buffer, const std::uint8_t* data, std::size_t size, bool is_output) {
   const auto& buffers = owner.program().buffers();
   if (buffer < 0 || static_cast<std::size_t>(buffer) >= buffers.size() ||
       buffers[buffer].kind != BufferPlan::Kind::kExternal || buffers[buffer].size != size)
@@ -86,7 +84,29 @@ void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::u
   if (reinterpret_cast<std::uintptr_t>(data) % demands.alignment != 0)
     throw std::invalid_argument("an array for an external buffer does not begin at a multiple of its elements' size");
   if (demands.is_written && !is_output) throw std::invalid_argument("a step would write to an input");
+}
+
+void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size,
+                  bool is_output) {
+  check_memory(memory, owner);
+  check_external(owner, buffer, data, size, is_output);
   memory.set_external(buffer, data);
+}
+
+// The arrays of a batch for some of the external buffers, by buffer.
+template <typename Array>
+void add_batch_arrays(const OwningProgram& owner, const std::vector<std::pair<int, Array>>& given, int parts,
+                      bool is_output, std::vector<BatchArray>* arrays) {
+  for (const auto& [buffer, bytes] : given) {
+    const std::size_t stride = bytes.shape(0) / static_cast<std::size_t>(parts);
+    auto* data = const_cast<std::uint8_t*>(bytes.data());
+    if (stride * static_cast<std::size_t>(parts) != bytes.shape(0))
+      throw std::invalid_argument("an array does not fit the external buffer of each part");
+    check_external(owner, buffer, data, stride, is_output);
+    if (stride % owner.program().demands(buffer).alignment != 0)
+      throw std::invalid_argument("an array of a batch has parts that do not begin at a multiple of its elements' size");
+    arrays->push_back({buffer, data, stride});
+  }
 }
 
 void check_range(const OwningProgram& owner, std::size_t first, std::size_t last) {
@@ -188,7 +208,25 @@ NB_MODULE(_native, module) {
              check_range(owner, step, step + 1);
              return std::string(owner.program().kind(step));
            })
-      .def("make_memory", [](const OwningProgram& owner) { return owner.program().make_memory(); })
+      .def(
+          "make_memory",
+          [](const OwningProgram& owner, bool is_of_batch) {
+            return owner.program().make_memory(is_of_batch ? 1 : owner.program().threads());
+          },
+          nb::arg("is_of_batch") = false)
+      .def(
+          "run_batch",
+          [](const OwningProgram& owner, const std::vector<Memory*>& memories,
+             const std::vector<std::pair<int, ConstBytes>>& inputs, const std::vector<std::pair<int, Bytes>>& outputs,
+             int parts) {
+            if (parts < 1) throw std::invalid_argument("a batch has at least one part");
+            std::vector<BatchArray> arrays;
+            add_batch_arrays(owner, inputs, parts, false, &arrays);
+            add_batch_arrays(owner, outputs, parts, true, &arrays);
+            nb::gil_scoped_release released;
+            owner.program().run_batch(memories, arrays, parts);
+          },
+          nb::arg("memories"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("parts"))
       .def(
           "run",
           [](const OwningProgram& owner, Memory& memory, std::size_t first, std::size_t last) {
