@@ -241,7 +241,7 @@ def _normalize_by_own_statistics(
     """
     axes = [axis for axis in range(x.rank) if axis != 1]
     channels = static(node.shape(1))
-    aligned = [extent if axis == 1 else 1 for axis, extent in enumerate(x.shape)]
+    aligned = [channels[0] if axis == 1 else 1 for axis in range(x.rank)]
     centre = emit.mean(g, x, axes)
     centred = emit.sub(g, x, centre)
     spread = emit.mean(g, formulas.square(g, centred), axes)
