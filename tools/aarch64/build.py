@@ -11,10 +11,12 @@ from pathlib import Path
 
 from aarch64.environment import COMPILER, PYTHON, REPOSITORY, build_folder, missing, module, root
 
-TOOLCHAIN = f"""\
+# Debian's pyconfig.h includes one of the same name below the folder of the processor.
+TOOLCHAIN = """\
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
-set(CMAKE_CXX_COMPILER {COMPILER})
+set(CMAKE_CXX_COMPILER {compiler})
+set(CMAKE_CXX_FLAGS_INIT "-idirafter {include}")
 """
 
 
@@ -25,13 +27,14 @@ def _tools() -> dict[str, str]:
 
 def _configure(folder: Path) -> None:
     toolchain = folder / "toolchain.cmake"
-    toolchain.write_text(TOOLCHAIN, encoding="utf-8")
+    include = root() / "usr" / "include"
+    toolchain.write_text(TOOLCHAIN.format(compiler=COMPILER, include=include), encoding="utf-8")
     options = [
         f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
         "-DCMAKE_BUILD_TYPE=Release",
         "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
         f"-DPython_EXECUTABLE={sys.executable}",
-        f"-DPython_INCLUDE_DIR={root() / 'usr' / 'include' / PYTHON}",
+        f"-DPython_INCLUDE_DIR={include / PYTHON}",
         f"-DNB_SUFFIX={module().name.removeprefix('_native')}",
     ]
     if shutil.which("ccache"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aarch64.environment import REPOSITORY
-from aarch64.loops import Loop, main_loop
+from aarch64.loops import Loop, main_loop, widest_loop
 
 PAGE = REPOSITORY / "docs" / "aarch64-costs.md"
 CPUS = ("cortex-a53", "cortex-a55", "neoverse-n1", "neoverse-v1", "apple-m1")
@@ -42,6 +42,7 @@ PRODUCTS = (
     Kernel("conv and matmul, INT8", "int8/conv/panel_kernels_neon.cpp", "multiply<6>"),
     Kernel("conv and matmul, INT8", "int8/conv/panel_kernels_dotprod.cpp", "multiply<6>"),
     Kernel("conv and matmul, INT8", "int8/conv/panel_kernels_i8mm.cpp", "multiply<6>"),
+    Kernel("Winograd conv, INT8", "int8/winograd/winograd_kernels_neon.cpp", "multiply_tile<6, 2>"),
     Kernel("depthwise conv, INT8, three positions", "int8/conv/panel_kernels_neon.cpp", "depthwise_words_neon"),
     Kernel("depthwise conv, INT8, three positions", "int8/conv/panel_kernels_dotprod.cpp", "depthwise_bytes"),
     Kernel("depthwise conv, INT8, three positions", "int8/conv/panel_kernels_i8mm.cpp", "depthwise_bytes"),
@@ -53,6 +54,31 @@ ELEMENTS = (
     Kernel("residual add with requantization", "int8/epilogue/residual_neon.cpp", "residual_neon", 16),
     Kernel("lookup table of bytes", "int8/elementwise/element_kernels_neon.cpp", "look_up(", 16),
 )
+ELEMENT_FILE = "int8/elementwise/element_kernels_neon.cpp"
+PORTABLE = (
+    Kernel("integer sums", ELEMENT_FILE, "add(tpuconvert::Lanes"),
+    Kernel("saturated products", ELEMENT_FILE, "multiply_limited("),
+    Kernel("integer limits", ELEMENT_FILE, "::clamp("),
+    Kernel("float limits", ELEMENT_FILE, "float_clamp("),
+    Kernel("float sums", ELEMENT_FILE, "float_add("),
+    Kernel("rounding of floats", ELEMENT_FILE, "from_float("),
+    Kernel("quantization of floats", ELEMENT_FILE, "quantize("),
+    Kernel("loads of bytes", ELEMENT_FILE, "load<unsigned char>"),
+    Kernel("stores of bytes", ELEMENT_FILE, "store<unsigned char>"),
+    Kernel("maxima of bytes", ELEMENT_FILE, "maximum_u8("),
+    Kernel("sums of pooling", ELEMENT_FILE, "accumulate_u8("),
+    Kernel("averages", ELEMENT_FILE, "averages("),
+    Kernel("softmax of bytes", ELEMENT_FILE, "softmax("),
+    Kernel("lookup of 32-bit entries", ELEMENT_FILE, "look_up_wide("),
+    Kernel("transposes of bytes", "movement/copy.cpp", "transpose<unsigned char>"),
+    Kernel("transposes of 16 bits", "movement/copy.cpp", "transpose<unsigned short>"),
+    Kernel("transposes of 32 bits", "movement/copy.cpp", "transpose<unsigned int>"),
+    Kernel("batch norm", "float32/norm/channels.cpp", "BatchNormStep::pixel_of"),
+    Kernel("local response normalization", "float32/norm/channels.cpp", "LrnStep::pixel_of"),
+    Kernel("channel statistics of floats", "float32/statistics/statistics_scalar.cpp", "summarize_with_stride<1>"),
+    Kernel("covariance of bytes", "int8/statistics/products_scalar.cpp", "add(unsigned int const*"),
+)
+"""Loops without instructions written for AArch64."""
 HEADER = """\
 # Instruction costs on AArch64
 
@@ -76,6 +102,14 @@ The columns of processors are cycles per 16 results.
 
 | kernel | results | instructions | instructions per 16 results | {cpus} |
 |---|---|---|---|{lines}|
+"""
+PORTABLE_TABLE = """
+## Loops that the compiler vectorizes
+
+These loops are portable code. Where the loop has no vector instructions, elements are processed one at a time.
+
+| loop | file | instructions | vector instructions |
+|---|---|---|---|
 """
 
 
@@ -121,6 +155,12 @@ def element_row(kernel: Kernel, program: str) -> str:
     return f"| {kernel.title} | {kernel.results} | {size} | {size * share:.0f} | " + " | ".join(rates) + " |\n"
 
 
+def portable_row(kernel: Kernel) -> str:
+    """Row of the third table."""
+    loop = widest_loop(kernel.source, kernel.function)
+    return f"| {kernel.title} | `{kernel.source}` | {len(loop.lines)} | {loop.vector_instructions} |\n"
+
+
 def page(program: str) -> str:
     """Text of the page."""
     columns = {"cpus": " | ".join(CPUS), "lines": "|".join("---" for _ in CPUS)}
@@ -130,6 +170,8 @@ def page(program: str) -> str:
         + "".join(product_row(kernel, program) for kernel in PRODUCTS)
         + ELEMENT_TABLE.format(**columns)
         + "".join(element_row(kernel, program) for kernel in ELEMENTS)
+        + PORTABLE_TABLE
+        + "".join(portable_row(kernel) for kernel in PORTABLE)
     )
 
 

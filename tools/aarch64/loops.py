@@ -27,6 +27,7 @@ MULTIPLICATIONS = {
     "fmul": 4,
 }
 """Products of one vector instruction, for the element types of the kernels: bytes, 16-bit words and float32."""
+_VECTOR = re.compile(r"\bv\d+\.|\bq\d+\b")
 _LABEL = re.compile(r"^(\.L\w+):")
 _BRANCH = re.compile(r"^\s+(?:b\.?\w+|cbn?z|tbn?z)\s.*?(\.L\w+)\s*$")
 _NO_INSTRUCTION = re.compile(r"^\s*(\.|//|$|#)|:\s*$")
@@ -46,6 +47,11 @@ class Loop:
     def count(self, *prefixes: str) -> int:
         """Number of instructions whose mnemonic begins with one of the prefixes."""
         return sum(number for name, number in self.names.items() if name.startswith(prefixes))
+
+    @property
+    def vector_instructions(self) -> int:
+        """Number of instructions with an operand in a vector register."""
+        return sum(_VECTOR.search(line) is not None for line in self.lines)
 
     @property
     def products(self) -> int:
@@ -102,8 +108,8 @@ def innermost_loops(lines: list[str]) -> list[Loop]:
     ]
 
 
-def main_loop(source: str, function: str) -> Loop:
-    """Innermost loop of a function with the most multiplications, or with the most instructions if it has none.
+def loops_of(source: str, function: str) -> list[Loop]:
+    """Innermost loops of a function.
 
     Args:
         source: file below ``runtime/kernels``.
@@ -116,4 +122,17 @@ def main_loop(source: str, function: str) -> Loop:
     loops = innermost_loops(named[0]) if named else []
     if not loops:
         raise RuntimeError(f"{source} has no function {function} with a loop")
-    return max(loops, key=lambda loop: (loop.products, len(loop.lines)))
+    return loops
+
+
+def main_loop(source: str, function: str) -> Loop:
+    """Innermost loop with the most multiplications, or with the most instructions if there are none.
+
+    The arguments and errors are those of ``loops_of``.
+    """
+    return max(loops_of(source, function), key=lambda loop: (loop.products, len(loop.lines)))
+
+
+def widest_loop(source: str, function: str) -> Loop:
+    """Innermost loop with the most vector instructions. The arguments and errors are those of ``loops_of``."""
+    return max(loops_of(source, function), key=lambda loop: loop.vector_instructions)

@@ -33,7 +33,7 @@ struct Variants {
 };
 
 // Kernels with one implementation, kernels that use TPU_SELECT, and kernels that also have a variant for byte dot
-// products. Winograd convolutions and blocks of several convolutions have fewer variants.
+// products. Kernels that multiply 16-bit words, bytes of different signs, and blocks of convolutions have fewer variants.
 inline const Variants kScalarOnly{{Isa::kScalar}, {Isa::kScalar}};
 inline const Variants kVectorWidths{{Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
 inline const Variants kAllIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
@@ -41,7 +41,6 @@ inline const Variants kAllIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kA
 inline const Variants kWords{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
 inline const Variants kUnsignedDots{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
                                     {Isa::kScalar, Isa::kNeon, Isa::kI8mm}};
-inline const Variants kWinogradIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}, {Isa::kScalar}};
 inline const Variants kBlockIsas{{Isa::kScalar, Isa::kAvx512Vnni}, {Isa::kScalar}};
 
 }  // namespace tpuconvert

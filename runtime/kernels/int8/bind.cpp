@@ -201,7 +201,7 @@ void bind_conv(nb::module_& module) {
       .field("input_zero", &Spec::input_zero)
       .field("residual", &Spec::residual);
   bind_kernel<Spec>(module, "conv_int8", kAllIsas, make_conv);
-  bind_kernel<Spec>(module, "conv_int8_winograd", kWinogradIsas, make_winograd);
+  bind_kernel<Spec>(module, "conv_int8_winograd", kWords, make_winograd);
   nb::class_<WinogradCost>(module, "WinogradCost")
       .def_ro("direct", &WinogradCost::direct)
       .def_ro("winograd", &WinogradCost::winograd)

@@ -31,13 +31,12 @@ void add_row_scalar(const float* a, const float* b, std::int64_t count, float* s
   for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
-// The compiler vectorizes the portable loop for NEON.
 AddRowFunction add_function(Isa isa) {
-  return TPU_SELECT(isa, add_row_scalar, add_row_avx2, add_row_avx512, add_row_scalar);
+  return TPU_SELECT(isa, add_row_scalar, add_row_avx2, add_row_avx512, add_row_neon);
 }
 
 QuantizeRowFunction quantize_row_function(Isa isa) {
-  return TPU_SELECT(isa, nullptr, quantize_row_avx2, quantize_row_avx512, nullptr);
+  return TPU_SELECT(isa, nullptr, quantize_row_avx2, quantize_row_avx512, quantize_row_neon);
 }
 
 float largest_magnitude(const std::vector<float>& values, float otherwise) {
