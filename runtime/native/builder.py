@@ -75,10 +75,12 @@ class Builder:
         precise: set[Node],
         earlier: Mapping[tuple[str, tuple[str, ...]], Any],
         memory_limit: int | None = None,
-        general: Callable[[Node], Group | None] | None = None,
+        alternative: Callable[[Node, bool], Group | None] | None = None,
     ) -> None:
         self.graph = graph
-        self.general = general
+        self._alternative = alternative
+        self._general: set[Node] = set()
+        """Nodes for which a general kernel was tried."""
         self.isa = isa
         self.precise = precise
         self.native = native()
@@ -310,14 +312,19 @@ class Builder:
         self._current = ()
 
     def _emit_declined(self, node: Node, reason: str, *, is_alone: bool) -> None:
-        """Add the step of a general kernel for a node of a group whose kernel declined, or its reference."""
-        general = None if self.general is None else self.general(node)
-        if general is None or (is_alone and node.name in self.declined):
-            self.declined.setdefault(node.name, reason)
-            self.reference(node)
-            return
+        """Add the steps of another group for a node whose kernel declined, or its reference.
+
+        A node of a larger group is first tried alone, then with a general kernel.
+        """
         self.declined[node.name] = reason
-        self.emit(general)
+        is_general = is_alone and node not in self._general
+        group = self._alternative(node, is_general) if self._alternative and (is_general or not is_alone) else None
+        if is_general:
+            self._general.add(node)
+        if group is None:
+            self.reference(node)
+        else:
+            self.emit(group)
 
     def reference(self, node: Node) -> None:
         """Add a step that runs the NumPy reference of a node."""

@@ -10,7 +10,7 @@ run their reference, unless a matcher is registered with ``takes_empty``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
 from typing import Any, get_args, get_type_hints
 
@@ -216,10 +216,19 @@ GENERAL = -1
 """Priority of matchers that take a single node which the kernels of other matchers decline."""
 
 
-def general_group(node: Node, site: Site) -> Group | None:
-    """Return the group of the matchers with the priority ``GENERAL``, which are also tried when a kernel declines."""
-    general = [entry for entry in matchers() if entry.priority <= GENERAL and node.op.name in entry.operators]
-    return next(filter(None, (entry.function(node, site) for entry in general)), None)
+def alternative_group(node: Node, is_general: bool, *, site: Site) -> Group | None:
+    """Return the group of a node alone for which the kernel of another group declined.
+
+    Args:
+        node: the node.
+        site: its context.
+        is_general: True for the matchers with the priority ``GENERAL`` only.
+    """
+    alone = replace(site, taken=set(site.graph.nodes))  # nothing can be absorbed
+    most = GENERAL if is_general else None
+    entries = [entry for entry in matchers() if node.op.name in entry.operators]
+    chosen = [entry.function for entry in entries if most is None or entry.priority <= most]
+    return next(filter(None, (matcher(node, alone) for matcher in chosen)), None)
 
 
 def _without_elements(node: Node) -> Group | Node | None:

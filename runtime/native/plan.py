@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.constants import remove_constdata
-from tpuconvert.runtime.native.groups import Site, general_group, group_nodes, reason_without_kernel
+from tpuconvert.runtime.native.groups import Site, alternative_group, group_nodes, reason_without_kernel
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
@@ -69,7 +70,7 @@ class NativePlan:
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed, caches or {})
         earlier = {} if like is None else _steps_by_nodes(like._steps)
         builder = Builder(
-            graph, isa, site.precise, earlier, memory_limit, general=lambda node: general_group(node, site)
+            graph, isa, site.precise, earlier, memory_limit, alternative=partial(alternative_group, site=site)
         )
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):

@@ -35,6 +35,7 @@ from tpuconvert.schema.ops.shift_by_amount import (
     RoundRshift,
     RoundRshifts,
 )
+from tpuconvert.schema.ops.stride_arithmetic import SampledArithmetic
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType
 
 ANY_TYPES = {I8: "s8", U8: "u8", I16: "i16", U16: "u16", I32: "i32", U32: "u32", F16: "f16", F32: "f32"}
@@ -48,8 +49,16 @@ class Vector(NamedTuple):
     axis: int
 
 
-Operand = Value | Array | Vector
-"""A tensor that broadcasts, a number, or a vector along an axis."""
+class Samples(NamedTuple):
+    """An operand of which every ``steps``-th element from ``starts`` is read; axes of extent 1 are broadcast."""
+
+    value: Value
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+Operand = Value | Array | Vector | Samples
+"""A tensor that broadcasts, a number, a vector along an axis, or samples of a tensor."""
 
 
 class Computation(NamedTuple):
@@ -82,6 +91,13 @@ def _is_through_float(dtype: DType, chip: Chip) -> bool:
 def _binary(op: BinaryArithmetic, node: Node, chip: Chip) -> Computation:
     through = _is_through_float(node.outputs[0].dtype, chip)
     return Computation(op.arithmetic.value, (_operand(node), _operand(node, 1)), is_through_float=through)
+
+
+@_computation.register
+def _sampled(op: SampledArithmetic, node: Node, chip: Chip) -> Computation:
+    return Computation(
+        op.arithmetic.value, tuple(Samples(_operand(node, index), op.offsets, op.stride) for index in range(2))
+    )
 
 
 @_computation.register
@@ -245,7 +261,12 @@ def _read(
     if isinstance(operand, Vector):
         stored = readable(builder, operand.value)
         return stored, [steps(stored)[0] if axis == operand.axis else 0 for axis in order]
-    assert isinstance(operand, Value)
+    if isinstance(operand, Samples):
+        stored = readable(builder, operand.value)
+        wide = [axis for axis in order if stored.shape[axis] != 1]
+        first = sum(operand.starts[axis] * stored.strides[axis] for axis in wide)
+        along = [steps(stored)[axis] * operand.steps[axis] if axis in wide else 0 for axis in order]
+        return stored._replace(offset=stored.offset + first), along
     stored = readable(builder, operand)
     shape, own = builder.shape(y), builder.shape(operand)
     if all(extent == 1 for extent in own):

@@ -24,6 +24,7 @@ from tpuconvert.schema.ops.shift_by_amount import (
     RoundRshift,
     RoundRshifts,
 )
+from tpuconvert.schema.ops.stride_arithmetic import SampledArithmetic, StartsAtOffset
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar
 
 SMALL = (I8, U8, I16, U16)
@@ -178,3 +179,21 @@ def half_conversion(draft: Draft) -> None:
         draft.add(Cast(other), draft.input(F16, shape, half(draft, shape)))
     else:
         draft.add(Cast(F16), draft.input(other, shape))
+
+
+@kind(200)
+def sampled_arithmetic(draft: Draft) -> None:
+    """Arithmetic on strided samples, where an operand may be broadcast."""
+    kinds = [kind for kind in SampledArithmetic.__subclasses__() if kind.__name__.startswith("Stride")]
+    operator = draft.pick(*kinds)
+    is_product, is_quotient = "Mul" in operator.__name__, "Div" in operator.__name__
+    dtype = draft.pick(F32, F16) if is_quotient else draft.pick(F32, F16, I8, U8, *(() if is_product else (I16, U16)))
+    shape = some_shape(draft)
+    stride = tuple(draft.number(1, 3) for _ in shape)
+    further = {}
+    if issubclass(operator, StartsAtOffset):
+        further["offset"] = tuple(draft.number(0, extent - 1) for extent in shape)
+    operands = [operand(draft, dtype, size) for size in (shape, broadcast(draft, shape))]
+    if all(value.is_constant for value in operands):
+        operands[0] = draft.input(dtype, shape, draft.arrays[operands[0]])
+    draft.add(operator(stride=stride, **further), *operands)
