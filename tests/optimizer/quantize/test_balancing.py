@@ -22,7 +22,7 @@ from tpuconvert.schema.types import I8, Array, Chip, QuantParams
 
 CALIBRATION = 24
 ENOUGH = 0.995
-"""Cosine similarity that issue 20 requires of transformers with outlier channels."""
+"""Goal for the cosine similarity of transformers with outlier channels."""
 
 
 def convert(network: OutlierNetwork, path: Path, chip: str = "bm1686", **options):
