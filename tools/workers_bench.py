@@ -11,8 +11,10 @@ written files must be equal.
 ``possible`` is the throughput of the independent processes relative to one process alone: they share the memory
 bandwidth, the caches and perhaps the cores, but not the work. Workers are not expected to be faster than that.
 
-Other programs change times, but hardly the processor time. Its column has that of the main thread, which runs alone for
-most of it, and that of all others.
+Other programs change times, but less the processor time. Its column has that of the main thread and that of all others.
+``estimate`` is the ratio that follows if the main thread runs alone and the others run at the same time: the processor
+time of one worker, divided by that of the main thread plus that of the others divided by the number of workers. It is
+too low, because the main thread works for a part of its time while others do.
 """
 
 from __future__ import annotations
@@ -94,12 +96,14 @@ def lines_of(network: str, name: str, times: Times) -> list[str]:
     alone, *_, last = times.runs.values()
     count = int(list(times.runs)[-1].split()[0])
     bound = [count * one / both for one, both in zip(alone.seconds, times.pairs, strict=True)]
+    shared = [main + others / count for main, others in zip(last.main_cpu, last.other_cpu, strict=True)]
+    estimate = [one / both for one, both in zip(alone.cpu_seconds, shared, strict=True)]
     lines = []
     for run, one in times.runs.items():
         ratios = [own / base for own, base in zip(one.seconds, last.seconds, strict=True)]
         cpu = " + ".join(f"{statistics.median(part):.1f}" for part in (one.main_cpu, one.other_cpu))
-        possible = _spread(bound, 2) if one is alone else ""
-        cells = network, name, run, _spread(one.seconds, 1), _spread(ratios, 2), possible, cpu
+        bounds = [_spread(bound, 2), _spread(estimate, 2)] if one is alone else ["", ""]
+        cells = network, name, run, _spread(one.seconds, 1), _spread(ratios, 2), *bounds, cpu
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -125,7 +129,8 @@ def main() -> int:
     cpus = sorted(int(cpu) for cpu in arguments.cpus.split(","))
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # it would compile all modules in every run
-    print("| network | command | run | time, s | ratio | possible | processor time, s |\n|---|---|---|---|---|---|---|")
+    names = "network", "command", "run", "time, s", "ratio", "possible", "estimate", "processor time, s"
+    print(f"| {' | '.join(names)} |\n{'|---' * len(names)}|")
     for network in arguments.networks.split(","):
         if network not in NETWORKS:
             parser.error(f"unknown network {network}, expected one of {', '.join(NETWORKS)}")
