@@ -67,7 +67,7 @@ std::vector<std::shared_ptr<const Step>> steps_of(nb::handle given) {
   const nb::object items = sequence_of(given);
   std::vector<std::shared_ptr<const Step>> steps;
   for (Py_ssize_t index = 0; index < PySequence_Fast_GET_SIZE(items.ptr()); ++index)
-    steps.push_back(nb::cast<const StepHolder&>(nb::handle(PySequence_Fast_GET_ITEM(items.ptr(), index))).step);
+    steps.push_back(FromPython<const StepHolder&>::of(PySequence_Fast_GET_ITEM(items.ptr(), index)).step);
   return steps;
 }
 
@@ -194,8 +194,12 @@ NB_MODULE(_native, module) {
       .def("__init__",
            [](OwningProgram* self, nb::handle steps, nb::handle buffers, nb::handle constants, std::size_t arena_bytes,
               int threads) {
-             new (self) OwningProgram(steps_of(steps), FromPython<std::vector<BufferTuple>>::of(buffers),
-                                      FromPython<std::vector<ConstBytes>>::of(constants), arena_bytes, threads);
+             try {
+               new (self) OwningProgram(steps_of(steps), FromPython<std::vector<BufferTuple>>::of(buffers),
+                                        FromPython<std::vector<ConstBytes>>::of(constants), arena_bytes, threads);
+             } catch (const nb::cast_error&) {
+               throw nb::type_error("Program: steps, buffers or constants have a wrong type");
+             }
            },
            nb::arg("steps"), nb::arg("buffers"), nb::arg("constants"), nb::arg("arena_bytes"), nb::arg("threads"))
       .def_prop_ro("steps", [](const OwningProgram& owner) { return owner.program().steps(); })

@@ -41,7 +41,7 @@ class ThreadPool {
 
   // The current job: its number, its number of parts, and the next part to take. All three are one atomic word, so that
   // a thread never takes a part of a later job by mistake. The caller returns only after every taken part is done.
-  struct Job {
+  struct alignas(8) Job {  // Clang calls a library for a word that its type does not align
     std::uint32_t number;
     std::uint16_t parts, next;
   };
