@@ -78,8 +78,8 @@ def prototxts() -> list[bytes]:
     """The bundled network, and two without weights."""
     start = PROTOTXT.splitlines(keepends=True)[:2]
     relu = 'layer { name: "r" type: "ReLU" bottom: "x" top: "r" }\n'
-    pool = 'layer { name: "p" type: "Pooling" bottom: "x" top: "p" pooling_param { pool: AVE kernel_size: 2 stride: 2 } }\n'
-    return [(DIGITS / "digits.prototxt").read_bytes(), "".join([*start, relu]).encode(), "".join([*start, pool]).encode()]
+    pool = 'layer { name: "p" type: "Pooling" bottom: "x" top: "p" pooling_param { kernel_size: 2 stride: 2 } }\n'
+    return [(DIGITS / "digits.prototxt").read_bytes(), *("".join([*start, last]).encode() for last in (relu, pool))]
 
 
 def programs() -> list[bytes]:
