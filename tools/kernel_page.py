@@ -34,7 +34,7 @@ are tried from the highest priority down.
 WITHOUT = """
 ## Operators without a kernel
 
-These run their NumPy reference. [fallbacks.md](fallbacks.md) lists the nodes of real models that do.
+These run their NumPy reference. `tools/fallbacks.py` lists the nodes of real models that do.
 
 | operators | reason |
 |---|---|
