@@ -108,14 +108,24 @@ READ_BESIDES = {"ci": ["net.onnx", "samples.npz", "check.npz", "plugin.py", "net
 """Files named in a manifest."""
 
 
+WITHOUT_INPUTS = {"sbom"}
+"""Commands that write a file and read none."""
+
+
 def writing() -> list[tuple[str, str]]:
-    """Command and option of every output file."""
+    """Command and option of every output file, of the commands that also read files."""
     return [
         (name, word(parameter))
         for name, command in commands()
         for parameter in command.params
-        if isinstance(parameter.type, OutputFile)
+        if isinstance(parameter.type, OutputFile) and name not in WITHOUT_INPUTS
     ]
+
+
+def test_commands_without_inputs_have_no_parameter_for_one() -> None:
+    for name, command in commands():
+        if name in WITHOUT_INPUTS:
+            assert not any(isinstance(parameter.type, InputFile) for parameter in command.params)
 
 
 def test_calls_cover_every_command_that_writes_a_file() -> None:
