@@ -172,7 +172,7 @@ def _tensor_shift(name: str, node: Node) -> Computation:
     return Computation(name, (_operand(node), _operand(node, 1)))
 
 
-def _scalar_shift(name: str, node: Node, amount: int) -> Computation:
+def _scalar_shift(name: str, node: Node, amount: int | Array) -> Computation:
     return Computation(name, (_operand(node), np.asarray(amount, np.int32)))
 
 
