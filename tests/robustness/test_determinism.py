@@ -84,8 +84,8 @@ def test_round_trip(source: tuple[str, ...], tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["float", "int8"])
 @pytest.mark.parametrize("name", names())
-def test_round_trip_of_the_data_set(name: str, how: str, data: Path, tmp_path: Path) -> None:
-    if how == "int8" and is_quantized(entries(data)[name]):
+def test_round_trip_of_the_data_set(name: str, how: str, data_root: Path, tmp_path: Path) -> None:
+    if how == "int8" and is_quantized(entries(data_root)[name]):
         pytest.skip("the source is quantized: 'float' keeps its integers")
     effort = {"effort": "low"} if how == "int8" else {}
-    _check_round_trip(convert_model(data, name, "bm1686", how, **effort)[0], tmp_path)
+    _check_round_trip(convert_model(data_root, name, "bm1686", how, **effort)[0], tmp_path)
