@@ -207,6 +207,8 @@ def _is_supported(found: Computation, node: Node) -> bool:
     types = [value.dtype for value in node.inputs if value is not None]
     has_floats = any(dtype.is_float for dtype in types)
     if found.is_through_float:
+        if node.outputs[0].dtype is U32:  # the kernel rounds floats to signed integers
+            return False
         return isinstance(node.op, (Cast, Clamp)) or found.operation in {item.value for item in Arithmetic}
     return has_floats == node.outputs[0].dtype.is_float and (has_floats or found.operation != Arithmetic.DIV.value)
 

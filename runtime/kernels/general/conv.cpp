@@ -14,6 +14,7 @@ namespace tpuconvert {
 
 namespace {
 
+constexpr std::int64_t kMostIndices = 1 << 26;  // entries of the index table of one axis
 constexpr std::int64_t kMostZero = 1 << 12;  // products of 8-bit numbers minus zero points fit 16 bits each
 
 std::int64_t even(std::int64_t count) { return (count + 1) / 2 * 2; }
@@ -88,7 +89,8 @@ class AnyConvStep final : public Step {
       for (const std::int64_t extent : {spec_.extents[axis], spec_.out_extents[axis], spec_.kernel[axis],
                                         spec_.strides[axis], spec_.dilations[axis], spec_.pads[axis] + 1})
         if (extent < 1 || extent >= std::int64_t{1} << 31) throw std::invalid_argument("any_conv: an extent is invalid");
-      product_of({spec_.kernel[axis], spec_.out_extents[axis], 64});
+      if (product_of({spec_.kernel[axis], spec_.out_extents[axis]}) > kMostIndices)
+        throw std::invalid_argument("any_conv: an axis is too long");
     }
     if (spec_.batch < 1 || spec_.groups < 1 || spec_.inputs < 1 || spec_.outputs < 1)
       throw std::invalid_argument("any_conv: an extent is invalid");
