@@ -7,6 +7,7 @@ nothing is written; the exit code is 1 when the page is out of date.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from generated_file import write_or_check
@@ -14,7 +15,7 @@ from generated_file import write_or_check
 from tpuconvert.runtime.native.groups import MatcherEntry, matchers
 from tpuconvert.runtime.native.loader import kernels, native
 from tpuconvert.schema.control_flow import ControlFlowOp
-from tpuconvert.schema.op import OpKind, all_ops
+from tpuconvert.schema.op import Op, OpKind, all_ops
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
 ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni")
@@ -39,7 +40,12 @@ These run their NumPy reference. `tools/fallbacks.py` lists the nodes of real mo
 | operators | reason |
 |---|---|
 """
-REASONS = {
+SMALL = frozenset({"gather_group_quantized", "gru_cell", "lstm_cell"})
+DATA_DEPENDENT = frozenset(
+    {"batch_to_space_v2", "extract_v2", "host_expand", "host_multiclass_nms", "host_pad", "host_slice", "masked_select"}
+    | {"nms", "nms_v2", "pad_v2", "proposals", "reshape_v2", "sequence_gen", "space_to_batch_v2", "tile_v2", "where"}
+)
+REASONS: dict[str, Callable[[type[Op]], bool]] = {
     "atomic operations for hand-written graphs, which no conversion creates": lambda op: op.kind is OpKind.ATOMIC,
     "the extents of their results depend on data": lambda op: op.name in DATA_DEPENDENT,
     "composites with little work: one row of a table per token, or one step of a cell": lambda op: op.name in SMALL,
@@ -52,11 +58,6 @@ REASONS = {
     "a few numbers computed from extents": lambda op: op.name in ("hw_avg", "hw_mul"),
 }
 """Reason -> condition on the operator; the first one that applies is listed."""
-SMALL = frozenset({"gather_group_quantized", "gru_cell", "lstm_cell"})
-DATA_DEPENDENT = frozenset(
-    {"batch_to_space_v2", "extract_v2", "host_expand", "host_multiclass_nms", "host_pad", "host_slice", "masked_select"}
-    | {"nms", "nms_v2", "pad_v2", "proposals", "reshape_v2", "sequence_gen", "space_to_batch_v2", "tile_v2", "where"}
-)
 KERNELS = """
 ## Instruction sets
 
