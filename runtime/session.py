@@ -334,6 +334,14 @@ class Session:
         plan = self._native.latest
         return [] if plan is None else [node.name for node in plan.reference_nodes]
 
+    @property
+    def reference_reasons(self) -> dict[str, str]:
+        """The reasons why ``reference_nodes`` have no native kernel, by node name."""
+        if self._native is None:
+            return dict.fromkeys(self.reference_nodes, "the session runs without the native engine")
+        plan = self._native.latest
+        return {} if plan is None else plan.reference_reasons
+
     def close(self) -> None:
         """Release the plan and the memory-mapped file."""
         self._is_open = False
@@ -451,7 +459,7 @@ def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
     try:
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    except OSError:
+    except (OSError, ValueError):
         return _LoadedFile(read_model(Path(path)))  # This raises the error.
     found = _LOADED.get(identity)
     if found is None:

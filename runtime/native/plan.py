@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.constants import remove_constdata
-from tpuconvert.runtime.native.groups import Site, group_nodes
+from tpuconvert.runtime.native.groups import Site, alternative_group, group_nodes, reason_without_kernel
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
@@ -71,7 +72,9 @@ class NativePlan:
         graph = graph if is_observed or caches else remove_constdata(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed, caches or {})
         earlier = {} if like is None else _steps_by_nodes(like._steps)
-        builder = Builder(graph, isa, site.precise, earlier, memory_limit)
+        builder = Builder(
+            graph, isa, site.precise, earlier, memory_limit, alternative=partial(alternative_group, site=site)
+        )
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):
@@ -84,6 +87,7 @@ class NativePlan:
                 made = [(value, builder.memory_of(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(made)
         builder.finish()
+        self._declined = builder.declined
         self._native, self._file = native(), graph.file
         self._inputs, self._outputs = builder.inputs, builder.outputs
         self._results = [ResultMemory(stored.shape, stored.dtype.numpy) for stored in builder.outputs]
@@ -137,6 +141,13 @@ class NativePlan:
     def reference_nodes(self) -> list[Node]:
         """The nodes that have no native kernel."""
         return [entry.node for entry in self._steps if isinstance(entry, ReferenceStep)]
+
+    @property
+    def reference_reasons(self) -> dict[str, str]:
+        """The reasons why nodes have no native kernel, by node name: of a kernel that declined, or of the matchers."""
+        return {
+            node.name: self._declined.get(node.name) or reason_without_kernel(node) for node in self.reference_nodes
+        }
 
     def run(
         self,

@@ -31,10 +31,10 @@ using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb
 class OwningProgram {
  public:
   // `buffers` are (kind, offset, size). The k-th buffer of kind "constant" is stored in `constants[k]`.
-  OwningProgram(std::vector<std::shared_ptr<Step>> steps, const std::vector<BufferTuple>& buffers,
+  OwningProgram(std::vector<std::shared_ptr<const Step>> steps, const std::vector<BufferTuple>& buffers,
                 std::vector<ConstBytes> constants, std::size_t arena_bytes, int threads)
       : constants_(std::move(constants)),
-        program_({steps.begin(), steps.end()}, plan(buffers, constants_), arena_bytes, threads) {}
+        program_(std::move(steps), plan(buffers, constants_), arena_bytes, threads) {}
 
   const Program& program() const { return program_; }
 
@@ -62,6 +62,14 @@ class OwningProgram {
   std::vector<ConstBytes> constants_;
   Program program_;
 };
+
+std::vector<std::shared_ptr<const Step>> steps_of(nb::handle given) {
+  const nb::object items = sequence_of(given);
+  std::vector<std::shared_ptr<const Step>> steps;
+  for (Py_ssize_t index = 0; index < PySequence_Fast_GET_SIZE(items.ptr()); ++index)
+    steps.push_back(FromPython<const StepHolder&>::of(PySequence_Fast_GET_ITEM(items.ptr(), index)).step);
+  return steps;
+}
 
 void check_memory(const Memory& memory, const OwningProgram& owner) {
   if (memory.program() != owner.program().identity()) throw std::invalid_argument("the memory belongs to another program");
@@ -124,6 +132,8 @@ NB_MODULE(_native, module) {
   module.attr("Declined") = declined;
   nb::register_exception_translator(translate_refusal, declined.ptr());  // the module keeps `declined` alive
   module.doc() = "Kernels and plans of the native engine.";
+  module.attr("NANOBIND") = std::to_string(NB_VERSION_MAJOR) + "." + std::to_string(NB_VERSION_MINOR) + "." +
+                            std::to_string(NB_VERSION_PATCH);
   module.attr("SLACK") = kSlack;
   module.attr("STORED_BIAS") = kStoredBias;
   module.def("available_isas", [] {
@@ -133,25 +143,31 @@ NB_MODULE(_native, module) {
   });
   module.def(
       "kernels",
-      [] {
+      [](const std::string& architecture) {
         std::vector<std::pair<std::string, std::vector<std::string>>> found;
         for (const KernelEntry& entry : kernel_table()) {
           std::vector<std::string> isas;
-          for (const Isa isa : entry.variants) isas.emplace_back(name_of(isa));
+          const Variants& variants = entry.variants;
+          const std::vector<Isa>& chosen = architecture == "x86_64"    ? variants.x86_64
+                                           : architecture == "aarch64" ? variants.aarch64
+                                                                       : variants.of_this_machine();
+          for (const Isa isa : chosen) isas.emplace_back(name_of(isa));
           found.emplace_back(entry.name, std::move(isas));
         }
         return found;
       },
-      "Return (name, instruction sets with an implementation) of every kernel.");
+      nb::arg("architecture") = "",
+      "Return (name, instruction sets with an implementation) of every kernel, for this machine's architecture, \"x86_64\" "
+      "or \"aarch64\".");
   nb::class_<Place>(module, "Place")
       .def("__init__", [](Place* self, int buffer, std::size_t offset) { new (self) Place{buffer, offset}; },
            nb::arg("buffer"), nb::arg("offset") = 0)
       .def_ro("buffer", &Place::buffer)
       .def_ro("offset", &Place::offset);
-  nb::class_<Step>(module, "Step")
-      .def_prop_ro("kind", [](const Step& step) { return std::string(step.kind()); })
-      .def_prop_ro("packed_bytes", &Step::packed_bytes)
-      .def_prop_ro("scratch_bytes", &Step::scratch_bytes);
+  nb::class_<StepHolder>(module, "Step")
+      .def_prop_ro("kind", [](const StepHolder& held) { return held.step->kind(); })
+      .def_prop_ro("packed_bytes", [](const StepHolder& held) { return held.step->packed_bytes(); })
+      .def_prop_ro("scratch_bytes", [](const StepHolder& held) { return held.step->scratch_bytes(); });
   nb::class_<Memory>(module, "Memory")
       .def(
           "read",
@@ -175,8 +191,16 @@ NB_MODULE(_native, module) {
         set_external(memory, owner, buffer, bytes.data(), bytes.shape(0), true);
       });
   nb::class_<OwningProgram>(module, "Program")
-      .def(nb::init<std::vector<std::shared_ptr<Step>>, const std::vector<BufferTuple>&, std::vector<ConstBytes>,
-                    std::size_t, int>(),
+      .def("__init__",
+           [](OwningProgram* self, nb::handle steps, nb::handle buffers, nb::handle constants, std::size_t arena_bytes,
+              int threads) {
+             try {
+               new (self) OwningProgram(steps_of(steps), FromPython<std::vector<BufferTuple>>::of(buffers),
+                                        FromPython<std::vector<ConstBytes>>::of(constants), arena_bytes, threads);
+             } catch (const nb::cast_error&) {
+               throw nb::type_error("Program: steps, buffers or constants have a wrong type");
+             }
+           },
            nb::arg("steps"), nb::arg("buffers"), nb::arg("constants"), nb::arg("arena_bytes"), nb::arg("threads"))
       .def_prop_ro("steps", [](const OwningProgram& owner) { return owner.program().steps(); })
       .def_prop_ro("arena_bytes", [](const OwningProgram& owner) { return owner.program().arena_bytes(); })
