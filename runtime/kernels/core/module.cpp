@@ -66,8 +66,8 @@ class OwningProgram {
 std::vector<std::shared_ptr<const Step>> steps_of(nb::handle given) {
   const nb::object items = sequence_of(given);
   std::vector<std::shared_ptr<const Step>> steps;
-  for (Py_ssize_t index = 0; index < PySequence_Fast_GET_SIZE(items.ptr()); ++index)
-    steps.push_back(FromPython<const StepHolder&>::of(PySequence_Fast_GET_ITEM(items.ptr(), index)).step);
+  for (Py_ssize_t index = 0; index < PyTuple_Size(items.ptr()); ++index)
+    steps.push_back(FromPython<const StepHolder&>::of(PyTuple_GetItem(items.ptr(), index)).step);
   return steps;
 }
 
