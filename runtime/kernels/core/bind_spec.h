@@ -55,6 +55,11 @@ struct FromPython<std::string> {
 };
 
 template <typename T>
+struct FromPython<std::reference_wrapper<T>> {  // of an object that Python owns
+  static std::reference_wrapper<T> of(nanobind::handle value) { return nanobind::cast<T&>(value); }
+};
+
+template <typename T>
 struct FromPython<std::optional<T>> {
   static std::optional<T> of(nanobind::handle value) {
     if (value.is_none()) return std::nullopt;
