@@ -69,7 +69,7 @@ def open_external(
     """Open a file that :func:`external_file` found.
 
     No link is followed below the model's folder or the allowed directory: a program that replaces a part of the path by
-    a link after the check would have another file read. Windows cannot open relative to a folder, and has no such check.
+    a link after the check would have another file read. Windows cannot open relative to a folder and has no such check.
 
     Args:
         resolved: the result of :func:`external_file`.
