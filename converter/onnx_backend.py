@@ -35,7 +35,7 @@ class TpuBackendRep(BackendRep):
 
     def __init__(self, model: ModelProto, options: Mapping[str, Any]) -> None:
         self._model = model
-        self._options = dict(options)
+        self._options = {"state": "ports", **options}  # the interface has no state: each run gets every input
         self._session_options = {key: self._options.pop(key) for key in ("backend", "threads") if key in options}
         initializers = {tensor.name for tensor in model.graph.initializer}
         initializers.update(sparse.values.name for sparse in model.graph.sparse_initializer)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -59,11 +59,11 @@ class Session:
 
     Args:
         model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file.
-            Sessions that have the same file open share its weights and packed plan; while two of them run at the same
-            time, one of them uses the plan's threads and the others one thread each.
+            Sessions that have the same file open share its weights, packed plan and threads.
         backend: ``reference`` is the NumPy executor, ``native`` the compiled engine, ``auto`` the fastest available.
-        threads: of the native engine; None for the number of available CPUs. Results do not depend on it. The BLAS
-            library of NumPy determines the threads of the NumPy executor.
+        threads: of the native engine; None for the number of available CPUs. If as many runs overlap, each of them uses
+            one thread. Results do not depend on it. The BLAS library of NumPy determines the threads of the NumPy
+            executor.
         observed: True if all runs will have an observer: no plan with fused kernels is made beforehand, which saves the
             packed copy of the weights.
         memory_limit: largest size in bytes of a plan of the native engine: arena, scratch memory and packed weights.
@@ -211,7 +211,10 @@ class Session:
         borrow: bool = False,
         **named: ArrayLike,
     ) -> dict[str, Array]:
-        """Run the model once, or batch by batch if there are more samples than its batch size.
+        """Run the model once, or once for each batch if there are more samples than its batch size.
+
+        Batches run in parallel, one on each thread, if the native engine runs all nodes and the memory of all threads
+        is at most 1 GiB.
 
         A model with states appends to them: the feeds contain the new tokens only, and inputs that follow from the
         length of the caches, such as ``attention_mask`` and ``position_ids``, may be left out. A run whose feeds
@@ -259,15 +262,36 @@ class Session:
             values, extents = self._bind_feeds(feeds)
         except InputShapeError as mismatch:
             parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
-            return batches.join([self._run_once(part, observe, borrow=borrow) for part in parts])
+            results = None if observe is not None else self._run_batch(feeds, parts)
+            if results is None:
+                return batches.join([self._run_once(part, observe, borrow=borrow) for part in parts])
+            return self._to_outputs(results)
         if observe is None and self._native is not None:
             results = self._native.plan(extents).run(values, self._evaluate)
         elif observe is None or self._native is None or (plan := self._native.observed_plan(extents)) is None:
             results = self._run_reference(values, observe)
         else:
             results = self._observe(plan, values, observe, borrow)
+        return self._to_outputs(results)
+
+    def _to_outputs(self, results: Sequence[Array]) -> dict[str, Array]:
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
+
+    def _run_batch(self, feeds: Mapping[str, Array], parts: Sequence[Mapping[str, Array]]) -> list[Array] | None:
+        """Run the parts of a batch in parallel, or return None if that is not possible."""
+        if self._native is None or len(parts) < 2:
+            return None
+        _, extents = self._bind_feeds(parts[0])
+        plan = self._native.batch_plan(extents, len(parts))
+        if plan is None:
+            return None
+        bound: dict[str, int] = {}
+        arrays = []
+        for port, value in zip(self._graph.input_ports, self._graph.inputs, strict=True):
+            shape = (len(feeds[port.name]), *port.shape[1:])
+            arrays.append(to_value(feeds[port.name], replace(port, shape=shape), value, bound))
+        return plan.run_batch(arrays, len(parts), self._evaluate)
 
     @np.errstate(all="ignore")
     def profile(self, feeds: Mapping[str, Array]) -> list[StepProfile]:
@@ -435,7 +459,7 @@ def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
     try:
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    except OSError:
+    except (OSError, ValueError):
         return _LoadedFile(read_model(Path(path)))  # This raises the error.
     found = _LOADED.get(identity)
     if found is None:

@@ -18,7 +18,7 @@ from tpuconvert.schema.control_flow import ControlFlowOp
 from tpuconvert.schema.op import Op, OpKind, all_ops
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
-ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni")
+ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "neon", "dotprod", "i8mm")
 HEADER = """\
 # Kernels of the native engine
 
@@ -61,7 +61,8 @@ REASONS: dict[str, Callable[[type[Op]], bool]] = {
 KERNELS = """
 ## Instruction sets
 
-An instruction set without an implementation of its own runs the next one to the left.
+x86-64 has the instruction sets avx2, avxvnni and avx512vnni; AArch64 has neon, dotprod and i8mm. An instruction set
+without an implementation of its own runs the next one of the same architecture to the left, or the scalar one.
 """
 
 
@@ -71,8 +72,9 @@ def page() -> str:
     lines = [HEADER, "| operators | types | kernels | conditions | priority |", "|---|---|---|---|---|", *rows]
     lines += [WITHOUT + "\n".join(_rows_without_kernels()), KERNELS]
     lines += [f"| kernel | {' | '.join(ISAS)} |", "|---|" + "---|" * len(ISAS)]
-    for name, isas in sorted(kernels().items()):
-        marks = " | ".join("x" if isa in isas else "" for isa in ISAS)
+    on_arm = kernels("aarch64")
+    for name, isas in sorted(kernels("x86_64").items()):
+        marks = " | ".join("x" if isa in (*isas, *on_arm[name]) else "" for isa in ISAS)
         lines.append(f"| `{name}` | {marks} |")
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo_files import EXPORTERS
+from zoo_files import EXPORTERS, VARIANTS
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("folder", type=Path)
         command.add_argument("--networks", default="", help="names with commas; all by default")
-        command.add_argument("--exporters", default=",".join(EXPORTERS), help="torchscript,dynamo")
+        command.add_argument("--exporters", default=",".join((*EXPORTERS, *VARIANTS)), help="as in the page")
         command.add_argument("--opsets", default="", help="numbers with commas; all by default")
         if name == "run":
             command.add_argument("--chip", default="bm1686")
@@ -35,8 +35,9 @@ def main(arguments: Sequence[str]) -> int:
 
         make(given.folder, networks, exporters, opsets)
         return 0
+    from zoo_outcome import INTERNAL
     from zoo_page import page
-    from zoo_running import INTERNAL, run
+    from zoo_running import run
 
     outcomes = run(given.folder, networks, exporters, opsets, given.chip, given.seconds, given.log)
     if given.markdown:

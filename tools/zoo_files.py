@@ -15,6 +15,22 @@ Array = npt.NDArray[Any]
 EXPORTERS = {"torchscript": (11, 13, 15, 17, 20), "dynamo": (18, 19, 20, 21, 22, 23)}
 """Exporters of PyTorch, and the opsets to export with each."""
 
+VARIANTS = {
+    "float16": "an export whose weights are stored as FLOAT16",
+    "bfloat16": "an export whose weights are stored as BFLOAT16",
+    "half": "a module that computes in FLOAT16 (`module.half()`)",
+    "onnxruntime": "quantized by ONNX Runtime's `quantize_static`",
+    "nncf": "quantized by NNCF's `quantize`",
+    "torch_qat": "quantized by PyTorch's `prepare_qat_fx`: fake quantization nodes",
+}
+"""Further sources that are made from some networks, and what they are."""
+
+QUANTIZED = ("onnxruntime", "nncf", "torch_qat")
+"""Variants with QuantizeLinear and DequantizeLinear."""
+
+CALIBRATION = 8
+"""Number of samples that calibrate. The following ones are compared."""
+
 BATCHES = ("fixed", "open")
 """Extent of the batch axis: 1, or symbolic."""
 
@@ -27,7 +43,7 @@ class Export:
 
     Attributes:
         network: name of the network.
-        exporter: key of EXPORTERS.
+        exporter: key of EXPORTERS or of VARIANTS.
         opset: operator set version of the model.
         batch: one of BATCHES.
     """
@@ -41,6 +57,11 @@ class Export:
     def name(self) -> str:
         """Stem of the file names."""
         return f"{self.network}-{self.exporter}-{self.opset}-{self.batch}"
+
+    @property
+    def is_quantized(self) -> bool:
+        """Return True if the model has the integers of another quantizer."""
+        return self.exporter in QUANTIZED
 
     def path(self, folder: Path) -> Path:
         """Return the path of the model."""

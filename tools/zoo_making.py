@@ -1,11 +1,13 @@
 """Export the networks of the zoo with PyTorch's exporters. Needs the extra ``zoo``."""
 
+import copy
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ import numpy as np
 import onnx
 import torch
 from torch.utils import _pytree
-from zoo_files import Export, Made, save_samples
+from zoo_files import CALIBRATION, EXPORTERS, Export, Made, load_samples, save_samples
 from zoo_networks import networks
 from zoo_networks.network import Network
+from zoo_variants import FROM_FILES, half_module, quantize_by_torch
 
 SAMPLES = 12
-"""Number of samples that are stored for each network: 8 calibrate, 4 are compared."""
+"""Number of samples that are stored for each network."""
 
 
 def make(
@@ -30,7 +33,7 @@ def make(
     Args:
         folder: receives the models, the samples, and a note for each export that PyTorch refused.
         names: names of the networks; empty for all.
-        exporters: keys of EXPORTERS.
+        exporters: keys of EXPORTERS and VARIANTS.
         opsets: opsets to export, of those in EXPORTERS; empty for all.
         is_verbose: print a line for each export.
     """
@@ -54,7 +57,10 @@ def make(
         save_samples(folder, network.name, samples(network))
         programs: dict[str, Any] = {}
         for export in missing:
-            reason = export_one(module, network, export, folder, programs)
+            if export.exporter in EXPORTERS:
+                reason = export_one(module, network, export, folder, programs)
+            else:
+                reason = make_variant(module, network, export, folder)
             if reason:
                 export.refusal_path(folder).write_text(reason + "\n", encoding="utf-8")
             if is_verbose:
@@ -91,32 +97,74 @@ def export_one(
     """
     is_open = export.batch == "open"
     arguments = network.arguments(0, 2 if is_open else 1)
+    names: dict[str, Any] = {"input_names": list(network.input_names), "output_names": list(network.output_names)}
+
+    def write(path: Path) -> None:
+        # with gradients enabled: otherwise attention uses a fast path that has no ONNX equivalent
+        if export.exporter == "dynamo":
+            if export.batch not in programs:
+                shapes = network.dynamic_shapes(arguments) if is_open else None
+                programs[export.batch] = torch.export.export(module, arguments, dynamic_shapes=shapes)
+            program = torch.onnx.export(
+                programs[export.batch], (), dynamo=True, opset_version=export.opset, verbose=False, **names
+            )
+            program.save(str(path), external_data=False)
+            return
+        names["dynamic_axes"] = network.dynamic_axes() if is_open else None
+        if network.is_training:
+            names["training"] = torch.onnx.TrainingMode.PRESERVE
+        torch.onnx.export(module, arguments, str(path), dynamo=False, opset_version=export.opset, **names)
+
+    return reason_of_refusal(export, folder, write)
+
+
+def make_variant(module: torch.nn.Module, network: Network, export: Export, folder: Path) -> str:
+    """Make a variant of a network, from its module or from the file of the dynamo exporter.
+
+    Returns:
+        The reason why it could not be made; empty if the file was written.
+    """
+    if export.exporter in FROM_FILES:
+        source = replace(export, exporter="dynamo").path(folder)
+        chosen = load_samples(folder, network.name)[:CALIBRATION]
+        return reason_of_refusal(export, folder, lambda path: FROM_FILES[export.exporter](source, path, chosen))
+    if export.exporter == "half":
+        changed = half_module(copy.deepcopy(module))
+    else:
+        arguments = [network.arguments(seed, 1) for seed in range(CALIBRATION)]
+        try:
+            changed = quantize_by_torch(copy.deepcopy(module), arguments)
+        except Exception as error:  # the module cannot be traced
+            return first_line(error)
+    return export_one(changed, network, export, folder, {})
+
+
+def reason_of_refusal(export: Export, folder: Path, write: Callable[[Path], None]) -> str:
+    """Write a model with this function, and rename it after it is complete and has the opset of the export.
+
+    Returns:
+        The reason why no model was written; empty if it was.
+    """
     path = export.path(folder)
     unfinished = path.with_suffix(".unfinished")
-    names: dict[str, Any] = {"input_names": list(network.input_names), "output_names": list(network.output_names)}
     try:
-        with quiet():  # with gradients enabled: otherwise attention uses a fast path that has no ONNX equivalent
-            if export.exporter == "torchscript":
-                names["dynamic_axes"] = network.dynamic_axes() if is_open else None
-                torch.onnx.export(module, arguments, str(unfinished), dynamo=False, opset_version=export.opset, **names)
-            else:
-                if export.batch not in programs:
-                    shapes = network.dynamic_shapes(arguments) if is_open else None
-                    programs[export.batch] = torch.export.export(module, arguments, dynamic_shapes=shapes)
-                program = torch.onnx.export(
-                    programs[export.batch], (), dynamo=True, opset_version=export.opset, verbose=False, **names
-                )
-                program.save(str(unfinished), external_data=False)
+        with quiet():
+            write(unfinished)
     except Exception as error:  # any exception of the exporter is a refusal
         unfinished.unlink(missing_ok=True)
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+        return first_line(error)
     found = next(entry.version for entry in onnx.load(str(unfinished)).opset_import if entry.domain in ("", "ai.onnx"))
     if found != export.opset:
         unfinished.unlink()
         return f"it wrote opset {found}"
     unfinished.replace(path)
     return ""
+
+
+def first_line(error: Exception) -> str:
+    """Return the type and the first line of an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
 @contextmanager

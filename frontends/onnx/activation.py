@@ -14,7 +14,7 @@ from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.compare import Gts, Lts
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
-from tpuconvert.schema.types import DType, Scalar
+from tpuconvert.schema.types import DType, QuantParams, Scalar
 
 direct("Sigmoid", Active(ActiveType.ACTIVE_SIGMOID))
 direct("Tanh", Active(ActiveType.ACTIVE_TANH))
@@ -122,6 +122,9 @@ def relu(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("Clip", since=11, kind=Kind.DIRECT)
 def clip(node: OnnxNode, g: Graph) -> Result:
     """``min(max(x, low), high)``; the bounds may be computed."""
+    quant = node.tensor(0).quant
+    if quant is not None and quant.axis is None:
+        return _clip_quantized(node, g, quant)
     x = node.input(0)
     is_fixed = all(node.is_constant(index) for index in (1, 2) if node.has_input(index))
     if not is_fixed:
@@ -137,6 +140,19 @@ def clip(node: OnnxNode, g: Graph) -> Result:
             math.inf if bounds[1] > x.dtype.max else bounds[1],
         ]
     return _clip(node, g, x, bounds[0], bounds[1])
+
+
+def _clip_quantized(node: OnnxNode, g: Graph, quant: QuantParams) -> Result:
+    """Clip integers between a QuantizeLinear and a DequantizeLinear: bounds of fake quantization with fewer values."""
+    (scale,), (zero,) = quant.scale, quant.zero_point
+    limits = (quant.dtype.min, quant.dtype.max)
+    bounds = [node.scalar(i) if node.has_input(i) else limits[i - 1] for i in (1, 2)]
+    x = node.dequantized_input(0)
+    if bounds[0] > limits[0] or bounds[1] < limits[1]:
+        low, high = (float(np.float32(scale) * np.float32(bound - zero)) for bound in bounds)
+        x = emit.clamp(g, x, low, high)
+        x.quant = quant
+    return node.result(x, node.element(0), quant=quant)
 
 
 @onnx_op("Clip", since=1, kind=Kind.DIRECT)

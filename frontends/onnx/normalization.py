@@ -12,7 +12,6 @@ from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import power_of_magnitude, root
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -197,26 +196,62 @@ def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
     return g.add(Lrn(size, node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)), x)
 
 
-@onnx_op("BatchNormalization", since=1, kind=Kind.DIRECT, limits="inference")
-def batch_normalization(node: OnnxNode, g: Graph) -> Value:
-    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` per channel."""
-    node.optional_attr("momentum")  # only used in training
-    if node.version < 7:
-        is_test = node.optional_attr("is_test")
-        if is_test == 0:
-            raise node.fail(UNSUPPORTED_ATTRIBUTE, "is_test=0", "export the model for inference")
+@onnx_op("BatchNormalization", since=1, kind=Kind.DIRECT)
+def batch_normalization(node: OnnxNode, g: Graph) -> Value | list[Result]:
+    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` per channel; if training, by the input's statistics."""
     if node.version < 9:
         node.refuse_attr("spatial", 1)
-    if node.version >= 14 and node.attr("training_mode", 0):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "training_mode=1", "export the model for inference")
-    if any(node.outputs_used[1:]):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "its statistics are used as outputs", "export the model for inference")
     x = emit.floats(node.input(0))
     shape = node.shape(0)
     if len(shape) < 2 or any(node.shape(index) != (shape[1],) for index in range(1, 5)):
         raise node.invalid(f"parameters do not fit the {shape[1] if len(shape) > 1 else 0} channels")
     scale, bias, mean, variance = (emit.floats(node.input(index)) for index in range(1, 5))
-    plane = (shape[0], shape[1], math.prod(shape[2:]), 1) if len(shape) != 4 else shape
     epsilon = node.attr("epsilon", 1e-5)
+    if _is_training(node):
+        return _normalize_by_own_statistics(node, g, x, scale, bias, mean, variance)
+    node.optional_attr("momentum")  # only used in training
+    if any(node.outputs_used[1:]):
+        raise node.invalid("statistics as outputs outside of training mode")
+    plane = (shape[0], shape[1], math.prod(shape[2:]), 1) if len(shape) != 4 else shape
     y, _, _ = g.add_all(BatchNorm(epsilon), emit.reshape(g, x, plane), mean, variance, scale, bias)
     return emit.reshape(g, y, shape)
+
+
+def _is_training(node: OnnxNode) -> bool:
+    """Return True if the statistics are those of the input.
+
+    An attribute selects this since opset 14 and before opset 7, where exporters omit it for inference although its
+    default is training; the number of outputs selects it in between.
+    """
+    if node.version >= 14:
+        return bool(node.attr("training_mode", 0))
+    if node.version < 7:
+        is_test = node.optional_attr("is_test")
+        return is_test == 0 or (is_test is None and any(node.outputs_used[1:]))
+    return any(node.outputs_used[1:])
+
+
+def _normalize_by_own_statistics(
+    node: OnnxNode, g: Graph, x: Value, scale: Value, bias: Value, mean: Value, variance: Value
+) -> list[Result]:
+    """Normalize each channel by its mean and (population) variance in the batch.
+
+    The next outputs are moving averages, ``momentum * given + (1 - momentum) * found``. Before opset 14 the statistics
+    of the batch follow them: the mean, and 1 / standard deviation, as ONNX Runtime defines them.
+    """
+    axes = [axis for axis in range(x.rank) if axis != 1]
+    channels = static(node.shape(1))
+    aligned = [channels[0] if axis == 1 else 1 for axis in range(x.rank)]
+    centre = emit.mean(g, x, axes)
+    centred = emit.sub(g, x, centre)
+    spread = emit.mean(g, formulas.square(g, centred), axes)
+    factor = formulas.rsqrt(g, emit.adds(g, spread, node.attr("epsilon", 1e-5)))
+    weight = emit.mul(g, factor, emit.reshape(g, scale, aligned))
+    y = emit.add(g, emit.mul(g, centred, weight), emit.reshape(g, bias, aligned))
+    momentum = node.attr("momentum", 0.9)
+    results = [y]
+    for old, new in ((mean, centre), (variance, spread)):
+        new = emit.muls(g, emit.reshape(g, new, channels), 1.0 - momentum)
+        results.append(emit.add(g, emit.muls(g, old, momentum), new))
+    results += [emit.reshape(g, value, channels) for value in (centre, factor)]
+    return [node.result(value) for value in results[: len(node.output_names)]]

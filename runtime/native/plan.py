@@ -25,6 +25,9 @@ from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, Array
 
+MOST_BATCH_BYTES = 1 << 30
+"""Largest size of the memory of all threads in a batch without a memory limit. Larger models run part by part."""
+
 
 class _Segment(NamedTuple):
     """Consecutive native steps ``first..last-1``, or one reference step."""
@@ -102,7 +105,14 @@ class NativePlan:
             threads=threads,
         )
         self._segments = _segments(builder.steps, is_observed=is_observed)
+        self._memory_limit = memory_limit
         self._idle: list[Any] = []
+        self._idle_of_batches: list[Any] = []
+
+    @property
+    def threads(self) -> int:
+        """Number of threads."""
+        return int(self._program.threads)
 
     @property
     def arena_bytes(self) -> int:
@@ -163,12 +173,56 @@ class NativePlan:
         self._show(memory, 0, observer, borrow)
         for number, segment in enumerate(self._segments):
             if segment.reference is None:
-                self._run_steps(self._program.run, memory, segment.first, segment.last)
+                self._run_steps(self._program.run, memory, memory, segment.first, segment.last)
             else:
                 self._run_reference(memory, segment.reference, evaluate)
             self._show(memory, number + 1, observer, borrow)
         self._idle.append(memory)
         return outputs
+
+    def can_run_batches(self, parts: int) -> bool:
+        """Return True if ``run_batch`` is possible and pays: no step needs Python, and the memory fits the limits."""
+        memory = self.threads * (self.arena_bytes + self.scratch_bytes // self.threads)
+        limit = MOST_BATCH_BYTES if self._memory_limit is None else self._memory_limit - self.packed_bytes
+        is_native = all(segment.reference is None for segment in self._segments)
+        return parts >= self.threads and is_native and memory <= limit
+
+    def run_batch(self, feeds: Sequence[Array], parts: int, evaluate: Evaluate) -> list[Array]:
+        """Run once for each part of a batch: every thread runs whole parts, each in a memory of its own.
+
+        Threads then do not wait for each other after every step, as those of ``run`` do.
+
+        Args:
+            feeds: one array per graph input, in the graph's types, with the parts along the first axis.
+            parts: number of parts. Those that are left after dividing by the number of threads run one after the other,
+                on all threads.
+            evaluate: as for ``run``.
+
+        Returns:
+            One array per graph output, with the results of the parts along the first axis.
+        """
+        feeds = _contiguous(feeds)
+        outputs = [
+            ResultMemory((parts * stored.shape[0], *stored.shape[1:]), stored.dtype.numpy).new()
+            for stored in self._outputs
+        ]
+        together = parts - parts % self.threads
+        self._run_parts(
+            [array[: len(array) // parts * together] for array in feeds],
+            [array[: len(array) // parts * together] for array in outputs],
+            together,
+        )
+        for part in range(together, parts):
+            results = {index: _part(array, part, parts) for index, array in enumerate(outputs)}
+            self.run([_part(array, part, parts) for array in feeds], evaluate, results=results)
+        return outputs
+
+    def _run_parts(self, feeds: Sequence[Array], outputs: Sequence[Array], parts: int) -> None:
+        memories = [self._pop_or_make(self._idle_of_batches, is_of_batch=True) for _ in range(self.threads)]
+        pairs = zip(self._inputs, feeds, strict=True), zip(self._outputs, outputs, strict=True)
+        arrays = [[(stored.buffer.index, _bytes(array)) for stored, array in each] for each in pairs]
+        self._run_steps(self._program.run_batch, memories[0], memories, *arrays, parts)
+        self._idle_of_batches.extend(memories)
 
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and return the wall time of each step."""
@@ -186,7 +240,9 @@ class NativePlan:
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
                 found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
-            times: list[float] = self._run_steps(self._program.profile, memory, segment.first, segment.last)
+            times: list[float] = self._run_steps(
+                self._program.profile, memory, memory, segment.first, segment.last
+            )
             for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
@@ -197,10 +253,7 @@ class NativePlan:
     def _begin(
         self, feeds: Sequence[Array], results: Mapping[int, Array] = MappingProxyType({})
     ) -> tuple[Any, list[Array]]:
-        try:
-            memory = self._idle.pop()  # ``pop`` is atomic, so that no lock is needed.
-        except IndexError:
-            memory = self._program.make_memory()
+        memory = self._pop_or_make(self._idle, is_of_batch=False)
         for stored, array in zip(self._inputs, feeds, strict=True):
             memory.set_input(self._program, stored.buffer.index, _bytes(array))
         outputs = [results[index] if index in results else made.new() for index, made in enumerate(self._results)]
@@ -208,10 +261,22 @@ class NativePlan:
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
 
-    def _run_steps(self, run: Callable[..., Any], memory: Any, first: int, last: int) -> Any:
-        """Run steps. An index out of range raises the same error as the reference implementation."""
+    def _pop_or_make(self, idle: list[Any], *, is_of_batch: bool) -> Any:
         try:
-            return run(memory, first, last)
+            return idle.pop()  # ``pop`` is atomic, so that no lock is needed.
+        except IndexError:
+            return self._program.make_memory(is_of_batch)
+
+    def _run_steps(self, run: Callable[..., Any], memory: Any, *arguments: Any) -> Any:
+        """Run steps. An index out of range raises the same error as the reference implementation.
+
+        Args:
+            run: method of the program.
+            memory: has the index of the step that failed.
+            arguments: of the method.
+        """
+        try:
+            return run(*arguments)
         except IndexError as error:
             steps = [entry for entry in self._steps if isinstance(entry, NativeStep)]
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
@@ -284,6 +349,12 @@ def _contiguous(feeds: Sequence[Array]) -> list[Array]:
         array if array.flags.c_contiguous and array.flags.aligned else np.require(array, None, ("C", "A"))
         for array in feeds
     ]
+
+
+def _part(array: Array, part: int, parts: int) -> Array:
+    """Return one of several parts of an array along its first axis."""
+    extent = len(array) // parts
+    return array[part * extent : (part + 1) * extent]
 
 
 def _bytes(array: Array) -> Array:

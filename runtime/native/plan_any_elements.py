@@ -168,24 +168,42 @@ def _channel_shift(op: ArithmeticPcShift | LogicalPcShift, node: Node, chip: Chi
     return Computation(name, (x, Vector(_operand(node, 1), op.shift_axis % x.rank)), op.rounding_mode)
 
 
-_SHIFTS: dict[type[Op], str] = {
-    ArithLshift: "shift_wrapping",
-    ArithLshifts: "shift_wrapping",
-    ArithRshift: "shift_wrapping_right",
-    ArithRshifts: "shift_wrapping_right",
-    RoundRshift: "shift_rounding_right",
-    RoundRshifts: "shift_rounding_right",
-}
+def _tensor_shift(name: str, node: Node) -> Computation:
+    return Computation(name, (_operand(node), _operand(node, 1)))
+
+
+def _scalar_shift(name: str, node: Node, amount: int | Array) -> Computation:
+    return Computation(name, (_operand(node), np.asarray(amount, np.int32)))
 
 
 @_computation.register
-def _shift_by_tensor(op: ArithLshift | ArithRshift | RoundRshift, node: Node, chip: Chip) -> Computation:
-    return Computation(_SHIFTS[type(op)], (_operand(node), _operand(node, 1)))
+def _left_shift(op: ArithLshift, node: Node, chip: Chip) -> Computation:
+    return _tensor_shift("shift_wrapping", node)
 
 
 @_computation.register
-def _shift_by_scalar(op: ArithLshifts | ArithRshifts | RoundRshifts, node: Node, chip: Chip) -> Computation:
-    return Computation(_SHIFTS[type(op)], (_operand(node), np.asarray(op.amount, np.int32)))
+def _right_shift(op: ArithRshift, node: Node, chip: Chip) -> Computation:
+    return _tensor_shift("shift_wrapping_right", node)
+
+
+@_computation.register
+def _rounding_shift(op: RoundRshift, node: Node, chip: Chip) -> Computation:
+    return _tensor_shift("shift_rounding_right", node)
+
+
+@_computation.register
+def _left_shift_by_scalar(op: ArithLshifts, node: Node, chip: Chip) -> Computation:
+    return _scalar_shift("shift_wrapping", node, op.amount)
+
+
+@_computation.register
+def _right_shift_by_scalar(op: ArithRshifts, node: Node, chip: Chip) -> Computation:
+    return _scalar_shift("shift_wrapping_right", node, op.amount)
+
+
+@_computation.register
+def _rounding_shift_by_scalar(op: RoundRshifts, node: Node, chip: Chip) -> Computation:
+    return _scalar_shift("shift_rounding_right", node, op.amount)
 
 
 @ends_with(

@@ -132,6 +132,11 @@ class Plans:
         """Return the plan that computes every value for an observer."""
         return self.plan(extents, is_observed=True)
 
+    def batch_plan(self, extents: Mapping[str, int], parts: int) -> NativePlan | None:
+        """Return the plan for the parts of a batch, or None if they have to run one after the other."""
+        plan = self.plan(extents)
+        return plan if plan.can_run_batches(parts) else None
+
     @property
     def latest(self) -> NativePlan | None:
         """The plan used last; None for a model with symbolic extents before its first run."""

@@ -22,8 +22,21 @@ _LARGE = 1 << 16
 _KEPT = 2
 """Maximum number of arrays in the pool of a result. Callers often hold the previous results during a run."""
 
-_REFERENCES = 2
-"""``sys.getrefcount`` of an array that only the local variable and the argument refer to."""
+
+def _take_first(kept: deque[Array]) -> tuple[Array, int]:
+    """Remove the first array of a pool. Return it and its reference count.
+
+    Raises:
+        IndexError: the pool is empty.
+    """
+    memory = kept.popleft()  # ``popleft`` is atomic: no other thread gets this array.
+    return memory, sys.getrefcount(memory)
+
+
+# Measured by the function that uses it: the number of references that the interpreter itself holds depends on its
+# version. It is 2 up to Python 3.13, and 1 from 3.14 on, which borrows the reference of the local variable.
+_REFERENCES = _take_first(deque([np.empty(1, np.uint8)]))[1]
+"""Reference count of an array that nobody else refers to, as ``_take_first`` returns it."""
 
 
 class ResultMemory:
@@ -58,10 +71,10 @@ class ResultMemory:
     def _free(self) -> Array:
         for _ in range(len(self._kept)):
             try:
-                memory = self._kept.popleft()  # ``popleft`` is atomic: no other thread gets this array.
+                memory, references = _take_first(self._kept)
             except IndexError:  # Other threads have emptied the pool.
                 break
-            if sys.getrefcount(memory) == _REFERENCES:
+            if references == _REFERENCES:
                 return memory
             self._kept.append(memory)
         return self._fresh()

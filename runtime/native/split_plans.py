@@ -162,6 +162,9 @@ class SplitPlans:
     def observed_plan(self, _extents: Mapping[str, int]) -> None:
         """Return None: values are observed by the NumPy executor."""
 
+    def batch_plan(self, _extents: Mapping[str, int], _parts: int) -> None:
+        """Return None: the parts of a batch run one after the other."""
+
     def run(self, arrays: Sequence[Array], evaluate: Evaluate) -> list[Array]:
         """Compute the outputs of the graph. No later run changes them."""
         known = dict(zip(self._graph.inputs, arrays, strict=True))

@@ -1,6 +1,7 @@
 """The command group: help, version, exit codes, and one clear message per error."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -98,7 +99,8 @@ def test_mistyped_command(typed: str, meant: str, capsys: pytest.CaptureFixture[
 def test_mistyped_flags_and_values(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("net.onnx").write_bytes(b"")
     assert main(["convert", "net.onnx", *typed.split()]) == 2
-    assert f"did you mean '{meant}'?" in capsys.readouterr().err.lower()
+    # Click 8.2 writes the name of an option without quotes.
+    assert re.search(rf"did you mean '?{re.escape(meant)}'?\?", capsys.readouterr().err.lower())
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

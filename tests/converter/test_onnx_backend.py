@@ -63,6 +63,12 @@ def test_options_reach_the_conversion() -> None:
     assert backend.run_model(proto, x, chip="bm1684")[0].tolist() == [0, 5, 12]
 
 
+def test_caches_are_inputs_and_outputs() -> None:
+    cases = {case.name: case for case in onnx_conformance.load_cases(("node",))}
+    found = onnx_conformance.run_case(cases["test_causal_conv_with_state_decode_step"], 60, {"backend": "reference"})
+    assert found.outcome in onnx_conformance.PASSED, found.detail
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="Bernoulli"):
         backend.run_node(helper.make_node("Bernoulli", ["x"], ["y"]), [ramp(2)])

@@ -80,6 +80,10 @@ CASES = [
     Case("CastLike", [X], [i64(1)]), Case("CastLike", [LONG], [f32(1)]), Case("CastLike", [X, LONG[:1]]),
     *(Case("BatchNormalization", [x], [ramp(3, seed=1), ramp(3, seed=2), ramp(3, seed=3), ramp(3, seed=4, low=0.5)],
            a(epsilon=0.02, momentum=0.5)) for x in (ramp(2, 3, 5, 4), X)),
+    *(Case("BatchNormalization", [x], [ramp(3, seed=1), ramp(3, seed=2), ramp(3, seed=3), ramp(3, seed=4, low=0.5)],
+           a(epsilon=0.02, momentum=0.7) | training, outputs=outputs, atol=5e-6, since=since, until=until)
+      for x in (ramp(2, 3, 5, 4), X, ramp(5, 3), ramp(2, 3, 2, 2, 2))
+      for training, outputs, since, until in (({}, 5, 7, 13), (a(training_mode=1), 3, 14, 99))),
     Case("Scatter", [ramp(3, 3)], [np.array([[1, 0, 2]]), ramp(1, 3, seed=1)]),
     Case("Scatter", [ramp(3, 3)], [np.array([[1], [2], [0]]), ramp(3, 1, seed=1)], a(axis=1)),
     Case("Gemm", [ramp(3, 4)], [ramp(4, 5), ramp(1, 5)]), Case("Gemm", [ramp(3, 4)], [ramp(4, 5), ramp(3, 5)]),

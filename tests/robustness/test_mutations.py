@@ -4,14 +4,14 @@ import random
 from pathlib import Path
 
 import pytest
-from mutation_campaign import FORMATS, Outcome, run_campaign
+from mutation_campaign import FORMATS, Outcome, full_count, run_campaign
 
-SAMPLE, ALL = 30, 20_000
+SAMPLE = 30
 
 
 @pytest.fixture(scope="module", params=list(FORMATS))
 def name(request: pytest.FixtureRequest) -> str:
-    if request.param == "images":
+    if request.param.startswith("images"):
         pytest.importorskip("PIL")
     return str(request.param)
 
@@ -23,6 +23,7 @@ def test_seeds_are_valid(name: str, tmp_path: Path) -> None:
         path.write_bytes(content)
         FORMATS[name].use(path)
         assert FORMATS[name].mutate(content, random.Random(1)) != b""
+        assert FORMATS[name].case([content], name, 1) != content
 
 
 def check(found: Outcome, count: int) -> None:
@@ -35,4 +36,4 @@ def test_a_sample(name: str) -> None:
 
 @pytest.mark.slow
 def test_all(name: str) -> None:
-    check(run_campaign(name, ALL), ALL)
+    check(run_campaign(name, full_count(name)), full_count(name))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo_networks.network import Network, images
+from zoo_networks.network import ONCE, VARIED, Network, images
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -40,4 +40,4 @@ def convnext() -> nn.Module:
     return nn.Sequential(*parts, Block(64), *head)
 
 
-NETWORKS = [Network("convnext", convnext, images(3, 64, 64), ("image",), ("logits",))]
+NETWORKS = [Network("convnext", convnext, images(3, 64, 64), ("image",), ("logits",), exports=ONCE + VARIED)]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo_networks.network import EVERY, Network, images
+from zoo_networks.network import EVERY, ONCE, VARIED, Network, images
 
 
 def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -101,6 +101,6 @@ def efficientnet() -> nn.Module:
 
 
 NETWORKS = [
-    Network("mobilenet_v3", mobilenet_v3, images(3, 64, 64), ("image",), ("logits",), exports=EVERY),
-    Network("efficientnet", efficientnet, images(3, 64, 64), ("image",), ("logits",)),
+    Network("mobilenet_v3", mobilenet_v3, images(3, 64, 64), ("image",), ("logits",), exports=EVERY + VARIED),
+    Network("efficientnet", efficientnet, images(3, 64, 64), ("image",), ("logits",), exports=ONCE + VARIED),
 ]

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
-from zoo_files import BATCHES, EXPORTERS
+from zoo_files import BATCHES, EXPORTERS, VARIANTS
 
-SETTLING = 16
+from zoo_networks.scenes import scene
+
+SETTLING = 32
 """Number of samples that give batch normalizations their statistics."""
 
 ONCE = (("dynamo", 20, "fixed"), ("torchscript", 17, "open"))
@@ -19,6 +21,11 @@ EVERY = tuple(
     (exporter, opset, batch) for exporter, opsets in EXPORTERS.items() for batch in BATCHES for opset in opsets
 )
 """The exports of networks that are exported with every opset."""
+
+VARIED = tuple((variant, 17 if variant in ("half", "torch_qat") else 20, "fixed") for variant in VARIANTS)
+"""The variants of some networks: from the dynamo exporter's file, or from a module by the TorchScript exporter."""
+
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 Inputs = Callable[[int], tuple[Any, ...]]
 """Function of the batch size that returns random arguments of ``forward``. Arguments may be tuples of tensors."""
@@ -38,6 +45,7 @@ class Network:
         family: name of the family; empty if it is the network's.
         package: package that defines the module; empty for the modules in this folder.
         exports: exporter, opset and batch of each export.
+        is_training: True if the module is exported in training mode: batch norms use the statistics of the batch.
     """
 
     name: str
@@ -49,13 +57,14 @@ class Network:
     family: str = ""
     package: str = ""
     exports: tuple[tuple[str, int, str], ...] = ONCE
+    is_training: bool = False
 
     def module(self) -> nn.Module:
-        """Return the module in evaluation mode. Its weights are the same in every process."""
+        """Return the module in its mode of the export. Its weights are the same in every process."""
         torch.manual_seed(sum(self.name.encode()))
         module = self.build()
         settle(module, self.inputs(SETTLING))
-        return module
+        return module.train(self.is_training)
 
     def arguments(self, seed: int, batch: int) -> tuple[Any, ...]:
         """Return random arguments; equal seeds give equal arguments."""
@@ -77,21 +86,26 @@ class Network:
 
 
 def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Give a module with initial weights activations as wide as those of a trained one.
+    """Give a module with initial weights the properties of a trained one, and set it to evaluation mode.
 
     Initial weights are meant for the start of training: layer scales are almost 0, position embeddings and the last
     norm of a residual branch too. Weak ones are made stronger, and norms differ from channel to channel. The batch norm
     statistics are those of the samples.
+
+    Biases of batch norms are drawn around 1, so that most activations are in the linear part of ReLU and the like.
+    With biases around 0, a deep network with random weights amplifies every change of its input by about 1.2 per layer
+    (Yang et al., "A Mean Field Theory of Batch Normalization", 2019), also the rounding of floats. A trained one does
+    not.
     """
     with torch.no_grad():
         tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
         for part in module.modules():
-            is_norm = "Norm" in type(part).__name__
+            kind = "batch norm" if isinstance(part, BATCH_NORM) else "norm" if "Norm" in type(part).__name__ else ""
             for name, values in part.named_parameters(recurse=False):
                 if values.is_floating_point() and id(values) not in tables:
-                    strengthen(name, values, is_norm)
-    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+                    strengthen(name, values, kind)
     module.eval()
+    norms = [part for part in module.modules() if isinstance(part, BATCH_NORM)]
     for norm in norms:
         norm.momentum = None  # use the average over all batches, not a moving average
         norm.train()
@@ -101,13 +115,14 @@ def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         module.eval()
 
 
-def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
+def strengthen(name: str, values: Tensor, norm: str) -> None:
     """Draw the values of a norm, and scale up other weights that are weaker than they are in trained networks."""
-    if is_norm and values.ndim == 1:
+    if norm and values.ndim == 1:
+        is_batch = norm == "batch norm"
         if "bias" in name:
-            nn.init.normal_(values, std=0.2)
+            nn.init.normal_(values, mean=1.0 if is_batch else 0.0, std=0.2)
         else:
-            nn.init.uniform_(values, 0.5, 1.5)
+            nn.init.uniform_(values, 0.5, 1.0 if is_batch else 1.5)
     elif values.ndim > 1:
         wanted = (1.5 / values[0].numel()) ** 0.5 if name.startswith("weight") else 0.2
         found = float(values.std()) if values.numel() > 1 else 0.0
@@ -120,28 +135,5 @@ def strengthen(name: str, values: Tensor, is_norm: bool) -> None:
 
 
 def images(*shape: int) -> Inputs:
-    """Return a function that creates a batch of scenes in the value range of normalized photographs.
-
-    A scene is a smooth background with rectangles and noise. Brightness, colors, contrast and detail differ from image
-    to image, so that the outputs of a network differ too.
-    """
-
-    def make(batch: int) -> tuple[Tensor]:
-        return (torch.stack([scene(shape) for _ in range(batch)]),)
-
-    return make
-
-
-def scene(shape: tuple[int, ...]) -> Tensor:
-    """Return one image (or volume) of this shape, channels first."""
-    detail = int(torch.randint(2, 9, ()))
-    coarse = torch.randn(1, shape[0], *(max(1, extent // 32 + detail) for extent in shape[1:]))
-    mode = "trilinear" if len(shape) == 4 else "bilinear"
-    image = nn.functional.interpolate(coarse, size=shape[1:], mode=mode, align_corners=False)[0]
-    channels = (shape[0],) + (1,) * (len(shape) - 1)
-    for _ in range(3):
-        low = [int(torch.randint(0, max(1, extent - 1), ())) for extent in shape[1:]]
-        window = tuple(slice(first, first + max(1, extent // 3)) for first, extent in zip(low, shape[1:], strict=True))
-        image[(slice(None), *window)] = torch.randn(channels)
-    contrast = torch.empty(()).uniform_(0.3, 1.5)
-    return contrast * (image + 0.2 * torch.randn(shape)) + 0.5 * torch.randn(channels)
+    """Return a function that creates a batch of scenes: see ``scene``."""
+    return lambda batch: (torch.stack([scene(shape) for _ in range(batch)]),)

@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from zoo_networks.network import EVERY, ONCE, Network, images
+from zoo_networks.network import EVERY, ONCE, VARIED, Network, images
 
 
 def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -60,9 +60,18 @@ class ResNet(nn.Module):
         return self.classifier(self.pool(self.features(x)).flatten(1))
 
 
+TRAINING = tuple(("torchscript", opset, "fixed") for opset in (13, 14, 15, 17)) + ONCE
+"""BatchNormalization selects training by the number of its outputs before opset 14, and by an attribute since then."""
+
+
+def network(name: str, is_deep: bool, exports: tuple[tuple[str, int, str], ...], is_training: bool = False) -> Network:
+    """Return a ResNet with its name and exports."""
+    build, inputs = partial(ResNet, is_deep), images(3, 64, 64)
+    return Network(name, build, inputs, ("image",), ("logits",), {}, "resnet", "", exports, is_training)
+
+
 NETWORKS = [
-    Network(
-        name, partial(ResNet, is_deep), images(3, 64, 64), ("image",), ("logits",), family="resnet", exports=exports
-    )
-    for name, is_deep, exports in (("resnet_basic", False, EVERY), ("resnet_bottleneck", True, ONCE))
+    network("resnet_basic", False, EVERY + VARIED),
+    network("resnet_bottleneck", True, ONCE),
+    network("resnet_training", False, TRAINING, is_training=True),
 ]

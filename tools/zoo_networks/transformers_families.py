@@ -125,6 +125,7 @@ READS: dict[str, tuple[Inputs, tuple[str, ...]]] = {
     WAVE: (sound, ("input_values",)),
     "spectrogram": (spectrogram, ("input_features", "decoder_input_ids")),
     "image and tokens": (lambda batch: (*tokens(batch), *images(3, 64, 64)(batch)), ("input_ids", "pixel_values")),
+    "image and noise": (lambda batch: (*images(3, 64, 64)(batch), torch.rand(batch, 16)), ("pixel_values", "noise")),
 }
 
 LOGITS, HIDDEN = ("logits",), ("last_hidden_state",)
@@ -279,7 +280,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
     ),
     "glpn": ("GLPNForDepthEstimation", {**STAGES, "decoder_hidden_size": 16}, PIXELS, ("predicted_depth",)),
     "segformer": ("SegformerForSemanticSegmentation", {**STAGES, "decoder_hidden_size": 32}, PIXELS, LOGITS),
-    "vit_mae": ("ViTMAEModel", {**IMAGE, "mask_ratio": 0.0}, PIXELS, HIDDEN),
+    "vit_mae": ("ViTMAEModel", {**IMAGE, "mask_ratio": 0.25}, "image and noise", HIDDEN),
 }
 
 NETWORKS = [

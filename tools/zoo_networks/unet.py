@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo_networks.network import Network, images
+from zoo_networks.network import ONCE, VARIED, Network, images
 
 
 def double(inputs: int, outputs: int) -> nn.Sequential:
@@ -34,4 +34,4 @@ class UNet3d(nn.Module):
         return self.head(self.join1(torch.cat((first, y), 1)))
 
 
-NETWORKS = [Network("unet3d", UNet3d, images(1, 16, 16, 16), ("volume",), ("logits",))]
+NETWORKS = [Network("unet3d", UNet3d, images(1, 16, 16, 16), ("volume",), ("logits",), exports=ONCE + VARIED)]

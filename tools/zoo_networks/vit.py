@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo_networks.network import EVERY, Network, images
+from zoo_networks.network import EVERY, VARIED, Network, images
 
 
 class Block(nn.Module):
@@ -41,4 +41,4 @@ class Vit(nn.Module):
         return self.classifier(self.norm(self.blocks(tokens))[:, 0])
 
 
-NETWORKS = [Network("vit", Vit, images(3, 64, 64), ("image",), ("logits",), exports=EVERY)]
+NETWORKS = [Network("vit", Vit, images(3, 64, 64), ("image",), ("logits",), exports=EVERY + VARIED)]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo_networks.network import Network, images
+from zoo_networks.network import ONCE, VARIED, Network, images
 
 
 class Conv(nn.Module):
@@ -185,5 +185,5 @@ class YoloV8(nn.Module):
 
 NETWORKS = [
     Network("yolov5", YoloV5, images(3, 96, 96), ("images",), ("output0",)),
-    Network("yolov8", YoloV8, images(3, 96, 96), ("images",), ("output0",)),
+    Network("yolov8", YoloV8, images(3, 96, 96), ("images",), ("output0",), exports=ONCE + VARIED),
 ]

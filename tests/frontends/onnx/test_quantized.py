@@ -10,6 +10,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import graph_of, model, one, ops, ours, ramp, save_model
 
+import tpuconvert as tc
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.graph import Graph
@@ -90,6 +91,28 @@ def test_qdq_numbers(tmp_path: Path) -> None:
     steps = np.abs(found - expected) / np.float32(0.08)
     assert (steps > 0.5).mean() < 0.01  # ties of a float32 sum
     assert steps.max() < 1.5
+
+
+@pytest.mark.parametrize("bounds", [("low", "high"), ("", "high"), ("low", "")])
+def test_clipped_integers_of_fake_quantization(bounds: tuple[str, str], tmp_path: Path) -> None:
+    """PyTorch exports fake quantization to fewer than 256 values as Clip between both nodes."""
+    nodes = [
+        q("x", "xq", "x"), helper.make_node("Clip", ["xq", *bounds], ["xc"]), dq("xc", "xr", "x"),
+        dq("W", "wr", "w", axis=0), dq("B", "br", "b", axis=0), one("Conv", "xr", "wr", "br", outputs=["c"]),
+        q("c", "cq", "y"), helper.make_node("Clip", ["cq", *bounds], ["cc"]), dq("cc", "y", "y"),
+    ]  # fmt: skip
+    limits = {"low": np.uint8(90), "high": np.uint8(127)}
+    proto = model(nodes, {"x": X}, ["y"], {**PARAMS, **limits}, opset=19, ir_version=9)
+    onnx.save(proto, tmp_path / "m.onnx")
+    (expected,) = ReferenceEvaluator(proto).run(["y"], {"x": X})
+    converted = tc.convert(tmp_path / "m.onnx", chip="bm1686")
+    with tc.Session(converted, backend="reference") as session:
+        found = session.run({"x": X})["y"]
+    assert np.unique(expected).size > 20
+    steps = np.abs(found - expected) / np.float32(0.08)
+    assert (steps > 0.5).mean() < 0.01  # ties of a float32 sum
+    assert steps.max() < 1.5
+    assert "conv_v2" in [node.op.name for node in converted.graph.nodes]
 
 
 def test_qlinear_convolution_equals_the_qdq_form(tmp_path: Path) -> None:
