@@ -59,6 +59,18 @@ struct FromPython<std::reference_wrapper<T>> {  // of an object that Python owns
   static std::reference_wrapper<T> of(nanobind::handle value) { return nanobind::cast<T&>(value); }
 };
 
+// A step as Python holds it: nanobind's conversion of std::shared_ptr allocates in a noexcept function.
+struct StepHolder {
+  std::shared_ptr<const Step> step;
+};
+
+template <>
+struct FromPython<std::shared_ptr<const Step>> {
+  static std::shared_ptr<const Step> of(nanobind::handle value) {
+    return value.is_none() ? nullptr : nanobind::cast<const StepHolder&>(value).step;
+  }
+};
+
 template <typename T>
 struct FromPython<std::optional<T>> {
   static std::optional<T> of(nanobind::handle value) {
@@ -121,11 +133,6 @@ template <typename T>
 void set_field(void* field, nanobind::handle value) {
   *static_cast<T*>(field) = FromPython<T>::of(value);
 }
-
-// A step as Python holds it: nanobind's conversion of std::shared_ptr allocates in a noexcept function.
-struct StepHolder {
-  std::shared_ptr<const Step> step;
-};
 
 struct SpecField {
   std::string name;
