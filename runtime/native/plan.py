@@ -234,7 +234,7 @@ class NativePlan:
         return DirectPlan(self._program, inputs, outputs, self._results, self._run_all)
 
     def _run_all(self, memory: Any) -> None:
-        self._run_steps(self._program.run, memory, 0, self._segments[0].last)
+        self._run_steps(self._program.run, memory, memory, 0, self._segments[0].last)
 
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and return the wall time of each step."""
