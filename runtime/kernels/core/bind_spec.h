@@ -121,6 +121,11 @@ struct StepHolder {
   std::shared_ptr<const Step> step;
 };
 
+template <>
+struct FromPython<std::shared_ptr<const Step>> {
+  static std::shared_ptr<const Step> of(nanobind::handle value) { return nanobind::cast<const StepHolder&>(value).step; }
+};
+
 struct SpecField {
   std::string name;
   bool is_required;
