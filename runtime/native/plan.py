@@ -15,6 +15,7 @@ from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.constants import remove_constdata
+from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.groups import Site, alternative_group, group_nodes, reason_without_kernel
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
@@ -227,6 +228,17 @@ class NativePlan:
         arrays = [[(stored.buffer.index, _bytes(array)) for stored, array in each] for each in pairs]
         self._run_steps(self._program.run_batch, memories[0], memories, *arrays, parts)
         self._idle_of_batches.extend(memories)
+
+    @property
+    def direct(self) -> DirectPlan | None:
+        """Access without conversions; None if a step is a reference, or if every value is computed for an observer."""
+        if len(self._segments) != 1 or self._segments[0].reference is not None or self._made:
+            return None
+        inputs, outputs = ([stored.buffer.index for stored in each] for each in (self._inputs, self._outputs))
+        return DirectPlan(self._program, inputs, outputs, self._results, self._run_all)
+
+    def _run_all(self, memory: Any) -> None:
+        self._run_steps(self._program.run, memory, memory, 0, self._segments[0].last)
 
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and return the wall time of each step."""
