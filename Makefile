@@ -15,7 +15,7 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs test test-nightly sanitize zoo vendor-env test-vendor nightly lint format clean
+.PHONY: help demo docs dist audit test test-nightly sanitize zoo vendor-env test-vendor nightly lint format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
@@ -25,6 +25,8 @@ help:
 	@echo "make vendor-env    the vendor's compiler and simulator in build/vendor; needs Python 3.10 on Linux x86-64"
 	@echo "make test-vendor   exports, compiled and compared in the vendor's simulator"
 	@echo "make nightly       test-nightly, sanitize and zoo"
+	@echo "make dist          a release in dist/, built by pinned packages, with its bill of materials"
+	@echo "make audit         known vulnerabilities of these packages"
 	@echo "make docs          the documentation as a site, in build/site"
 	@echo "make lint          ruff and mypy --strict"
 	@echo "make format        let ruff sort imports and lay out the code"
@@ -88,6 +90,23 @@ test-vendor: $(READY) $(VENDOR)/.ready
 	  VENDOR_PYTHON=$(abspath $(VENDOR))/bin/python $(BIN)/pytest -q $(PARALLEL) -m vendor tests/vendor
 
 nightly: test-nightly sanitize zoo
+
+# A release is built by pinned packages, in an environment for it. SOURCE_DATE_EPOCH fixes the times in the archives.
+DIST_BIN := build/dist-venv/bin
+
+dist:
+	$(PYTHON) -m venv --clear build/dist-venv
+	$(DIST_BIN)/python -m pip install --quiet --require-hashes -r tools/build_requirements.txt
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PATH="$(abspath $(DIST_BIN)):$$PATH" \
+	  $(DIST_BIN)/python -m build --no-isolation --outdir dist
+	$(PYTHON) -m venv --clear build/sbom-venv
+	build/sbom-venv/bin/python -m pip install --quiet dist/*.whl
+	build/sbom-venv/bin/tpuconvert sbom -o dist/tpuconvert.cdx.json
+
+# Known vulnerabilities of the pinned packages; needs a network.
+audit: $(BIN)/python
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r tools/build_requirements.txt
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

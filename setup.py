@@ -1,9 +1,11 @@
 """Builds the native engine with CMake if a C++ compiler is found. All other settings are in setup.cfg."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -14,12 +16,18 @@ from setuptools.command.build_ext import build_ext
 SOURCE = Path(__file__).resolve().parent / "runtime" / "kernels"
 SWITCH = "TPUCONVERT_NATIVE"
 COMPILERS = ("c++", "g++", "clang++", "cl")
+STABLE_ABI = (3, 12)  # the first Python whose stable ABI nanobind can be linked against
 LEFT_OUT = "native_left_out.txt"  # beside the module; the installed package reads it (runtime/native/loader.py)
 
 
 def is_switched_off() -> bool:
     """Return True if the user decided against the engine."""
     return os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false")
+
+
+def is_required() -> bool:
+    """Return True if a package without the engine is an error. A wheel for others must never be one."""
+    return os.environ.get(SWITCH, "").lower() in ("1", "on", "yes", "true")
 
 
 def reason_to_leave_out() -> str:
@@ -31,6 +39,12 @@ def reason_to_leave_out() -> str:
     if not any(shutil.which(compiler) for compiler in compilers):
         return f"no C++ compiler was found ({', '.join(compilers)})"
     return ""
+
+
+def has_stable_abi() -> bool:
+    """Return True if one module serves this Python and all later ones. Free-threaded builds have no stable ABI."""
+    is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    return sys.implementation.name == "cpython" and sys.version_info >= STABLE_ABI and not is_free_threaded
 
 
 class BuildInNewFolder(build):
@@ -56,6 +70,8 @@ class BuildNative(build_ext):
         """Build the engine, or print the reason why it is not built."""
         reason = reason_to_leave_out()
         self._mark(is_switched_off())
+        if reason and is_required():
+            raise SystemExit(f"tpuconvert: {SWITCH} is on, but {reason}")
         if reason:
             print(f"tpuconvert: {reason}; the native engine is left out and models run on NumPy", file=sys.stderr)
             self.extensions = []
@@ -77,7 +93,12 @@ class BuildNative(build_ext):
         build.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        options = [f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Release"]
+        options = [
+            f"-DPython_EXECUTABLE={sys.executable}",
+            "-DCMAKE_BUILD_TYPE=Release",
+            f"-DTPUCONVERT_STABLE_ABI={'ON' if ext.py_limited_api else 'OFF'}",
+            *shlex.split(os.environ.get("CMAKE_ARGS", "")),  # of a cross build: the toolchain, the headers of Python
+        ]
         try:
             subprocess.run(["cmake", "-S", str(SOURCE), "-B", str(build), *generator, *options], check=True)
             subprocess.run(["cmake", "--build", str(build), "--parallel"], check=True)
@@ -91,6 +112,7 @@ class BuildNative(build_ext):
 
 
 setup(
-    ext_modules=[Extension("tpuconvert.runtime._native", sources=[])],
+    ext_modules=[Extension("tpuconvert.runtime._native", sources=[], py_limited_api=has_stable_abi())],
     cmdclass={"build": BuildInNewFolder, "build_ext": BuildNative},
+    options={"bdist_wheel": {"py_limited_api": "cp{}{}".format(*STABLE_ABI)}} if has_stable_abi() else {},
 )

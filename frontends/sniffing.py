@@ -77,7 +77,7 @@ def _identify_pointer_or_text(head: bytes, name: str) -> FileKind | None:
 
         try:
             json.loads(head)
-        except ValueError:
+        except (ValueError, RecursionError):
             is_json = start[:1] == b"{" and b'"' in start[:64]
         else:
             is_json = True

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -18,6 +18,7 @@ import numpy as np
 
 from tpuconvert.runtime import batches
 from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
+from tpuconvert.runtime.direct_run import DirectRun, direct_run
 from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
@@ -59,11 +60,11 @@ class Session:
 
     Args:
         model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file.
-            Sessions that have the same file open share its weights and packed plan; while two of them run at the same
-            time, one of them uses the plan's threads and the others one thread each.
+            Sessions that have the same file open share its weights, packed plan and threads.
         backend: ``reference`` is the NumPy executor, ``native`` the compiled engine, ``auto`` the fastest available.
-        threads: of the native engine; None for the number of available CPUs. Results do not depend on it. The BLAS
-            library of NumPy determines the threads of the NumPy executor.
+        threads: of the native engine; None for the number of available CPUs. If as many runs overlap, each of them uses
+            one thread. Results do not depend on it. The BLAS library of NumPy determines the threads of the NumPy
+            executor.
         observed: True if all runs will have an observer: no plan with fused kernels is made beforehand, which saves the
             packed copy of the weights.
         memory_limit: largest size in bytes of a plan of the native engine: arena, scratch memory and packed weights.
@@ -109,9 +110,15 @@ class Session:
         if self._native is not None and not observed:
             self._native.prepare()
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
+        self._direct = self._find_direct_run() if self._native is not None and not observed else None
         self._is_open = True
         self._reference: Plan | None = None
         self._subgraphs: dict[int, RunGraph] = {}  # key: id of a subgraph, which the graph keeps alive
+
+    def _find_direct_run(self) -> DirectRun | None:
+        """Return an object for runs without conversions, for a model with one plan without references."""
+        plan = None if self._state or self._buckets or self._native is None else self._native.direct_plan
+        return None if plan is None else direct_run(self._graph, plan)
 
     def _native_plans(self, is_wanted: bool) -> Plans | SplitPlans | None:
         """Return the native plans, or None if ``auto`` falls back to the reference."""
@@ -201,8 +208,6 @@ class Session:
         state = "" if self._is_open else ", closed"
         return f"<Session: {name} for {self.chip.value}, {self.backend}{threads}{state}; {tensors}>"
 
-    # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
-    @np.errstate(all="ignore")
     def run(
         self,
         feeds: Feeds | None = None,
@@ -211,7 +216,10 @@ class Session:
         borrow: bool = False,
         **named: ArrayLike,
     ) -> dict[str, Array]:
-        """Run the model once, or batch by batch if there are more samples than its batch size.
+        """Run the model once, or once for each batch if there are more samples than its batch size.
+
+        Batches run in parallel, one on each thread, if the native engine runs all nodes and the memory of all threads
+        is at most 1 GiB.
 
         A model with states appends to them: the feeds contain the new tokens only, and inputs that follow from the
         length of the caches, such as ``attention_mask`` and ``position_ids``, may be left out. A run whose feeds
@@ -243,6 +251,24 @@ class Session:
             >>> session.run(np.zeros((32, 1, 8, 8), np.float32))["probability"].shape
             (32, 10)
         """
+        if self._direct is not None and observe is None and not arrays:
+            found = self._direct.run(named or feeds) if not named or feeds is None else None
+            if found is not None:
+                return found
+        return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
+
+    # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
+    @np.errstate(all="ignore")
+    def _run_checked(
+        self,
+        feeds: Feeds | None,
+        arrays: tuple[ArrayLike, ...],
+        named: Mapping[str, ArrayLike],
+        observe: Observer | None,
+        *,
+        borrow: bool,
+    ) -> dict[str, Array]:
+        """Run with checks and conversions of all feeds."""
         self._check_open()
         state = self._state
         given = feeds_or_named(feeds, arrays, named)
@@ -259,15 +285,36 @@ class Session:
             values, extents = self._bind_feeds(feeds)
         except InputShapeError as mismatch:
             parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
-            return batches.join([self._run_once(part, observe, borrow=borrow) for part in parts])
+            results = None if observe is not None else self._run_batch(feeds, parts)
+            if results is None:
+                return batches.join([self._run_once(part, observe, borrow=borrow) for part in parts])
+            return self._to_outputs(results)
         if observe is None and self._native is not None:
             results = self._native.plan(extents).run(values, self._evaluate)
         elif observe is None or self._native is None or (plan := self._native.observed_plan(extents)) is None:
             results = self._run_reference(values, observe)
         else:
             results = self._observe(plan, values, observe, borrow)
+        return self._to_outputs(results)
+
+    def _to_outputs(self, results: Sequence[Array]) -> dict[str, Array]:
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
+
+    def _run_batch(self, feeds: Mapping[str, Array], parts: Sequence[Mapping[str, Array]]) -> list[Array] | None:
+        """Run the parts of a batch in parallel, or return None if that is not possible."""
+        if self._native is None or len(parts) < 2:
+            return None
+        _, extents = self._bind_feeds(parts[0])
+        plan = self._native.batch_plan(extents, len(parts))
+        if plan is None:
+            return None
+        bound: dict[str, int] = {}
+        arrays = []
+        for port, value in zip(self._graph.input_ports, self._graph.inputs, strict=True):
+            shape = (len(feeds[port.name]), *port.shape[1:])
+            arrays.append(to_value(feeds[port.name], replace(port, shape=shape), value, bound))
+        return plan.run_batch(arrays, len(parts), self._evaluate)
 
     @np.errstate(all="ignore")
     def profile(self, feeds: Mapping[str, Array]) -> list[StepProfile]:
@@ -310,10 +357,18 @@ class Session:
         plan = self._native.latest
         return [] if plan is None else [node.name for node in plan.reference_nodes]
 
+    @property
+    def reference_reasons(self) -> dict[str, str]:
+        """The reasons why ``reference_nodes`` have no native kernel, by node name."""
+        if self._native is None:
+            return dict.fromkeys(self.reference_nodes, "the session runs without the native engine")
+        plan = self._native.latest
+        return {} if plan is None else plan.reference_reasons
+
     def close(self) -> None:
         """Release the plan and the memory-mapped file."""
         self._is_open = False
-        self._native = self._reference = self._file = None
+        self._native = self._reference = self._file = self._direct = None
 
     def __enter__(self) -> Self:
         return self
@@ -427,7 +482,7 @@ def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
     try:
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    except OSError:
+    except (OSError, ValueError):
         return _LoadedFile(read_model(Path(path)))  # This raises the error.
     found = _LOADED.get(identity)
     if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from io import BufferedReader
@@ -13,18 +14,22 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """Without ``O_NONBLOCK``, opening a pipe would wait for a writer."""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = 0) -> BufferedReader:
+def open_regular(path: str | os.PathLike[str], flags: int = 0, folder: int | None = None) -> BufferedReader:
     """Open a file for reading, which must be no pipe, device or folder.
 
     Args:
         path: the file.
         flags: further flags of ``os.open``, e.g. ``os.O_NOFOLLOW``.
+        folder: descriptor of the folder to which the path is relative, instead of the working directory.
 
     Raises:
         OSError: the file cannot be opened.
         UsageError: it is a pipe or a device.
     """
-    descriptor = os.open(path, _FLAGS | flags)
+    try:
+        descriptor = os.open(path, _FLAGS | flags, dir_fd=folder)
+    except ValueError as error:  # the name contains a null character
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):

@@ -79,6 +79,13 @@ class CorruptInputError(TpuConvertError):
     exit_code = 4
 
 
+class SignatureError(CorruptInputError):
+    """A signature was made with another key, or for other files."""
+
+    id = "TC4002"
+    exit_code = 4
+
+
 class ThresholdError(TpuConvertError):
     """A comparison exceeded its threshold."""
 

@@ -20,7 +20,7 @@ from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, deco
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.flatbuffer_reader import FlatBufferError
-from tpuconvert.schema.gc_control import reduced_gc_frequency
+from tpuconvert.schema.gc_control import collect_if_due, note_arrays, reduced_gc_frequency
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, DType
 
@@ -38,8 +38,10 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
         CorruptInputError: the file is damaged, not a ``.tpum`` file, from a newer version, or needs a plugin.
         UsageError: the file does not exist or cannot be read.
     """
+    collect_if_due()
     path = Path(path)
     mapped, start, size = _map(path)
+    note_arrays(size)
     try:
         if mapped is None or not start.startswith(MAGIC):
             raise HeaderError(*_identify_other_file(start, size))
@@ -63,10 +65,10 @@ def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: the name contains a null character
         if isinstance(error, FileNotFoundError):
             raise absent_file(path) from None
-        raise UsageError(f"cannot be read: {error.strerror}", file=str(path)) from error
+        raise UsageError(f"cannot be read: {getattr(error, 'strerror', error)}", file=str(path)) from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -28,7 +28,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         ResourceLimitError: the disk is full.
     """
     refuse_input(path)
-    target = os.path.realpath(path)  # replace the target of a symbolic link, not the link
+    try:
+        target = os.path.realpath(path)  # replace the target of a symbolic link, not the link
+    except ValueError as error:  # the name contains a null character
+        raise UsageError(f"cannot be written: {error}", file=str(path), hint="name another file") from error
     if os.path.exists(target) and not os.path.isfile(target):
         raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
     try:

@@ -5,9 +5,46 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 OBJECTS = 10_000_000
 """New objects between two collections. A graph of ten thousand nodes creates a million objects, almost no garbage."""
+
+_MOST_BYTES = 64 << 20
+_FEWEST_OBJECTS = 20_000
+
+
+@dataclass
+class _Uncollected:
+    """Objects and bytes since the last full collection, which may be garbage, and objects that it left."""
+
+    objects: int = 0
+    nbytes: int = 0
+    left: int = 0
+
+
+_uncollected = _Uncollected()
+
+
+def note_arrays(nbytes: int) -> None:
+    """Count bytes of arrays that a new graph refers to. The collector sees objects only."""
+    _uncollected.nbytes += nbytes
+
+
+def collect_if_due() -> None:
+    """Collect garbage if there may be much: graphs are reference cycles, and keep their arrays until a collection.
+
+    CPython does not collect the oldest generation until 25 % of its objects are new, and does not count those that
+    :func:`reduced_gc_frequency` moves there. Call this before a new file is read: then the graph of the last one is
+    mostly dropped, and a process that reads one model never pays for it. A collector that the caller disabled stays
+    idle.
+    """
+    found = _uncollected
+    objects = found.objects + gc.get_count()[0]
+    if gc.isenabled() and (objects > max(_FEWEST_OBJECTS, found.left // 4) or found.nbytes > _MOST_BYTES):
+        found.objects = found.nbytes = 0
+        gc.collect()
+        found.left = len(gc.get_objects())
 
 
 @contextlib.contextmanager
@@ -29,6 +66,7 @@ def reduced_gc_frequency() -> Iterator[None]:
     finally:
         if is_changed:  # else an enclosing block, maybe of another thread, restores it
             if not gc.get_freeze_count():  # objects that the caller has frozen must stay frozen
+                _uncollected.objects += gc.get_count()[0]
                 gc.freeze()
                 gc.unfreeze()
             gc.set_threshold(first, *rest)

@@ -48,7 +48,7 @@ def refuse_input(path: str | os.PathLike[str], files: Iterable[str] = ()) -> Non
     """
     try:
         target = os.stat(path)
-    except OSError:  # the target does not exist
+    except (OSError, ValueError):  # the target does not exist, or has no valid name
         return
     for location in {**dict.fromkeys(files), **{name: None for scope in _scopes.get() for name in scope}}:
         try:

@@ -214,6 +214,10 @@ class Scalar:
         return np.asarray(self.value, dtype=self.dtype.numpy)
 
 
+_BLOCK = 1 << 15
+"""Number of elements that are quantized together, in the L2 cache."""
+
+
 class ScaleError(ValueError):
     """A scale, or a ratio of scales, that is out of range."""
 
@@ -263,11 +267,22 @@ class QuantParams:
 
     def quantize(self, values: Array) -> Array:
         """Quantize in float64. Ties round away from zero, results saturate, and NaN becomes the zero point."""
-        scale, zero_point = self._along(values.ndim)
+        result: Array = np.empty_like(values, self.dtype.numpy)
+        rows, flat = (np.atleast_1d(array) for array in (values, result))
+        scale, zero_point = self._along(rows.ndim)
+        step = max(1, _BLOCK * len(rows) // max(1, rows.size))
         with np.errstate(all="ignore"):
-            scaled = np.nan_to_num(values.astype(np.float64) / scale, nan=0.0, posinf=np.inf, neginf=-np.inf)
-            rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point
-        result: Array = np.clip(rounded, self.dtype.min, self.dtype.max).astype(self.dtype.numpy)
+            for start in range(0, len(rows), step):
+                block = slice(start, start + step)
+                scales, zeros = (part[block] if self.axis == 0 else part for part in (scale, zero_point))
+                scaled = rows[block].astype(np.float64)
+                scaled /= scales
+                np.nan_to_num(scaled, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
+                rounded = np.abs(scaled)
+                rounded += 0.5
+                np.copysign(np.floor(rounded, out=rounded), scaled, out=rounded)
+                rounded += zeros
+                flat[block] = np.clip(rounded, self.dtype.min, self.dtype.max, out=rounded)
         return result
 
     def dequantize(self, quantized: Array) -> Array:

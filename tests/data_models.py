@@ -1,18 +1,12 @@
-"""Converted models of the data set in the variants that the native engine supports."""
+"""Names of the models of the data set, and their conversion."""
 
 import json
 import os
 from pathlib import Path
 
-from datasets import entries, input_shapes, model_files, reference_samples
+from converted_models import convert_model, is_quantized
 
-import tpuconvert as tc
-from tpuconvert.options import Options
-from tpuconvert.schema.types import Array
-from tpuconvert.source_loading import load_source
-
-CALIBRATION = 8
-FEEDS = 2
+__all__ = ["convert_model", "is_quantized", "names"]
 
 
 def names(*, is_float: bool = False) -> list[str]:
@@ -26,34 +20,3 @@ def names(*, is_float: bool = False) -> list[str]:
     manifest = root / "manifest.json"
     models = json.loads(manifest.read_text("utf-8"))["models"] if manifest.is_file() else []
     return [item["id"] for item in models if not (is_float and is_quantized(item))]
-
-
-def is_quantized(entry) -> bool:
-    """Return True if the source file is quantized."""
-    return any("quantization" in item for item in (*entry["inputs"], *entry["outputs"])) or "qlinear" in entry["id"]
-
-
-def convert_model(
-    root: Path, name: str, chip: str, how: str, **further: object
-) -> tuple[tc.Model, list[dict[str, Array]]]:
-    """The model as in its source (``source``, ``float``) or quantized (``int8``, ``exact``), with samples.
-
-    Args:
-        root: data folder.
-        name: name of the model.
-        chip: the target.
-        how: the variant.
-        further: further options of the conversion.
-    """
-    entry = entries(root)[name]
-    source, weights = model_files(root, entry)
-    shapes = input_shapes(entry)
-    # The data set has tensor names, which may differ from those of a TFLite signature; the order is equal.
-    ports = load_source(source, weights, Options(input_shapes=dict(shapes or {}))).input_ports
-    inputs = [port.name for port in ports]
-    feeds = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(root, entry)]
-    options = {"quantize": "int8", "calibration": feeds[:CALIBRATION]} if how in ("int8", "exact") else {}
-    if how == "exact":
-        options["exact_on"] = chip
-    model = tc.convert(source, weights=weights, input_shapes=shapes, chip=chip, **options, **further)
-    return model, feeds[:FEEDS]

@@ -1,6 +1,9 @@
 """Mutation campaigns: damage valid files of every format at random, and read, convert and run what is left.
 
-    python tests/mutation_campaign.py --formats onnx,tpum --count 20000
+    python tests/mutation_campaign.py --formats "onnx bytes,tpum bytes; valid digest" --count 20000
+
+Formats "... cut" are every beginning of three small files instead, and "tpum single bits" one flipped bit per case; for
+the former ``--count`` is at most the number of bytes. A damaged program without a valid digest must be refused.
 
 Every case runs in a worker process. A case fails if the worker dies, if an error is no documented one, if it takes
 more than ``MOST_SECONDS`` of CPU time, or if the process needs more than ``MOST_BYTES`` above its start. The command
@@ -19,12 +22,13 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import small_files
 import yaml
 from google.protobuf import text_format
 from google.protobuf.message import Message
@@ -154,6 +158,9 @@ def change_message(message: Message, chance: random.Random) -> None:
 # Formats
 
 
+_STEP = 7919  # a prime that is no divisor of a number of bytes: the first cases are spread over all files
+
+
 @dataclass(frozen=True)
 class Format:
     """A kind of file: how valid content is made and damaged, and what is done with a damaged file."""
@@ -162,6 +169,24 @@ class Format:
     seeds: Callable[[], list[bytes]]
     mutate: Callable[[bytes, random.Random], bytes]
     use: Callable[[Path], None]
+    is_detected: bool = False  # True if every damage must be refused
+    is_cut: bool = False  # True if the cases are the beginnings of all seeds
+
+    def case(self, contents: Sequence[bytes], name: str, seed: int) -> bytes:
+        """Return the damaged content of a case. Cases of a cut format are numbered through all files."""
+        if not self.is_cut:
+            chance = random.Random(f"{name} {seed}")
+            return self.mutate(chance.choice(contents), chance)
+        place = seed * _STEP % sum(map(len, contents))
+        for content in contents:
+            if place < len(content):
+                return content[:place]
+            place -= len(content)
+        raise AssertionError("a place is inside of a file")
+
+    def most_cases(self, count: int) -> int:
+        """Number of cases, of which a campaign tries at most ``count``."""
+        return min(count, sum(map(len, self.seeds()))) if self.is_cut else count
 
 
 def _file(name: str) -> Callable[[], list[bytes]]:
@@ -193,8 +218,18 @@ def _convert_weights(path: Path) -> None:
     _run(tc.convert(DIGITS / "digits.prototxt", path))
 
 
+def _convert_small_weights(path: Path) -> None:
+    prototxt = path.with_suffix(".prototxt")
+    prototxt.write_text(small_files.PROTOTXT)
+    _run(tc.convert(prototxt, path))
+
+
 def _read_manifest(path: Path) -> None:
     read_manifest(path)
+
+
+def _read_ranges(path: Path) -> None:
+    read_ranges(path)
 
 
 def _read_arrays(path: Path) -> None:
@@ -382,6 +417,17 @@ def _read_preprocess(path: Path) -> None:
     Options.of(preprocess=str(path))
 
 
+def _flip_bit(content: bytes, chance: random.Random) -> bytes:
+    place = chance.randrange(8 * len(content))
+    found = bytearray(content)
+    found[place // 8] ^= 1 << place % 8
+    return bytes(found)
+
+
+def _cut(suffix: str, seeds: Callable[[], list[bytes]], use: Callable[[Path], None], **others: bool) -> Format:
+    return Format(suffix, seeds, lambda content, _: content, use, is_cut=True, **others)
+
+
 FORMATS: dict[str, Format] = {
     "onnx bytes": Format(".onnx", _file("digits.onnx"), damage_bytes, _convert),
     "onnx fields": Format(".onnx", _file("digits.onnx"), _change_onnx, _convert),
@@ -403,7 +449,26 @@ FORMATS: dict[str, Format] = {
     "npz bytes": Format(".npz", _arrays, damage_bytes, _read_arrays),
     "npz fields": Format(".npz", _arrays, _change_arrays, _read_arrays),
     "images": Format(".png", _images, damage_bytes, _decode),
+    "tpum single bits": Format(".tpum", _programs, _flip_bit, _load, is_detected=True),
+    "onnx cut": _cut(".onnx", small_files.onnx_files, _convert),
+    "tflite cut": _cut(".tflite", small_files.tflite_files, _convert),
+    "caffemodel cut": _cut(".caffemodel", small_files.caffemodels, _convert_small_weights),
+    "prototxt cut": _cut(".prototxt", small_files.prototxts, _convert_prototxt),
+    "tpum cut": _cut(".tpum", small_files.programs, _load, is_detected=True),
+    "ranges cut": _cut(".json", small_files.ranges, _read_ranges),
+    "manifest cut": _cut(".yaml", small_files.manifests, _read_manifest),
+    "preprocess cut": _cut(".yaml", small_files.preprocessings, _read_preprocess),
+    "npz cut": _cut(".npz", small_files.arrays, _read_arrays, is_detected=True),
+    "images cut": _cut(".png", small_files.images, _decode),
 }
+
+
+
+def full_count(name: str) -> int:
+    """Number of cases of a whole campaign."""
+    if name.endswith("single bits"):
+        return 10_000
+    return FORMATS[name].most_cases(5_000 if "fields" in name else 20_000)
 
 
 # Running
@@ -440,13 +505,13 @@ def run_cases(name: str, seeds: Iterator[int] | range, report: Callable[[dict[st
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"net{chosen.suffix}"
         for seed in seeds:
-            chance = random.Random(f"{name} {seed}")
-            path.write_bytes(chosen.mutate(chance.choice(contents), chance))
+            path.write_bytes(chosen.case(contents, name, seed))
             report({"case": seed})
             begun = time.process_time()
             outcome, failure = "accepted", ""
             try:
                 chosen.use(path)
+                failure = "accepted" if chosen.is_detected else ""
             except tc.InternalError as error:
                 failure = f"{error}"
             except tc.TpuConvertError:
@@ -464,7 +529,7 @@ def run_cases(name: str, seeds: Iterator[int] | range, report: Callable[[dict[st
 
 def run_campaign(name: str, count: int, first: int = 0, limit: float = 600.0) -> Outcome:
     """Run the cases of one format in worker processes; a dead or hanging worker is a failure and is replaced."""
-    found, seed, end = Outcome(), first, first + count
+    found, seed, end = Outcome(), first, FORMATS[name].most_cases(first + count)
     while seed < end:
         command = [sys.executable, "-X", "faulthandler", __file__, "--worker", name, str(seed), str(end)]
         worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -500,7 +565,7 @@ def main(arguments: list[str]) -> int:
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--formats", default=",".join(name.replace(", ", "; ") for name in FORMATS))
-    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--count", type=int, help="by default that of a whole campaign")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int)
     given = parser.parse_args(arguments)
@@ -512,7 +577,7 @@ def main(arguments: list[str]) -> int:
     print("| files | tried | refused | failures | most seconds | most MiB |\n|---|---|---|---|---|---|")
     is_clean = True
     for name in names:
-        found = run_campaign(name, given.count, given.first)
+        found = run_campaign(name, full_count(name) if given.count is None else given.count, given.first)
         print(found.row(name), flush=True)
         for failure in found.failures[:20]:
             print(f"    {failure}", file=sys.stderr, flush=True)

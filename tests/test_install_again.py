@@ -47,15 +47,20 @@ def checkout(repository: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def wheel(checkout: Path, target: Path, *options: str) -> list[str]:
-    """File names in the wheel that pip builds from the checkout."""
+def pip_wheel(checkout: Path, target: Path, *options: str, **variables: str) -> tuple[int, str]:
+    """Exit code and output of pip, which builds a wheel from the checkout."""
     target.mkdir()
     command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", *options, "-w", str(target), str(checkout)]
-    done = subprocess.run(command, cwd=target, capture_output=True, text=True)
-    text = done.stdout + done.stderr
-    if done.returncode and ("No matching distribution" in text or "Could not find a version" in text):
+    done = subprocess.run(command, cwd=target, env={**os.environ, **variables}, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def wheel(checkout: Path, target: Path, *options: str) -> list[str]:
+    """File names in the wheel that pip builds from the checkout."""
+    code, text = pip_wheel(checkout, target, *options)
+    if code and ("No matching distribution" in text or "Could not find a version" in text):
         pytest.skip("no package index: the tools of an isolated build cannot be installed")
-    assert done.returncode == 0, text[-3000:]
+    assert code == 0, text[-3000:]
     [made] = target.glob("*.whl")
     return zipfile.ZipFile(made).namelist()
 
@@ -84,6 +89,29 @@ def test_install_after_an_update_has_no_module_of_the_older_version(checkout: Pa
 def test_a_build_leaves_nothing_in_the_checkout(checkout: Path, tmp_path: Path) -> None:
     wheel(checkout, tmp_path / "made", "--no-build-isolation")
     assert not (checkout / "build").exists()
+
+
+def test_tags_of_the_wheel(checkout: Path, tmp_path: Path) -> None:
+    """From Python 3.12 on, one wheel serves all later versions."""
+    names = wheel(checkout, tmp_path / "made", "--no-build-isolation")
+    [module] = [name for name in names if name.startswith("tpuconvert/runtime/_native")]
+    [made] = (tmp_path / "made").glob("*.whl")
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    if sys.version_info < (3, 12) or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        assert made.name.split("-")[2] == python
+        assert module.endswith(sysconfig.get_config_var("EXT_SUFFIX"))
+    else:
+        assert made.name.split("-")[2:4] == ["cp312", "abi3"]
+        assert module in ("tpuconvert/runtime/_native.abi3.so", "tpuconvert/runtime/_native.pyd")
+
+
+def test_a_wheel_for_others_is_never_without_the_engine(checkout: Path, tmp_path: Path) -> None:
+    code, text = pip_wheel(
+        checkout, tmp_path / "made", "--no-build-isolation", CXX="/nonexistent/c++", TPUCONVERT_NATIVE="on"
+    )
+    assert code != 0
+    assert "TPUCONVERT_NATIVE is on, but no C++ compiler was found (/nonexistent/c++)" in text
+    assert not list((tmp_path / "made").glob("*.whl"))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ This finds damage and mistakes, but not a forgery: every user with write access 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -37,6 +38,7 @@ from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing_link
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.temporary_files import temporary_folder
 from tpuconvert.source_loading import source_format
 
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")
@@ -84,11 +86,18 @@ class Cache:
         """Path of the model file for a key."""
         return self.folder / key[:2] / f"{key}.tpum"
 
-    def new_model(self, key: str) -> Path:
-        """Path of a temporary file for a new model; :meth:`keep` turns the written file into an entry."""
-        folder = self.model(key).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f".{key}.{os.urandom(8).hex()}.tpum"
+    @contextlib.contextmanager
+    def new_models(self) -> Iterator[Path]:
+        """Create a folder for new models; :meth:`keep` turns a file in it into an entry.
+
+        It is removed at the end, or by the next run if this one is killed.
+
+        Raises:
+            OSError: the cache cannot be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(self.folder / "new") as folder:
+            yield Path(folder)
 
     def find(self, key: str, job: Job) -> Entry | None:
         """Return the entry of a key, or None.
@@ -120,6 +129,7 @@ class Cache:
         """Add an entry: move the model file into the cache and write its measurements."""
         model = self.model(key)
         sha256 = content(made).hex()
+        model.parent.mkdir(parents=True, exist_ok=True)
         os.replace(made, model)  # replaces a symbolic link; opening the path for writing would follow it
         content_of_entry = {"key": key, "model": sha256, "measures": found.measures, "sections": found.sections}
         written = json.loads(json.dumps(content_of_entry))  # JSON turns integer keys into text

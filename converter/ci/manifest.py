@@ -87,7 +87,7 @@ LIMITS = (
     Limit("transposes", "transposes", False, "", "", "transposes that are left"),
 )
 
-_SIZE = re.compile(r"([\d.]+)\s*([KMG]i?B|B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([KMG]i?B|B)?", re.IGNORECASE)
 _FACTORS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -194,7 +194,8 @@ class _Reader:
         if str(given.get("preprocess")).lower().endswith(YAML_SUFFIXES):
             locations["preprocess"] = Path(str(given["preprocess"]))
         return next(
-            (f"{key}: there is no {location}" for key, location in locations.items() if not location.exists()), ""
+            (f"{key}: there is no {location}" for key, location in locations.items() if not os.path.exists(location)),
+            "",  # Path.exists would raise for a name that is too long
         )
 
     def _limits(self, entry: Mapping[str, Any], where: str) -> dict[str, float]:
@@ -208,9 +209,10 @@ class _Reader:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
             return float(value)
         found = _SIZE.fullmatch(str(value).strip()) if is_size else None
-        if found is None:
-            raise self._wrong(f"{where}: {value!r} is not a {'size' if is_size else 'number'}")
-        return float(found[1]) * _FACTORS[(found[2] or "").upper()]
+        size = float(found[1]) * _FACTORS[(found[2] or "").upper()] if found else _LARGEST
+        if size >= _LARGEST:
+            raise self._wrong(f"{where}: {str(value)[:80]!r} is not a {'size' if is_size else 'number'}")
+        return size
 
     def _place(self, name: Any, where: str) -> Path:
         if not isinstance(name, str) or not name or "\0" in name:

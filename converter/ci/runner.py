@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import os
@@ -19,6 +20,7 @@ from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import refuse_input
+from tpuconvert.schema.temporary_files import remove_abandoned
 from tpuconvert.text_format import against_limit
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers
@@ -150,8 +152,14 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch, schedul
         else:
             record(_success(job, found, is_cached=True))
     count = 1 if scheduler is not None else max(1, min(processes, len(waiting)))
-    with open_workers(count, scheduler if waiting else None, in_processes=True) as workers:
-        for job, key, made in _convert_all(waiting, cache, workers):
+    with contextlib.ExitStack() as stack:
+        folder = _attempt(stack.enter_context, cache.new_models()) if waiting else cache.folder
+        if isinstance(folder, Trouble):
+            for job, _ in waiting:
+                record(_failure(job, folder, notes.get(job.name, "")))
+            return [outcomes[job.name] for job in jobs]
+        workers = stack.enter_context(open_workers(count, scheduler if waiting else None, in_processes=True))
+        for job, key, made in _convert_all(waiting, folder, workers):
             entry = made if isinstance(made, Trouble) else _attempt(_keep_entry, job, key, cache, *made)
             if isinstance(entry, Trouble):
                 record(_failure(job, entry, notes.get(job.name, "")))
@@ -208,38 +216,26 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
 
 
 def _convert_all(
-    waiting: Sequence[tuple[Job, str]], cache: Cache, workers: Workers
+    waiting: Sequence[tuple[Job, str]], folder: Path, workers: Workers
 ) -> Iterator[tuple[Job, str, tuple[Path, Measurement] | Trouble]]:
     shards = [Shard(f"model '{job.name}'", 1, (job, key)) for job, key in waiting]
     if not isinstance(workers, ThisProcess):
-        cache = Cache(cache.folder.absolute())  # the working directory of workers may be another one
-    for index, made in workers.outcomes(_Conversion(cache), shards):
+        folder = folder.absolute()  # the working directory of workers may be another one
+    for index, made in workers.outcomes(_Conversion(folder), shards):
         yield *waiting[index], Trouble.of(made.error) if isinstance(made, Failure) else made
 
 
 @dataclass(frozen=True)
 class _Conversion:
-    """Task: convert a model of the manifest, with its key."""
+    """Task: convert a model of the manifest, with its key, into a file of a folder."""
 
-    cache: Cache
+    folder: Path
 
     def run(self, shard: tuple[Job, str], progress: Callable[[int], None]) -> tuple[Path, Measurement] | Trouble:
         job, key = shard
-        return _make(job, self.cache, key)
-
-
-def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measurement] | Trouble:
-    target: Path | None = None
-
-    def convert() -> tuple[Path, Measurement]:
-        nonlocal target
-        target = cache.new_model(key)
-        return target, convert_and_measure(job, target)
-
-    found = _attempt(convert)
-    if isinstance(found, Trouble) and target is not None:
-        target.unlink(missing_ok=True)
-    return found
+        target = self.folder / f"{key}.{os.urandom(8).hex()}.tpum"  # jobs may have equal keys
+        found = _attempt(convert_and_measure, job, target)
+        return found if isinstance(found, Trouble) else (target, found)
 
 
 def _success(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outcome:
@@ -272,6 +268,7 @@ def _bring(entry: Entry, output: Path) -> None:
         CorruptInputError: another program changed the entry after it was verified.
     """
     if output.is_file() and file_sha256(output).hex() == entry.sha256:
+        remove_abandoned(os.path.realpath(output))
         return
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

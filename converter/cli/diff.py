@@ -30,7 +30,7 @@ _USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
 _FAIL_ON = (*CATEGORIES, OUTPUTS, ANY)
 
 
-class _Categories(click.ParamType[tuple[str, ...]]):
+class _Categories(click.ParamType):  # type: ignore[type-arg]  # a generic class only in later versions of click
     """Categories of differences, separated by commas."""
 
     name = "categories"
@@ -46,7 +46,7 @@ class _Categories(click.ParamType[tuple[str, ...]]):
         return [CompletionItem(f"{known}{comma}{name}") for name in names]
 
 
-class _Growth(click.ParamType[float]):
+class _Growth(click.ParamType):  # type: ignore[type-arg]
     """A share such as ``5%`` or ``0.05``."""
 
     name = "growth"

@@ -29,7 +29,7 @@ from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import Preprocess
 
 
-class _Limit(click.ParamType[tuple[str, float]]):
+class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only in later versions of click
     """``NAME=VALUE``."""
 
     name = "limit"

@@ -26,6 +26,12 @@ from tpuconvert.exporters.tpu_mlir.chips import TARGETS
     help="Samples to store with their results (tpu-mlir, tpulang). Default: random numbers.",
 )
 @click.option("--with-checks", is_flag=True, help="Return every integer tensor from the program.")
+@click.option(
+    "--decoder-context",
+    type=click.IntRange(min=2),
+    metavar="TOKENS",
+    help="Split a decoder into parts with static shapes, for prompts and caches of this number of tokens.",
+)
 @json_option
 @plugin_option
 def command(
@@ -35,6 +41,7 @@ def command(
     chip: str | None,
     data: str | None,
     with_checks: bool,
+    decoder_context: int | None,
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
@@ -47,8 +54,18 @@ def command(
     net_bm1684x/compile.sh
     tpuconvert export net.tpum net_tpulang --to tpulang
     tpuconvert export net.tpum net.onnx --to onnx
+    tpuconvert export decoder.tpum parts --to onnx --decoder-context 512
     """
-    found = export(file, path, to=to, chip=chip, data=data, with_checks=with_checks, plugins=plugins)
+    found = export(
+        file,
+        path,
+        to=to,
+        chip=chip,
+        data=data,
+        with_checks=with_checks,
+        decoder_context=decoder_context,
+        plugins=plugins,
+    )
     if as_json:
         print_json(found.to_dict())
     else:

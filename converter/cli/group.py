@@ -37,6 +37,9 @@ COMMANDS = {
     "doctor": "Check samples and preprocessing, or the installation.",
     "reduce": "Cut a failing ONNX model to a small one that still fails.",
     "reproduce": "Convert again from the recipe and compare the bytes.",
+    "sign": "Sign a model with a private key.",
+    "verify-signature": "Verify the signature of a model.",
+    "sbom": "List the installed packages that tpuconvert uses.",
     "ci": "Convert all models of a manifest and check their limits.",
     "ops": "List the supported operators, or explain one.",
     "op": "Test a custom operator.",
@@ -92,7 +95,7 @@ class CommandGroup(click.Group):
             alike = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             suggestion = f" Did you mean '{alike[0]}'?" if alike else f" There are: {', '.join(COMMANDS)}."
             raise click.UsageError(f"No such command '{cmd_name}'.{suggestion}", ctx)
-        command: click.Command = importlib.import_module(f"tpuconvert.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"tpuconvert.cli.{cmd_name.replace('-', '_')}").command
         return command
 
 

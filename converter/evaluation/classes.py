@@ -57,7 +57,7 @@ def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
 
     """
     place = Path(path)
-    if place.is_dir():
+    if os.path.isdir(place):  # Path.is_dir would raise for a name that is too long
         return _from_folders(place, classes)
     if place.suffix.lower() != ".npz":
         raise UsageError(f"{place}: neither a folder per class nor an .npz file with '{LABELS}'")

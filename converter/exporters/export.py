@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tpuconvert.exporters.bucket_graphs import graph_of_bucket
+from tpuconvert.exporters.decoder_export import describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import Request
@@ -98,6 +99,8 @@ class Export(Result):
         programs = self.manifest.get("programs", ())
         if programs:
             lines += [f"  program  {self.path / name}" for name in programs]
+            if "decoder" in self.manifest:
+                lines.append(describe_check(self.manifest["decoder"]))
             following = form.next_step.format_map({**self.manifest, "path": self.path / programs[0]})
             return [*lines, f"next: {following}, and the same for the other programs"]
         for output in self.manifest["outputs"]:
@@ -120,6 +123,7 @@ def export(
     chip: str | None = None,
     data: Any = None,
     with_checks: bool = False,
+    decoder_context: int | None = None,
     plugins: Iterable[str | Path] = (),
 ) -> Export:
     """Export a model to the format of another toolchain, with bit-exact integers.
@@ -134,6 +138,8 @@ def export(
         data: for ``tpu-mlir`` and ``tpulang``: inputs to store with their expected results, as ``calibration`` of
             ``convert``. Default: random numbers.
         with_checks: let the exported program return every integer tensor, to locate differences.
+        decoder_context: for a decoder with key-value caches: write a folder with its parts in static shapes, for a
+            prompt and caches of this number of tokens. The parts are compared with the whole decoder first.
         plugins: Python files with custom operators.
 
     Returns:
@@ -141,7 +147,8 @@ def export(
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent in the target. Nothing is written.
-        UsageError: an argument is invalid, or the file or folder cannot be written.
+        UsageError: an argument is invalid, the file or folder cannot be written, or the parts of a decoder give other
+            logits than the whole.
 
     Example:
         >>> model = tc.convert("digits.onnx")
@@ -158,9 +165,12 @@ def export(
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")
     if not isinstance(model, Model):
         model = load(model)
+    request = Request(model, Path(path), chip, data, with_checks)
+    if decoder_context is not None:
+        return Export(Path(path), export_decoder(request, decoder_context, to, form.write), to)
     buckets = buckets_of(model.metadata)
     if not buckets:
-        return Export(Path(path), form.write(Request(model, Path(path), chip, data, with_checks)), to)
+        return Export(Path(path), form.write(request), to)
     if data is not None:
         hint = "convert with --input-shapes for one of the shapes, and export that model"
         raise UsageError("data with a model of several shapes, which need different data", hint=hint)

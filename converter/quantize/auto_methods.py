@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,10 +81,10 @@ def _choose(
     shifts_only = options.exact_on == "bm1684"
     channel_scales = options.has_algorithm("channel-scales")
 
-    def annotate(found: Mapping[str, Range]) -> None:
+    def annotate(found: Mapping[str, Range]) -> Collection[str]:
         # Without the data types of rules: conversions that differ in these rules only share the ranges.
         fixed = precision.with_thresholds(found)
-        quantize(
+        reasons = quantize(
             graph,
             fixed,
             options.chip,
@@ -92,6 +92,7 @@ def _choose(
             channel_scales=channel_scales,
             asymmetric=precision.asymmetric,
         )
+        return reasons.keys()
 
     method_of = choose_methods(graph, options.calibration_method, precision.methods)
     held_out = feeds.part(len(feeds) - count_held_out(len(feeds)), len(feeds))

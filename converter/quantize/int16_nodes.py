@@ -82,7 +82,7 @@ def find_int16_nodes(
 
     def simulate_with(names: Collection[str]) -> Graph:
         annotated = annotate(names)
-        result = simulate(graph, annotated.plan, annotated.narrow)
+        result = simulate(graph, annotated.plan, annotated.narrow, annotated.reasons.keys())
         forget_annotations(graph)
         return result
 

@@ -260,7 +260,7 @@ _HINT = "tpuconvert calibrate writes such files"
 
 
 def _range(found: Mapping[str, Any]) -> Range:
-    low, high, threshold = (_number(found[key]) for key in ("low", "high", "threshold"))
+    low, high, threshold = (_float32(found[key]) for key in ("low", "high", "threshold"))
     if low > high or threshold < 0:
         raise ValueError(f"a range from {low} to {high} with threshold {threshold}")
     channels, method = found["channels"], str(found.get("method", ""))
@@ -282,6 +282,17 @@ def _statistics(found: Mapping[str, Any]) -> RangeStatistics:
         raise ValueError(f"{len(growth)} numbers about {samples} samples")
     clipped = None if clipped is None else _number(clipped)
     return RangeStatistics(str(found["method"]), levels, int(found["exponent"]), clipped, growth, samples)
+
+
+def _float32(value: Any) -> float:
+    """Return a finite number that is an element of a float32 tensor: larger ones would have no scale."""
+    number = _number(value)
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{number} exceeds float32")
+    return number
+
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _number(value: Any) -> float:

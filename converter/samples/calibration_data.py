@@ -10,6 +10,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -427,9 +428,9 @@ def _as_declared(port: Port, x: Array) -> Array:
 
 
 def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
-    if path.is_dir():
+    if os.path.isdir(path):  # Path.is_dir would raise for a name that is too long
         return _from_folder(path, builder)
-    if not path.exists():
+    if not os.path.exists(path):
         raise absent_file(path, or_folder=True)
     note_input(path)
     suffix = path.suffix.lower()

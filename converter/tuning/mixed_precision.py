@@ -308,11 +308,7 @@ class Search:
         self._metric = Metric(self._goal.metric, self._data, floats, self._progress, workers)
         self._progress.report(f"float model: {self.describe(self._metric.of_float)}")
         if state is not None:
-            self._candidates = [_Candidate(tuple(names), cost) for names, cost in state["candidates"]]
-            for item in state["trials"]:
-                names = tuple(item["keep_float"])
-                value = math.inf if item["metric"] is None else item["metric"]
-                self._trials[names] = Trial(names, value, item["cost"], self._is_enough(value))
+            self._continue(state)
             self._progress.report(f"continuing after {len(self._trials)} trials of {self.state_file}")
         is_complete = True
         try:
@@ -324,6 +320,24 @@ class Search:
         except BudgetSpentError:
             is_complete = False
         return self._result(is_complete)
+
+    def _continue(self, state: Mapping[str, Any]) -> None:
+        """Take candidates and trials from a state.
+
+        Raises:
+            CorruptInputError: it is damaged.
+        """
+        try:
+            found = [_Candidate(tuple(map(str, names)), float(cost)) for names, cost in state["candidates"]]
+            trials = [
+                (tuple(map(str, item["keep_float"])), item["metric"], float(item["cost"])) for item in state["trials"]
+            ]
+            values = [math.inf if value is None else float(value) for _, value, _ in trials]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise CorruptInputError(f"is damaged: {error!r}", file=str(self.state_file), hint="remove it") from error
+        self._candidates = found
+        for (names, _, cost), value in zip(trials, values, strict=True):
+            self._trials[names] = Trial(names, value, cost, self._is_enough(value))
 
     def describe(self, value: float) -> str:
         """Format a value of the metric."""
@@ -362,7 +376,9 @@ class Search:
             raise CorruptInputError(f"is not JSON: {error}", file=str(self.state_file), hint="remove it") from error
         if not isinstance(state, dict) or state.get("format") != FORMAT or state.get("version") != VERSION:
             raise CorruptInputError("holds no state of a search", file=str(self.state_file), hint="remove it")
-        known, key = state["key"], self._key()
+        known, key = state.get("key"), self._key()
+        if not isinstance(known, dict):
+            raise CorruptInputError("holds no state of a search", file=str(self.state_file), hint="remove it")
         changed = sorted(name for name in known.keys() | key.keys() if known.get(name) != key.get(name))
         if changed:
             raise UsageError(
@@ -466,10 +482,17 @@ class Search:
         with replacing(self.rules_file) as file:
             file.write(trial.rules.encode("utf-8"))
 
+    def _is_saved(self, trial: Trial) -> bool:
+        """Return True if the files are those of a trial. The rules are written last, so that a kill is noticed."""
+        try:
+            return read_text(self.rules_file) == trial.rules
+        except (OSError, UnicodeDecodeError):
+            return False
+
     def _result(self, is_complete: bool) -> Tuning:
         assert self._metric is not None
         best = self._best()
-        if not self._output.exists() or not self.rules_file.exists():
+        if not self._output.exists() or not self._is_saved(best):
             self._save(self._convert(best.keep_float), best)
         return Tuning(
             self._goal.metric,

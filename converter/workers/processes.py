@@ -195,7 +195,10 @@ def _serve(connection: Connection, environment: Environment, threads: int) -> No
                 answer = _Answer(task.run(content, connection.send))
         except Exception as error:
             answer = _Answer(Failure(portable_error(error)))
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except OSError:  # the client was killed
+            return
 
 
 def portable_error(error: Exception) -> TpuConvertError:

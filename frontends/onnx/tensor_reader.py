@@ -16,7 +16,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
-from tpuconvert.frontends.onnx.external_files import external_file
+from tpuconvert.frontends.onnx.external_files import external_file, open_external
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
@@ -216,13 +216,20 @@ class TensorReader:
                     f"needs the external file '{location}', which does not exist",
                     hint="copy it next to the model file",
                 )
-            size = os.path.getsize(resolved)
-            if size > self._limits.max_file_bytes:
-                raise exceeded(f"{size:,} bytes", "max_file_bytes", self._limits, file=os.path.basename(resolved))
             note_input(resolved)
-            with open(resolved, "rb") as file:
-                self._maps[resolved] = np.frombuffer(map_file(file.fileno(), resolved) if size else b"", np.uint8)
+            try:
+                with open_external(resolved, self._path, self._allow_root) as file:
+                    self._maps[resolved] = self._content_of(file.fileno(), resolved)
+            except OSError as error:
+                found = f"needs the external file '{location}', which cannot be read ({error.strerror or error})"
+                raise self._corrupt(tensor, found) from error
         return self._maps[resolved]
+
+    def _content_of(self, descriptor: int, path: str) -> Array:
+        size = os.fstat(descriptor).st_size
+        if size > self._limits.max_file_bytes:
+            raise exceeded(f"{size:,} bytes", "max_file_bytes", self._limits, file=os.path.basename(path))
+        return np.frombuffer(map_file(descriptor, path) if size else b"", np.uint8)
 
     def _number(self, tensor: TensorProto, text: str, key: str) -> int:
         if not text.isascii() or not text.isdigit() or len(text) > 19:

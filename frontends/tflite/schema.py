@@ -60,7 +60,9 @@ _VECTORS = {1: "[u8]", 4: "[i32]", 8: "[i64]"}
 
 def enum_names(enum: type) -> dict[int, str]:
     """Names of an enumeration of the ``tflite`` package by value, in ascending order."""
-    return dict(sorted((value, name) for name, value in vars(enum).items() if isinstance(value, int)))
+    # From Python 3.13 on, classes also have the integer __firstlineno__.
+    members = {name: value for name, value in vars(enum).items() if not name.startswith("__")}
+    return dict(sorted((value, name) for name, value in members.items() if isinstance(value, int)))
 
 
 def integers(accessor: Any, name: str) -> tuple[int, ...]:

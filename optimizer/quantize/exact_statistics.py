@@ -105,12 +105,11 @@ class ExactSums:
 
     def merge(self, other: ExactSums) -> None:
         """Add the sums of ``other``, which has the same size and is not modified."""
-        self._digest()
-        copy = ExactSums(other._words.shape[1])
-        copy._top, copy._words, copy._waiting = other._top, other._words.copy(), list(other._waiting)
-        copy._digest()
-        self._raise(copy._top)
-        self._words += _shift(copy._words, self._top - copy._top)
+        self._raise(other._top)
+        self._words += _shift(other._words, self._top - other._top)
+        self._waiting += other._waiting
+        if sum(map(len, self._waiting)) >= _WAITING:
+            self._digest()
 
     def divided_by(self, count: int) -> npt.NDArray[np.float64]:
         """Return the sums divided by a number, rounded to float64."""

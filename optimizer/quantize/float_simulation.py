@@ -6,7 +6,7 @@ activations alone. Refinement reduces the errors of weights and biases later; un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.lowering import Lowering
@@ -16,24 +16,41 @@ from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I16, Chip, QuantParams
 
 
-def simulate(graph: Graph, plan: WidePlan = NO_PLAN, narrow: Mapping[str, QuantParams] | None = None) -> Graph:
+def simulate(
+    graph: Graph,
+    plan: WidePlan = NO_PLAN,
+    narrow: Mapping[str, QuantParams] | None = None,
+    floats: Collection[str] = (),
+) -> Graph:
     """Return a float graph in which every annotated value of ``graph`` is quantized and dequantized.
 
-    Values that data movement or a clamp leaves on the same scale are rounded once.
+    Values that data movement or a clamp leaves on the same scale are rounded once. A value between two float nodes is
+    not rounded: the integers that other nodes read are another form of it.
 
     Args:
         graph: annotated float graph.
         plan: the values with 16 bits, and the nodes that take them.
         narrow: parameters of the 8-bit forms of these values, which all other integer nodes read, by name.
+        floats: names of the nodes that stay float.
     """
     lowering = Lowering(graph, Chip.BM1686)  # the only chip that quantizes by per-channel scales
     narrowed: dict[Value, Value] = {}
+    rounded: dict[Value, Value] = {}
+
+    def integer_form(value: Value) -> Value:
+        """Rounded form of a value. A float node makes both forms."""
+        if value.producer is None or value.producer.name not in floats or value.quant is None:
+            return lowering.float_value(value)
+        if value not in rounded:
+            rounded[value] = lowering.rounded_float(lowering.float_value(value), value.quant, f"{value.name}:rounded")
+        return rounded[value]
 
     def operand(node: Node, value: Value) -> Value:
-        is_float_node = node.outputs[0].quant is None
-        is_wide = value in plan.values and value.quant is not None and value.quant.dtype is I16
-        if is_float_node or not is_wide or plan.reads(node):
+        if node.name in floats:
             return lowering.float_value(value)
+        is_wide = value in plan.values and value.quant is not None and value.quant.dtype is I16
+        if node.outputs[0].quant is None or not is_wide or plan.reads(node):
+            return integer_form(value)
         if value not in narrowed:
             params = (narrow or {})[value.name]
             narrowed[value] = lowering.rounded_float(lowering.float_value(value), params, f"{value.name}:narrow")
@@ -48,7 +65,7 @@ def simulate(graph: Graph, plan: WidePlan = NO_PLAN, narrow: Mapping[str, QuantP
         results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
         for old, new in zip(node.outputs, results, strict=True):
             lowering.set_float_value(old, new)
-            if old.quant is not None and not _is_rounded_elsewhere(node, old):
+            if old.quant is not None and node.name not in floats and not _is_rounded_elsewhere(node, old):
                 lowering.saturate_float_value(old)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         lowering.g.output(lowering.float_value(value), port)

@@ -423,9 +423,11 @@ class Lowering:
         return with_quant(result, params)
 
     def _dequantize(self, x: Value, name: str) -> Value:
-        scales, zero_point = params_of(x).scale, params_of(x).zero_point[0]
+        scales, zero_points = params_of(x).scale, params_of(x).zero_point
         if self.chip is Chip.BM1686:
-            return self.g.add(DequantIntToFp32(**_scales(scales), offset_val=zero_point), x, name=name)
+            return self.g.add(DequantIntToFp32(**_scales(scales), **_offsets(zero_points)), x, name=name)
+        assert len(set(zip(scales, zero_points, strict=True))) == 1, "BM1684 dequantizes with one scale per tensor"
+        zero_point = zero_points[0]
         result = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:cast")
         if zero_point:
             result = self.g.add(Subs(Scalar.f32(zero_point)), result, name=f"{name}:centred")
@@ -452,6 +454,13 @@ def int32_params(units: Sequence[float]) -> QuantParams:
 def _scales(scales: tuple[float, ...]) -> dict[str, Any]:
     """Return the attributes of a quantize or dequantize operator for one scale, or for one per channel."""
     return {"scale_val": scales[0]} if len(scales) == 1 else {"is_scale_pc": True, "scale_vec": scales}
+
+
+def _offsets(zero_points: tuple[int, ...]) -> dict[str, Any]:
+    """Return the attributes of a dequantize operator for one zero point, or for one per channel."""
+    if len(set(zero_points)) == 1:
+        return {"offset_val": zero_points[0]}
+    return {"is_offset_pc": True, "offset_vec": zero_points}
 
 
 def ratios(units: Sequence[float], scales: Sequence[float]) -> list[float]:

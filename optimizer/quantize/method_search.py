@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,7 +128,7 @@ class SearchStart:
     Args:
         graph: float graph without annotations.
         chip: the target.
-        annotate: annotates the graph with scales for ranges.
+        annotate: annotates the graph with scales for ranges, and returns the names of the nodes that stay float.
         collectors: histograms of the tensors whose method can change, by name.
         ranges: ranges of all tensors, by name.
         methods: methods of the tensors in ``collectors``.
@@ -137,7 +137,7 @@ class SearchStart:
 
     graph: Graph
     chip: Chip
-    annotate: Callable[[Mapping[str, Range]], object]
+    annotate: Callable[[Mapping[str, Range]], Collection[str]]
     collectors: Mapping[str, RangeCollector]
     ranges: Mapping[str, Range]
     methods: Mapping[str, str]
@@ -191,6 +191,7 @@ class _Search:
     def __init__(self, start: SearchStart, work: Work, budget: float) -> None:
         self._graph = start.graph
         self._annotate = start.annotate
+        self._floats: Collection[str] = ()
         self._collectors = start.collectors
         self._ranges = start.ranges
         self._methods = dict(start.methods)
@@ -215,7 +216,7 @@ class _Search:
         names = self._tensors_with_scale()
         if not names:
             return None
-        start = simulate(self._graph)
+        start = simulate(self._graph, floats=self._floats)
         self._errors_of_few, self._errors = self._few.measure(start), self._all.measure(start)
         self._left -= self._work.sample * (len(self._all.feeds) + FEWEST) + self._work.candidate
         before = self._errors
@@ -237,7 +238,7 @@ class _Search:
 
     def _tensors_with_scale(self) -> list[str]:
         """Annotate the graph, and return the names of the tensors whose own threshold determines their scale."""
-        self._annotate(self._ranges)
+        self._floats = self._annotate(self._ranges)
         values = [value for value in self._graph.values if value.name in self._collectors and not _shares(value)]
         return [value.name for value in values if _has_own_scale(value, self._ranges[value.name])]
 
@@ -248,8 +249,8 @@ class _Search:
         for name in self._collectors:
             ranges[name] = dataclasses.replace(ranges[name], threshold=self._threshold(name, methods[name]))
         forget_annotations(self._graph)
-        self._annotate(ranges)
-        return simulate(self._graph)
+        self._floats = self._annotate(ranges)
+        return simulate(self._graph, floats=self._floats)
 
     def _threshold(self, name: str, method: str) -> float:
         key = name, method

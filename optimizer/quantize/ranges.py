@@ -187,7 +187,8 @@ class _ChannelStatistics:
         if other._samples and self._accepts(other._channels):
             self._samples += other._samples
             self._waiting += other._waiting
-            self.digest()
+            if len(self._waiting) >= _WAITING:
+                self.digest()
             self._insert(np.stack([other._largest, other._second]))
             self._append(other._largest_of_samples)
             self._widen(other._low, other._high)

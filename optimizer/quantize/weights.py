@@ -42,8 +42,9 @@ def weight_params(weights: Array, axis: int | None, bias: Array | None, input_sc
             the bias fits.
         input_scale: scale of the activation operand.
     """
-    others = tuple(index for index in range(weights.ndim) if index != axis)
-    largest = np.abs(weights.astype(np.float64)).max(axis=others if axis is not None else None, initial=0.0)
+    others = None if axis is None else tuple(index for index in range(weights.ndim) if index != axis)
+    largest = np.maximum(weights.max(axis=others, initial=0.0), -weights.min(axis=others, initial=0.0))
+    largest = largest.astype(np.float64)
     scale = np.atleast_1d(largest) / 127.0
     if bias is not None:
         need = np.abs(bias.astype(np.float64).reshape(-1)) / (input_scale * _BIAS_LIMIT)

@@ -75,8 +75,12 @@ class Builder:
         precise: set[Node],
         earlier: Mapping[tuple[str, tuple[str, ...]], Any],
         memory_limit: int | None = None,
+        alternative: Callable[[Node, bool], Group | None] | None = None,
     ) -> None:
         self.graph = graph
+        self._alternative = alternative
+        self._general: set[Node] = set()
+        """Nodes for which a general kernel was tried."""
         self.isa = isa
         self.precise = precise
         self.native = native()
@@ -304,9 +308,23 @@ class Builder:
             for part in group.parts:
                 self.emit(part)
             for node in () if group.parts else group.nodes:
-                self.declined[node.name] = str(error)
-                self.reference(node)
+                self._emit_declined(node, str(error), is_alone=len(group.nodes) == 1)
         self._current = ()
+
+    def _emit_declined(self, node: Node, reason: str, *, is_alone: bool) -> None:
+        """Add the steps of another group for a node whose kernel declined, or its reference.
+
+        A node of a larger group is first tried alone, then with a general kernel.
+        """
+        self.declined[node.name] = reason
+        is_general = is_alone and node not in self._general
+        group = self._alternative(node, is_general) if self._alternative and (is_general or not is_alone) else None
+        if is_general:
+            self._general.add(node)
+        if group is None:
+            self.reference(node)
+        else:
+            self.emit(group)
 
     def reference(self, node: Node) -> None:
         """Add a step that runs the NumPy reference of a node."""

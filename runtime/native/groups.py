@@ -10,13 +10,14 @@ run their reference, unless a matcher is registered with ``takes_empty``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
 from typing import Any, get_args, get_type_hints
 
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.storage import Order, row_major
+from tpuconvert.schema.control_flow import ControlFlowOp
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind, loaded_ops
@@ -178,10 +179,18 @@ def matchers() -> tuple[MatcherEntry, ...]:
     return tuple(sorted(_ENTRIES, key=lambda entry: (-entry.priority, entry.function.__module__)))
 
 
+GENERAL = -1
+"""Priority of matchers that take a single node which the kernels of other matchers decline."""
+
+
 @cache
-def matchers_of(operator: str) -> tuple[Matcher, ...]:
-    """The matchers to try for a node with this operator, higher priorities first."""
-    return tuple(entry.function for entry in matchers() if operator in entry.operators)
+def matchers_of(operator: str, highest: int | None = None) -> tuple[Matcher, ...]:
+    """The matchers to try for a node with this operator, higher priorities first, at most the priority ``highest``."""
+    return tuple(
+        entry.function
+        for entry in matchers()
+        if operator in entry.operators and (highest is None or entry.priority <= highest)
+    )
 
 
 @cache
@@ -211,6 +220,19 @@ def group_nodes(site: Site) -> list[Group | Node]:
     return found[::-1]
 
 
+def alternative_group(node: Node, is_general: bool, *, site: Site) -> Group | None:
+    """Return the group of a node alone for which the kernel of another group declined.
+
+    Args:
+        node: the node.
+        site: its context.
+        is_general: True for the matchers with the priority ``GENERAL`` only.
+    """
+    alone = replace(site, taken=set(site.graph.nodes))  # nothing can be absorbed
+    chosen = matchers_of(node.op.name, GENERAL if is_general else None)
+    return next(filter(None, (matcher(node, alone) for matcher in chosen)), None)
+
+
 def _without_elements(node: Node) -> Group | Node | None:
     """Return a group without steps if all results are empty, the node if it must run its reference, else None."""
     results = [0 in value.shape for value in node.outputs]
@@ -225,6 +247,19 @@ def _without_elements(node: Node) -> Group | Node | None:
         return node
     is_empty = any(value is not None and 0 in value.shape for value in node.inputs)
     return node if is_empty and not _takes_empty(node.op.name) else None
+
+
+def reason_without_kernel(node: Node) -> str:
+    """Return the reason why no matcher takes a node: its operator, the types, or the conditions of the matchers."""
+    if any(value is not None and 0 in value.shape for value in (*node.inputs, *node.outputs)):
+        return "a tensor without elements"
+    if node.op.kind is OpKind.CUSTOM:
+        return "a function of a plugin"
+    if isinstance(node.op, ControlFlowOp):
+        return "its bodies are graphs with plans of their own"
+    if not matchers_of(node.op.name):
+        return "no kernel for this operator"
+    return "its kernels do not take these types or parameters"
 
 
 def first_operand(node: Node) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.constants import remove_constdata
-from tpuconvert.runtime.native.groups import Site, group_nodes
+from tpuconvert.runtime.native.direct_plan import DirectPlan
+from tpuconvert.runtime.native.groups import Site, alternative_group, group_nodes, reason_without_kernel
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
@@ -23,6 +25,12 @@ from tpuconvert.runtime.plan import Evaluate, Observer, failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, Array
+
+MOST_BATCH_BYTES = 1 << 30
+"""Largest size of the memory of all threads in a batch without a memory limit. Larger models run part by part."""
+
+PARTS_AT_ONCE = 16
+"""Number of parts of a batch that a thread runs before the interpreter can handle an interrupt."""
 
 
 class _Segment(NamedTuple):
@@ -65,7 +73,9 @@ class NativePlan:
         graph = graph if is_observed or caches else remove_constdata(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed, caches or {})
         earlier = {} if like is None else _steps_by_nodes(like._steps)
-        builder = Builder(graph, isa, site.precise, earlier, memory_limit)
+        builder = Builder(
+            graph, isa, site.precise, earlier, memory_limit, alternative=partial(alternative_group, site=site)
+        )
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):
@@ -78,6 +88,7 @@ class NativePlan:
                 made = [(value, builder.memory_of(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(made)
         builder.finish()
+        self._declined = builder.declined
         self._native, self._file = native(), graph.file
         self._inputs, self._outputs = builder.inputs, builder.outputs
         self._results = [ResultMemory(stored.shape, stored.dtype.numpy) for stored in builder.outputs]
@@ -98,7 +109,14 @@ class NativePlan:
             threads=threads,
         )
         self._segments = _segments(builder.steps, is_observed=is_observed)
+        self._memory_limit = memory_limit
         self._idle: list[Any] = []
+        self._idle_of_batches: list[Any] = self._idle if threads == 1 else []  # memories of one thread
+
+    @property
+    def threads(self) -> int:
+        """Number of threads."""
+        return int(self._program.threads)
 
     @property
     def arena_bytes(self) -> int:
@@ -124,6 +142,13 @@ class NativePlan:
     def reference_nodes(self) -> list[Node]:
         """The nodes that have no native kernel."""
         return [entry.node for entry in self._steps if isinstance(entry, ReferenceStep)]
+
+    @property
+    def reference_reasons(self) -> dict[str, str]:
+        """The reasons why nodes have no native kernel, by node name: of a kernel that declined, or of the matchers."""
+        return {
+            node.name: self._declined.get(node.name) or reason_without_kernel(node) for node in self.reference_nodes
+        }
 
     def run(
         self,
@@ -152,12 +177,68 @@ class NativePlan:
         self._show(memory, 0, observer, borrow)
         for number, segment in enumerate(self._segments):
             if segment.reference is None:
-                self._run_steps(self._program.run, memory, segment.first, segment.last)
+                self._run_steps(self._program.run, memory, memory, segment.first, segment.last)
             else:
                 self._run_reference(memory, segment.reference, evaluate)
             self._show(memory, number + 1, observer, borrow)
         self._idle.append(memory)
         return outputs
+
+    def can_run_batches(self, parts: int) -> bool:
+        """Return True if ``run_batch`` is possible and pays: no step needs Python, and the memory fits the limits."""
+        memory = self.threads * (self.arena_bytes + self.scratch_bytes // self.threads)
+        limit = MOST_BATCH_BYTES if self._memory_limit is None else self._memory_limit - self.packed_bytes
+        is_native = all(segment.reference is None for segment in self._segments)
+        return parts >= self.threads and is_native and memory <= limit
+
+    def run_batch(self, feeds: Sequence[Array], parts: int, evaluate: Evaluate) -> list[Array]:
+        """Run once for each part of a batch: every thread runs whole parts, each in a memory of its own.
+
+        Threads then do not wait for each other after every step, as those of ``run`` do.
+
+        Args:
+            feeds: one array per graph input, in the graph's types, with the parts along the first axis.
+            parts: number of parts. Those that are left after dividing by the number of threads run one after the other,
+                on all threads.
+            evaluate: as for ``run``.
+
+        Returns:
+            One array per graph output, with the results of the parts along the first axis.
+        """
+        feeds = _contiguous(feeds)
+        outputs = [
+            ResultMemory((parts * stored.shape[0], *stored.shape[1:]), stored.dtype.numpy).new()
+            for stored in self._outputs
+        ]
+        together = parts - parts % self.threads
+        at_once = self.threads * PARTS_AT_ONCE
+        for start in range(0, together, at_once):
+            end = min(start + at_once, together)
+            inputs, results = ([_parts(array, start, end, parts) for array in arrays] for arrays in (feeds, outputs))
+            self._run_parts(inputs, results, end - start)
+        for part in range(together, parts):
+            given = [_parts(array, part, part + 1, parts) for array in feeds]
+            wanted = {index: _parts(array, part, part + 1, parts) for index, array in enumerate(outputs)}
+            self.run(given, evaluate, results=wanted)
+        return outputs
+
+    def _run_parts(self, feeds: Sequence[Array], outputs: Sequence[Array], parts: int) -> None:
+        memories = [self._pop_or_make(self._idle_of_batches, is_of_batch=True) for _ in range(self.threads)]
+        pairs = zip(self._inputs, feeds, strict=True), zip(self._outputs, outputs, strict=True)
+        arrays = [[(stored.buffer.index, _bytes(array)) for stored, array in each] for each in pairs]
+        self._run_steps(self._program.run_batch, memories[0], memories, *arrays, parts)
+        self._idle_of_batches.extend(memories)
+
+    @property
+    def direct(self) -> DirectPlan | None:
+        """Access without conversions; None if a step is a reference, or if every value is computed for an observer."""
+        if len(self._segments) != 1 or self._segments[0].reference is not None or self._made:
+            return None
+        inputs, outputs = ([stored.buffer.index for stored in each] for each in (self._inputs, self._outputs))
+        return DirectPlan(self._program, inputs, outputs, self._results, self._run_all)
+
+    def _run_all(self, memory: Any) -> None:
+        self._run_steps(self._program.run, memory, memory, 0, self._segments[0].last)
 
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and return the wall time of each step."""
@@ -175,7 +256,9 @@ class NativePlan:
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
                 found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
-            times: list[float] = self._run_steps(self._program.profile, memory, segment.first, segment.last)
+            times: list[float] = self._run_steps(
+                self._program.profile, memory, memory, segment.first, segment.last
+            )
             for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
@@ -186,10 +269,7 @@ class NativePlan:
     def _begin(
         self, feeds: Sequence[Array], results: Mapping[int, Array] = MappingProxyType({})
     ) -> tuple[Any, list[Array]]:
-        try:
-            memory = self._idle.pop()  # ``pop`` is atomic, so that no lock is needed.
-        except IndexError:
-            memory = self._program.make_memory()
+        memory = self._pop_or_make(self._idle, is_of_batch=False)
         for stored, array in zip(self._inputs, feeds, strict=True):
             memory.set_input(self._program, stored.buffer.index, _bytes(array))
         outputs = [results[index] if index in results else made.new() for index, made in enumerate(self._results)]
@@ -197,10 +277,22 @@ class NativePlan:
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
 
-    def _run_steps(self, run: Callable[..., Any], memory: Any, first: int, last: int) -> Any:
-        """Run steps. An index out of range raises the same error as the reference implementation."""
+    def _pop_or_make(self, idle: list[Any], *, is_of_batch: bool) -> Any:
         try:
-            return run(memory, first, last)
+            return idle.pop()  # ``pop`` is atomic, so that no lock is needed.
+        except IndexError:
+            return self._program.make_memory(is_of_batch)
+
+    def _run_steps(self, run: Callable[..., Any], memory: Any, *arguments: Any) -> Any:
+        """Run steps. An index out of range raises the same error as the reference implementation.
+
+        Args:
+            run: method of the program.
+            memory: has the index of the step that failed.
+            arguments: of the method.
+        """
+        try:
+            return run(*arguments)
         except IndexError as error:
             steps = [entry for entry in self._steps if isinstance(entry, NativeStep)]
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
@@ -273,6 +365,12 @@ def _contiguous(feeds: Sequence[Array]) -> list[Array]:
         array if array.flags.c_contiguous and array.flags.aligned else np.require(array, None, ("C", "A"))
         for array in feeds
     ]
+
+
+def _parts(array: Array, first: int, last: int, parts: int) -> Array:
+    """Return parts ``first..last-1`` of an array that has ``parts`` of them along its first axis."""
+    extent = len(array) // parts
+    return array[first * extent : last * extent]
 
 
 def _bytes(array: Array) -> Array:

@@ -30,6 +30,8 @@ from tpuconvert.schema.quantized_modes import QCalMode
 from tpuconvert.schema.types import I8, I32, U8, Array, Chip, DType
 
 BYTES = (I8, U8)
+BYTE_DOT_ISAS = ("avxvnni", "avx512vnni", "dotprod", "i8mm")
+"""Instruction sets with dot products of bytes."""
 
 
 class Residual(NamedTuple):
@@ -353,7 +355,7 @@ def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
     the accumulators and packs the weights in every run, which is worthwhile for many long rows.
     """
     depth = found.weights.shape[1]
-    if builder.isa not in ("avxvnni", "avx512vnni") or depth < 512 or rows < 32 or len(set(found.weight_zeros)) != 1:
+    if builder.isa not in BYTE_DOT_ISAS or depth < 512 or rows < 32 or len(set(found.weight_zeros)) != 1:
         return False
     zero, dtype = found.weight_zeros[0], DType.of(found.weights.dtype)
     if zero + bias_of(dtype) == STORED_BIAS or not found.weights.size:

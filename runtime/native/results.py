@@ -22,8 +22,24 @@ _LARGE = 1 << 16
 _KEPT = 2
 """Maximum number of arrays in the pool of a result. Callers often hold the previous results during a run."""
 
-_REFERENCES = 2
-"""``sys.getrefcount`` of an array that only the local variable and the argument refer to."""
+_BLOCK_RESULTS = 8
+"""Largest number of small results in one block of at most ``_LARGE`` bytes. The block lives as long as one of them."""
+
+
+def _take_first(kept: deque[Array]) -> tuple[Array, int]:
+    """Remove the first array of a pool. Return it and its reference count.
+
+    Raises:
+        IndexError: the pool is empty.
+    """
+    memory = kept.popleft()  # ``popleft`` is atomic: no other thread gets this array.
+    return memory, sys.getrefcount(memory)
+
+
+# Measured by the function that uses it: the number of references that the interpreter itself holds depends on its
+# version. It is 2 up to Python 3.13, and 1 from 3.14 on, which borrows the reference of the local variable.
+_REFERENCES = _take_first(deque([np.empty(1, np.uint8)]))[1]
+"""Reference count of an array that nobody else refers to, as ``_take_first`` returns it."""
 
 
 class ResultMemory:
@@ -41,16 +57,33 @@ class ResultMemory:
         self._shape, self._dtype = shape, dtype
         self._bytes = prod(shape) * dtype.itemsize
         self._kept: deque[Array] = deque(maxlen=_KEPT)
+        self._ready: deque[tuple[Array, int]] = deque()
 
     def new(self) -> Array:
         """Return a contiguous, uninitialized array that has no other references."""
-        memory = self._free() if self._bytes >= _LARGE else self._fresh()
-        start = -memory.ctypes.data % _ALIGNMENT
+        if self._bytes < _LARGE:
+            try:
+                memory, start = self._ready.popleft()  # ``popleft`` is atomic: no other thread gets this part.
+            except IndexError:
+                memory, start = self._divide_block()
+            return np.ndarray(self._shape, self._dtype, memory, start)
+        memory = self._free()
         # Create the view, which holds a reference, before other threads can see the memory.
-        result = memory[start : start + self._bytes].view(self._dtype).reshape(self._shape)
-        if self._bytes >= _LARGE:
-            self._kept.append(memory)
+        result: Array = np.ndarray(self._shape, self._dtype, memory, _padding(memory))
+        self._kept.append(memory)
         return result
+
+    def _divide_block(self) -> tuple[Array, int]:
+        """Allocate a block for a few small results; return it with the offset of one, and keep the others.
+
+        Finding an aligned address takes longer than the allocation.
+        """
+        stride = -(-(self._bytes + _ALIGNMENT) // _ALIGNMENT) * _ALIGNMENT
+        count = max(1, min(_BLOCK_RESULTS, _LARGE // stride))
+        memory = np.empty(count * stride + _ALIGNMENT, np.uint8)
+        start = _padding(memory)
+        self._ready.extend((memory, start + index * stride) for index in range(1, count))
+        return memory, start
 
     def _fresh(self) -> Array:
         return np.empty(self._bytes + 2 * _ALIGNMENT, np.uint8)
@@ -58,10 +91,15 @@ class ResultMemory:
     def _free(self) -> Array:
         for _ in range(len(self._kept)):
             try:
-                memory = self._kept.popleft()  # ``popleft`` is atomic: no other thread gets this array.
+                memory, references = _take_first(self._kept)
             except IndexError:  # Other threads have emptied the pool.
                 break
-            if sys.getrefcount(memory) == _REFERENCES:
+            if references == _REFERENCES:
                 return memory
             self._kept.append(memory)
         return self._fresh()
+
+
+def _padding(memory: Array) -> int:
+    """Bytes from the start of an array to the next aligned address."""
+    return -memory.ctypes.data % _ALIGNMENT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -162,6 +162,9 @@ class SplitPlans:
     def observed_plan(self, _extents: Mapping[str, int]) -> None:
         """Return None: values are observed by the NumPy executor."""
 
+    def batch_plan(self, _extents: Mapping[str, int], _parts: int) -> None:
+        """Return None: the parts of a batch run one after the other."""
+
     def run(self, arrays: Sequence[Array], evaluate: Evaluate) -> list[Array]:
         """Compute the outputs of the graph. No later run changes them."""
         known = dict(zip(self._graph.inputs, arrays, strict=True))
@@ -190,6 +193,11 @@ class SplitPlans:
                 found += step.profile(given, evaluate, clock)
                 known.update(zip(step.part.outputs, step.run(given, evaluate), strict=True))
         return found
+
+    @property
+    def direct_plan(self) -> None:
+        """None: there is a plan for each part."""
+        return None
 
     @property
     def latest(self) -> SplitPlans:
@@ -224,15 +232,23 @@ class SplitPlans:
     @property
     def reference_nodes(self) -> list[Node]:
         """The nodes that run their NumPy reference."""
-        found: list[Node] = []
+        return [node for node, _ in self._references()]
+
+    @property
+    def reference_reasons(self) -> dict[str, str]:
+        """The reasons why nodes have no native kernel, by node name."""
+        return {node.name: reason for node, reason in self._references()}
+
+    def _references(self) -> Iterator[tuple[Node, str]]:
         for step in self._steps:
             if isinstance(step, Node):
-                found.append(step)
+                yield step, "the extents of its results depend on data"
             elif not step.is_native:
-                found += step.part.graph.nodes
+                for node in step.part.graph.nodes:
+                    yield node, "extents depend on data, and this part has no multiply-accumulates"
             elif step.latest is not None:
-                found += step.latest.reference_nodes
-        return found
+                reasons = step.latest.reference_reasons
+                yield from ((node, reasons[node.name]) for node in step.latest.reference_nodes)
 
 
 def _operands(node: Node, known: dict[Value, Array]) -> list[Array | None]:

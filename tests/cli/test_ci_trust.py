@@ -240,14 +240,14 @@ def test_source_that_changes_while_a_model_is_made_is_not_kept(
 ) -> None:
     network("a.onnx")
     manifest({"a": {"source": "a.onnx", "output": "a.tpum"}})
-    original = runner._make
+    original = runner.convert_and_measure
 
     def make(*arguments: object) -> object:
         made = original(*arguments)  # type: ignore[arg-type]
         network("a.onnx", 0.25)
         return made
 
-    monkeypatch.setattr(runner, "_make", make)
+    monkeypatch.setattr(runner, "convert_and_measure", make)
     code, found = statuses(capsys)
     assert code == 2
     assert "changed during the conversion" in found["a"]
@@ -352,3 +352,14 @@ def test_options_of_a_plugin_in_the_manifest(capsys: Captured) -> None:
     entry = {"source": "a.onnx", "quantize": "int8", "calibration": "samples.npy"}
     manifest({"a": {**entry, "calibration_method": "acme_ci_range"}}, plugins=["acme_ci.py"])
     assert statuses(capsys) == (0, {"a": "made"})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no flock")
+def test_models_of_a_killed_run_are_removed(capsys: Captured) -> None:
+    network("a.onnx")
+    manifest({"a": {"source": "a.onnx"}})
+    left = CACHE / ".new.0123456789abcdef.tmp"
+    left.mkdir(parents=True)
+    (left / "0.tpum").write_bytes(b"half of a model")
+    assert statuses(capsys)[0] == 0
+    assert not left.exists() and [path.suffix for path in CACHE.rglob("*") if path.is_file()].count(".tpum") == 1

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from json_calls import write_keys
 from onnx import TensorProto, helper
 
 from tpuconvert.__main__ import main
+from tpuconvert.api.sign import sign
 from tpuconvert.schema import errors
 from tpuconvert.schema.errors import ProblemKind, TpuConvertError
 from tpuconvert.schema.file_model import FileModel
@@ -126,6 +128,15 @@ def corrupt() -> Call:
     return ["check", "net.onnx"]
 
 
+def invalid_signature() -> Call:
+    pytest.importorskip("cryptography", reason="extra signing")
+    network("Relu", {"x": [1, 4]})
+    write_keys()
+    sign("net.onnx", key="key.pem")
+    Path("net.onnx").write_bytes(b"another model")
+    return ["verify-signature", "net.onnx", "--key", "key.pub"]
+
+
 def threshold() -> Call:
     network("Transpose", {"x": [1, 2, 3, 4]}, perm=[0, 2, 3, 1])
     return ["convert", "net.onnx", "--max-transposes", "0"]
@@ -194,6 +205,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC3108": not_finite,
     "TC3109": no_exact_form,
     "TC4001": corrupt,
+    "TC4002": invalid_signature,
     "TC5001": threshold,
     "TC5002": nan_output,
     "TC6001": resource_limit,

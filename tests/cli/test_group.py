@@ -1,6 +1,7 @@
 """The command group: help, version, exit codes, and one clear message per error."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_commands_are_the_modules_of_the_folder(repository: Path) -> None:
     sources = {path.stem: path.read_text() for path in (repository / "converter" / "cli").glob("*.py")}
     starts = ("\n@click.command(", "\n@click.group(")
     found = {name for name, text in sources.items() if any(start in text for start in starts)}
-    assert found - {"group"} == set(COMMANDS)
+    assert found - {"group"} == {name.replace("-", "_") for name in COMMANDS}
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +99,8 @@ def test_mistyped_command(typed: str, meant: str, capsys: pytest.CaptureFixture[
 def test_mistyped_flags_and_values(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("net.onnx").write_bytes(b"")
     assert main(["convert", "net.onnx", *typed.split()]) == 2
-    assert f"did you mean '{meant}'?" in capsys.readouterr().err.lower()
+    # Click 8.2 writes the name of an option without quotes.
+    assert re.search(rf"did you mean '?{re.escape(meant)}'?\?", capsys.readouterr().err.lower())
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +146,7 @@ def test_shell_completion(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("COMP_WORDS", "tpuconvert ver")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert main([]) == 0
-    assert capsys.readouterr().out == "plain,verify\n"
+    assert capsys.readouterr().out == "plain,verify\nplain,verify-signature\n"
 
 
 def test_traceback_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

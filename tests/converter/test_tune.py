@@ -181,6 +181,33 @@ def test_a_removed_file_is_written_again(tmp_path: Path, data: dict[str, Path], 
     assert (tmp_path / name).read_bytes() == before
 
 
+def test_a_search_that_was_killed_before_it_wrote_its_best_model(tmp_path: Path, data: dict[str, Path]) -> None:
+    """The trials are written first: the model and its rules are then those of an older trial."""
+    a_search(tmp_path, data).run()
+    before = [(tmp_path / name).read_bytes() for name in ("net.tpum", "net.rules.yaml")]
+    assert before[1] != b"{}\n"
+    tc.convert(tmp_path / "net.onnx").save(tmp_path / "net.tpum")
+    (tmp_path / "net.rules.yaml").write_bytes(b"{}\n")
+    a_search(tmp_path, data).run()
+    assert [(tmp_path / name).read_bytes() for name in ("net.tpum", "net.rules.yaml")] == before
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": None}, {"key": []}, {"trials": None}, {"trials": [1]}, {"trials": [{}]}, {"candidates": [[1]]},
+        {"trials": [{"keep_float": ["a"], "metric": "x", "cost": 0}]}, {"candidates": [[["a"], []]]},
+        {"trials": [{"keep_float": 3, "metric": 1, "cost": 0}]}, {"candidates": {"a": 1}},
+    ],
+)  # fmt: skip
+def test_a_damaged_state(tmp_path: Path, data: dict[str, Path], changes: dict[str, Any]) -> None:
+    a_search(tmp_path, data).run()
+    state = json.loads((tmp_path / "net.tuning.json").read_text("utf-8"))
+    (tmp_path / "net.tuning.json").write_text(json.dumps({**state, **changes}), "utf-8")
+    with pytest.raises(CorruptInputError, match=r"holds no state of a search|is damaged"):
+        a_search(tmp_path, data).run()
+
+
 def test_the_state_of_another_search_is_refused(tmp_path: Path, data: dict[str, Path]) -> None:
     a_search(tmp_path, data).run()
     with pytest.raises(UsageError, match="another value of --chip, --metric"):

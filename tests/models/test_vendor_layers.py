@@ -11,9 +11,13 @@ from functools import cache
 import contract
 import numpy as np
 import pytest
+from native_cases.comparison import evaluator
 
+from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import all_ops
-from tpuconvert.schema.types import Array, Chip, DType
+from tpuconvert.schema.types import Array, Chip, DType, TensorType
 
 KINDS = [
     (Chip.BM1684, "add_const"),
@@ -171,3 +175,57 @@ def parameters_of(step: contract.Entry, values: dict[str, Array], inputs: list[A
             value = {"dtype": dtype, "value": value}
         parameters[parameter["name"]] = contract.field_value(definition, parameter, value)
     return parameters
+
+
+def graph_of(program: list[contract.Entry], values: dict[str, Array]) -> tuple[Graph, list[Array]]:
+    """Return the steps of a program as a graph, with 8-bit activations as inputs and other operands as constants."""
+    graph, made, feeds = Graph(), {}, []
+    arrays = dict(values)
+    for step in program:
+        definition = all_ops()[step["op"]]
+        named = step["inputs"]
+        names = named if isinstance(named, list) else [named.get(o.name) for o in definition.inputs]
+        inputs = [None if name is None else arrays.get(name) for name in names]
+        parameters = parameters_of(step, values, inputs)
+        if "out_dtype" in contract.names_of(definition):
+            parameters["out_dtype"] = DType(step["dtype"])
+        operands = []
+        for number, (operand, name) in enumerate(zip(list(definition.inputs) * len(names), names, strict=False)):
+            if name is None or name in made:
+                operands.append(None if name is None else made[name])
+                continue
+            array = values[name]
+            if is_bias(operand.name, operand.ranks, array):
+                array = array.reshape(1, -1, *(1,) * (operand.ranks[0] - 2))
+            if number == 0 or not operand.coeff or step["op"] in ("add", "sub", "mul", "max", "min"):
+                made[name] = graph.input(name, TensorType(DType.of(array.dtype), array.shape))
+                feeds.append(array)
+                operands.append(made[name])
+            else:
+                operands.append(graph.constant(array))
+        result = made[step["output"]] = graph.add_all(definition(**parameters), *operands)[0]
+        arrays[step["output"]] = np.empty(result.type.static_shape, result.dtype.numpy)  # its type is needed
+    graph.output(made[program[-1]["output"]])
+    return graph, feeds
+
+
+@pytest.mark.skipif(extension() is None, reason="the native engine was not built")
+@pytest.mark.parametrize(("chip", "kind"), [pytest.param(*pair, id=f"{pair[0].value}-{pair[1]}") for pair in KINDS])
+def test_native_engine_has_the_same_integers(chip, kind, data_root):
+    """Every program is computed by kernels, none by NumPy references."""
+    folder = data_root / "vendor"
+    checked = 0
+    for case in cases(folder):
+        skipped = ("informative", NOT_IN_THE_SET)
+        if (case["kind"], case["project_chip"]) != (kind, chip.value) or case["expect"] in skipped:
+            continue
+        with np.load(folder / case["file"]) as stored:
+            values = dict(stored)
+        expected = values.pop("y")
+        graph, feeds = graph_of(case["program"], values)
+        plan = NativePlan(graph, chip.value, available_isas()[-1], 1)
+        assert not plan.reference_nodes, (case["id"], plan.reference_reasons)
+        (found,) = plan.run(feeds, evaluator(chip))
+        np.testing.assert_array_equal(found, expected, err_msg=str(case["id"]))
+        checked += 1
+    assert checked or kind == "softmax"

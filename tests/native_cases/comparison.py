@@ -18,7 +18,8 @@ EXACT = frozenset(
     | {"add", "sub", "mul", "div", "max", "min", "adds", "subs", "rsubs", "muls", "divs", "rdivs", "maxs", "mins"}
     | {"permute", "reshape", "squeeze", "expand_dims", "extract", "pad", "split", "concat", "tile", "repeat"}
     | {"broadcast", "upsample", "channel_shuffle", "lshift", "rshift", "clshift", "crshift", "index_select"}
-    | {"interleave", "copy", "constdata"}
+    | {"interleave", "copy", "constdata", "space_to_batch", "batch_to_space", "sort", "topk", "arg", "argsort"}
+    | {"gt", "ge", "lt", "le", "eq", "ne", "gts", "ges", "lts", "les", "eqs", "nes", "condition_select", "select"}
 )
 """Operators with exactly specified float results: no rounding, or one per step in a fixed order."""
 TOLERANCE = 1e-4

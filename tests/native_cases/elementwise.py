@@ -281,7 +281,6 @@ def pool_int(draft: Draft) -> None:
     mode = draft.pick(*PoolQuantMode)
     rescales = mode is PoolQuantMode.MULTIPLIER_SHIFT
     dtype = draft.pick(I8, I8, U8, U8, I16)
-    draft.declines(has_indices or (is_average and dtype is I16))
     op = PoolInt(
         stride_h=draft.number(1, 3),
         stride_w=draft.number(1, 3),

@@ -43,7 +43,6 @@ def accumulator(draft: Draft, x: Value, made: Window | None, *, zero: int = 0) -
     largest = max(x.dtype.max - zero, zero - x.dtype.min)
     bound = heavy * 32896 + light * 128 if is_wide else (256 * heavy + light) * largest
     bias = bias_for(draft, np.minimum(bound, I32.max))
-    draft.declines(int(bound.max()) > I32.max)
 
     def product(operand: Value, weights: Array, bias: Array | None = None) -> Value:
         if made is None:

@@ -67,7 +67,6 @@ def bias_for(draft: Draft, bound: Array) -> Array | None:
     else:
         array = draft.rng.choice([I32.min, I32.max, I32.max - 5], channels)
     array = np.clip(array, I32.min, I32.max)
-    draft.declines(bool((np.abs(array) + bound > I32.max).any()))
     return array.astype(np.int32)
 
 
@@ -173,7 +172,6 @@ def exact_product(draft: Draft, x: Value, made: Window, *, transposed: bool = Fa
     if transposed:  # [in, out of a group, ...]: output channels first
         split = w.reshape(groups, first // groups, second // groups, *made.kernel)
         by_output = split.swapaxes(1, 2).reshape(second, first // groups, *made.kernel)
-    draft.declines(not izp["is_izp_const"] or (transposed and (made.parameters["dh"], made.parameters["dw"]) != (1, 1)))
     x_zero = int(zero_values(izp, "izp")[0])
     bias = bias_for(draft, largest_sums(by_output, zero_values(kzp, "kzp"), x_zero, x.dtype))
     operands = [x, draft.constant(w)]
@@ -238,7 +236,6 @@ def matrix_mul_v2(draft: Draft) -> None:
     w = weights(draft, draft.pick(*BYTES), (n, k))
     lzp = zeros_of(draft, "lzp", x.dtype, m, vectors=0.03)
     rzp = zeros_of(draft, "rzp", DType.of(w.dtype), n)
-    draft.declines(rank != 2 or not lzp["is_lzp_const"])
     bias = bias_for(draft, largest_sums(w, zero_values(rzp, "rzp"), int(zero_values(lzp, "lzp")[0]), x.dtype))
     right = np.ascontiguousarray(w if is_transposed else w.T)
     operands = [x, draft.constant(right if rank == 2 else right[np.newaxis])]
@@ -257,7 +254,6 @@ def matrix_mul_v2_two_operands(draft: Draft) -> None:
     a = draft.input(draft.pick(*BYTES), (*batch, *((k, m) if left else (m, k))))
     b = draft.input(draft.pick(*BYTES), (*batch, *((n, k) if right else (k, n))))
     zeros = zeros_of(draft, "lzp", a.dtype, m, vectors=0.1) | zeros_of(draft, "rzp", b.dtype, n, vectors=0.1)
-    draft.declines(not (zeros["is_lzp_const"] and zeros["is_rzp_const"]))
     sums = draft.add(MatrixMulV2(is_left_trans=left, is_right_trans=right, **zeros), a, b)
     after_sums(draft, sums, per_channel=False if draft.chance(0.8) else None)
 
@@ -270,7 +266,6 @@ def fc_int(draft: Draft) -> None:
     w = weights(draft, draft.pick(*BYTES), (n, k))
     izp = zeros_of(draft, "izp", x.dtype, m, vectors=0.03)
     kzp = zeros_of(draft, "kzp", DType.of(w.dtype), n)
-    draft.declines(not izp["is_izp_const"])
     bias = bias_for(draft, largest_sums(w, zero_values(kzp, "kzp"), int(zero_values(izp, "izp")[0]), x.dtype))
     operands = [x, draft.constant(np.ascontiguousarray(w if is_transposed else w.T))]
     operands += [] if bias is None else [draft.constant(bias)]
@@ -334,23 +329,8 @@ def calculation_mode(draft: Draft, made: Window | None, mode: QCalMode, *, trans
     operands = [x, draft.constant(w)]
     if bias is not None:
         operands.append(draft.constant(bias.reshape((1, -1) if made is None else (1, -1, 1, 1))))
-    if bias is not None and bias.dtype != np.float32:
-        draft.declines(int(np.abs(bias.astype(np.int64)).max()) + bound > I32.max)
     parameters = {"scale": scale_for(draft, bound, out), "mode": mode, "out_dtype": out} | zeros
-    if made is None:
-        op = MatrixMul(**parameters)
-    else:
-        op = (Deconv if transposed else Conv)(**made.parameters, **parameters)
-        is_depthwise = made.parameters["groups"] == channels == made.shape[1]
-        in_float = is_depthwise and draft.chip is Chip.BM1684 and mode is not QCalMode.LowPrecisionSymmetric
-        draft.declines(in_float and bias is not None and bias.dtype == np.float32)
-        draft.declines(transposed and (made.parameters["dh"], made.parameters["dw"]) != (1, 1))
-        if in_float:
-            draft.declines(bound * 4 + (0 if bias is None else int(np.abs(bias.astype(np.float64)).max())) > I32.max)
-        elif mode is QCalMode.HighPrecisionAsymmetric:
-            draft.declines()
-    if made is None and mode is QCalMode.HighPrecisionAsymmetric:
-        draft.declines()
+    op = MatrixMul(**parameters) if made is None else (Deconv if transposed else Conv)(**made.parameters, **parameters)
     follow(draft, draft.add(op, *operands))
 
 

@@ -10,11 +10,14 @@ from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Interleave, Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.generation import NumberLike, ShapeFetch
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.ops.space_to_batch import BatchToSpace, SpaceToBatch
+from tpuconvert.schema.ops.stride_arithmetic import StrideCpy, StrideCpyOffset
 from tpuconvert.schema.ops.tile import Broadcast, Repeat, Tile
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Scalar
@@ -177,3 +180,40 @@ def moves(draft: Draft) -> None:
     draft.graph.output(y)
     if draft.chance(0.1):
         draft.graph.output(x)
+
+
+@kind(200)
+def blocks(draft: Draft) -> None:
+    """space_to_batch and batch_to_space, with padding and crop larger than a block in some cases."""
+    size = (draft.number(1, 3), draft.number(1, 3))
+    edges = tuple(draft.pick(0, 0, draft.number(0, 4)) for _ in range(4))
+    dtype = draft.pick(F32, I32, I8, U8)
+    if draft.chance(0.5):
+        extents = [draft.small(12) for _ in range(2)]
+        for axis in range(2):
+            extents[axis] += -(extents[axis] + edges[2 * axis] + edges[2 * axis + 1]) % size[axis]
+        x = draft.input(dtype, (draft.small(3), draft.small(9), *extents))
+        draft.add(SpaceToBatch(size, edges), x)
+        return
+    extents = [draft.number(9 // size[axis] + 1, 12) for axis in range(2)]
+    x = draft.input(dtype, (draft.small(3) * size[0] * size[1], draft.small(9), *extents))
+    draft.add(BatchToSpace(size, edges), x)
+
+
+@kind(150)
+def samples(draft: Draft) -> None:
+    """Strided copies, tensors filled with a number, and extents as a tensor."""
+    shape = tuple(draft.small(12) for _ in range(draft.number(1, 5)))
+    x = draft.input(draft.pick(F32, I8, U8, I16, U16), shape)
+    if draft.chance(0.3):
+        x = permute(draft, x)
+    form = draft.pick("copy", "copy", "number", "shape")
+    if form == "shape":
+        draft.add(ShapeFetch(0, len(shape), draft.number(1, 2)), x)
+    elif form == "number":
+        dtype = draft.pick(F32, I32, I8, U8)
+        draft.add(NumberLike(Scalar(dtype, int(draft.data(dtype, (1,))[0]))), x)
+    else:
+        stride = tuple(draft.number(1, 3) for _ in shape)
+        offset = tuple(draft.number(0, extent - 1) for extent in x.type.static_shape)
+        draft.add(draft.pick(StrideCpy(stride), StrideCpyOffset(stride, offset)), x)

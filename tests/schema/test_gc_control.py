@@ -1,8 +1,13 @@
 """Garbage collection is less frequent inside the context and unchanged after it."""
 
 import gc
+import weakref
+from collections.abc import Callable
 
-from tpuconvert.schema.gc_control import OBJECTS, reduced_gc_frequency
+import pytest
+
+from tpuconvert.schema import gc_control
+from tpuconvert.schema.gc_control import OBJECTS, collect_if_due, note_arrays, reduced_gc_frequency
 
 
 def test_moves_objects_to_oldest_generation() -> None:
@@ -41,3 +46,55 @@ def test_later_collection_finds_cycles() -> None:
         Ring()
     gc.collect()
     assert not [item for item in gc.get_objects() if isinstance(item, Ring)]
+
+
+class Cycle:
+    """Garbage that only a collection frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def _leave_many_objects() -> list[object]:
+    return [[] for _ in range(100_000)]
+
+
+def _note_many_bytes() -> None:
+    note_arrays(100 << 20)
+
+
+@pytest.mark.parametrize("fill", [_leave_many_objects, _note_many_bytes])
+def test_garbage_is_collected_when_it_may_be_much(fill: Callable[[], object]) -> None:
+    gc.collect()
+    collect_if_due()
+    for _ in range(2):  # the second time: the counts begin again
+        with reduced_gc_frequency():
+            found = weakref.ref(Cycle())
+            kept = fill()
+        assert found() is not None
+        collect_if_due()
+        assert found() is None
+        del kept
+
+
+def test_little_garbage_is_kept() -> None:
+    note_arrays(100 << 20)
+    collect_if_due()
+    with reduced_gc_frequency():
+        found = weakref.ref(Cycle())
+    collect_if_due()
+    assert found() is not None
+
+
+def test_a_disabled_collector_stays_idle() -> None:
+    gc.disable()
+    try:
+        with reduced_gc_frequency():
+            found = weakref.ref(Cycle())
+        note_arrays(100 << 20)
+        collect_if_due()
+        assert found() is not None
+    finally:
+        gc.enable()
+    collect_if_due()
+    assert found() is None and gc_control._uncollected.nbytes == 0

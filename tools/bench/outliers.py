@@ -26,12 +26,6 @@ OUTLIERS = 3
 LEAST, MOST = 20.0, 100.0
 """Size of the outlier channels relative to the others."""
 
-VARIATION = 0.03
-"""Standard deviation of an outlier channel over the tokens, as a share of its size."""
-
-_SCORES = 0.7
-"""Gain of queries and keys. With much larger scores, attention selects single tokens, and any error selects others."""
-
 _FITTED_ON = 8
 """Number of inputs from which normalizations and biases are computed."""
 
@@ -45,10 +39,19 @@ class Outliers:
     Args:
         factor: multiplies their size; 0 leaves them out.
         norms: indices of the normalizations that have them; None for all.
+        variation: standard deviation of an outlier channel over the tokens, as a share of its size.
+        scores: gain of queries and keys. With much larger scores, attention selects single tokens, and any error
+            selects others.
     """
 
     factor: float = 1.0
     norms: Collection[int] | None = None
+    variation: float = 0.03
+    scores: float = 0.7
+
+
+HARD = Outliers(variation=0.05, scores=1.0)
+"""Outlier channels with a larger part that no zero point removes, and attention that amplifies errors."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class _Layers:
         self._channels = g.random.choice(WIDTH, OUTLIERS, replace=False)
         size = np.exp(g.random.uniform(math.log(LEAST), math.log(MOST), OUTLIERS)) * g.random.choice([-1, 1], OUTLIERS)
         self._sizes = outliers.factor * size
-        self._chosen = outliers.norms
+        self._outliers = outliers
         self._norms = 0
 
     def stream(self, x: Tensor) -> Tensor:
@@ -115,10 +118,10 @@ class _Layers:
         y = y - y.mean(axis=1, keepdims=True)
         y = y / np.sqrt(np.square(y).mean(axis=1, keepdims=True) + 1e-6)
         deviations, means = self._random.uniform(0.6, 1.4, WIDTH), self._random.normal(0, 0.2, WIDTH)
-        has_outliers = self._sizes.any() and (self._chosen is None or self._norms in self._chosen)
+        has_outliers = self._sizes.any() and (self._outliers.norms is None or self._norms in self._outliers.norms)
         self._norms += 1
         if has_outliers:
-            deviations[self._channels] = VARIATION * np.abs(self._sizes)
+            deviations[self._channels] = self._outliers.variation * np.abs(self._sizes)
             means[self._channels] = self._sizes
         scale = deviations / y.std(axis=0)
         constants = {"scale": scale, "shift": means - scale * y.mean(axis=0)}
@@ -128,11 +131,12 @@ class _Layers:
     def attention(self, x: Tensor, mask: Callable[[Tensor], Tensor] = lambda scores: scores) -> Tensor:
         """Attention of several heads. ``mask`` adds nodes that hide scores."""
         g, tokens, size = self._g, x.samples.shape[1], WIDTH // HEADS
-        parts = [self.linear(x, WIDTH, gain) for gain in (_SCORES, _SCORES, 1.0)]
+        scores = self._outliers.scores
+        parts = [self.linear(x, WIDTH, gain) for gain in (scores, scores, 1.0)]
         query, key, value = (reshape(g, part, 0, tokens, HEADS, size) for part in parts)
-        scores = g.add("MatMul", transpose(g, query, 0, 2, 1, 3), transpose(g, key, 0, 2, 3, 1))
-        scores = g.add("Mul", scores, scalar(g, 1 / math.sqrt(size)))
-        weights = g.add("Softmax", mask(scores), axis=-1)
+        products = g.add("MatMul", transpose(g, query, 0, 2, 1, 3), transpose(g, key, 0, 2, 3, 1))
+        products = g.add("Mul", products, scalar(g, 1 / math.sqrt(size)))
+        weights = g.add("Softmax", mask(products), axis=-1)
         mixed = transpose(g, g.add("MatMul", weights, transpose(g, value, 0, 2, 1, 3)), 0, 2, 1, 3)
         return self.linear(reshape(g, mixed, 0, tokens, WIDTH), WIDTH)
 

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <mutex>
 
-#if defined(__linux__)
+#if defined(_WIN32)
+#include <malloc.h>
+#elif defined(__linux__)
 #include <sys/mman.h>
 #endif
 
@@ -31,12 +33,19 @@ Piece& current_piece() {
 }  // namespace
 
 std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes) {
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+#if defined(_WIN32)
+  void* memory = _aligned_malloc(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return {static_cast<std::uint8_t*>(memory), &_aligned_free};
+#else
   void* memory = nullptr;
-  if (posix_memalign(&memory, bytes >= kHugePage ? kHugePage : 64, bytes) != 0) throw std::bad_alloc();
+  if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
 #if defined(__linux__)
   if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // a failure is harmless: the call is only advice
 #endif
   return {static_cast<std::uint8_t*>(memory), &std::free};
+#endif
 }
 
 std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes) {

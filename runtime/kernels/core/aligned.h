@@ -67,7 +67,13 @@ class AlignedBytes {
   std::size_t size_ = 0;
 };
 
-#if defined(__SANITIZE_ADDRESS__)
+// GCC defines the macro, Clang has the feature.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TPU_HAS_ADDRESS_SANITIZER
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(TPU_HAS_ADDRESS_SANITIZER)
 constexpr bool kGuardsBuffers = true;
 #else
 constexpr bool kGuardsBuffers = false;

@@ -2,6 +2,12 @@
 
 #include <stdexcept>
 
+#if defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 namespace tpuconvert {
 
 namespace {
@@ -12,7 +18,34 @@ struct Entry {
 };
 
 constexpr Entry kEntries[] = {
-    {Isa::kScalar, "scalar"}, {Isa::kAvx2, "avx2"}, {Isa::kAvxVnni, "avxvnni"}, {Isa::kAvx512Vnni, "avx512vnni"}};
+    {Isa::kScalar, "scalar"},         {Isa::kAvx2, "avx2"},       {Isa::kAvxVnni, "avxvnni"},
+    {Isa::kAvx512Vnni, "avx512vnni"}, {Isa::kNeon, "neon"},       {Isa::kDotprod, "dotprod"},
+    {Isa::kI8mm, "i8mm"}};
+
+#if defined(__aarch64__)
+struct ArmFeatures {
+  bool has_dotprod = false, has_i8mm = false;
+};
+
+#if defined(__APPLE__)
+bool has_feature(const char* name) {
+  int value = 0;
+  std::size_t size = sizeof value;
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+
+ArmFeatures arm_features() { return {has_feature("hw.optional.arm.FEAT_DotProd"), has_feature("hw.optional.arm.FEAT_I8MM")}; }
+#elif defined(__linux__)
+// Bits of the auxiliary vector, written out because the headers of older systems lack them.
+constexpr unsigned long kHwcapAsimdDp = 1ul << 20, kHwcap2I8mm = 1ul << 13;
+
+ArmFeatures arm_features() {
+  return {(getauxval(AT_HWCAP) & kHwcapAsimdDp) != 0, (getauxval(AT_HWCAP2) & kHwcap2I8mm) != 0};
+}
+#else
+ArmFeatures arm_features() { return {}; }
+#endif
+#endif
 
 }  // namespace
 
@@ -41,6 +74,11 @@ std::vector<Isa> available_isas() {
 #endif
   if (has_avxvnni || has_avx512) found.push_back(Isa::kAvxVnni);
   if (has_avx512) found.push_back(Isa::kAvx512Vnni);
+#elif defined(__aarch64__)
+  const ArmFeatures features = arm_features();
+  found.push_back(Isa::kNeon);  // every AArch64 processor has it
+  if (features.has_dotprod) found.push_back(Isa::kDotprod);
+  if (features.has_dotprod && features.has_i8mm) found.push_back(Isa::kI8mm);
 #endif
   return found;
 }
@@ -51,6 +89,8 @@ bool has_quick_subnormals() {
   __builtin_cpu_init();
   static const bool is_quick = __builtin_cpu_is("amd") != 0;
   return is_quick;
+#elif defined(__aarch64__)
+  return true;  // the vector units compute subnormal numbers without a trap
 #else
   return false;
 #endif

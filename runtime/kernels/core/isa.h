@@ -6,8 +6,9 @@
 
 namespace tpuconvert {
 
-// Instruction sets in ascending order: each one includes those before it.
-enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni };
+// Instruction sets. Those of one processor architecture are in ascending order: each one includes those before it.
+// kScalar is portable code, compiled for the baseline of the architecture.
+enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kNeon, kDotprod, kI8mm };
 
 const char* name_of(Isa isa);
 

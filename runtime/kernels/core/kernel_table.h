@@ -10,7 +10,7 @@ namespace tpuconvert {
 
 struct KernelEntry {
   std::string name;
-  std::vector<Isa> variants;  // ascending; for any other instruction set the next lower variant runs
+  Variants variants;
 };
 
 void add_kernel(KernelEntry entry);

@@ -31,10 +31,10 @@ using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb
 class OwningProgram {
  public:
   // `buffers` are (kind, offset, size). The k-th buffer of kind "constant" is stored in `constants[k]`.
-  OwningProgram(std::vector<std::shared_ptr<Step>> steps, const std::vector<BufferTuple>& buffers,
+  OwningProgram(std::vector<std::shared_ptr<const Step>> steps, const std::vector<BufferTuple>& buffers,
                 std::vector<ConstBytes> constants, std::size_t arena_bytes, int threads)
       : constants_(std::move(constants)),
-        program_({steps.begin(), steps.end()}, plan(buffers, constants_), arena_bytes, threads) {}
+        program_(std::move(steps), plan(buffers, constants_), arena_bytes, threads) {}
 
   const Program& program() const { return program_; }
 
@@ -63,13 +63,19 @@ class OwningProgram {
   Program program_;
 };
 
+std::vector<std::shared_ptr<const Step>> steps_of(nb::handle given) {
+  const nb::object items = sequence_of(given);
+  std::vector<std::shared_ptr<const Step>> steps;
+  for (Py_ssize_t index = 0; index < PyTuple_Size(items.ptr()); ++index)
+    steps.push_back(FromPython<const StepHolder&>::of(PyTuple_GetItem(items.ptr(), index)).step);
+  return steps;
+}
+
 void check_memory(const Memory& memory, const OwningProgram& owner) {
   if (memory.program() != owner.program().identity()) throw std::invalid_argument("the memory belongs to another program");
 }
 
-void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size,
-                  bool is_output) {
-  check_memory(memory, owner);
+void check_external(const OwningProgram& owner, int buffer, const std::uint8_t* data, std::size_t size, bool is_output) {
   const auto& buffers = owner.program().buffers();
   if (buffer < 0 || static_cast<std::size_t>(buffer) >= buffers.size() ||
       buffers[buffer].kind != BufferPlan::Kind::kExternal || buffers[buffer].size != size)
@@ -78,7 +84,29 @@ void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::u
   if (reinterpret_cast<std::uintptr_t>(data) % demands.alignment != 0)
     throw std::invalid_argument("an array for an external buffer does not begin at a multiple of its elements' size");
   if (demands.is_written && !is_output) throw std::invalid_argument("a step would write to an input");
+}
+
+void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size,
+                  bool is_output) {
+  check_memory(memory, owner);
+  check_external(owner, buffer, data, size, is_output);
   memory.set_external(buffer, data);
+}
+
+// The arrays of a batch for some of the external buffers, by buffer.
+template <typename Array>
+void add_batch_arrays(const OwningProgram& owner, const std::vector<std::pair<int, Array>>& given, int parts,
+                      bool is_output, std::vector<BatchArray>* arrays) {
+  for (const auto& [buffer, bytes] : given) {
+    const std::size_t stride = bytes.shape(0) / static_cast<std::size_t>(parts);
+    auto* data = const_cast<std::uint8_t*>(bytes.data());
+    if (stride * static_cast<std::size_t>(parts) != bytes.shape(0))
+      throw std::invalid_argument("an array does not fit the external buffer of each part");
+    check_external(owner, buffer, data, stride, is_output);
+    if (stride % owner.program().demands(buffer).alignment != 0)
+      throw std::invalid_argument("an array of a batch has parts that do not begin at a multiple of its elements' size");
+    arrays->push_back({buffer, data, stride});
+  }
 }
 
 void check_range(const OwningProgram& owner, std::size_t first, std::size_t last) {
@@ -104,6 +132,8 @@ NB_MODULE(_native, module) {
   module.attr("Declined") = declined;
   nb::register_exception_translator(translate_refusal, declined.ptr());  // the module keeps `declined` alive
   module.doc() = "Kernels and plans of the native engine.";
+  module.attr("NANOBIND") = std::to_string(NB_VERSION_MAJOR) + "." + std::to_string(NB_VERSION_MINOR) + "." +
+                            std::to_string(NB_VERSION_PATCH);
   module.attr("SLACK") = kSlack;
   module.attr("STORED_BIAS") = kStoredBias;
   module.def("available_isas", [] {
@@ -113,25 +143,31 @@ NB_MODULE(_native, module) {
   });
   module.def(
       "kernels",
-      [] {
+      [](const std::string& architecture) {
         std::vector<std::pair<std::string, std::vector<std::string>>> found;
         for (const KernelEntry& entry : kernel_table()) {
           std::vector<std::string> isas;
-          for (const Isa isa : entry.variants) isas.emplace_back(name_of(isa));
+          const Variants& variants = entry.variants;
+          const std::vector<Isa>& chosen = architecture == "x86_64"    ? variants.x86_64
+                                           : architecture == "aarch64" ? variants.aarch64
+                                                                       : variants.of_this_machine();
+          for (const Isa isa : chosen) isas.emplace_back(name_of(isa));
           found.emplace_back(entry.name, std::move(isas));
         }
         return found;
       },
-      "Return (name, instruction sets with an implementation) of every kernel.");
+      nb::arg("architecture") = "",
+      "Return (name, instruction sets with an implementation) of every kernel, for this machine's architecture, \"x86_64\" "
+      "or \"aarch64\".");
   nb::class_<Place>(module, "Place")
       .def("__init__", [](Place* self, int buffer, std::size_t offset) { new (self) Place{buffer, offset}; },
            nb::arg("buffer"), nb::arg("offset") = 0)
       .def_ro("buffer", &Place::buffer)
       .def_ro("offset", &Place::offset);
-  nb::class_<Step>(module, "Step")
-      .def_prop_ro("kind", [](const Step& step) { return std::string(step.kind()); })
-      .def_prop_ro("packed_bytes", &Step::packed_bytes)
-      .def_prop_ro("scratch_bytes", &Step::scratch_bytes);
+  nb::class_<StepHolder>(module, "Step")
+      .def_prop_ro("kind", [](const StepHolder& held) { return held.step->kind(); })
+      .def_prop_ro("packed_bytes", [](const StepHolder& held) { return held.step->packed_bytes(); })
+      .def_prop_ro("scratch_bytes", [](const StepHolder& held) { return held.step->scratch_bytes(); });
   nb::class_<Memory>(module, "Memory")
       .def(
           "read",
@@ -155,8 +191,16 @@ NB_MODULE(_native, module) {
         set_external(memory, owner, buffer, bytes.data(), bytes.shape(0), true);
       });
   nb::class_<OwningProgram>(module, "Program")
-      .def(nb::init<std::vector<std::shared_ptr<Step>>, const std::vector<BufferTuple>&, std::vector<ConstBytes>,
-                    std::size_t, int>(),
+      .def("__init__",
+           [](OwningProgram* self, nb::handle steps, nb::handle buffers, nb::handle constants, std::size_t arena_bytes,
+              int threads) {
+             try {
+               new (self) OwningProgram(steps_of(steps), FromPython<std::vector<BufferTuple>>::of(buffers),
+                                        FromPython<std::vector<ConstBytes>>::of(constants), arena_bytes, threads);
+             } catch (const nb::cast_error&) {
+               throw nb::type_error("Program: steps, buffers or constants have a wrong type");
+             }
+           },
            nb::arg("steps"), nb::arg("buffers"), nb::arg("constants"), nb::arg("arena_bytes"), nb::arg("threads"))
       .def_prop_ro("steps", [](const OwningProgram& owner) { return owner.program().steps(); })
       .def_prop_ro("arena_bytes", [](const OwningProgram& owner) { return owner.program().arena_bytes(); })
@@ -168,7 +212,34 @@ NB_MODULE(_native, module) {
              check_range(owner, step, step + 1);
              return std::string(owner.program().kind(step));
            })
-      .def("make_memory", [](const OwningProgram& owner) { return owner.program().make_memory(); })
+      .def(
+          "make_memory",
+          [](const OwningProgram& owner, bool is_of_batch) {
+            return owner.program().make_memory(is_of_batch ? 1 : owner.program().threads());
+          },
+          nb::arg("is_of_batch") = false)
+      .def(
+          "run_batch",
+          [](const OwningProgram& owner, nb::handle memories, nb::handle inputs, nb::handle outputs, int parts) {
+            if (parts < 1) throw std::invalid_argument("a batch has at least one part");
+            std::vector<Memory*> areas;
+            std::vector<std::pair<int, ConstBytes>> read;
+            std::vector<std::pair<int, Bytes>> written;
+            try {
+              for (Memory& memory : FromPython<std::vector<std::reference_wrapper<Memory>>>::of(memories))
+                areas.push_back(&memory);
+              read = FromPython<std::vector<std::pair<int, ConstBytes>>>::of(inputs);
+              written = FromPython<std::vector<std::pair<int, Bytes>>>::of(outputs);
+            } catch (const nb::cast_error&) {
+              throw nb::type_error("run_batch: memories, inputs or outputs have a wrong type");
+            }
+            std::vector<BatchArray> arrays;
+            add_batch_arrays(owner, read, parts, false, &arrays);
+            add_batch_arrays(owner, written, parts, true, &arrays);
+            nb::gil_scoped_release released;
+            owner.program().run_batch(areas, arrays, parts);
+          },
+          nb::arg("memories"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("parts"))
       .def(
           "run",
           [](const OwningProgram& owner, Memory& memory, std::size_t first, std::size_t last) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -28,6 +29,18 @@ std::size_t arena_size(std::size_t bytes) {
   return !kGuardsBuffers && bytes >= kHugePage / 4 ? std::max(bytes, kHugePage) : bytes;
 }
 
+// Counts a run while it exists.
+class Active {
+ public:
+  explicit Active(std::atomic<int>* count) : count_(count) { ++*count_; }
+  ~Active() { --*count_; }
+  Active(const Active&) = delete;
+  Active& operator=(const Active&) = delete;
+
+ private:
+  std::atomic<int>* count_;
+};
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -36,7 +49,10 @@ double seconds_now() {
 
 Memory::Memory(std::uint64_t program, const std::vector<BufferPlan>& buffers, std::size_t arena_bytes,
                std::size_t scratch_bytes, int threads)
-    : program_(program), arena_(arena_size(arena_bytes)), scratch_stride_(padded(scratch_bytes)) {
+    : program_(program),
+      arena_(arena_size(arena_bytes)),
+      scratch_stride_(padded(scratch_bytes)),
+      threads_(threads) {
   scratch_ = AlignedBytes(arena_size(scratch_stride_ * static_cast<std::size_t>(threads)));
   addresses_.reserve(buffers.size());
   for (const BufferPlan& buffer : buffers) {
@@ -122,7 +138,19 @@ void Program::check_memory(const Memory& memory) const {
   if (memory.program() != identity_) throw std::invalid_argument("the memory belongs to another program");
 }
 
+void Program::check_memories(const std::vector<Memory*>& memories) const {
+  std::vector<Memory*> sorted = memories;
+  std::sort(sorted.begin(), sorted.end());
+  const bool differ = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  if (memories.size() != static_cast<std::size_t>(threads_) || sorted.front() == nullptr || !differ)
+    throw std::invalid_argument("a batch needs one memory per thread");
+  for (const Memory* memory : memories) check_memory(*memory);
+}
+
 ThreadPool* Program::free_pool(std::unique_lock<std::mutex>* lock) const {
+  // With as many runs as threads, every thread has one: sharing them would make more threads than processors.
+  const int active = active_.load(std::memory_order_relaxed);
+  if (active > 1 && active >= threads_) return nullptr;
   if (!pool_ || !pool_->is_of_this_process() || !lock->try_lock()) return nullptr;
   return pool_.get();
 }
@@ -135,8 +163,8 @@ std::size_t Program::packed_bytes() const {
   return total;
 }
 
-std::unique_ptr<Memory> Program::make_memory() const {
-  return std::make_unique<Memory>(identity_, buffers_, arena_bytes_, scratch_bytes_, threads_);
+std::unique_ptr<Memory> Program::make_memory(int threads) const {
+  return std::make_unique<Memory>(identity_, buffers_, arena_bytes_, scratch_bytes_, threads);
 }
 
 void Program::run_step(Memory& memory, const Run& run, std::size_t step) const {
@@ -151,19 +179,58 @@ void Program::run_step(Memory& memory, const Run& run, std::size_t step) const {
 void Program::run(Memory& memory, std::size_t first, std::size_t last) const {
   check_memory(memory);
   check_externals(buffers_, memory);
+  const Active active(&active_);
   std::unique_lock<std::mutex> lock(pool_in_use_, std::defer_lock);
-  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), free_pool(&lock));
+  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), memory.threads() < threads_ ? nullptr : free_pool(&lock));
   for (std::size_t index = first; index < last; ++index) {
     run_step(memory, run, index);
     if (kGuardsBuffers) memory.check_slack();
   }
 }
 
+void Program::run_batch(const std::vector<Memory*>& memories, const std::vector<BatchArray>& arrays, int parts) const {
+  check_memories(memories);
+  const Active active(&active_);
+  std::mutex failure_in_use;
+  int failed_part = parts;
+  std::size_t failed_step = 0;
+  std::exception_ptr failure;
+  const auto run_part = [&](int part, int worker) {
+    Memory& memory = *memories[static_cast<std::size_t>(worker)];
+    try {
+      for (const BatchArray& array : arrays)
+        memory.set_external(array.buffer, array.data + static_cast<std::size_t>(part) * array.stride);
+      check_externals(buffers_, memory);
+      const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), nullptr);
+      for (std::size_t index = 0; index < steps_.size(); ++index) {
+        run_step(memory, run, index);
+        if (kGuardsBuffers) memory.check_slack();
+      }
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(failure_in_use);
+      if (part >= failed_part) return;
+      failed_part = part;
+      failed_step = memory.failed_step();
+      failure = std::current_exception();
+    }
+  };
+  std::unique_lock<std::mutex> lock(pool_in_use_, std::defer_lock);
+  if (ThreadPool* pool = free_pool(&lock)) {
+    pool->run(parts, run_part);
+  } else {
+    for (int part = 0; part < parts; ++part) run_part(part, 0);
+  }
+  if (!failure) return;
+  memories[0]->set_failed_step(failed_step);
+  std::rethrow_exception(failure);
+}
+
 std::vector<double> Program::profile(Memory& memory, std::size_t first, std::size_t last) const {
   check_memory(memory);
   check_externals(buffers_, memory);
+  const Active active(&active_);
   std::unique_lock<std::mutex> lock(pool_in_use_, std::defer_lock);
-  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), free_pool(&lock));
+  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), memory.threads() < threads_ ? nullptr : free_pool(&lock));
   std::vector<double> seconds;
   for (std::size_t index = first; index < last; ++index) {
     const double start = seconds_now();

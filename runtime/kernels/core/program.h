@@ -1,6 +1,7 @@
 // A program: the steps of a plan in execution order over one arena, and the memory of its runs.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,6 +41,7 @@ class Memory {
   void set_external(int index, std::uint8_t* address) { addresses_[index] = address; }
   std::uint8_t* scratch() { return scratch_.data(); }
   std::size_t scratch_stride() const { return scratch_stride_; }
+  int threads() const { return threads_; }  // number of scratch areas
 
   // The step that ended the last run with an exception.
   std::size_t failed_step() const { return failed_step_; }
@@ -53,9 +55,17 @@ class Memory {
   AlignedBytes arena_;
   AlignedBytes scratch_;
   std::size_t scratch_stride_;
+  int threads_;
   std::size_t failed_step_ = 0;
   std::vector<std::uint8_t*> addresses_;
   std::vector<GuardedBytes> guarded_;
+};
+
+// The array of all parts of a batch for one of the caller's buffers: that of a part begins at data + part * stride.
+struct BatchArray {
+  int buffer;
+  std::uint8_t* data;
+  std::size_t stride;
 };
 
 class Program {
@@ -83,12 +93,19 @@ class Program {
   std::uint64_t identity() const { return identity_; }
   const char* kind(std::size_t step) const { return steps_[step]->kind(); }
 
-  std::unique_ptr<Memory> make_memory() const;
+  // Memory of a run on `threads` threads, which is 1 for a batch.
+  std::unique_ptr<Memory> make_memory(int threads) const;
 
-  // Runs steps first..last-1. Runs with different memories may overlap: a run that finds the pool busy uses one thread.
+  // Runs steps first..last-1. Runs with different memories may overlap: a run uses one thread if it finds the pool busy,
+  // if there are as many runs as threads, or if the memory is of one thread.
   // Throws std::invalid_argument for the memory of another program. Exceptions of a step are passed on, for example
   // std::out_of_range for indices computed by the model; Memory::failed_step() is then the index of the step.
   void run(Memory& memory, std::size_t first, std::size_t last) const;
+
+  // Runs all steps once for each part of a batch. Every thread of the pool runs whole parts on a memory of its own, so
+  // that threads do not wait for each other after every step. `memories` has threads() of them; their arrays are replaced.
+  // If parts fail, the exception of the first one is thrown, and failed_step() of the first memory is its step.
+  void run_batch(const std::vector<Memory*>& memories, const std::vector<BatchArray>& arrays, int parts) const;
 
   // Like run(). Returns the time of each step in seconds.
   std::vector<double> profile(Memory& memory, std::size_t first, std::size_t last) const;
@@ -102,6 +119,7 @@ class Program {
   int threads_;
   std::uint64_t identity_;
   mutable std::mutex pool_in_use_;
+  mutable std::atomic<int> active_{0};  // runs in progress
   // A forked child has the pool but not its threads. There, runs use one thread, and the pool is never destroyed,
   // because its destructor would wait for the threads.
   struct InOwnProcess {
@@ -112,6 +130,7 @@ class Program {
   void check_span(std::size_t step, const Span& span);
   void run_step(Memory& memory, const Run& run, std::size_t step) const;
   void check_memory(const Memory& memory) const;
+  void check_memories(const std::vector<Memory*>& memories) const;
   ThreadPool* free_pool(std::unique_lock<std::mutex>* lock) const;
 };
 

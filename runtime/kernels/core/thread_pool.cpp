@@ -1,5 +1,8 @@
 #include "core/thread_pool.h"
 
+#include <new>
+#include <utility>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -38,10 +41,17 @@ int this_process() {
 bool ThreadPool::is_of_this_process() const { return process_ == this_process(); }
 
 ThreadPool::ThreadPool(int threads) : process_(this_process()) {
-  for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { serve(worker); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { serve(worker); });
+  } catch (...) {  // no memory, or too many threads: those that run must end before their objects are destroyed
+    close();
+    throw std::bad_alloc();
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { close(); }
+
+void ThreadPool::close() {
   is_closing_ = true;
   set_job(0);
   for (std::thread& worker : workers_) worker.join();
@@ -71,6 +81,17 @@ void ThreadPool::run(int parts, const std::function<void(int, int)>& work) {
       std::this_thread::yield();
     }
   }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+// Keeps the first error of a job. A part counts as done after its error was kept, so that the caller sees it.
+void ThreadPool::run_part(int part, int worker) {
+  try {
+    (*work_)(part, worker);
+  } catch (...) {
+    const std::lock_guard<std::mutex> lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
 }
 
 void ThreadPool::set_job(int parts) {
@@ -88,7 +109,7 @@ std::uint32_t ThreadPool::take_parts(int worker) {
   while (job.next < job.parts) {
     const Job taken{job.number, job.parts, static_cast<std::uint16_t>(job.next + 1)};
     if (!job_.compare_exchange_weak(job, taken, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-    (*work_)(job.next, worker);
+    run_part(job.next, worker);
     done_.fetch_add(1, std::memory_order_release);
     job = job_.load(std::memory_order_acquire);
   }

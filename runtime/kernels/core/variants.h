@@ -5,21 +5,42 @@
 
 #include "core/isa.h"
 
-// Selects the implementation for an instruction set. Platforms other than x86-64 have only the scalar one, so the other
-// arguments need not be declared there.
+// Selects the implementation for an instruction set. The arguments for other processor architectures need not be
+// declared.
 #if defined(__x86_64__)
-#define TPU_SELECT(isa, scalar, avx2, avx512) \
+#define TPU_SELECT(isa, scalar, avx2, avx512, neon) \
   ((isa) == Isa::kAvx512Vnni ? (avx512) : (isa) != Isa::kScalar ? (avx2) : (scalar))
+#elif defined(__aarch64__)
+#define TPU_SELECT(isa, scalar, avx2, avx512, neon) ((isa) != Isa::kScalar ? (neon) : (scalar))
 #else
-#define TPU_SELECT(isa, scalar, avx2, avx512) (static_cast<void>(isa), (scalar))
+#define TPU_SELECT(isa, scalar, avx2, avx512, neon) (static_cast<void>(isa), (scalar))
 #endif
 
 namespace tpuconvert {
 
-// The instruction sets of kernels with one implementation, of kernels that use TPU_SELECT, and of kernels that also
-// have a variant for 256-bit byte dot products.
-inline const std::vector<Isa> kScalarOnly{Isa::kScalar};
-inline const std::vector<Isa> kVectorWidths{Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni};
-inline const std::vector<Isa> kAllIsas{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
+// The instruction sets for which a kernel has an implementation, in ascending order per processor architecture. For any
+// other instruction set the next lower variant runs.
+struct Variants {
+  std::vector<Isa> x86_64, aarch64;
+
+  const std::vector<Isa>& of_this_machine() const {
+#if defined(__aarch64__)
+    return aarch64;
+#else
+    return x86_64;
+#endif
+  }
+};
+
+// Kernels with one implementation, kernels that use TPU_SELECT, and kernels that also have a variant for byte dot
+// products. Kernels that multiply 16-bit words, bytes of different signs, and blocks of convolutions have fewer variants.
+inline const Variants kScalarOnly{{Isa::kScalar}, {Isa::kScalar}};
+inline const Variants kVectorWidths{{Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
+inline const Variants kAllIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
+                               {Isa::kScalar, Isa::kNeon, Isa::kDotprod, Isa::kI8mm}};
+inline const Variants kWords{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
+inline const Variants kUnsignedDots{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
+                                    {Isa::kScalar, Isa::kNeon, Isa::kI8mm}};
+inline const Variants kBlockIsas{{Isa::kScalar, Isa::kAvx512Vnni}, {Isa::kScalar}};
 
 }  // namespace tpuconvert

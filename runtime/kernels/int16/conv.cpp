@@ -45,6 +45,8 @@ const Functions& functions_of(Isa isa) {
     return int16::functions_avxvnni_evex();
   }
   if (isa >= Isa::kAvx2) return int16::functions_avx2();
+#elif defined(__aarch64__)
+  if (isa != Isa::kScalar) return int16::functions_neon();
 #else
   static_cast<void>(isa);
 #endif

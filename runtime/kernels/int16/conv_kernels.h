@@ -95,5 +95,6 @@ const Functions& functions_avx2();
 const Functions& functions_avxvnni_vex();
 const Functions& functions_avxvnni_evex();
 const Functions& functions_avx512vnni();
+const Functions& functions_neon();
 
 }  // namespace tpuconvert::int16

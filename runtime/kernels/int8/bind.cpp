@@ -201,7 +201,7 @@ void bind_conv(nb::module_& module) {
       .field("input_zero", &Spec::input_zero)
       .field("residual", &Spec::residual);
   bind_kernel<Spec>(module, "conv_int8", kAllIsas, make_conv);
-  bind_kernel<Spec>(module, "conv_int8_winograd", kAllIsas, make_winograd);
+  bind_kernel<Spec>(module, "conv_int8_winograd", kWords, make_winograd);
   nb::class_<WinogradCost>(module, "WinogradCost")
       .def_ro("direct", &WinogradCost::direct)
       .def_ro("winograd", &WinogradCost::winograd)
@@ -222,7 +222,7 @@ void bind_blocks(nb::module_& module) {
       .field("expansion", &Spec::expansion)
       .required("depthwise", &Spec::depthwise)
       .required("projection", &Spec::projection);
-  bind_kernel<Spec>(module, "inverted_residual_int8", {Isa::kScalar, Isa::kAvx512Vnni}, make_block);
+  bind_kernel<Spec>(module, "inverted_residual_int8", kBlockIsas, make_block);
 }
 
 void bind_matmul(nb::module_& module) {

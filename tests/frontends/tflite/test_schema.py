@@ -5,7 +5,7 @@ import pytest
 import tflite
 from flatbuffers import number_types
 
-from tpuconvert.frontends.tflite.schema import SCHEMA
+from tpuconvert.frontends.tflite.schema import SCHEMA, enum_names
 from tpuconvert.schema.flatbuffer_schema import Kind
 
 _FLAGS = {
@@ -29,7 +29,8 @@ def test_every_table_of_the_package_is_described() -> None:
 
 @pytest.mark.parametrize("union", ["BuiltinOptions", "BuiltinOptions2", "QuantizationDetails", "SparseIndexVector"])
 def test_unions_have_the_package_s_members(union: str) -> None:
-    numbers = {name: value for name, value in vars(getattr(tflite, union)).items() if isinstance(value, int)}
+    enum = getattr(tflite, union)
+    numbers = {name: getattr(enum, name) for name in dir(enum) if not name.startswith("__")}
     members = [name for name, _ in sorted(numbers.items(), key=lambda item: item[1])]
     assert members == ["NONE", *SCHEMA.unions[union]]
 
@@ -68,3 +69,9 @@ def test_defaults_of_an_empty_table(table: str) -> None:
     for field in SCHEMA.tables[table].fields:
         if field.kind is Kind.SCALAR:
             assert getattr(stored, accessor_name(field.name))() == field.default, field.name
+
+
+def test_attributes_of_the_interpreter_are_no_members_of_an_enumeration() -> None:
+    """Python 3.13 adds the integer ``__firstlineno__`` to every class."""
+    enum = type("Kind", (), {"NONE": 0, "SECOND": 2, "FIRST": 1, "__firstlineno__": 7, "__static_attributes__": ()})
+    assert enum_names(enum) == {0: "NONE", 1: "FIRST", 2: "SECOND"}

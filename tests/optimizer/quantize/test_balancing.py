@@ -12,6 +12,7 @@ from optimizer.quantize.onnx_builder import cosine
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.optimizer.quantize import Legalized, balance, calibrate, choose_balancing, legalize, quantize
+from tpuconvert.optimizer.quantize.float_simulation import simulate
 from tpuconvert.optimizer.quantize.output_error import Errors
 from tpuconvert.quantize.integer_share import integer_share
 from tpuconvert.runtime.session import Session
@@ -22,7 +23,7 @@ from tpuconvert.schema.types import I8, Array, Chip, QuantParams
 
 CALIBRATION = 24
 ENOUGH = 0.995
-"""Cosine similarity that issue 20 requires of transformers with outlier channels."""
+"""Goal for the cosine similarity of transformers with outlier channels."""
 
 
 def convert(network: OutlierNetwork, path: Path, chip: str = "bm1686", **options):
@@ -171,6 +172,31 @@ def test_weights_take_the_ratios_of_the_scales():
     assert quant.dtype is I8 and quant.axis == 1
     assert np.argmax(quant.scale) == 3
     assert quant.scale[3] > 3 * max(scale for channel, scale in enumerate(quant.scale) if channel != 3)
+
+
+def simulated(net: Net, graph: Graph, output: str) -> tuple[Array, Array]:
+    """Results of the float graph, and of the one that rounds its activations."""
+    samples = net.samples(8)
+    reasons = quantize(graph, calibrate(graph, samples), Chip.BM1686)
+    assert balance(graph, calibrate(graph, samples), reasons, Chip.BM1686) == ["normal"]
+    with Session(graph) as floats, Session(simulate(graph, floats=reasons)) as rounded:
+        runs = [(floats.run(feeds)[output], rounded.run(feeds)[output]) for feeds in samples]
+    exact, found = map(np.stack, zip(*runs, strict=True))
+    return exact, found
+
+
+def test_the_simulation_has_the_zero_points_of_channels():
+    exact, found = simulated(*linear_after_norm(1.0, 100.0), "y")
+    error = np.square(found - exact).sum() / np.square(exact - exact.mean(axis=(0, 1))).sum()
+    assert 1e-6 < error < 0.002
+
+
+def test_the_simulation_does_not_round_between_float_nodes():
+    net, graph = linear_after_norm(1.0, 100.0)
+    constants = [net.graph.constant(np.ones(8, np.float32), name) for name in ("second scale", "second bias")]
+    graph.output(graph.add(LayerNorm(), graph.find("normal"), *constants, name="after"))
+    exact, found = simulated(net, graph, "after")
+    assert np.array_equal(exact, found)
 
 
 def test_channels_of_equal_ranges_keep_one_scale():

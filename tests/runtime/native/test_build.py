@@ -11,10 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from release import MOST_WHEEL_BYTES
 
 pytestmark = pytest.mark.slow
 
-MOST_WHEEL_BYTES = 5_000_000
 ONE_LINE = (
     "tpuconvert: no C++ compiler was found (c++, g++, clang++, cl);"
     " the native engine is left out and models run on NumPy"

@@ -9,12 +9,14 @@ import faulthandler
 
 import numpy as np
 import pytest
-from native_cases import make
 from native_cases.comparison import evaluator
 from native_cases.recorded_calls import leaves, made, record, run_alone
 
 from tpuconvert.runtime.native.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.normalization import Lrn
+from tpuconvert.schema.types import F32, Chip, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
@@ -22,7 +24,8 @@ KINDS = ("conv_v2", "conv_v2_depthwise", "deconv_v2", "conv_mode_1", "matrix_mul
          "sum_as_tflite", "product_of_two", "shift_arithmetic", "pool", "pool_int", "softmax_int", "tables", "casts",
          "quantize_and_back", "requant_alone", "matrix_mul_v2_two_operands", "float_products", "float_elements",
          "float_images", "float_rows", "joined_after_tables", "slices_by_index", "arithmetic_shifts", "float_relations",
-         "detections")  # fmt: skip
+         "detections", "compare", "select", "rounding_shift", "ordering", "exact_conv_any", "conv_of_modes",
+         "float_conv_any", "exact_matmul_any", "pool_any", "scatter", "regions", "blocks")  # fmt: skip
 SAMPLE, FULL = 2, 40
 CHANGES = 25
 MOST_BYTES = 1 << 24
@@ -184,10 +187,13 @@ def test_inputs_of_the_wrong_size_and_missing_ones_are_refused():
 
 
 def test_reference_steps_that_return_something_else_are_refused():
-    case = make("conv_mode_2", 0)
-    plan = NativePlan(case.graph, case.chip.name, available_isas()[0], 1)
-    evaluate = evaluator(case.chip)
-    if not plan.reference_nodes:
-        pytest.skip("every node has a kernel")
+    """A local response normalization of negative sums has no kernel."""
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (2, 5, 6)))
+    graph.output(graph.add(Lrn(3, bias=-9.0, beta=2), x))
+    plan = NativePlan(graph, "BM1686", available_isas()[0], 1)
+    assert plan.reference_nodes
+    evaluate = evaluator(Chip.BM1686)
+    feeds = [np.zeros((2, 5, 6), np.float32)]
     with pytest.raises(ValueError, match="broadcast"):
-        plan.run(case.feeds, lambda node, arrays: tuple(np.zeros((7, 7), a.dtype) for a in evaluate(node, arrays)))
+        plan.run(feeds, lambda node, arrays: tuple(np.zeros((7, 7), a.dtype) for a in evaluate(node, arrays)))

@@ -34,7 +34,9 @@ std::size_t bytes_of(const RowStrides& strides, std::int64_t batch, std::int64_t
 class CachedAttentionStep final : public Step {
  public:
   CachedAttentionStep(const CachedAttentionSpec& spec, Isa isa)
-      : kernels_(TPU_SELECT(isa, kCachedAttentionScalar, kCachedAttentionAvx2, kCachedAttentionAvx512)), spec_(spec) {
+      : kernels_(TPU_SELECT(isa, kCachedAttentionScalar, kCachedAttentionAvx2, kCachedAttentionAvx512,
+                            kCachedAttentionNeon)),
+        spec_(spec) {
     std::int64_t elements = 1;
     for (const std::int64_t extent : {spec.batch, spec.heads, std::max(spec.rows, spec.capacity), std::max(spec.size, spec.value_size)})
       if (extent < 1 || __builtin_mul_overflow(elements, extent, &elements) || elements > INT64_MAX / 64)

@@ -42,6 +42,7 @@ struct CachedAttentionKernels {
 extern const CachedAttentionKernels kCachedAttentionScalar;
 extern const CachedAttentionKernels kCachedAttentionAvx2;
 extern const CachedAttentionKernels kCachedAttentionAvx512;
+extern const CachedAttentionKernels kCachedAttentionNeon;
 
 // The caches are contiguous: [batch, key_heads, capacity, size] and [batch, key_heads, capacity, value_size].
 struct CachedAttentionSpec : CachedAttentionTask {

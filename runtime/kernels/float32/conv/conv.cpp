@@ -210,7 +210,9 @@ std::shared_ptr<Step> make_conv_float(const ConvFloatSpec& spec, Isa isa) {
   return std::make_shared<ConvFloatStep>(spec, isa);
 }
 
-const MatmulKernels& matmul_kernels(Isa isa) { return TPU_SELECT(isa, kMatmulScalar, kMatmulAvx2, kMatmulAvx512); }
+const MatmulKernels& matmul_kernels(Isa isa) {
+  return TPU_SELECT(isa, kMatmulScalar, kMatmulAvx2, kMatmulAvx512, kMatmulNeon);
+}
 
 std::int64_t matmul_tiles(const MatmulConvTask& task, int tile_rows) {
   const bool is_linear = task.out_row == task.out_width * task.out_pixel &&

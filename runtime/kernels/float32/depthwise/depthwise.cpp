@@ -19,7 +19,9 @@ constexpr char kName[] = "conv_float32 depthwise";
 // Minimum number of multiplications per part: below, starting another thread costs more than it gains.
 constexpr std::int64_t kPartProducts = 1 << 14;
 
-const DepthwiseKernels& kernels_of(Isa isa) { return TPU_SELECT(isa, kDepthwiseScalar, kDepthwiseAvx2, kDepthwiseAvx512); }
+const DepthwiseKernels& kernels_of(Isa isa) {
+  return TPU_SELECT(isa, kDepthwiseScalar, kDepthwiseAvx2, kDepthwiseAvx512, kDepthwiseNeon);
+}
 
 class DepthwiseFloatStep final : public Step {
  public:

@@ -33,5 +33,6 @@ struct DepthwiseKernels {
 extern const DepthwiseKernels kDepthwiseScalar;
 extern const DepthwiseKernels kDepthwiseAvx2;
 extern const DepthwiseKernels kDepthwiseAvx512;
+extern const DepthwiseKernels kDepthwiseNeon;
 
 }  // namespace tpuconvert

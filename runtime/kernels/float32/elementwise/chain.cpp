@@ -365,7 +365,9 @@ ChainKind chain_kind_named(const std::string& name) {
   throw std::invalid_argument("chain_float32: there is no operation '" + name + "'");
 }
 
-const ChainKernels& chain_kernels(Isa isa) { return TPU_SELECT(isa, kChainScalar, kChainAvx2, kChainAvx512); }
+const ChainKernels& chain_kernels(Isa isa) {
+  return TPU_SELECT(isa, kChainScalar, kChainAvx2, kChainAvx512, kChainNeon);
+}
 
 void apply_precise(const ChainOp& op, const float* from, float* to, std::int64_t count) {
   const bool vanishes = vanishes_below(op);

@@ -75,6 +75,7 @@ struct ChainKernels {
 extern const ChainKernels kChainScalar;
 extern const ChainKernels kChainAvx2;
 extern const ChainKernels kChainAvx512;
+extern const ChainKernels kChainNeon;
 
 const ChainKernels& chain_kernels(Isa isa);
 

@@ -16,7 +16,9 @@ constexpr std::int64_t kPartElements = 1 << 13;
 constexpr char kPool[] = "pool_float32";
 constexpr char kResize[] = "resize_float32";
 
-const ImageKernels& kernels_of(Isa isa) { return TPU_SELECT(isa, kImagesScalar, kImagesAvx2, kImagesAvx512); }
+const ImageKernels& kernels_of(Isa isa) {
+  return TPU_SELECT(isa, kImagesScalar, kImagesAvx2, kImagesAvx512, kImagesNeon);
+}
 
 int parts_of(const Run& run, std::int64_t rows, std::int64_t elements) {
   if (run.threads() == 1) return 1;

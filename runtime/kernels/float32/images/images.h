@@ -40,6 +40,7 @@ struct ImageKernels {
 extern const ImageKernels kImagesScalar;
 extern const ImageKernels kImagesAvx2;
 extern const ImageKernels kImagesAvx512;
+extern const ImageKernels kImagesNeon;
 
 struct PoolFloatSpec {
   Place input, output;

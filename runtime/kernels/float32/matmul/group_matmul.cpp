@@ -26,7 +26,7 @@ constexpr std::int64_t kMostDecodedRows = 8;
 constexpr std::int64_t kPartWeights = 1 << 14;
 
 const GroupMatmulKernels& group_matmul_kernels(Isa isa) {
-  return *TPU_SELECT(isa, &kGroupMatmulScalar, &kGroupMatmulAvx2, &kGroupMatmulAvx512);
+  return *TPU_SELECT(isa, &kGroupMatmulScalar, &kGroupMatmulAvx2, &kGroupMatmulAvx512, &kGroupMatmulNeon);
 }
 
 class GroupMatmulStep final : public Step {

@@ -36,5 +36,6 @@ struct GroupMatmulKernels {
 extern const GroupMatmulKernels kGroupMatmulScalar;
 extern const GroupMatmulKernels kGroupMatmulAvx2;
 extern const GroupMatmulKernels kGroupMatmulAvx512;
+extern const GroupMatmulKernels kGroupMatmulNeon;
 
 }  // namespace tpuconvert

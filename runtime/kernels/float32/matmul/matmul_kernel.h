@@ -91,6 +91,7 @@ struct MatmulKernels {
 extern const MatmulKernels kMatmulScalar;
 extern const MatmulKernels kMatmulAvx2;
 extern const MatmulKernels kMatmulAvx512;
+extern const MatmulKernels kMatmulNeon;
 
 const MatmulKernels& matmul_kernels(Isa isa);
 

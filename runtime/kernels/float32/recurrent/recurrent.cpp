@@ -20,8 +20,10 @@ namespace {
 constexpr std::int64_t kFloat = sizeof(float);
 
 const RecurrentKernels& kernels_of(Isa isa, bool is_precise) {
-  if (is_precise) return TPU_SELECT(isa, kRecurrentScalarPrecise, kRecurrentAvx2Precise, kRecurrentAvx512Precise);
-  return TPU_SELECT(isa, kRecurrentScalar, kRecurrentAvx2, kRecurrentAvx512);
+  if (is_precise)
+    return TPU_SELECT(isa, kRecurrentScalarPrecise, kRecurrentAvx2Precise, kRecurrentAvx512Precise,
+                      kRecurrentNeonPrecise);
+  return TPU_SELECT(isa, kRecurrentScalar, kRecurrentAvx2, kRecurrentAvx512, kRecurrentNeon);
 }
 
 std::size_t bytes_of(std::int64_t rows, std::int64_t columns, std::int64_t count = 1) {

@@ -75,6 +75,7 @@ struct RecurrentKernels {
 extern const RecurrentKernels kRecurrentScalar, kRecurrentScalarPrecise;
 extern const RecurrentKernels kRecurrentAvx2, kRecurrentAvx2Precise;
 extern const RecurrentKernels kRecurrentAvx512, kRecurrentAvx512Precise;
+extern const RecurrentKernels kRecurrentNeon, kRecurrentNeonPrecise;
 
 double precise_function(const CellActivation& activation, double x);
 

@@ -16,7 +16,9 @@ constexpr std::int64_t kRounded = 32;    // inputs that are rounded before their
 constexpr int kMostRows = 8, kMostColumns = 48;
 constexpr float kInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds a small number to an integer, ties to even
 
-const RoundingKernels& kernels_for(Isa isa) { return TPU_SELECT(isa, kRoundingScalar, kRoundingAvx2, kRoundingAvx512); }
+const RoundingKernels& kernels_for(Isa isa) {
+  return TPU_SELECT(isa, kRoundingScalar, kRoundingAvx2, kRoundingAvx512, kRoundingNeon);
+}
 
 std::int64_t up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 

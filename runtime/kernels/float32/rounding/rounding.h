@@ -22,6 +22,7 @@ struct RoundingKernels {
 extern const RoundingKernels kRoundingScalar;
 extern const RoundingKernels kRoundingAvx2;
 extern const RoundingKernels kRoundingAvx512;
+extern const RoundingKernels kRoundingNeon;
 
 // Rounds weights to integers within -limit..limit, the last input first.
 //

@@ -18,7 +18,7 @@ constexpr std::int64_t kColumns = 16;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-const RowKernels& kernels_of(Isa isa) { return TPU_SELECT(isa, kRowsScalar, kRowsAvx2, kRowsAvx512); }
+const RowKernels& kernels_of(Isa isa) { return TPU_SELECT(isa, kRowsScalar, kRowsAvx2, kRowsAvx512, kRowsNeon); }
 
 // Bytes of a float32 tensor [a, b, c].
 std::size_t bytes_of(std::int64_t a, std::int64_t b, std::int64_t c, const char* kind) {

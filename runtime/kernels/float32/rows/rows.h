@@ -52,6 +52,7 @@ struct RowKernels {
 extern const RowKernels kRowsScalar;
 extern const RowKernels kRowsAvx2;
 extern const RowKernels kRowsAvx512;
+extern const RowKernels kRowsNeon;
 
 // Like `softmax`, with exponentials by the C++ standard library.
 void precise_powers(const float* x, float largest, std::int64_t count, double* powers);

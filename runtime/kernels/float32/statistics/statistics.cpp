@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kChunk = 1024;  // elements whose bins are computed at once, in the L1 cache
 
 const StatisticsKernels& kernels_for(Isa isa) {
-  return TPU_SELECT(isa, kStatisticsScalar, kStatisticsAvx2, kStatisticsAvx512);
+  return TPU_SELECT(isa, kStatisticsScalar, kStatisticsAvx2, kStatisticsAvx512, kStatisticsScalar);
 }
 
 // Counts in several tables, so that successive increments of one bin do not wait for each other. Zeros, which are frequent

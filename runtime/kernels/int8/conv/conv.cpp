@@ -198,8 +198,9 @@ class ConvInt8Step : public Step {
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_kernel(const ConvInt8Spec& spec, Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec) : avx512::make_conv_tiles(spec);
-  if (isa >= Isa::kAvxVnni) return make_conv_int8_avxvnni(spec);
-  if (isa >= Isa::kAvx2) return make_conv_int8_avx2(spec);
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
+  if (isa != Isa::kScalar) return make_conv_int8_panels(spec, isa);
 #else
   static_cast<void>(isa);
 #endif

@@ -110,8 +110,8 @@ SignedSums signed_sums(const ConvInt8Spec& spec, int channel);
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel);
 
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_scalar(const ConvInt8Spec& spec);
-std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx2(const ConvInt8Spec& spec);
-std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec);
+// For an instruction set with panel_kernels.h.
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_panels(const ConvInt8Spec& spec, Isa isa);
 
 // Checks the parameters and makes the step. Throws std::invalid_argument for inconsistent extents, strides or
 // parameters, and std::overflow_error if an accumulator may overflow 32 bits.

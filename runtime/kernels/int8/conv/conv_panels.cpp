@@ -1,12 +1,14 @@
-// Integer convolution with 256-bit kernels: packing, and the loops over positions and panels.
+// Integer convolution by panels of 16 channels: packing, and the loops over positions and panels.
 //
-// With 16-bit multiplications (AVX2), the inputs of six positions are first widened to scratch memory. With byte dot
-// products, inputs are read in place through one pointer per position and tap; if a tap is not a multiple of 4 bytes,
-// all taps of a position are first copied to contiguous scratch memory. Depthwise convolutions read 16 adjacent
+// With 16-bit multiplications (AVX2, NEON), the inputs of six positions are first widened to scratch memory. With byte dot
+// products, inputs are read in place through one pointer per position and tap; if a tap is not a multiple of their
+// unit, all taps of a position are first copied to contiguous scratch memory. Depthwise convolutions read 16 adjacent
 // channels per tap.
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -32,6 +34,7 @@ constexpr std::size_t kAllCached = 512 * 1024;   // up to this weight size, posi
 
 std::ptrdiff_t rounded_up(std::ptrdiff_t value, std::ptrdiff_t unit) { return (value + unit - 1) / unit * unit; }
 
+#if defined(__x86_64__)
 // Sets rounding towards minus infinity during its lifetime, in which only kernels perform float arithmetic.
 class RoundingDown {
  public:
@@ -45,6 +48,12 @@ class RoundingDown {
  private:
   unsigned before_;
 };
+#else
+// AArch64 has no epilogues that need another rounding mode.
+struct RoundingDown {
+  explicit RoundingDown(bool) {}
+};
+#endif
 
 // Summand `part` of a weight in -255..255, written as a sum of up to three signed bytes.
 int byte_part(int weight, int part) {
@@ -61,7 +70,7 @@ class ConvPanels : public ConvInt8Kernel {
   ConvPanels(const ConvInt8Spec& spec, const panels::Functions& functions)
       : g_(spec.geometry),
         functions_(functions),
-        epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx2),
+        epilogue_(spec.epilogue, spec.geometry.out_channels, panels::kIsAarch64 ? Isa::kNeon : Isa::kAvx2),
         is_depthwise_(spec.geometry.is_depthwise()),
         kind_(kind_of(spec.geometry)) {
     const std::vector<int> parts = byte_parts(spec.weights);
@@ -161,18 +170,20 @@ class ConvPanels : public ConvInt8Kernel {
 
   void choose_layout(int byte_parts) {
     if (is_depthwise_) {
-      has_bytes_ = functions_.has_byte_dot && byte_parts == 1;
+      has_bytes_ = functions_.depthwise_bytes != nullptr && byte_parts == 1;
+      unit_ = 4;
       pointers_ = rounded_up(g_.taps(), has_bytes_ ? 4 : 2);
       panel_bytes_ = static_cast<std::size_t>(pointers_ / (has_bytes_ ? 4 : 2)) * kStepBytes;
       return;
     }
     has_bytes_ = functions_.has_byte_dot;
+    unit_ = functions_.byte_unit;
     repeats_ = byte_parts;
     // Kernels may read bytes after the last channel of a group, because the weights of these bytes are zero.
-    is_concatenated_ = g_.groups == 1 && (!has_bytes_ || (g_.group_in() % 4 != 0 && g_.taps() > 1));
+    is_concatenated_ = g_.groups == 1 && (!has_bytes_ || (g_.group_in() % unit_ != 0 && g_.taps() > 1));
     is_widened_ = g_.groups > 1 && !has_bytes_;
     const std::ptrdiff_t depth = is_concatenated_ ? std::ptrdiff_t{g_.taps()} * g_.group_in() : g_.group_in();
-    tap_bytes_ = has_bytes_ ? rounded_up(depth, 4) : rounded_up(depth, 2) * 2;
+    tap_bytes_ = has_bytes_ ? rounded_up(depth, unit_) : rounded_up(depth, 2) * 2;
     pointers_ = (is_concatenated_ ? 1 : g_.taps()) * repeats_;
     panel_bytes_ = static_cast<std::size_t>(pointers_) * static_cast<std::size_t>(tap_bytes_ / 4) * kStepBytes;
   }
@@ -192,15 +203,15 @@ class ConvPanels : public ConvInt8Kernel {
     }
   }
 
-  // Packs `count` weights of one lane, starting at weight index `depth`.
-  void put(const std::int16_t* weights, std::ptrdiff_t count, std::ptrdiff_t depth, std::uint8_t* lane,
+  // Packs `count` weights of the lane `place`, starting at weight index `depth`.
+  void put(const std::int16_t* weights, std::ptrdiff_t count, std::ptrdiff_t depth, std::uint8_t* panel, int place,
            int part) const {
     for (std::ptrdiff_t i = 0; i < count; ++i, ++depth) {
       if (!has_bytes_) {
-        std::memcpy(lane + (depth >> 1) * kStepBytes + (depth & 1) * 2, weights + i, sizeof(*weights));
+        std::memcpy(panel + panels::word_place(depth, place), weights + i, sizeof(*weights));
       } else {
         const int weight = repeats_ == 1 ? weights[i] : byte_part(weights[i], part);
-        lane[(depth >> 2) * kStepBytes + (depth & 3)] = static_cast<std::uint8_t>(weight);
+        panel[panels::byte_place(depth, place, unit_)] = static_cast<std::uint8_t>(weight);
       }
     }
   }
@@ -223,17 +234,17 @@ class ConvPanels : public ConvInt8Kernel {
         } else {
           read_channel<std::uint8_t>(spec.weights, channel, weights.data());
         }
-        std::uint8_t* to = panel + 4 * (half * 8 + lane);
+        const int place = half * 8 + lane;
         for (int part = 0; part < repeats_; ++part)
           for (std::ptrdiff_t run = 0; run < runs; ++run)
-            put(weights.data() + run * per_run, per_run, (part * runs + run) * (tap_bytes_ / unit), to, part);
+            put(weights.data() + run * per_run, per_run, (part * runs + run) * (tap_bytes_ / unit), panel, place, part);
 
         std::uint32_t sum = 0;
         for (const std::int16_t weight : weights) sum += static_cast<std::uint32_t>(weight);
         const std::uint32_t bias =
             spec.bias.empty() ? 0 : static_cast<std::uint32_t>(spec.bias[static_cast<std::size_t>(channel)]);
-        parameters.bias[half * 8 + lane] =
-            static_cast<std::int32_t>(bias - sum * static_cast<std::uint32_t>(spec.input_zero));
+        const int zero = spec.input_zero - (has_bytes_ ? functions_.byte_offset : 0);
+        parameters.bias[place] = static_cast<std::int32_t>(bias - sum * static_cast<std::uint32_t>(zero));
       }
     }
   }
@@ -395,6 +406,7 @@ class ConvPanels : public ConvInt8Kernel {
   bool has_bytes_ = false;    // operands are bytes, not 16-bit words
   bool is_concatenated_ = false;    // taps of a position are copied to contiguous scratch memory
   bool is_widened_ = false;   // taps with the channels of all groups are widened to scratch memory
+  int unit_ = 4;              // depth of a dot product of bytes
   int repeats_ = 1;           // summands of each weight
   std::ptrdiff_t tap_bytes_ = 0;
   std::ptrdiff_t pointers_ = 0;  // pointers per position
@@ -409,20 +421,23 @@ class ConvPanels : public ConvInt8Kernel {
 
 }  // namespace
 
-const panels::Functions& panels::functions_avxvnni() {
+#if defined(__x86_64__)
+const panels::Functions& panels::functions_of(Isa isa) {
+  if (isa < Isa::kAvxVnni) return functions_avx2();
   bool has_vex = false;
 #if defined(__GNUC__) && __GNUC__ >= 11
   has_vex = __builtin_cpu_supports("avxvnni");
 #endif
   return has_vex ? functions_avxvnni_vex() : functions_avxvnni_evex();
 }
-
-std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx2(const ConvInt8Spec& spec) {
-  return std::make_unique<ConvPanels>(spec, panels::functions_avx2());
+#else
+const panels::Functions& panels::functions_of(Isa isa) {
+  return isa == Isa::kI8mm ? functions_i8mm() : isa == Isa::kDotprod ? functions_dotprod() : functions_neon();
 }
+#endif
 
-std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec) {
-  return std::make_unique<ConvPanels>(spec, panels::functions_avxvnni());
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_panels(const ConvInt8Spec& spec, Isa isa) {
+  return std::make_unique<ConvPanels>(spec, panels::functions_of(isa));
 }
 
 }  // namespace tpuconvert

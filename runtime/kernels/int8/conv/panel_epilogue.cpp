@@ -108,7 +108,7 @@ void set_column(const Epilogue& epilogue, PanelEpilogue kind, const Requants& re
       one_rounding_of(epilogue, channel, &multiplier, &shift);
       parameters->fixed.multiplier[at] = static_cast<std::int32_t>(multiplier);
       parameters->fixed.shift[at] = shift - 32;
-      parameters->fixed.half_wide[half][lane % 2][lane / 2] = std::int64_t{1} << (shift - 1);
+      parameters->fixed.half_wide[wide_place(half, lane)] = std::int64_t{1} << (shift - 1);
       break;
     }
     case PanelEpilogue::kTwoRoundings: {
@@ -158,7 +158,8 @@ PanelEpiloguePlan plan_panel_epilogue(const ConvInt8Spec& spec, const Epilogue& 
   if (fits_vectors(epilogue) && epilogue.spec().rescale != Rescale::kNone) {
     std::vector<std::int64_t> largest;
     for (int channel = 0; channel < epilogue.channels(); ++channel) largest.push_back(largest_sum(spec, channel));
-    if (prove_all(epilogue, largest, &requants)) {
+    // On AArch64, an exact multiplication and shift takes as many instructions as the float form.
+    if (!kIsAarch64 && prove_all(epilogue, largest, &requants)) {
       const bool has_kink = std::any_of(requants.begin(), requants.end(), [](const auto& requant) { return requant.kink != 0.0f; });
       plan.kind = has_kink ? PanelEpilogue::kKinkedRequant : PanelEpilogue::kFloatRequant;
     } else {

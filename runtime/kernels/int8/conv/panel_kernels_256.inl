@@ -147,9 +147,9 @@ PANELS_INLINE __m256i float_requant(__m256i sum, const FloatParameters& paramete
 PANELS_INLINE __m256i one_rounding(__m256i x, const FixedParameters& parameters, int half) {
   const __m256i m = load(parameters.multiplier + 8 * half);
   const __m256i even =
-      _mm256_add_epi64(_mm256_mul_epi32(x, m), load(parameters.half_wide[half][0]));
+      _mm256_add_epi64(_mm256_mul_epi32(x, m), load(parameters.half_wide + 8 * half));
   const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(m, 32)),
-                                       load(parameters.half_wide[half][1]));
+                                       load(parameters.half_wide + 8 * half + 4));
   const __m256i high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
   return _mm256_srav_epi32(high, load(parameters.shift + 8 * half));
 }

@@ -169,6 +169,7 @@ struct ElementKernels {
 const ElementKernels& element_kernels_scalar();
 const ElementKernels& element_kernels_avx2();
 const ElementKernels& element_kernels_avx512();
+const ElementKernels& element_kernels_neon();
 
 // Returns the kernels for an instruction set.
 const ElementKernels& element_kernels(Isa isa);

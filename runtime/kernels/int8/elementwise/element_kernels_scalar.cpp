@@ -60,7 +60,8 @@ void interleave3(const std::uint8_t* const* planes, std::uint8_t* to, int count)
 const ElementKernels& element_kernels_scalar() { return kKernels; }
 
 const ElementKernels& element_kernels(Isa isa) {
-  return TPU_SELECT(isa, element_kernels_scalar(), element_kernels_avx2(), element_kernels_avx512());
+  return TPU_SELECT(isa, element_kernels_scalar(), element_kernels_avx2(), element_kernels_avx512(),
+                    element_kernels_neon());
 }
 
 }  // namespace tpuconvert

@@ -151,8 +151,8 @@ void float_add_parameter(const Lanes& lanes) {
 void float_clamp(const Lanes& lanes) {
   with_parameters(lanes, 2, [](std::int32_t a, std::int32_t low, std::int32_t high) {
     float v = real(a);
-    v = (v > real(low)) | (v != v) ? v : real(low);
-    v = (v < real(high)) | (v != v) ? v : real(high);
+    v = v <= real(low) ? real(low) : v;  // false for NaN
+    v = v >= real(high) ? real(high) : v;
     return bits(v);
   });
 }

@@ -236,10 +236,10 @@ Epilogue::Epilogue(EpilogueSpec spec, int channels, Isa isa) : spec_(std::move(s
 }
 
 void Epilogue::prepare_rows(Isa isa) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
   const bool is_twice = spec_.rescale == Rescale::kTwoRoundings;
   const bool is_once = spec_.rescale == Rescale::kOneRounding && spec_.rounding == Rounding::kHalfUp;
-  if (isa < Isa::kAvx2 || (!is_twice && !is_once) || spec_.high > kInt32High) return;
+  if (isa == Isa::kScalar || (!is_twice && !is_once) || spec_.high > kInt32High) return;
   auto rows = std::make_shared<Rows>();
   for (std::vector<std::int32_t>* values : {&rows->reach, &rows->lift, &rows->multiplier, &rows->first_shift,
                                             &rows->least, &rows->most, &rows->offset})
@@ -294,9 +294,15 @@ void Epilogue::prepare_rows(Isa isa) {
                                               : RowResult::kInteger;
   const bool is_uniform = spec_.multiplier.size() == 1 && spec_.shift.size() == 1 && spec_.offset.size() <= 1;
   const RowVariant variant{is_twice, is_uniform, is_lifted, result};
+#if defined(__x86_64__)
   rows->function = isa == Isa::kAvx512Vnni ? row_function_avx512(variant) : row_function_avx2(variant);
   rows->rows = isa == Isa::kAvx512Vnni ? block_of_rows_avx512(variant) : block_of_rows_avx2(variant);
   if (has_one_factor) rows->block = block_function_avx512(result);
+#else
+  static_cast<void>(has_one_factor);
+  rows->function = row_function_neon(variant);
+  rows->rows = block_of_rows_neon(variant);
+#endif
   rows_ = std::move(rows);
 #else
   static_cast<void>(isa);

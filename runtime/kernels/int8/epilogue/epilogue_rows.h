@@ -65,6 +65,8 @@ RowFunction row_function_avx2(const RowVariant& variant);
 RowFunction row_function_avx512(const RowVariant& variant);
 BlockFunction block_of_rows_avx2(const RowVariant& variant);
 BlockFunction block_of_rows_avx512(const RowVariant& variant);
+RowFunction row_function_neon(const RowVariant& variant);
+BlockFunction block_of_rows_neon(const RowVariant& variant);
 // With `factor` and `addend`.
 BlockFunction block_function_avx512(RowResult result);
 

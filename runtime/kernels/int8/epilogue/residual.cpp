@@ -64,6 +64,8 @@ Residual::Residual(const ResidualSpec& spec, int channels, Isa isa)
     order_ = orders().whole;
     function_ = residual_avx512;
   }
+#elif defined(__aarch64__)
+  if (isa != Isa::kScalar) function_ = residual_neon;
 #else
   static_cast<void>(isa);
 #endif

@@ -28,5 +28,6 @@ using ResidualFunction = void (*)(const ResidualRows& rows);
 void residual_scalar(const ResidualRows& rows);
 void residual_avx2(const ResidualRows& rows);
 void residual_avx512(const ResidualRows& rows);
+void residual_neon(const ResidualRows& rows);
 
 }  // namespace tpuconvert

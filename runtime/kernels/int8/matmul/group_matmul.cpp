@@ -27,6 +27,10 @@ const Int8GroupKernels& int8_group_kernels(Isa isa) {
   if (isa >= Isa::kAvxVnni && __builtin_cpu_supports("avxvnni")) return kInt8GroupAvxVnni;
 #endif
   if (isa >= Isa::kAvx2) return kInt8GroupAvx2;
+#elif defined(__aarch64__)
+  if (isa == Isa::kI8mm) return kInt8GroupI8mm;
+  if (isa == Isa::kDotprod) return kInt8GroupDotprod;
+  if (isa == Isa::kNeon) return kInt8GroupNeon;
 #else
   static_cast<void>(isa);
 #endif

@@ -50,5 +50,8 @@ extern const Int8GroupKernels kInt8GroupScalar;
 extern const Int8GroupKernels kInt8GroupAvx2;
 extern const Int8GroupKernels kInt8GroupAvxVnni;
 extern const Int8GroupKernels kInt8GroupAvx512Vnni;
+extern const Int8GroupKernels kInt8GroupNeon;
+extern const Int8GroupKernels kInt8GroupDotprod;
+extern const Int8GroupKernels kInt8GroupI8mm;
 
 }  // namespace tpuconvert

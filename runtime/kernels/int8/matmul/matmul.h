@@ -45,8 +45,8 @@ class MatmulInt8Kernel {
 std::vector<std::int32_t> constant_parts(const MatmulInt8Spec& spec, int counted_from, std::int64_t padded_columns);
 
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_scalar(const MatmulInt8Spec& spec);
-std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avx2(const MatmulInt8Spec& spec);
-std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avxvnni(const MatmulInt8Spec& spec);
+// For an instruction set with panel_kernels.h.
+std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_panels(const MatmulInt8Spec& spec, Isa isa);
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avx512vnni(const MatmulInt8Spec& spec);
 
 // Throws like make_matmul_int8.

@@ -32,4 +32,8 @@ void pack_matmul_avx512vnni(const PackingTask& task, int full, bool half, std::i
 void pack_matmul_bytes_avx2(const PackingTask& task, std::int32_t* biases);
 void pack_matmul_words_avx2(const PackingTask& task, int right_zero, std::int32_t* biases);
 
+// The same for AArch64. `unit` is the depth of a dot product, 4 or 8.
+void pack_matmul_bytes_neon(const PackingTask& task, int unit, std::int32_t* biases);
+void pack_matmul_words_neon(const PackingTask& task, int right_zero, std::int32_t* biases);
+
 }  // namespace tpuconvert

@@ -1,5 +1,5 @@
-// Matmul of two activations by the 256-bit tiles of the convolution.
-#if defined(__x86_64__)
+// Matmul of two activations by the panels of the convolution.
+#if defined(__x86_64__) || defined(__aarch64__)
 
 #include <algorithm>
 #include <vector>
@@ -25,10 +25,10 @@ class MatmulPanels : public MatmulInt8Kernel {
   MatmulPanels(const MatmulInt8Spec& spec, const panels::Functions& functions)
       : spec_(spec),
         functions_(functions),
-        epilogue_(spec.epilogue, static_cast<int>(spec.columns), Isa::kAvx2),
+        epilogue_(spec.epilogue, static_cast<int>(spec.columns), panels::kIsAarch64 ? Isa::kNeon : Isa::kAvx2),
         has_bytes_(functions.has_byte_dot),
         panels_(static_cast<std::size_t>((spec.columns + kColumns - 1) / kColumns)),
-        steps_(static_cast<std::size_t>(has_bytes_ ? (spec.depth + 3) / 4 : (spec.depth + 1) / 2)),
+        steps_(steps_of(spec.depth, functions)),
         constants_(constant_parts(spec, has_bytes_ ? kStoredBias : spec.right_zero,
                                   static_cast<std::int64_t>(panels_) * kColumns)),
         block_(std::min(panels_, std::max<std::size_t>(1, kBlockBytes / panel_bytes()))) {}
@@ -70,6 +70,12 @@ class MatmulPanels : public MatmulInt8Kernel {
   static constexpr std::size_t kSumBytes = kRows * kColumns * sizeof(std::int32_t);
   static_assert(sizeof(panels::ColumnParameters) % 32 == 0, "the packed operand stays aligned");
 
+  // Steps of four bytes of depth, of which a dot product may take two.
+  static std::size_t steps_of(std::int64_t depth, const panels::Functions& functions) {
+    const std::int64_t unit = functions.has_byte_dot ? functions.byte_unit : 2;
+    return static_cast<std::size_t>((depth + unit - 1) / unit * unit / (functions.has_byte_dot ? 4 : 2));
+  }
+
   std::size_t first_panel(int block) const { return std::min(panels_, static_cast<std::size_t>(block) * block_); }
   std::size_t panel_bytes() const { return sizeof(panels::ColumnParameters) + steps_ * kStepBytes; }
   std::size_t row_bytes() const { return steps_ * 4; }
@@ -89,14 +95,16 @@ class MatmulPanels : public MatmulInt8Kernel {
     task.column = spec_.right_column;
     task.depth = spec_.depth;
     task.columns = static_cast<int>(std::min<std::int64_t>(kColumns, spec_.columns - first));
-    task.left_zero = spec_.left_zero;
+    task.left_zero = spec_.left_zero - (has_bytes_ ? functions_.byte_offset : 0);
     task.constants = constants_.data() + first;
     task.weights = weights;
-    if (has_bytes_) {
-      pack_matmul_bytes_avx2(task, biases);
-    } else {
-      pack_matmul_words_avx2(task, spec_.right_zero, biases);
-    }
+#if defined(__aarch64__)
+    if (has_bytes_) return pack_matmul_bytes_neon(task, functions_.byte_unit, biases);
+    pack_matmul_words_neon(task, spec_.right_zero, biases);
+#else
+    if (has_bytes_) return pack_matmul_bytes_avx2(task, biases);
+    pack_matmul_words_avx2(task, spec_.right_zero, biases);
+#endif
   }
 
   // Correction of the sums of a row. Bytes of the right operand are packed minus 128 instead of minus right_zero; the
@@ -134,12 +142,8 @@ class MatmulPanels : public MatmulInt8Kernel {
 
 }  // namespace
 
-std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avx2(const MatmulInt8Spec& spec) {
-  return std::make_unique<MatmulPanels>(spec, panels::functions_avx2());
-}
-
-std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avxvnni(const MatmulInt8Spec& spec) {
-  return std::make_unique<MatmulPanels>(spec, panels::functions_avxvnni());
+std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_panels(const MatmulInt8Spec& spec, Isa isa) {
+  return std::make_unique<MatmulPanels>(spec, panels::functions_of(isa));
 }
 
 }  // namespace tpuconvert

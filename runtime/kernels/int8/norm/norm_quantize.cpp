@@ -23,16 +23,20 @@ void require(bool is_true, const char* message) {
   if (!is_true) throw std::invalid_argument(std::string("norm_quantize: ") + message);
 }
 
-const RowKernels& exact_kernels(Isa isa) { return TPU_SELECT(isa, kRowsScalar, kRowsAvx2, kRowsAvx512); }
+const RowKernels& exact_kernels(Isa isa) {
+  return TPU_SELECT(isa, kRowsScalar, kRowsAvx2, kRowsAvx512, kRowsNeon);
+}
 
 void add_row_scalar(const float* a, const float* b, std::int64_t count, float* sum) {
   for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
-AddRowFunction add_function(Isa isa) { return TPU_SELECT(isa, add_row_scalar, add_row_avx2, add_row_avx512); }
+AddRowFunction add_function(Isa isa) {
+  return TPU_SELECT(isa, add_row_scalar, add_row_avx2, add_row_avx512, add_row_neon);
+}
 
 QuantizeRowFunction quantize_row_function(Isa isa) {
-  return TPU_SELECT(isa, nullptr, quantize_row_avx2, quantize_row_avx512);
+  return TPU_SELECT(isa, nullptr, quantize_row_avx2, quantize_row_avx512, quantize_row_neon);
 }
 
 float largest_magnitude(const std::vector<float>& values, float otherwise) {

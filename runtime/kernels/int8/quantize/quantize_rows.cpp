@@ -62,11 +62,11 @@ SoftmaxQuantizeTask softmax_quantize_task(std::int64_t count, const ByteQuantiza
 }
 
 NormQuantizeFunction norm_quantize_function(Isa isa) {
-  return TPU_SELECT(isa, nullptr, norm_quantize_avx2, norm_quantize_avx512);
+  return TPU_SELECT(isa, nullptr, norm_quantize_avx2, norm_quantize_avx512, norm_quantize_neon);
 }
 
 SoftmaxQuantizeFunction softmax_quantize_function(Isa isa) {
-  return TPU_SELECT(isa, nullptr, softmax_quantize_avx2, softmax_quantize_avx512);
+  return TPU_SELECT(isa, nullptr, softmax_quantize_avx2, softmax_quantize_avx512, softmax_quantize_neon);
 }
 
 }  // namespace tpuconvert

@@ -35,6 +35,7 @@ using SoftmaxQuantizeFunction = bool (*)(const SoftmaxQuantizeTask& task, const 
 
 bool softmax_quantize_avx2(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
 bool softmax_quantize_avx512(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
+bool softmax_quantize_neon(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
 
 // Definition of the quantized softmax: exponentials and their sum in float64, the quotient rounded to float32. `powers`
 // is scratch memory for `count` doubles.
@@ -66,13 +67,16 @@ using AddRowFunction = void (*)(const float* a, const float* b, std::int64_t cou
 
 bool norm_quantize_avx2(const NormQuantizeTask& task, const float* x, std::uint8_t* y);
 bool norm_quantize_avx512(const NormQuantizeTask& task, const float* x, std::uint8_t* y);
+bool norm_quantize_neon(const NormQuantizeTask& task, const float* x, std::uint8_t* y);
 // Quantizes a row, bit-exact with quantize_value.
 using QuantizeRowFunction = void (*)(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
 void quantize_row_avx2(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
 void quantize_row_avx512(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
+void quantize_row_neon(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
 
 void add_row_avx2(const float* a, const float* b, std::int64_t count, float* sum);
 void add_row_avx512(const float* a, const float* b, std::int64_t count, float* sum);
+void add_row_neon(const float* a, const float* b, std::int64_t count, float* sum);
 
 NormQuantizeFunction norm_quantize_function(Isa isa);
 

@@ -33,6 +33,10 @@ const RecurrentInt8Kernels& kernels_of(Isa isa) {
     return kRecurrentInt8AvxVnniEvex;
   }
   if (isa >= Isa::kAvx2) return kRecurrentInt8Avx2;
+#elif defined(__aarch64__)
+  // kDotprod multiplies words of the unsigned state like kNeon: its dot products have operands of the same sign.
+  if (isa == Isa::kI8mm) return kRecurrentInt8I8mm;
+  if (isa != Isa::kScalar) return kRecurrentInt8Neon;
 #else
   static_cast<void>(isa);
 #endif
@@ -236,7 +240,7 @@ void bind(nanobind::module_& module) {
       .field("product_shift", &Spec::product_shift)
       .field("cell_limit", &Spec::cell_limit)
       .required("operator_name", &Spec::operator_name);
-  bind_kernel<Spec>(module, "recurrent_int8", kAllIsas, [](const Spec& spec, Isa isa) {
+  bind_kernel<Spec>(module, "recurrent_int8", kUnsignedDots, [](const Spec& spec, Isa isa) {
     nanobind::gil_scoped_release released;
     return make_recurrent_int8(spec, isa);
   });

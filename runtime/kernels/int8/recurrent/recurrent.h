@@ -71,7 +71,7 @@ struct RecurrentInt8Kernels {
 };
 
 extern const RecurrentInt8Kernels kRecurrentInt8Scalar, kRecurrentInt8Avx2, kRecurrentInt8AvxVnniVex,
-    kRecurrentInt8AvxVnniEvex, kRecurrentInt8Avx512Vnni;
+    kRecurrentInt8AvxVnniEvex, kRecurrentInt8Avx512Vnni, kRecurrentInt8Neon, kRecurrentInt8I8mm;
 
 // Units padded to whole vectors of every instruction set.
 inline std::int64_t padded_units(std::int64_t units) { return (units + 15) / 16 * 16; }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kBlock = 512;  // observations that are packed at once: a panel of either factor is in the L1 cache
 constexpr std::uint32_t kFlip = 0x80808080u;
 
-const ProductKernels& kernels_for(Isa isa) { return TPU_SELECT(isa, kProductsScalar, kProductsAvx2, kProductsAvx512Vnni); }
+const ProductKernels& kernels_for(Isa isa) { return TPU_SELECT(isa, kProductsScalar, kProductsAvx2, kProductsAvx512Vnni, kProductsScalar); }
 
 // Packs `width` inputs from `first` on, of which those from `inputs` on are zero, for the observations `start` to
 // `end - 1`. `flip` is added to the bytes of words without carry.

@@ -28,7 +28,7 @@ struct InputTask {
 struct ProductTask {
   const std::int16_t* v;
   std::ptrdiff_t v_pitch;
-  const std::int16_t* u;  // [pair of channels][column][2]; the scalar kernel: [channel][column]
+  const std::int16_t* u;  // [pair of channels][column][2] if `is_paired`, else [channel][column]
   std::ptrdiff_t ahead;   // elements from `u` to the weights that are prefetched; 0 for none
   int pairs;
   std::int32_t* m;
@@ -61,5 +61,6 @@ const Functions& functions_avx2();
 const Functions& functions_avxvnni_vex();
 const Functions& functions_avxvnni_evex();
 const Functions& functions_avx512vnni();
+const Functions& functions_neon();
 
 }  // namespace tpuconvert::winograd

@@ -1,0 +1,164 @@
+"""Export of a decoder as parts with static shapes, with a manifest of their order, inputs, outputs and caches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tpuconvert.exporters.decoder_check import PartsCheck, check_parts
+from tpuconvert.exporters.decoder_interface import DETAIL, MASKED
+from tpuconvert.exporters.decoder_parts import Part, Parts, part_model, split_decoder
+from tpuconvert.exporters.folder import MANIFEST, write_folder
+from tpuconvert.exporters.program_digest import program_digest
+from tpuconvert.exporters.request import Request
+from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, UnsupportedError, UsageError
+from tpuconvert.schema.graph import Port
+from tpuconvert.schema.op import Trait
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+
+WITH_FLOATS = "onnx"
+"""The export target that has float operators."""
+
+HINT = "export the decoder with --to onnx, or without --decoder-context"
+
+Write = Callable[[Request], dict[str, Any]]
+"""Function of an export target that writes a model and returns its manifest."""
+
+
+def export_decoder(request: Request, context: int, to: str, write: Write) -> dict[str, Any]:
+    """Write the parts of a decoder into a folder, after a comparison with the whole decoder.
+
+    Args:
+        request: the decoder and the folder.
+        context: number of tokens of a prompt and of the caches.
+        to: name of the export target.
+        write: function of the target, which writes one part.
+
+    Returns:
+        The manifest of the folder.
+
+    Raises:
+        UnsupportedError: a node has no form in a part or in the target; names all of them. Nothing is written.
+        UsageError: the model is no decoder with caches, an argument is invalid, or the parts give other logits.
+    """
+    if context < 2:
+        raise UsageError(f"a decoder context of {context} was given, expected at least 2 tokens")
+    if request.samples is not None:
+        hint = "leave out --data; the parts are compared with the whole decoder on random tokens"
+        raise UsageError("samples were given for a decoder, whose parts have other inputs", hint=hint)
+    parts = split_decoder(request.model, context)
+    if to != WITH_FLOATS:
+        _refuse_floats(request, to)
+    manifest: dict[str, Any] = {}
+
+    def write_parts(folder: Path) -> None:
+        suffix = ".onnx" if to == WITH_FLOATS else ""
+        files = {part.name: f"{part.name}{suffix}" for part in parts.all}
+        written = _write_all(request, parts, {name: folder / file for name, file in files.items()}, write)
+        check = check_parts(request.model, parts)
+        manifest.update(_describe(request, parts, files, written, check))
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+    write_folder(request.path, write_parts)
+    return manifest
+
+
+def _refuse_floats(request: Request, to: str) -> None:
+    """Report the linear operators that compute in float, for a target with integer operators only.
+
+    Raises:
+        UnsupportedError: there are some.
+    """
+    graph = request.model.graph
+    problems = ProblemList(graph.file or graph.name, DETAIL)
+    for node in graph.nodes:
+        if isinstance(node.op, MatmulGroupQuantized):
+            problems.add(NO_EXACT_FORM, node.op.name, node.name, f"{to} has no weights of {node.op.bits} bits", HINT)
+        elif Trait.LINEAR in node.op.traits and node.output.dtype.is_float:
+            problems.add(NO_EXACT_FORM, node.op.name, node.name, f"{to} has no form of it in float", HINT)
+    problems.raise_if_any()
+
+
+def _write_all(request: Request, parts: Parts, paths: Mapping[str, Path], write: Write) -> dict[str, dict[str, Any]]:
+    """Write all parts and return their manifests. Problems of all parts are reported together."""
+    graph = request.model.graph
+    problems = ProblemList(graph.file or graph.name, DETAIL)
+    manifests = {}
+    for part in parts.all:
+        model = part_model(request.model, part)
+        try:
+            manifest = write(Request(model, paths[part.name], request.chip, None, request.with_checks))
+        except UnsupportedError as error:
+            for problem in error.problems:
+                problems.add(problem.kind, problem.op, problem.node, problem.message, HINT, problem.needs)
+            continue
+        if part is not parts.head:
+            for node in manifest.get("host_nodes", ()):
+                text = "the program of its part ends before it, but the next part needs its result"
+                problems.add(NO_EXACT_FORM, node["operator"], node["name"], text, HINT)
+        manifests[part.name] = manifest
+    problems.raise_if_any()
+    return manifests
+
+
+def _describe(
+    request: Request,
+    parts: Parts,
+    files: Mapping[str, str],
+    written: Mapping[str, dict[str, Any]],
+    check: PartsCheck,
+) -> dict[str, Any]:
+    """Return the manifest of the folder."""
+    graph = request.model.graph
+    first = next(iter(written.values()))
+    states = request.model.states
+    inputs = [port for k, port in enumerate(graph.input_ports) if k not in {state.input for state in states}]
+    outputs = [port for k, port in enumerate(graph.output_ports) if k not in {state.output for state in states}]
+    return {
+        **{key: first[key] for key in ("format", "to", "chip", "opset", "compiler") if key in first},
+        "name": request.name,
+        "program_digest": program_digest(graph),
+        "inputs": [_describe_port(port) for port in inputs],
+        "outputs": [_describe_port(port) for port in outputs],
+        "programs": list(files.values()),
+        "decoder": {
+            "context": parts.context,
+            "prefill": [part.name for part in parts.prefill],
+            "decode": [part.name for part in parts.decode],
+            "head": parts.head.name,
+            "mask": {"visible": 0.0, "hidden": MASKED},
+            "cache_axis": parts.axis,
+            "check": check.to_dict(),
+            "parts": [_describe_part(part, files[part.name], written[part.name]) for part in parts.all],
+        },
+    }
+
+
+def _describe_part(part: Part, file: str, written: Mapping[str, Any]) -> dict[str, Any]:
+    names = {port.name for port in part.graph.input_ports}
+    return {
+        "name": part.name,
+        "file": file,
+        "inputs": [_describe_port(port) for port in part.graph.input_ports],
+        "outputs": [_describe_port(port) for port in part.graph.output_ports],
+        "caches": [
+            {"source": source, "input": name if name in names else None, "output": result}
+            for source, name, result in part.caches
+        ],
+        "program_digest": written["program_digest"],
+    }
+
+
+def _describe_port(port: Port) -> dict[str, Any]:
+    return {"name": port.name, "dtype": port.dtype, "shape": list(port.shape), "scale": None, "zero_point": None}
+
+
+def describe_check(decoder: Mapping[str, Any]) -> str:
+    """Return a line about the comparison with the whole decoder, from the manifest of the parts."""
+    check = decoder["check"]
+    return (
+        f"  checked on {check['prompt']} tokens at once and {check['tokens']} one by one: "
+        f"largest difference {check['difference']:.1e} of the range of the logits"
+    )

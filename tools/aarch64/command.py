@@ -1,0 +1,45 @@
+"""Command line of the tools for AArch64."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+
+from package_view import make_view
+
+from aarch64.build import build
+from aarch64.costs import write_page
+from aarch64.environment import REPOSITORY, command, variables
+from aarch64.prepare import prepare
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python tools/aarch64", description="Build and run the engine for AArch64.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("prepare", help="download the emulated system, once")
+    building = commands.add_parser("build", help="cross-compile the engine")
+    building.add_argument("--jobs", type=int)
+    counting = commands.add_parser("costs", help="write docs/aarch64-costs.md")
+    counting.add_argument("--llvm-mca", default="llvm-mca", help="the program, of LLVM 19 or newer")
+    counting.add_argument("--check", action="store_true", help="only print whether the page is out of date")
+    running = commands.add_parser("python", help="run the emulated Python, such as with -m pytest tests/runtime/native")
+    running.add_argument("--cpu", default="max", help="processor that QEMU emulates")
+    running.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser
+
+
+def main() -> int:
+    """Run a command and return its exit code."""
+    given = _parser().parse_args()
+    if given.command == "prepare":
+        print(prepare())
+        return 0
+    if given.command == "build":
+        print(build(given.jobs))
+        return 0
+    build()
+    if given.command == "costs":
+        return write_page(given.llvm_mca, check=given.check)
+    view = REPOSITORY / "build" / "view-aarch64"
+    make_view(view)
+    return subprocess.run(command(given.cpu, *given.arguments), env=variables(view)).returncode

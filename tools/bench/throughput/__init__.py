@@ -1,0 +1,1 @@
+"""Throughput with batches and several requests at a time, and latency under load."""
