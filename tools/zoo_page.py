@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnxruntime
 from zoo_explanations import EXPLANATIONS
-from zoo_files import EXPORTERS, VARIANTS, Made, exports
+from zoo_files import VARIANTS, Made, exports
 from zoo_outcome import EXPORTER, MIN_COSINE, NUMBER, OK, OUTCOMES, Outcome
 
 from tpuconvert.verify.verification import FLOAT_TOLERANCE
@@ -64,6 +64,8 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         f"| all | {len(outcomes)} | |",
         f"| not run | {sum(1 for _ in exports(folder)) - len(outcomes)} | exported, and left out of this run |",
         "",
+        *_left_out(outcomes, folder),
+        "",
         "## Networks",
         "",
         "The float error is the largest difference from ONNX Runtime as a share of an output's range. Cosine and SQNR",
@@ -102,6 +104,15 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
     return "\n".join(lines) + "\n"
 
 
+def _left_out(outcomes: Sequence[Outcome], folder: Path) -> list[str]:
+    """Return a line with the networks that were exported but have no outcome: they count in no share."""
+    known = {outcome.export.network for outcome in outcomes if outcome.outcome != EXPORTER}
+    names = dict.fromkeys(
+        export.network for export in exports(folder) if export.network not in known and not export.refusal(folder)
+    )
+    return [f"Networks without any run, which no share counts: {', '.join(names)}."] if names else []
+
+
 def _packages(made: Made) -> str:
     """Return the names and versions of the packages."""
     names = {"torch": "PyTorch"}
@@ -118,7 +129,8 @@ def _summary(outcomes: Sequence[Outcome], made: Made) -> list[str]:
             families.setdefault(made.families.get(outcome.export.network, outcome.export.network), []).append(outcome)
     floats = sum(all(map(is_float_equal, group)) for group in families.values())
     integers = sum(all(map(is_int8_close, group)) for group in families.values())
-    peers = sum(all(map(is_peer_close, group)) for group in families.values())
+    measured = [group for group in families.values() if any(one.peer is not None for one in group)]
+    peers = sum(all(map(is_peer_close, group)) for group in measured)
     total = len(families)
 
     def share(count: int) -> str:
@@ -130,7 +142,8 @@ def _summary(outcomes: Sequence[Outcome], made: Made) -> list[str]:
         f"| exported | {total} | |",
         f"| float error at most {FLOAT_TOLERANCE:g} for every export | {floats} | {share(floats)} |",
         f"| INT8 cosine at least {MIN_COSINE:g} for every export | {integers} | {share(integers)} |",
-        f"| the same for INT8 models of ONNX Runtime | {peers} | {share(peers)} |",
+        f"| the same for INT8 models of ONNX Runtime, measured for {len(measured)} | {peers} | "
+        f"{100 * peers / max(1, len(measured)):.1f} % |",
     ]
 
 
@@ -147,8 +160,8 @@ def is_int8_close(outcome: Outcome) -> bool:
 
 
 def is_peer_close(outcome: Outcome) -> bool:
-    """Return True if ONNX Runtime's INT8 model is as close, or is no part of the measurement."""
-    return outcome.export.exporter not in EXPORTERS or (outcome.peer is not None and outcome.peer >= MIN_COSINE)
+    """Return True if ONNX Runtime's INT8 model is as close, or was not measured."""
+    return outcome.peer is None or outcome.peer >= MIN_COSINE
 
 
 def _rows(outcomes: Iterable[Outcome], made: Made) -> list[str]:

@@ -215,6 +215,14 @@ def test_the_page_joins_opsets_that_ended_alike(tmp_path: Path) -> None:
     assert "| net | 2 | cosine 0.9800 | 0.9500 | one layer dominates |" in text
 
 
+def test_the_page_lists_networks_without_a_run(tmp_path: Path) -> None:
+    Made({"torch": "2.13.0"}).save(tmp_path)
+    export = write(tmp_path, "fixed", "Tanh")
+    Export("refused", "dynamo", 20, "fixed").refusal_path(tmp_path).write_text("no\n")
+    assert "which no share counts: net." in page([], tmp_path, {})
+    assert "which no share counts" not in page([Outcome(export, OK, difference=0.0, cosine=1.0)], tmp_path, {})
+
+
 def test_a_missed_limit_without_an_explanation_is_not_examined(tmp_path: Path) -> None:
     Made({"torch": "2.13.0"}).save(tmp_path)
     found = [Outcome(Export("net", "dynamo", 18, "fixed"), OK, difference=0.0, cosine=0.5)]
