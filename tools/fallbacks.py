@@ -31,9 +31,10 @@ CALIBRATION = 8
 HEADER = """\
 # Nodes without a kernel
 
-Made by `tools/fallbacks.py` from the models and layers of the data set, converted as described in the tool, and
-from the models of the zoo. [kernels.md](kernels.md) lists the kernels. A node without a kernel runs its NumPy
-reference, with the same result. `Session.reference_reasons` reports these nodes for any model.
+Made by `tools/fallbacks.py`: the models of the data set are converted in float and to INT8 for each chip, and its
+single layers in float for BM1686. With `--zoo FOLDER` the tool adds the networks of `make zoo`. A node without a kernel
+runs its NumPy reference, with the same result. [kernels.md](kernels.md) lists the kernels and the operators without
+one. `Session.reference_reasons` reports these nodes for any model.
 """
 
 EXCEPTIONS = {

@@ -179,10 +179,18 @@ def matchers() -> tuple[MatcherEntry, ...]:
     return tuple(sorted(_ENTRIES, key=lambda entry: (-entry.priority, entry.function.__module__)))
 
 
+GENERAL = -1
+"""Priority of matchers that take a single node which the kernels of other matchers decline."""
+
+
 @cache
-def matchers_of(operator: str) -> tuple[Matcher, ...]:
-    """The matchers to try for a node with this operator, higher priorities first."""
-    return tuple(entry.function for entry in matchers() if operator in entry.operators)
+def matchers_of(operator: str, highest: int | None = None) -> tuple[Matcher, ...]:
+    """The matchers to try for a node with this operator, higher priorities first, at most the priority ``highest``."""
+    return tuple(
+        entry.function
+        for entry in matchers()
+        if operator in entry.operators and (highest is None or entry.priority <= highest)
+    )
 
 
 @cache
@@ -212,10 +220,6 @@ def group_nodes(site: Site) -> list[Group | Node]:
     return found[::-1]
 
 
-GENERAL = -1
-"""Priority of matchers that take a single node which the kernels of other matchers decline."""
-
-
 def alternative_group(node: Node, is_general: bool, *, site: Site) -> Group | None:
     """Return the group of a node alone for which the kernel of another group declined.
 
@@ -225,9 +229,7 @@ def alternative_group(node: Node, is_general: bool, *, site: Site) -> Group | No
         is_general: True for the matchers with the priority ``GENERAL`` only.
     """
     alone = replace(site, taken=set(site.graph.nodes))  # nothing can be absorbed
-    most = GENERAL if is_general else None
-    entries = [entry for entry in matchers() if node.op.name in entry.operators]
-    chosen = [entry.function for entry in entries if most is None or entry.priority <= most]
+    chosen = matchers_of(node.op.name, GENERAL if is_general else None)
     return next(filter(None, (matcher(node, alone) for matcher in chosen)), None)
 
 

@@ -225,6 +225,8 @@ def _is_supported(found: Computation, node: Node) -> bool:
     types = [value.dtype for value in node.inputs if value is not None]
     has_floats = any(dtype.is_float for dtype in types)
     if found.is_through_float:
+        if node.outputs[0].dtype is U32:  # the kernel rounds floats to signed integers
+            return False
         return isinstance(node.op, (Cast, Clamp)) or found.operation in {item.value for item in Arithmetic}
     return has_floats == node.outputs[0].dtype.is_float and (has_floats or found.operation != Arithmetic.DIV.value)
 
@@ -242,7 +244,7 @@ def _emit(builder: Builder, node: Node, found: Computation) -> None:
         operands.append(native.AnyTensor(place=builder.place(stored), type=ANY_TYPES[stored.dtype], strides=strides))
     spec = native.AnyElementsSpec(
         operation=found.operation,
-        domain="float" if is_float else "integer",
+        domain="float" if is_float else "small integer" if _fits_32_bits(found.operation, reads, y) else "integer",
         shape=[builder.shape(y)[axis] for axis in order],
         operands=operands,
         result=native.AnyTensor(
@@ -253,6 +255,20 @@ def _emit(builder: Builder, node: Node, found: Computation) -> None:
         rounding=int(found.rounding),
     )
     builder.step("any_elements", spec, reads, (target,))
+
+
+_WITHOUT_OVERFLOW = frozenset(
+    {"gt", "ge", "lt", "le", "eq", "ne", "max", "min", "bit_and", "bit_or", "bit_xor"}
+    | {"select_positive", "select_greater", "select_greater_equal", "clamp"}
+)
+
+
+def _fits_32_bits(operation: str, operands: Sequence[Stored], y: Value) -> bool:
+    """Return True if neither operands nor results of an integer operation have more than 32 bits with a sign."""
+    types = [*(stored.dtype for stored in operands), y.dtype]
+    if operation in ("add", "sub"):
+        return all(dtype.bits <= 16 for dtype in types)
+    return operation in _WITHOUT_OVERFLOW and U32 not in types
 
 
 def steps(stored: Stored) -> list[int]:

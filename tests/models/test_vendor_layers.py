@@ -203,7 +203,7 @@ def graph_of(program: list[contract.Entry], values: dict[str, Array]) -> tuple[G
                 operands.append(made[name])
             else:
                 operands.append(graph.constant(array))
-        result = made[step["output"]] = graph.add(definition(**parameters), *operands)
+        result = made[step["output"]] = graph.add_all(definition(**parameters), *operands)[0]
         arrays[step["output"]] = np.empty(result.type.static_shape, result.dtype.numpy)  # its type is needed
     graph.output(made[program[-1]["output"]])
     return graph, feeds
@@ -216,7 +216,8 @@ def test_native_engine_has_the_same_integers(chip, kind, data_root):
     folder = data_root / "vendor"
     checked = 0
     for case in cases(folder):
-        if (case["kind"], case["project_chip"]) != (kind, chip.value) or case["expect"] not in ("exact",):
+        skipped = ("informative", NOT_IN_THE_SET)
+        if (case["kind"], case["project_chip"]) != (kind, chip.value) or case["expect"] in skipped:
             continue
         with np.load(folder / case["file"]) as stored:
             values = dict(stored)

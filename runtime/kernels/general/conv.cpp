@@ -14,6 +14,7 @@ namespace tpuconvert {
 
 namespace {
 
+constexpr std::int64_t kMostIndices = 1 << 26;  // entries of the index table of one axis
 constexpr std::int64_t kMostZero = 1 << 12;  // products of 8-bit numbers minus zero points fit 16 bits each
 
 std::int64_t even(std::int64_t count) { return (count + 1) / 2 * 2; }
@@ -57,7 +58,7 @@ class AnyConvStep final : public Step {
     row_blocks_ = (spec.out_extents[1] + rows_ - 1) / rows_;
     column_blocks_ = (spec.out_extents[2] + columns_ - 1) / columns_;
     blocks_ = product_of({spec.batch, spec.groups, spec.out_extents[0], row_blocks_, column_blocks_});
-    kernels_ = TPU_SELECT(isa, conv_rows_scalar(), conv_rows_avx2(), conv_rows_avx512(), conv_rows_scalar());
+    kernels_ = TPU_SELECT(isa, conv_rows_scalar(), conv_rows_avx2(), conv_rows_avx512(), conv_rows_neon());
     chunk_ = std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / (2 * largest_product()));
     make_spans();
   }
@@ -88,7 +89,8 @@ class AnyConvStep final : public Step {
       for (const std::int64_t extent : {spec_.extents[axis], spec_.out_extents[axis], spec_.kernel[axis],
                                         spec_.strides[axis], spec_.dilations[axis], spec_.pads[axis] + 1})
         if (extent < 1 || extent >= std::int64_t{1} << 31) throw std::invalid_argument("any_conv: an extent is invalid");
-      product_of({spec_.kernel[axis], spec_.out_extents[axis], 64});
+      if (product_of({spec_.kernel[axis], spec_.out_extents[axis]}) > kMostIndices)
+        throw std::invalid_argument("any_conv: an axis is too long");
     }
     if (spec_.batch < 1 || spec_.groups < 1 || spec_.inputs < 1 || spec_.outputs < 1)
       throw std::invalid_argument("any_conv: an extent is invalid");
@@ -189,34 +191,46 @@ class AnyConvStep final : public Step {
     if (!is_float_ && channel < spec_.outputs) weight_sums(run)[output] = sum;
   }
 
-  // Writes the windows of a block: one row of positions per kernel element, `store(k, position, value)`.
-  template <typename Load, typename Store>
-  void gather(const Run& run, const Block& block, Load load, Store store) const {
+  // Calls `finish(k, row)` for every kernel element, with its operands at all positions of a block. `T` is the element type
+  // in memory; `convert(x, channel)` converts an element, and `pad` is the value of the padding.
+  template <typename T, typename Value, typename Convert, typename Finish>
+  void gather(const Run& run, const Block& block, Value pad, Convert convert, Finish finish) const {
     const auto& strides = spec_.source.strides;
-    const std::int64_t item = size_of(spec_.source.type);
     const auto& out = spec_.out_extents;
+    Value row[kPositions];
+    std::fill(row, row + kPositions, pad);
     std::int64_t k = 0;
     for (std::int64_t i = 0; i < spec_.inputs; ++i) {
       const std::int64_t channel = block.group * spec_.inputs + i;
-      const std::uint8_t* plane = run.at<const std::uint8_t>(spec_.source.place) +
-                                  (block.image * strides[0] + block.group * strides[1] + i * strides[2]) * item;
+      const T* plane = run.at<const T>(spec_.source.place) + block.image * strides[0] + block.group * strides[1] + i * strides[2];
       for (std::int64_t d = 0; d < spec_.kernel[0]; ++d)
         for (std::int64_t h = 0; h < spec_.kernel[1]; ++h)
           for (std::int64_t w = 0; w < spec_.kernel[2]; ++w, ++k) {
             const std::int64_t depth = indices_[0][d * out[0] + block.plane];
-            std::int64_t position = 0;
+            const std::int32_t* columns = indices_[2].data() + w * out[2] + block.first_column;
             for (std::int64_t r = 0; r < block.rows; ++r) {
-              const std::int64_t row = indices_[1][h * out[1] + block.first_row + r];
-              const std::uint8_t* line = plane + (depth * strides[3] + row * strides[4]) * item;
-              const std::int32_t* columns = indices_[2].data() + w * out[2] + block.first_column;
-              for (std::int64_t c = 0; c < block.columns; ++c, ++position) {
-                const bool is_inside = depth >= 0 && row >= 0 && columns[c] >= 0;
-                store(k, position, load(is_inside ? line + columns[c] * strides[5] * item : nullptr, channel));
-              }
+              const std::int64_t line = indices_[1][h * out[1] + block.first_row + r];
+              Value* to = row + r * block.columns;
+              if (depth < 0 || line < 0) std::fill(to, to + block.columns, pad);
+              else gather_line(plane + depth * strides[3] + line * strides[4], columns, block.columns, pad, channel, convert, to);
             }
-            for (; position < kPositions; ++position) store(k, position, load(nullptr, channel));
+            finish(k, row);
           }
     }
+  }
+
+  // Consecutive elements of a line are converted together, which the compiler vectorizes.
+  template <typename T, typename Value, typename Convert>
+  void gather_line(const T* line, const std::int32_t* columns, std::int64_t count, Value pad, std::int64_t channel,
+                   const Convert& convert, Value* to) const {
+    const std::int64_t step = spec_.source.strides[5];
+    const bool is_run = step == 1 && columns[0] >= 0 && columns[count - 1] == columns[0] + count - 1;
+    if (is_run) {
+      const T* from = line + columns[0];
+      for (std::int64_t c = 0; c < count; ++c) to[c] = convert(from[c], channel);
+      return;
+    }
+    for (std::int64_t c = 0; c < count; ++c) to[c] = columns[c] < 0 ? pad : convert(line[columns[c] * step], channel);
   }
 
   void compute(const Run& run, const Block& block, std::uint8_t* scratch) const {
@@ -226,19 +240,21 @@ class AnyConvStep final : public Step {
       compute_float(run, block, reinterpret_cast<double*>(scratch), reinterpret_cast<double*>(sums));
       return;
     }
-    auto* taps = reinterpret_cast<std::int16_t*>(scratch);
-    const int bias = spec_.source.type == AnyType::kS8 ? kStoredBias : 0;
+    auto* taps = reinterpret_cast<std::uint32_t*>(scratch);
+    const std::int64_t bias = spec_.source.type == AnyType::kS8 ? kStoredBias : 0;
     const bool is_single = spec_.x_zeros.size() == 1;
-    gather(
-        run, block,
-        [&](const std::uint8_t* from, std::int64_t channel) {
-          return static_cast<std::int16_t>(from == nullptr ? spec_.pad : *from - bias - spec_.x_zeros[is_single ? 0 : channel]);
+    gather<std::uint8_t>(
+        run, block, static_cast<std::int16_t>(spec_.pad),
+        [&](std::uint8_t x, std::int64_t channel) {
+          return static_cast<std::int16_t>(x - static_cast<std::int16_t>(bias + spec_.x_zeros[is_single ? 0 : channel]));
         },
-        [&](std::int64_t k, std::int64_t position, std::int16_t value) {
-          taps[(k / 2 * kPositions + position) * 2 + k % 2] = value;
+        [&](std::int64_t k, const std::int16_t* row) {
+          std::uint32_t* pairs = taps + k / 2 * kPositions;
+          if (k % 2 == 0)
+            for (std::int64_t p = 0; p < kPositions; ++p) pairs[p] = static_cast<std::uint16_t>(row[p]);
+          else
+            for (std::int64_t p = 0; p < kPositions; ++p) pairs[p] |= static_cast<std::uint32_t>(static_cast<std::uint16_t>(row[p])) << 16;
         });
-    if (depth_ % 2 != 0)
-      for (std::int64_t p = 0; p < kPositions; ++p) taps[(depth_ / 2 * kPositions + p) * 2 + 1] = 0;
     add_pairs(run, block, reinterpret_cast<const std::int32_t*>(scratch), reinterpret_cast<std::int32_t*>(sums),
               reinterpret_cast<std::int64_t*>(totals));
     finish(run, block, reinterpret_cast<std::int64_t*>(totals));
@@ -299,15 +315,11 @@ class AnyConvStep final : public Step {
   }
 
   void compute_float(const Run& run, const Block& block, double* taps, double* sums) const {
-    const bool is_half = spec_.source.type == AnyType::kF16;
-    gather(
-        run, block,
-        [&](const std::uint8_t* from, std::int64_t) {
-          if (from == nullptr) return 0.0;
-          return static_cast<double>(is_half ? half_to_float(*reinterpret_cast<const std::uint16_t*>(from))
-                                             : *reinterpret_cast<const float*>(from));
-        },
-        [&](std::int64_t k, std::int64_t position, double value) { taps[k * kPositions + position] = value; });
+    const auto finish = [&](std::int64_t k, const double* row) { std::copy(row, row + kPositions, taps + k * kPositions); };
+    if (spec_.source.type == AnyType::kF16)
+      gather<std::uint16_t>(run, block, 0.0, [](std::uint16_t x, std::int64_t) { return static_cast<double>(half_to_float(x)); }, finish);
+    else
+      gather<float>(run, block, 0.0, [](float x, std::int64_t) { return static_cast<double>(x); }, finish);
     kernels_.products(taps, reinterpret_cast<const double*>(packed_row(run, block.group, 0)), pitch_, depth_, channels_, sums);
     for (std::int64_t c = 0; c < spec_.outputs; ++c) {
       const ConvBias bias = bias_of(run, block.group, c);

@@ -1,9 +1,10 @@
 #include "general/elements.h"
 
 #include <algorithm>
-#include <functional>
+#include <limits>
 #include <map>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "core/extents.h"
@@ -38,19 +39,28 @@ void each2(const Lane* const* x, Lane* y, std::int64_t count, Compute compute) {
      each2(x, y, count, [&](Lane a, Lane b) -> Lane { return static_cast<Lane>(expression); });             \
    }}
 
+// Both choices are read, so that the compiler can vectorize the selection.
+template <typename Lane, typename Holds>
+void choose(const Lane* c, const Lane* d, Lane* y, std::int64_t count, Holds holds) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Lane first = c[i], second = d[i];
+    y[i] = holds(i) ? first : second;
+  }
+}
+
 template <typename Lane>
 void select_positive(const Lane* const* x, Lane* y, std::int64_t count, const AnyElementsSpec&) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[0][i] > 0 ? x[1][i] : x[2][i];
+  choose(x[1], x[2], y, count, [a = x[0]](std::int64_t i) { return a[i] > 0; });
 }
 
 template <typename Lane>
 void select_greater(const Lane* const* x, Lane* y, std::int64_t count, const AnyElementsSpec&) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[0][i] > x[1][i] ? x[2][i] : x[3][i];
+  choose(x[2], x[3], y, count, [a = x[0], b = x[1]](std::int64_t i) { return a[i] > b[i]; });
 }
 
 template <typename Lane>
 void select_greater_equal(const Lane* const* x, Lane* y, std::int64_t count, const AnyElementsSpec&) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[0][i] >= x[1][i] ? x[2][i] : x[3][i];
+  choose(x[2], x[3], y, count, [a = x[0], b = x[1]](std::int64_t i) { return a[i] >= b[i]; });
 }
 
 template <typename Lane>
@@ -102,14 +112,32 @@ const std::map<std::string, Operation<float>>& operations<float>() {
   return table;
 }
 
+template <typename Lane>
+std::map<std::string, Operation<Lane>> integer_operations() {
+  auto found = common_operations<Lane>();
+  found.insert({
+      {"bit_and", TPU_BINARY(Lane, a & b)},
+      {"bit_or", TPU_BINARY(Lane, a | b)},
+      {"bit_xor", TPU_BINARY(Lane, a ^ b)},
+  });
+  return found;
+}
+
+template <>
+const std::map<std::string, Operation<std::int32_t>>& operations<std::int32_t>() {
+  static const auto table = [] {
+    auto found = integer_operations<std::int32_t>();
+    found.erase("mul");  // may overflow
+    return found;
+  }();
+  return table;
+}
+
 template <>
 const std::map<std::string, Operation<std::int64_t>>& operations<std::int64_t>() {
   static const auto table = [] {
-    auto found = common_operations<std::int64_t>();
+    auto found = integer_operations<std::int64_t>();
     found.insert({
-        {"bit_and", TPU_BINARY(std::int64_t, a & b)},
-        {"bit_or", TPU_BINARY(std::int64_t, a | b)},
-        {"bit_xor", TPU_BINARY(std::int64_t, a ^ b)},
         {"shift_wrapping", TPU_BINARY(std::int64_t, shift_modulo(a, b))},
         {"shift_wrapping_right", TPU_BINARY(std::int64_t, shift_modulo(a, -b))},
         {"shift_saturating",
@@ -152,6 +180,12 @@ void merge_axes(AnyElementsSpec& spec) {
   }
 }
 
+// The element type whose memory is an array of lanes.
+template <typename Lane>
+constexpr AnyType kOwnType = std::is_same_v<Lane, float>          ? AnyType::kF32
+                             : std::is_same_v<Lane, std::int32_t> ? AnyType::kI32
+                                                                  : static_cast<AnyType>(-1);
+
 template <typename Lane>
 class AnyElementsStep final : public Step {
  public:
@@ -163,8 +197,12 @@ class AnyElementsStep final : public Step {
     if (spec_.shape.empty() || spec_.rounding < 0 || spec_.rounding > static_cast<int>(Rounding::kHalfDown))
       throw std::invalid_argument(spec_.operation + ": no axes, or an unknown rounding mode");
     constexpr bool kIsFloat = std::is_same_v<Lane, float>;
+    // Sums of 16-bit numbers fit 32 bits, and so does what only compares or selects numbers of 32 bits.
+    const bool adds = spec_.operation == "add" || spec_.operation == "sub";
     for (const AnyTensor& tensor : spec_.operands) {
       if (!kIsFloat && is_float(tensor.type)) throw std::invalid_argument(spec_.operation + ": a float among integers");
+      if (std::is_same_v<Lane, std::int32_t> && (tensor.type == AnyType::kU32 || (adds && size_of(tensor.type) > 2)))
+        throw std::invalid_argument(spec_.operation + ": 32 bits are too few");
       spans_.push_back(Span::reads(tensor.place, bytes_of(tensor, spec_.shape), static_cast<std::size_t>(size_of(tensor.type))));
     }
     if (!kIsFloat && is_float(spec_.result.type)) throw std::invalid_argument(spec_.operation + ": a float result of integers");
@@ -200,6 +238,10 @@ class AnyElementsStep final : public Step {
     for (std::size_t k = 0; k < spec_.operands.size(); ++k) {
       const AnyTensor& tensor = spec_.operands[k];
       const std::uint8_t* from = run.at<const std::uint8_t>(tensor.place) + offset(tensor, row, start) * size_of(tensor.type);
+      if (tensor.type == kOwnType<Lane> && tensor.strides.back() == 1) {
+        x[k] = reinterpret_cast<const Lane*>(from);
+        continue;
+      }
       load_lanes(tensor.type, from, tensor.strides.back(), count, lanes[k]);
       x[k] = lanes[k];
     }
@@ -208,9 +250,12 @@ class AnyElementsStep final : public Step {
     store(to, y, count);
   }
 
-  void store(std::uint8_t* to, std::int64_t* y, std::int64_t count) const {
+  template <typename Integer>
+  void store(std::uint8_t* to, Integer* y, std::int64_t count) const {
+    const auto low = static_cast<Integer>(std::max<std::int64_t>(spec_.low, std::numeric_limits<Integer>::min()));
+    const auto high = static_cast<Integer>(std::min<std::int64_t>(spec_.high, std::numeric_limits<Integer>::max()));
     if (!wraps_)
-      for (std::int64_t i = 0; i < count; ++i) y[i] = std::clamp(y[i], spec_.low, spec_.high);
+      for (std::int64_t i = 0; i < count; ++i) y[i] = std::min(std::max(y[i], low), high);
     store_lanes(spec_.result.type, to, spec_.result.strides.back(), count, y);
   }
 
@@ -242,6 +287,7 @@ class AnyElementsStep final : public Step {
 std::shared_ptr<Step> make_any_elements(const AnyElementsSpec& spec) {
   if (spec.low > spec.high) throw std::invalid_argument("any_elements: low is above high");
   if (spec.domain == "integer") return std::make_shared<AnyElementsStep<std::int64_t>>(spec);
+  if (spec.domain == "small integer") return std::make_shared<AnyElementsStep<std::int32_t>>(spec);
   if (spec.domain == "float") return std::make_shared<AnyElementsStep<float>>(spec);
   throw std::invalid_argument("any_elements: unknown domain '" + spec.domain + "'");
 }

@@ -12,6 +12,7 @@ namespace tpuconvert {
 
 // One operator on up to four broadcast operands. `domain` is the arithmetic:
 // - "integer": exact in 64 bits, saturated to low..high, stored modulo the range of the result's type;
+// - "small integer": the same in 32 bits, for operations and types that cannot overflow them;
 // - "float": one binary32 operation, rounded to binary16 for a binary16 result. An integer result is rounded to the
 //   nearest integer, ties away from zero, saturated to low..high.
 // Shifts exist for integers only: `rounding` is the number of a rounding mode of the operator set.

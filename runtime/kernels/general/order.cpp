@@ -11,6 +11,8 @@ namespace tpuconvert {
 
 namespace {
 
+constexpr std::int64_t kLanes = 256;
+
 // An integer with the order of a float: 0 and -0 are equal, and every NaN is the largest.
 std::uint32_t sortable(float value) {
   if (std::isnan(value)) return 0xffffffffu;
@@ -50,6 +52,7 @@ class OrderStep final : public Step {
   }
 
   void run(const Run& run) const override {
+    if (spec_.is_extreme && spec_.inner > 1) return find_extremes(run);
     const std::int64_t rows = spec_.outer * spec_.inner;
     const std::int64_t parts = run.threads() == 1 ? 1 : std::min<std::int64_t>(rows, 4 * run.threads());
     run.parallel(static_cast<int>(parts), [&](int part, int worker) {
@@ -59,10 +62,43 @@ class OrderStep final : public Step {
   }
 
   std::vector<Span> spans() const override { return spans_; }
-  std::size_t scratch_bytes() const override { return static_cast<std::size_t>(spec_.extent) * 12; }
+  std::size_t scratch_bytes() const override {
+    return std::max(static_cast<std::size_t>(spec_.extent) * 12, static_cast<std::size_t>(kLanes) * 12);
+  }
   const char* kind() const override { return spec_.is_extreme ? "order extreme" : "order"; }
 
  private:
+  // Compares whole rows of the inner axes, which are contiguous.
+  void find_extremes(const Run& run) const {
+    const std::int64_t per_row = (spec_.inner + kLanes - 1) / kLanes, blocks = spec_.outer * per_row;
+    const std::int64_t parts = run.threads() == 1 ? 1 : std::min<std::int64_t>(blocks, 4 * run.threads());
+    run.parallel(static_cast<int>(parts), [&](int part, int worker) {
+      for (std::int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts; ++block)
+        find_extremes_of_block(run, block / per_row, block % per_row * kLanes, run.scratch(worker));
+    });
+  }
+
+  void find_extremes_of_block(const Run& run, std::int64_t o, std::int64_t start, std::uint8_t* scratch) const {
+    const std::int64_t count = std::min(kLanes, spec_.inner - start);
+    auto *best = reinterpret_cast<float*>(scratch), *x = best + kLanes;
+    auto* places = reinterpret_cast<std::int32_t*>(x + kLanes);
+    const std::uint8_t* from =
+        run.at<const std::uint8_t>(spec_.source) + (o * spec_.extent * spec_.inner + start) * size_of(spec_.type);
+    load_lanes(spec_.type, from, 1, count, best);
+    std::fill(places, places + count, 0);
+    for (std::int64_t k = 1; k < spec_.extent; ++k) {
+      load_lanes(spec_.type, from + k * spec_.inner * size_of(spec_.type), 1, count, x);
+      for (std::int64_t i = 0; i < count; ++i) {
+        // The first NaN wins: nothing is better than a NaN, and a NaN is better than any number.
+        const bool is_better = spec_.descending ? !(x[i] <= best[i]) : !(x[i] >= best[i]);
+        const bool is_taken = is_better && best[i] == best[i];
+        best[i] = is_taken ? x[i] : best[i];
+        places[i] = is_taken ? static_cast<std::int32_t>(k) : places[i];
+      }
+    }
+    for (std::int64_t i = 0; i < count; ++i) store_index(run, o * spec_.inner + start + i, places[i]);
+  }
+
   void compute(const Run& run, std::int64_t o, std::int64_t i, std::uint8_t* scratch) const {
     auto* keys = reinterpret_cast<std::uint64_t*>(scratch);
     auto* x = reinterpret_cast<float*>(scratch + spec_.extent * 8);

@@ -29,8 +29,10 @@ class AnyPoolStep final : public Step {
       if (spec.kernel[axis] < 1 || spec.strides[axis] < 1 || spec.pads[axis] < 0 || spec.out_extents[axis] < 1)
         throw std::invalid_argument("any_pool: an extent is invalid");
       product_of({spec.kernel[axis], spec.strides[axis], spec.out_extents[axis]});
-      for (std::int64_t o = 0; o < spec.out_extents[axis]; ++o)
-        if (range(axis, o).first >= range(axis, o).last) throw std::invalid_argument("any_pool: a window is empty");
+      // The first window reaches furthest before the first element, the last one furthest beyond the last element.
+      const std::int64_t last = (spec.out_extents[axis] - 1) * spec.strides[axis] - spec.pads[axis];
+      if (spec.pads[axis] >= spec.kernel[axis] || last >= spec.extents[axis])
+        throw std::invalid_argument("any_pool: a window is empty");
     }
     if (is_float(spec.source.type) || spec.source.type != spec.result.type) throw std::invalid_argument("any_pool: invalid types");
     if (spec.places && (spec.places->type != AnyType::kI32 || !spec.is_maximum))

@@ -44,6 +44,24 @@ void load_integers(AnyType type, const std::uint8_t* from, std::int64_t stride, 
   }
 }
 
+template <typename Lane>
+void store_integers(AnyType type, std::uint8_t* to, std::int64_t stride, std::int64_t count, const Lane* lanes) {
+  const auto truncate = [&](auto zero) {
+    using T = decltype(zero);
+    store<T>(to, stride, count, lanes, [](Lane x) { return static_cast<T>(x); });
+  };
+  switch (type) {
+    case AnyType::kS8:
+      return store<std::uint8_t>(to, stride, count, lanes, [](Lane x) { return static_cast<std::uint8_t>(x + kStoredBias); });
+    case AnyType::kU8: return truncate(std::uint8_t{});
+    case AnyType::kI16: return truncate(std::int16_t{});
+    case AnyType::kU16: return truncate(std::uint16_t{});
+    case AnyType::kI32: return truncate(std::int32_t{});
+    case AnyType::kU32: return truncate(std::uint32_t{});
+    default: throw std::invalid_argument("integers are stored as floats");
+  }
+}
+
 }  // namespace
 
 AnyType any_type(const std::string& name) {
@@ -68,6 +86,10 @@ void load_lanes(AnyType type, const std::uint8_t* from, std::int64_t stride, std
   load_integers(type, from, stride, count, lanes);
 }
 
+void load_lanes(AnyType type, const std::uint8_t* from, std::int64_t stride, std::int64_t count, std::int32_t* lanes) {
+  load_integers(type, from, stride, count, lanes);
+}
+
 void load_lanes(AnyType type, const std::uint8_t* from, std::int64_t stride, std::int64_t count, float* lanes) {
   if (type == AnyType::kF32) return load<float>(from, stride, count, lanes, [](float x) { return x; });
   if (type == AnyType::kF16) return load<std::uint16_t>(from, stride, count, lanes, half_to_float);
@@ -75,21 +97,11 @@ void load_lanes(AnyType type, const std::uint8_t* from, std::int64_t stride, std
 }
 
 void store_lanes(AnyType type, std::uint8_t* to, std::int64_t stride, std::int64_t count, const std::int64_t* lanes) {
-  const auto truncate = [&](auto zero) {
-    using T = decltype(zero);
-    store<T>(to, stride, count, lanes, [](std::int64_t x) { return static_cast<T>(x); });
-  };
-  switch (type) {
-    case AnyType::kS8:
-      return store<std::uint8_t>(to, stride, count, lanes,
-                                 [](std::int64_t x) { return static_cast<std::uint8_t>(x + kStoredBias); });
-    case AnyType::kU8: return truncate(std::uint8_t{});
-    case AnyType::kI16: return truncate(std::int16_t{});
-    case AnyType::kU16: return truncate(std::uint16_t{});
-    case AnyType::kI32: return truncate(std::int32_t{});
-    case AnyType::kU32: return truncate(std::uint32_t{});
-    default: throw std::invalid_argument("integers are stored as floats");
-  }
+  store_integers(type, to, stride, count, lanes);
+}
+
+void store_lanes(AnyType type, std::uint8_t* to, std::int64_t stride, std::int64_t count, const std::int32_t* lanes) {
+  store_integers(type, to, stride, count, lanes);
 }
 
 void store_lanes(AnyType type, std::uint8_t* to, std::int64_t stride, std::int64_t count, const float* lanes) {

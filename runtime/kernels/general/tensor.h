@@ -32,12 +32,15 @@ struct AnyTensor {
 // Bytes from the first to the last element of a tensor. Throws std::invalid_argument for invalid strides or extents.
 std::size_t bytes_of(const AnyTensor& tensor, const std::vector<std::int64_t>& shape);
 
-// Copies `count` elements with a stride to contiguous lanes. Integers fit 64 bits; floats are exact in binary32.
+// Copies `count` elements with a stride to contiguous lanes. Integers fit 64 bits, and 32 bits except UINT32; floats are
+// exact in binary32.
 void load_lanes(AnyType type, const std::uint8_t* from, std::int64_t stride, std::int64_t count, std::int64_t* lanes);
+void load_lanes(AnyType type, const std::uint8_t* from, std::int64_t stride, std::int64_t count, std::int32_t* lanes);
 void load_lanes(AnyType type, const std::uint8_t* from, std::int64_t stride, std::int64_t count, float* lanes);
 
 // Stores lanes. Integers are taken modulo the range of the type; floats are rounded to binary16 once.
 void store_lanes(AnyType type, std::uint8_t* to, std::int64_t stride, std::int64_t count, const std::int64_t* lanes);
+void store_lanes(AnyType type, std::uint8_t* to, std::int64_t stride, std::int64_t count, const std::int32_t* lanes);
 void store_lanes(AnyType type, std::uint8_t* to, std::int64_t stride, std::int64_t count, const float* lanes);
 
 // The nearest integer, ties away from zero, saturated to 32 bits; 0 for NaN.

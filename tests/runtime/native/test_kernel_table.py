@@ -69,7 +69,7 @@ def used_kernels(monkeypatch):
         current[0] = before
 
     find = groups.matchers_of
-    monkeypatch.setattr(groups, "matchers_of", lambda name: tuple(wrap(matcher) for matcher in find(name)))
+    monkeypatch.setattr(groups, "matchers_of", lambda *args: tuple(wrap(matcher) for matcher in find(*args)))
     monkeypatch.setattr(Builder, "step", recorded_step)
     monkeypatch.setattr(Builder, "emit", recorded_emit)
     for kind in KINDS:
