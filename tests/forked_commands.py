@@ -5,6 +5,7 @@ A server process imports the program once and forks for each command. It has no 
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any, Self
 
 INTERRUPTED = 130
-_NOBODY = 65534
 _HANG = 300.0  # seconds after which a command is taken for a hanging one
 
 
@@ -32,7 +32,7 @@ class Ended:
         code: exit code, or the negative number of the signal that ended it.
         seconds: wall time from its start to its end.
         late: wall time from the signal that it got to its end, or 0.
-        error: the end of its stderr.
+        error: the end of what it printed.
     """
 
     code: int
@@ -69,7 +69,7 @@ class Commands:
         after: float | None = None,
         number: int = signal.SIGKILL,
         most_bytes: int | None = None,
-        as_nobody: bool = False,
+        without_override: bool = False,
     ) -> int:
         """Start a command and return its process.
 
@@ -78,9 +78,9 @@ class Commands:
             after: seconds after which it gets a signal.
             number: the signal.
             most_bytes: largest file that it may write.
-            as_nobody: True for a user without permissions, if this one is the superuser.
+            without_override: True if permissions of files hold for the superuser as well. Only for Linux.
         """
-        limits = {"most_bytes": most_bytes, "as_nobody": as_nobody}
+        limits = {"most_bytes": most_bytes, "without_override": without_override}
         return int(self._ask({"start": list(arguments), "after": after, "number": int(number), **limits}))
 
     def wait(self, process: int) -> Ended:
@@ -140,7 +140,7 @@ def _start(request: dict[str, Any], children: dict[int, tuple[float, float | Non
         try:
             os.dup2(errors[1], 2)
             os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-            os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+            os.dup2(errors[1], 1)
             try:
                 code = _run(request)
             except KeyboardInterrupt:  # before the program handles it
@@ -171,11 +171,22 @@ def _run(request: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["most_bytes"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["most_bytes"], request["most_bytes"]))
-    if request["as_nobody"] and os.getuid() == 0:
-        os.setgroups([])
-        os.setgid(_NOBODY)
-        os.setuid(_NOBODY)
+    if request["without_override"] and os.getuid() == 0:
+        _drop_override()
     return main(request["start"])
+
+
+def _drop_override() -> None:
+    """Drop the capabilities CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable: of numbers below 32, then of the others
+    if libc.capget(header, sets):
+        raise OSError(ctypes.get_errno(), "capget")
+    for index in (0, 1):
+        sets[index] &= ~0b110
+    if libc.capset(header, sets):
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def _wait(children: dict[int, tuple[float, float | None, int, int]], child: int) -> tuple[list[Any], list[str]]:

@@ -18,8 +18,9 @@ def test_the_page_has_whole_campaigns_without_failures() -> None:
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in part.splitlines()[3:] if line]
     assert rows
     for name, tried, refused, failures, seconds, megabytes in rows:
-        assert int(tried.replace(",", "")) == full_count(name) and failures == "0", name
-        assert int(refused.replace(",", "")) <= full_count(name)
+        count = int(tried.replace(",", ""))
+        assert count == full_count(name) or FORMATS[name].is_cut, name  # the sizes of small files change with versions
+        assert failures == "0" and int(refused.replace(",", "")) <= count, name
         assert float(seconds) <= MOST_SECONDS and float(megabytes) <= MOST_BYTES >> 20
 
 
