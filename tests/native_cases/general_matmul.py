@@ -62,5 +62,4 @@ def float_matmul_any(draft: Draft) -> None:
     rows, depth, columns = draft.small(70), draft.small(200), draft.small(40)
     dtype = draft.pick(F16, F32)
     shapes = ((rows, depth), (depth, columns), (1, columns))
-    operands = [given(draft, dtype, shape, constant=False) for shape in shapes]
-    draft.add(MatrixMul(), *operands[: draft.pick(2, 3)])
+    draft.add(MatrixMul(), *(given(draft, dtype, shape, constant=False) for shape in shapes[: draft.pick(2, 3)]))
