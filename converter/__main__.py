@@ -24,9 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             # The import takes 55 ms. It is inside the try block so that an interrupt during it prints no traceback.
             from tpuconvert.cli.entry import run
-        except KeyboardInterrupt:  # during the import; later interrupts are handled by run()
-            return 130
-        code = run(sys.argv[1:] if arguments is None else list(arguments))
+
+            code = run(sys.argv[1:] if arguments is None else list(arguments))
+        except KeyboardInterrupt:  # before or after the part of run() that handles interrupts
+            code = 130
         if arguments is None:
             _leave(code)  # inside the block, so that the garbage collector stays idle
     return code

@@ -33,7 +33,7 @@ from tpuconvert.quantize.rule_files import Rules
 from tpuconvert.recipe import make_recipe
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import LateMetadata
-from tpuconvert.schema.gc_control import collect_if_due, note_arrays, reduced_gc_frequency
+from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import noting_inputs
 from tpuconvert.schema.mapped_pages import large_files, own_constants
@@ -280,9 +280,7 @@ def convert_source(
     if watch is not None:
         watch.check_names()
     progress.stage("load")
-    collect_if_due()  # also inside of a block of the caller, such as that of the command line
     graph = load_source(source, weights, options)
-    note_arrays(sum(value.data.nbytes for value in graph.values if value.data is not None))
     files = graph.files
     if ranges is not None:
         ranges.check_source(source, weights, *files)

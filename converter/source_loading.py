@@ -18,6 +18,7 @@ from tpuconvert.nms_options import NmsTail
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.gc_control import collect_if_due, note_arrays
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.limits import current_limits, reading_time
@@ -94,8 +95,10 @@ def load_source(
         TpuConvertError: the frontend reports an error.
 
     """
+    collect_if_due()
     with reading_time(str(source) if isinstance(source, (str, os.PathLike)) else ""):
         graph = _load(source, weights, options, require_weights=require_weights)
+    note_arrays(sum(value.data.nbytes for value in graph.values if value.data is not None))
     if options.fuse_preprocess != "none":
         # 30 ms: imports the session
         from tpuconvert.fused_preprocess import fuse_preprocess

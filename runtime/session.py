@@ -18,6 +18,7 @@ import numpy as np
 
 from tpuconvert.runtime import batches
 from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
+from tpuconvert.runtime.direct_run import DirectRun, direct_run
 from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
@@ -109,9 +110,15 @@ class Session:
         if self._native is not None and not observed:
             self._native.prepare()
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
+        self._direct = self._find_direct_run() if self._native is not None and not observed else None
         self._is_open = True
         self._reference: Plan | None = None
         self._subgraphs: dict[int, RunGraph] = {}  # key: id of a subgraph, which the graph keeps alive
+
+    def _find_direct_run(self) -> DirectRun | None:
+        """Return an object for runs without conversions, for a model with one plan without references."""
+        plan = None if self._state or self._buckets or self._native is None else self._native.direct_plan
+        return None if plan is None else direct_run(self._graph, plan)
 
     def _native_plans(self, is_wanted: bool) -> Plans | SplitPlans | None:
         """Return the native plans, or None if ``auto`` falls back to the reference."""
@@ -201,8 +208,6 @@ class Session:
         state = "" if self._is_open else ", closed"
         return f"<Session: {name} for {self.chip.value}, {self.backend}{threads}{state}; {tensors}>"
 
-    # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
-    @np.errstate(all="ignore")
     def run(
         self,
         feeds: Feeds | None = None,
@@ -246,6 +251,24 @@ class Session:
             >>> session.run(np.zeros((32, 1, 8, 8), np.float32))["probability"].shape
             (32, 10)
         """
+        if self._direct is not None and observe is None and not arrays:
+            found = self._direct.run(named or feeds) if not named or feeds is None else None
+            if found is not None:
+                return found
+        return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
+
+    # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
+    @np.errstate(all="ignore")
+    def _run_checked(
+        self,
+        feeds: Feeds | None,
+        arrays: tuple[ArrayLike, ...],
+        named: Mapping[str, ArrayLike],
+        observe: Observer | None,
+        *,
+        borrow: bool,
+    ) -> dict[str, Array]:
+        """Run with checks and conversions of all feeds."""
         self._check_open()
         state = self._state
         given = feeds_or_named(feeds, arrays, named)
@@ -345,7 +368,7 @@ class Session:
     def close(self) -> None:
         """Release the plan and the memory-mapped file."""
         self._is_open = False
-        self._native = self._reference = self._file = None
+        self._native = self._reference = self._file = self._direct = None
 
     def __enter__(self) -> Self:
         return self

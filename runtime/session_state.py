@@ -11,11 +11,13 @@ import numpy as np
 
 from tpuconvert.runtime.border import TensorInfo, from_value, info, numpy_type, to_value
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.states import FIXED, State
 from tpuconvert.schema.types import Array, Dim, format_shape
 
 if TYPE_CHECKING:
+    from tpuconvert.runtime.native.direct_plan import BoundPlan
+    from tpuconvert.runtime.native.plan import NativePlan
     from tpuconvert.runtime.native.plans import Plans
     from tpuconvert.runtime.plan import Evaluate
 
@@ -56,6 +58,8 @@ class SessionState:
         self._added = next((self._growth(state) for state in states if state.axis != FIXED), "1")
         self._arrays: dict[str, Array] = {}
         self._mask: Array | None = None
+        self._bound: BoundPlan | None = None
+        self._bound_to: NativePlan | None = None
         self.length = 0
 
     def _growth(self, state: State) -> str:
@@ -67,6 +71,32 @@ class SessionState:
     def reset(self) -> None:
         """Return to the initial state: caches without tokens, and zeros in states of fixed shape."""
         self._arrays, self._mask, self.length = {}, None, 0
+        self._forget_plan()
+
+    def _forget_plan(self) -> None:
+        """Release the plan that is bound to the arrays, before they are replaced."""
+        self._bound = self._bound_to = None
+
+    def bound_plan(self, plan: NativePlan, size_of: Callable[[Value], int]) -> BoundPlan | None:
+        """Bind a plan to the arrays that ``reserve`` returned; they remain its caches until they are replaced.
+
+        The result is None if the plan has a reference step.
+
+        Args:
+            plan: a plan that keeps the caches in place.
+            size_of: number of elements of an input of the plan, which checks it but does not use all of the array.
+        """
+        if self._bound is None or self._bound_to is not plan:
+            direct = plan.direct
+            if direct is None:
+                return None
+            feeds = {}
+            for name, state in self.ports.items():
+                size = size_of(self.graph.inputs[state.input])
+                feeds[state.input] = self._arrays[name].reshape(-1)[:size]
+            results = {state.output: self._arrays[name] for name, state in self.ports.items()}
+            self._bound, self._bound_to = direct.bind(feeds, results), plan
+        return self._bound
 
     @property
     def tensors(self) -> list[TensorInfo]:
@@ -112,6 +142,7 @@ class SessionState:
             lengths |= set() if state.axis == FIXED else {array.shape[state.axis]}
         if len(lengths) > 1:
             raise UsageError(f"the states have different lengths: {sorted(lengths)}")
+        self._forget_plan()
         self._arrays, self._mask, self.length = checked, None, max(lengths, default=0)
 
     def is_given(self, feeds: Mapping[str, Any]) -> bool:
@@ -156,6 +187,7 @@ class SessionState:
             for port in self.inputs:
                 for want, have in zip(port.shape, feeds[port.name].shape, strict=False):
                     bound.setdefault(want, have) if isinstance(want, str) else None
+            self._forget_plan()
             self._arrays = {name: self._empty(name, state, bound) for name, state in self.ports.items()}
         return self._valid()
 
@@ -164,7 +196,10 @@ class SessionState:
 
         The capacity is doubled when it is exhausted, so that the copies cost a constant time per token.
         """
+        if self._bound is not None and self.length + count < self.capacity:
+            return self._arrays
         self.initial(feeds)
+        self._forget_plan()
         capacity = _SMALLEST
         while capacity <= self.length + count:
             capacity *= 2
@@ -177,9 +212,20 @@ class SessionState:
                 self._arrays[name] = wide
         return self._arrays
 
+    @property
+    def current(self) -> dict[str, Array]:
+        """The arrays of the states by input name, with room for more tokens."""
+        return self._arrays
+
+    @property
+    def capacity(self) -> int:
+        """Number of tokens for which the arrays have room."""
+        return next((array.shape[self.ports[name].axis] for name, array in self._arrays.items()), 0)
+
     def advance(self, results: Mapping[str, Array], feeds: Mapping[str, Array], count: int) -> None:
         """Replace the states by the results of a run with ``count`` new tokens."""
         names = [port.name for port in self.graph.input_ports]
+        self._forget_plan()
         self._arrays = {names[state.input]: results[name] for name, state in self.results.items()}
         self.note_tokens(feeds, count)
 
@@ -263,22 +309,40 @@ def run_in_place(state: SessionState, plans: Plans, feeds: Mapping[str, Any], ev
     with state.lock:
         complete, count = state.complete(feeds)
         arrays = state.reserve(complete, count)
-        capacity = next(array.shape[state.ports[name].axis] for name, array in arrays.items())
+        capacity = state.capacity
         extents = {plans.caches.past: capacity - count, plans.caches.total: capacity}
-        values = []
-        for port, value in zip(graph.input_ports, graph.inputs, strict=True):
-            if port.name in arrays:  # the plan does not read it, but checks its size
-                size = math.prod(extents.get(e, e) if isinstance(e, str) else e for e in value.shape)
-                values.append(arrays[port.name].reshape(-1)[:size])
-            else:
+        values: dict[int, Array] = {}
+        for index, (port, value) in enumerate(zip(graph.input_ports, graph.inputs, strict=True)):
+            if port.name not in arrays:
                 padded = _pad_tokens(complete[port.name], port, plans.caches.total, capacity)
-                values.append(to_value(padded, port, value, extents))
-        values.append(np.array([state.length], np.int32))
-        results = {item.output: arrays[name] for name, item in state.ports.items()}
-        outputs = plans.plan_with_caches(extents).run(values, evaluate, results=results)
+                values[index] = to_value(padded, port, value, extents)
+        values[len(graph.inputs)] = np.array([state.length], np.int32)
+        plan = plans.plan_with_caches(extents)
+        outputs = _run_plan(state, plan, values, extents, evaluate)
         state.note_tokens(complete, count)
-    found = zip(outputs, graph.outputs, graph.output_ports, strict=True)
-    return {port.name: from_value(y, port, value) for y, value, port in found if port.name not in state.results}
+    ports, kinds = graph.output_ports, graph.outputs
+    return {ports[index].name: from_value(y, ports[index], kinds[index]) for index, y in outputs.items()}
+
+
+def _run_plan(
+    state: SessionState, plan: NativePlan, feeds: Mapping[int, Array], extents: Mapping[str, int], evaluate: Evaluate
+) -> Mapping[int, Array]:
+    """Run a plan with the caches of a session. Return the other outputs by index."""
+
+    def size_of(value: Value) -> int:
+        numbers: list[int] = [extents[extent] if isinstance(extent, str) else extent for extent in value.shape]
+        return math.prod(numbers)
+
+    bound = state.bound_plan(plan, size_of)
+    if bound is not None:
+        return bound.run(feeds)
+    arrays = state.current
+    values = dict(feeds)
+    for name, item in state.ports.items():
+        values[item.input] = arrays[name].reshape(-1)[: size_of(state.graph.inputs[item.input])]
+    results = {item.output: arrays[name] for name, item in state.ports.items()}
+    outputs = plan.run([values[index] for index in sorted(values)], evaluate, results=results)
+    return {index: y for index, y in enumerate(outputs) if index not in results}
 
 
 def _pad_tokens(array: Array, port: Port, total: str, capacity: int) -> Array:
@@ -286,4 +350,8 @@ def _pad_tokens(array: Array, port: Port, total: str, capacity: int) -> Array:
     widths = [
         (0, capacity - have) if want == total else (0, 0) for want, have in zip(port.shape, array.shape, strict=True)
     ]
-    return np.pad(array, widths) if any(after for _, after in widths) else array
+    if not any(after for _, after in widths):
+        return array
+    wide = np.zeros([have + after for have, (_, after) in zip(array.shape, widths, strict=True)], array.dtype)
+    wide[tuple(map(slice, array.shape))] = array  # ``np.pad`` takes ten times as long
+    return wide

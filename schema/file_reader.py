@@ -20,7 +20,7 @@ from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, deco
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.flatbuffer_reader import FlatBufferError
-from tpuconvert.schema.gc_control import note_arrays, reduced_gc_frequency
+from tpuconvert.schema.gc_control import collect_if_due, note_arrays, reduced_gc_frequency
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, DType
 
@@ -38,6 +38,7 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
         CorruptInputError: the file is damaged, not a ``.tpum`` file, from a newer version, or needs a plugin.
         UsageError: the file does not exist or cannot be read.
     """
+    collect_if_due()
     path = Path(path)
     mapped, start, size = _map(path)
     note_arrays(size)

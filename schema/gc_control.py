@@ -35,8 +35,9 @@ def collect_if_due() -> None:
     """Collect garbage if there may be much: graphs are reference cycles, and keep their arrays until a collection.
 
     CPython does not collect the oldest generation until 25 % of its objects are new, and does not count those that
-    :func:`reduced_gc_frequency` moves there. Call this before a new graph is built: then the last one is dropped, and
-    a process that converts one model never pays for it. A collector that the caller disabled stays idle.
+    :func:`reduced_gc_frequency` moves there. Call this before a new file is read: then the graph of the last one is
+    mostly dropped, and a process that reads one model never pays for it. A collector that the caller disabled stays
+    idle.
     """
     found = _uncollected
     objects = found.objects + gc.get_count()[0]
@@ -59,7 +60,6 @@ def reduced_gc_frequency() -> Iterator[None]:
     first, *rest = gc.get_threshold()
     is_changed = 0 < first < OBJECTS
     if is_changed:
-        collect_if_due()
         gc.set_threshold(OBJECTS, *rest)
     try:
         yield

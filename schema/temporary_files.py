@@ -14,6 +14,9 @@ try:
 except ImportError:  # Windows: temporary files of killed writers stay
     fcntl = None  # type: ignore[assignment]
 
+_MOST_BYTES = 200
+"""Bytes of a target's name in the name of its temporary file, which has 22 more; file systems allow 255."""
+
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -58,8 +61,8 @@ def remove_abandoned(target: str | os.PathLike[str]) -> None:
     """Remove temporary files and folders of the target that no process has locked."""
     if fcntl is None:
         return
-    folder, name = os.path.split(os.path.abspath(target))
-    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.tmp")
+    folder, name = _split(os.path.abspath(target))
+    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in [entry for entry in entries if pattern.fullmatch(entry.name)]:
             with _opened(entry.path) as descriptor:
@@ -73,8 +76,16 @@ def remove_abandoned(target: str | os.PathLike[str]) -> None:
 
 
 def _new_name(target: str | os.PathLike[str]) -> str:
-    folder, name = os.path.split(target)
+    folder, name = _split(target)
     return os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
+
+
+def _split(target: str | os.PathLike[str]) -> tuple[str, str]:
+    """Return the folder of a target, and the part of its name that its temporary files have."""
+    folder, name = os.path.split(os.fspath(target))
+    while len(os.fsencode(name)) > _MOST_BYTES:
+        name = name[:-1]
+    return folder, name
 
 
 @contextlib.contextmanager

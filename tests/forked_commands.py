@@ -141,7 +141,10 @@ def _start(request: dict[str, Any], children: dict[int, tuple[float, float | Non
             os.dup2(errors[1], 2)
             os.dup2(os.open(os.devnull, os.O_RDWR), 0)
             os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-            code = _run(request)
+            try:
+                code = _run(request)
+            except KeyboardInterrupt:  # before the program handles it
+                code = INTERRUPTED
             if code == 0:
                 os.set_blocking(modules[1], False)
                 os.write(modules[1], "\n".join(_modules()).encode()[:60_000])
@@ -163,7 +166,7 @@ def _modules() -> list[str]:
 
 
 def _run(request: dict[str, Any]) -> int:
-    from tpuconvert.cli import entry
+    from tpuconvert.__main__ import main
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["most_bytes"] is not None:
@@ -172,7 +175,7 @@ def _run(request: dict[str, Any]) -> int:
         os.setgroups([])
         os.setgid(_NOBODY)
         os.setuid(_NOBODY)
-    return entry.run(request["start"])
+    return main(request["start"])
 
 
 def _wait(children: dict[int, tuple[float, float | None, int, int]], child: int) -> tuple[list[Any], list[str]]:

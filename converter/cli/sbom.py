@@ -14,7 +14,7 @@ from tpuconvert.cli.terminal import echo, echo_text
 @click.option("-o", "--output", type=OutputFile(), metavar="FILE.json", help="Write the document to a file.")
 @json_option
 def command(output: str | None, as_json: bool) -> None:
-    """List the installed packages that tpuconvert uses: the software bill of materials (CycloneDX 1.6).
+    """List the installed packages of the software bill of materials, in the format CycloneDX 1.6.
 
     \b
     tpuconvert sbom -o tpuconvert.cdx.json

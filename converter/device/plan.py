@@ -17,6 +17,7 @@ from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.model import Model
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.bounded_files import read_text
@@ -71,9 +72,9 @@ def make_plan(model: Model, folder: str | os.PathLike[str], samples: Any = None)
     }
 
     def write(staging: Path) -> None:
-        np.savez(staging / "inputs.npz", allow_pickle=False, **_stack(feeds))
-        np.savez(staging / "device_inputs.npz", allow_pickle=False, **_device_inputs(model, feeds))
-        np.savez(staging / "expected.npz", allow_pickle=False, **expected)
+        write_npz(staging / "inputs.npz", _stack(feeds))
+        write_npz(staging / "device_inputs.npz", _device_inputs(model, feeds))
+        write_npz(staging / "expected.npz", expected)
         (staging / "run_device.py").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
         (staging / PLAN).write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
 

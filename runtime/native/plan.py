@@ -15,6 +15,7 @@ from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
 from tpuconvert.runtime.native.constants import remove_constdata
+from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.groups import Site, alternative_group, group_nodes, reason_without_kernel
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
@@ -27,6 +28,9 @@ from tpuconvert.schema.types import I8, Array
 
 MOST_BATCH_BYTES = 1 << 30
 """Largest size of the memory of all threads in a batch without a memory limit. Larger models run part by part."""
+
+PARTS_AT_ONCE = 16
+"""Number of parts of a batch that a thread runs before the interpreter can handle an interrupt."""
 
 
 class _Segment(NamedTuple):
@@ -107,7 +111,7 @@ class NativePlan:
         self._segments = _segments(builder.steps, is_observed=is_observed)
         self._memory_limit = memory_limit
         self._idle: list[Any] = []
-        self._idle_of_batches: list[Any] = []
+        self._idle_of_batches: list[Any] = self._idle if threads == 1 else []  # memories of one thread
 
     @property
     def threads(self) -> int:
@@ -207,14 +211,15 @@ class NativePlan:
             for stored in self._outputs
         ]
         together = parts - parts % self.threads
-        self._run_parts(
-            [array[: len(array) // parts * together] for array in feeds],
-            [array[: len(array) // parts * together] for array in outputs],
-            together,
-        )
+        at_once = self.threads * PARTS_AT_ONCE
+        for start in range(0, together, at_once):
+            end = min(start + at_once, together)
+            inputs, results = ([_parts(array, start, end, parts) for array in arrays] for arrays in (feeds, outputs))
+            self._run_parts(inputs, results, end - start)
         for part in range(together, parts):
-            results = {index: _part(array, part, parts) for index, array in enumerate(outputs)}
-            self.run([_part(array, part, parts) for array in feeds], evaluate, results=results)
+            given = [_parts(array, part, part + 1, parts) for array in feeds]
+            wanted = {index: _parts(array, part, part + 1, parts) for index, array in enumerate(outputs)}
+            self.run(given, evaluate, results=wanted)
         return outputs
 
     def _run_parts(self, feeds: Sequence[Array], outputs: Sequence[Array], parts: int) -> None:
@@ -223,6 +228,17 @@ class NativePlan:
         arrays = [[(stored.buffer.index, _bytes(array)) for stored, array in each] for each in pairs]
         self._run_steps(self._program.run_batch, memories[0], memories, *arrays, parts)
         self._idle_of_batches.extend(memories)
+
+    @property
+    def direct(self) -> DirectPlan | None:
+        """Access without conversions; None if a step is a reference, or if every value is computed for an observer."""
+        if len(self._segments) != 1 or self._segments[0].reference is not None or self._made:
+            return None
+        inputs, outputs = ([stored.buffer.index for stored in each] for each in (self._inputs, self._outputs))
+        return DirectPlan(self._program, inputs, outputs, self._results, self._run_all)
+
+    def _run_all(self, memory: Any) -> None:
+        self._run_steps(self._program.run, memory, memory, 0, self._segments[0].last)
 
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and return the wall time of each step."""
@@ -351,10 +367,10 @@ def _contiguous(feeds: Sequence[Array]) -> list[Array]:
     ]
 
 
-def _part(array: Array, part: int, parts: int) -> Array:
-    """Return one of several parts of an array along its first axis."""
+def _parts(array: Array, first: int, last: int, parts: int) -> Array:
+    """Return parts ``first..last-1`` of an array that has ``parts`` of them along its first axis."""
     extent = len(array) // parts
-    return array[part * extent : (part + 1) * extent]
+    return array[first * extent : last * extent]
 
 
 def _bytes(array: Array) -> Array:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tpuconvert.runtime.native.cache_analysis import bind_caches, find_caches
+from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
@@ -142,6 +143,11 @@ class Plans:
         """The plan used last; None for a model with symbolic extents before its first run."""
         with self._lock:
             return next((plan for (_, kind), plan in reversed(self._plans.items()) if kind != "observed"), None)
+
+    @property
+    def direct_plan(self) -> DirectPlan | None:
+        """Access to the plan of a model without symbolic extents, if it has no reference step."""
+        return None if _open_extents(self._graph) else self.plan({}).direct
 
     def _translate(self, bind: Callable[[], T], extents: Mapping[str, int]) -> T:
         try:

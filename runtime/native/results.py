@@ -22,6 +22,9 @@ _LARGE = 1 << 16
 _KEPT = 2
 """Maximum number of arrays in the pool of a result. Callers often hold the previous results during a run."""
 
+_BLOCK_RESULTS = 8
+"""Largest number of small results in one block of at most ``_LARGE`` bytes. The block lives as long as one of them."""
+
 
 def _take_first(kept: deque[Array]) -> tuple[Array, int]:
     """Remove the first array of a pool. Return it and its reference count.
@@ -54,16 +57,33 @@ class ResultMemory:
         self._shape, self._dtype = shape, dtype
         self._bytes = prod(shape) * dtype.itemsize
         self._kept: deque[Array] = deque(maxlen=_KEPT)
+        self._ready: deque[tuple[Array, int]] = deque()
 
     def new(self) -> Array:
         """Return a contiguous, uninitialized array that has no other references."""
-        memory = self._free() if self._bytes >= _LARGE else self._fresh()
-        start = -memory.ctypes.data % _ALIGNMENT
+        if self._bytes < _LARGE:
+            try:
+                memory, start = self._ready.popleft()  # ``popleft`` is atomic: no other thread gets this part.
+            except IndexError:
+                memory, start = self._divide_block()
+            return np.ndarray(self._shape, self._dtype, memory, start)
+        memory = self._free()
         # Create the view, which holds a reference, before other threads can see the memory.
-        result = memory[start : start + self._bytes].view(self._dtype).reshape(self._shape)
-        if self._bytes >= _LARGE:
-            self._kept.append(memory)
+        result: Array = np.ndarray(self._shape, self._dtype, memory, _padding(memory))
+        self._kept.append(memory)
         return result
+
+    def _divide_block(self) -> tuple[Array, int]:
+        """Allocate a block for a few small results; return it with the offset of one, and keep the others.
+
+        Finding an aligned address takes longer than the allocation.
+        """
+        stride = -(-(self._bytes + _ALIGNMENT) // _ALIGNMENT) * _ALIGNMENT
+        count = max(1, min(_BLOCK_RESULTS, _LARGE // stride))
+        memory = np.empty(count * stride + _ALIGNMENT, np.uint8)
+        start = _padding(memory)
+        self._ready.extend((memory, start + index * stride) for index in range(1, count))
+        return memory, start
 
     def _fresh(self) -> Array:
         return np.empty(self._bytes + 2 * _ALIGNMENT, np.uint8)
@@ -78,3 +98,8 @@ class ResultMemory:
                 return memory
             self._kept.append(memory)
         return self._fresh()
+
+
+def _padding(memory: Array) -> int:
+    """Bytes from the start of an array to the next aligned address."""
+    return -memory.ctypes.data % _ALIGNMENT

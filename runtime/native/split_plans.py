@@ -195,6 +195,11 @@ class SplitPlans:
         return found
 
     @property
+    def direct_plan(self) -> None:
+        """None: there is a plan for each part."""
+        return None
+
+    @property
     def latest(self) -> SplitPlans:
         """The object itself; its properties describe the plans used last."""
         return self

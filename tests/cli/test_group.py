@@ -45,7 +45,7 @@ def test_commands_are_the_modules_of_the_folder(repository: Path) -> None:
     sources = {path.stem: path.read_text() for path in (repository / "converter" / "cli").glob("*.py")}
     starts = ("\n@click.command(", "\n@click.group(")
     found = {name for name, text in sources.items() if any(start in text for start in starts)}
-    assert found - {"group"} == set(COMMANDS)
+    assert found - {"group"} == {name.replace("-", "_") for name in COMMANDS}
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_shell_completion(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("COMP_WORDS", "tpuconvert ver")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert main([]) == 0
-    assert capsys.readouterr().out == "plain,verify\n"
+    assert capsys.readouterr().out == "plain,verify\nplain,verify-signature\n"
 
 
 def test_traceback_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

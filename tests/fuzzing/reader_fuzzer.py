@@ -14,11 +14,10 @@ sanitizer. libFuzzer writes its input to a file, and the command with this file 
 from __future__ import annotations
 
 import contextlib
-import io
+import functools
 import random
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import atheris
@@ -27,68 +26,18 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "fuzzing")]
 
 with atheris.instrument_imports(include=["tpuconvert", "yaml", "numpy.lib"]):
-    import mutation_campaign as campaign
+    from reader_targets import Target
     from seeds import small_files
 
-    import tpuconvert as tc
 
-TARGETS: dict[str, tuple[str, ...]] = {
-    "onnx": ("onnx bytes", "onnx fields"),
-    "tflite": ("tflite bytes", "tflite fields"),
-    "caffemodel": ("caffemodel bytes", "caffemodel fields"),
-    "prototxt": ("prototxt bytes", "prototxt fields"),
-    "tpum": ("tpum bytes", "tpum bytes, valid digest", "tpum fields, valid digest"),
-    "arrays": ("npz bytes", "npz fields"),
-    "manifest": ("manifest bytes", "manifest fields"),
-    "preprocess": ("preprocess bytes", "preprocess fields"),
-    "ranges": ("ranges bytes", "ranges fields"),
-}
-"""Target -> formats of the mutation campaigns whose seeds, mutations and use it takes."""
-
-HEADER = campaign.HEADER_SIZE
-
-
-class Target:
-    """One target: uses a file, and mutates its content.
-
-    Args:
-        name: a key of ``TARGETS``.
-        folder: folder for the file of the current case.
-
-    """
-
-    def __init__(self, name: str, folder: str) -> None:
-        self.name = name
-        self.formats = [campaign.FORMATS[each] for each in TARGETS[name]]
-        self.path = Path(folder) / f"net{self.formats[0].suffix}"
-        self.is_signed = name == "tpum"
-
-    def use(self, content: bytes) -> None:
-        """Read, convert and run the content of a file. Documented errors are results."""
-        if self.is_signed and len(content) > HEADER:
-            content = campaign._sign(content)
-        self.path.write_bytes(content)
-        try:
-            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-                warnings.simplefilter("ignore")
-                self.formats[0].use(self.path)
-        except tc.InternalError:
-            raise
-        except tc.TpuConvertError:
-            pass
-
-    def mutate(self, content: bytes, max_size: int, seed: int) -> bytes:
-        """Return a mutation of the bytes or of the fields, at most ``max_size`` bytes long."""
-        chance = random.Random(seed)
-        found = b""
-        if chance.random() < 0.5:
-            with contextlib.suppress(Exception):  # the content is no valid file any more
-                found = chance.choice(self.formats).mutate(content, chance)
-        return found if 0 < len(found) <= max_size else atheris.Mutate(content, max_size)
-
-    def seeds(self) -> list[bytes]:
-        """Return valid files."""
-        return [*small_files(self.name), *self.formats[0].seeds()]
+def mutate(target: Target, content: bytes, max_size: int, seed: int) -> bytes:
+    """Return a mutation of the bytes or of the fields, at most ``max_size`` bytes long."""
+    chance = random.Random(seed)
+    found = b""
+    if chance.random() < 0.5:
+        with contextlib.suppress(Exception):  # the content is no valid file any more
+            found = chance.choice(target.formats).mutate(content, chance)
+    return found if 0 < len(found) <= max_size else atheris.Mutate(content, max_size)
 
 
 def main() -> None:
@@ -97,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="reader-fuzzer-") as folder:
         target = Target(name, folder)
         with atheris.instrument_imports(include=["tpuconvert", "yaml"]):  # modules that are imported on first use
-            seeds = target.seeds()
+            seeds = [*small_files(name), *target.formats[0].seeds()]
             for seed in seeds:
                 target.use(seed)
         if all(not Path(option).is_file() for option in options):  # a file is one case to repeat
@@ -106,7 +55,7 @@ def main() -> None:
             for number, seed in enumerate(seeds):
                 (corpus / str(number)).write_bytes(seed)
             options.append(str(corpus))
-        atheris.Setup([sys.argv[0], *options], target.use, custom_mutator=target.mutate)
+        atheris.Setup([sys.argv[0], *options], target.use, custom_mutator=functools.partial(mutate, target))
         atheris.Fuzz()
 
 

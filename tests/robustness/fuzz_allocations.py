@@ -20,7 +20,7 @@ import numpy as np
 
 import tpuconvert as tc
 
-DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODULES = ("_native", "libstdc++")
 """Parts of the names of the modules whose allocations fail."""
 

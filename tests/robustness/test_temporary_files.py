@@ -92,6 +92,16 @@ def test_files_of_a_running_writer_stay(kind: str, tmp_path: Path) -> None:
         kill(writer)
 
 
+@needs_locks
+@pytest.mark.parametrize("name", ["a" * 255, "\u00e9" * 127, "a\nb" * 80], ids=["255", "127 of two bytes", "lines"])
+def test_long_names(name: str, tmp_path: Path) -> None:
+    """A file system allows names of 255 bytes, so that the temporary file cannot have the whole name."""
+    write("file", tmp_path / name)
+    kill(start_writer("file", tmp_path / name))
+    write("file", tmp_path / name)
+    assert names(tmp_path) == [name]
+
+
 def test_a_target_is_replaced_in_one_step(tmp_path: Path) -> None:
     target = tmp_path / "made"
     write("folder", target)

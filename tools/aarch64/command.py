@@ -16,8 +16,7 @@ from aarch64.prepare import prepare
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tools/aarch64", description="Build and run the engine for AArch64.")
     commands = parser.add_subparsers(dest="command", required=True)
-    preparing = commands.add_parser("prepare", help="download the emulated system, once")
-    preparing.add_argument("--mirror", default="http://deb.debian.org/debian")
+    commands.add_parser("prepare", help="download the emulated system, once")
     building = commands.add_parser("build", help="cross-compile the engine")
     building.add_argument("--jobs", type=int)
     counting = commands.add_parser("costs", help="write docs/aarch64-costs.md")
@@ -33,7 +32,7 @@ def main() -> int:
     """Run a command and return its exit code."""
     given = _parser().parse_args()
     if given.command == "prepare":
-        print(prepare(given.mirror))
+        print(prepare())
         return 0
     if given.command == "build":
         print(build(given.jobs))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from aarch64.environment import PYTHON, folder, root
 
-SUITE = "bookworm"
 DEBIAN_PACKAGES = (
     f"{PYTHON}-minimal",
     f"lib{PYTHON}-minimal",
@@ -29,28 +28,25 @@ DEBIAN_PACKAGES = (
 )
 COMPILED_PACKAGES = ("numpy", "xxhash")
 PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
-SOURCES = "deb [arch=arm64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {suite} main\n"
 SETTINGS = """\
 Dir::State "{apt}";
 Dir::State::status "{apt}/status";
 Dir::Cache "{apt}/cache";
-Dir::Etc::sourcelist "{apt}/sources.list";
-Dir::Etc::sourceparts "{apt}/parts";
 APT::Architecture "arm64";
 APT::Architectures {{"arm64";}};
 Acquire::Languages "none";
 """
 
 
-def prepare(mirror: str = "http://deb.debian.org/debian") -> Path:
-    """Replace the emulated system. Needs apt, dpkg and network access, but no rights of an administrator.
+def prepare() -> Path:
+    """Replace the emulated system. Needs network access and the package sources of Debian 12, but no special rights.
 
     Raises:
         subprocess.CalledProcessError: if a download fails.
     """
     with tempfile.TemporaryDirectory(prefix="tpuconvert-aarch64-") as name:
         work = Path(name)
-        _extract_system(work, mirror)
+        _extract_system(work)
         _extract_packages(work)
         for part in ("root", "packages"):
             shutil.rmtree(folder() / part, ignore_errors=True)
@@ -59,13 +55,12 @@ def prepare(mirror: str = "http://deb.debian.org/debian") -> Path:
     return root()
 
 
-def _extract_system(work: Path, mirror: str) -> None:
-    """Extract the Debian packages to ``work/root`` with settings that leave the system's apt alone."""
+def _extract_system(work: Path) -> None:
+    """Extract the Debian packages to ``work/root``. The system's lists of packages and its status stay as they are."""
     apt, debs = work / "apt", work / "debs"
-    for part in (apt / "lists" / "partial", apt / "cache" / "archives" / "partial", apt / "parts", debs):
+    for part in (apt / "lists" / "partial", apt / "cache" / "archives" / "partial", debs):
         part.mkdir(parents=True)
     (apt / "status").touch()
-    (apt / "sources.list").write_text(SOURCES.format(mirror=mirror, suite=SUITE), encoding="utf-8")
     (apt / "apt.conf").write_text(SETTINGS.format(apt=apt), encoding="utf-8")
     environment = {"APT_CONFIG": str(apt / "apt.conf"), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     subprocess.run(["apt-get", "-q", "update"], check=True, env=environment)

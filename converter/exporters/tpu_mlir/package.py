@@ -20,6 +20,7 @@ from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.model import Model
 from tpuconvert.runtime.session import Session
+from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.schema.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
@@ -155,7 +156,7 @@ def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) ->
     """Write the module that returns the given tensors, its weights, and the script that compiles it."""
     module, name = lowering.module, lowering.module.name
     (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
-    np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **module.weights(tensors))
+    write_npz(folder / f"{name}_weights.npz", module.weights(tensors))
     text = (SCRIPTS / "compile.sh").read_text(encoding="utf-8")
     replacements = {"@NAME@": name, "@CHIP@": lowering.target.name, "@COMPILER@": COMPILER_VERSION}
     for key, replacement in replacements.items():
@@ -195,8 +196,8 @@ def write_package(
     tensors = [lowering.returned(value) for value in values]
     form.write(folder, lowering, tensors)
     expected = _expected_results(lowering.graph, values, samples)
-    np.savez(folder / "expected.npz", allow_pickle=False, **expected)
-    np.savez(folder / "inputs.npz", allow_pickle=False, **_device_inputs(lowering, samples))
+    write_npz(folder / "expected.npz", expected)
+    write_npz(folder / "inputs.npz", _device_inputs(lowering, samples))
     manifest = {
         "format": FORMAT,
         "to": form.to,

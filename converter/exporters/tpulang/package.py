@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
@@ -23,6 +21,7 @@ from tpuconvert.exporters.tpu_mlir.package import (
 from tpuconvert.exporters.tpulang.calls import TRANSLATORS
 from tpuconvert.exporters.tpulang.program import Program
 from tpuconvert.model import Model
+from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 
@@ -96,4 +95,4 @@ def write_program(folder: Path, program: Program, tensors: Sequence[Tensor]) -> 
     for key, replacement in replacements.items():
         text = text.replace(key, replacement)
     (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    np.savez(folder / f"{name}_weights.npz", allow_pickle=False, **program.weights(tensors))
+    write_npz(folder / f"{name}_weights.npz", program.weights(tensors))

@@ -55,6 +55,23 @@ struct FromPython<std::string> {
 };
 
 template <typename T>
+struct FromPython<std::reference_wrapper<T>> {  // of an object that Python owns
+  static std::reference_wrapper<T> of(nanobind::handle value) { return nanobind::cast<T&>(value); }
+};
+
+// A step as Python holds it: nanobind's conversion of std::shared_ptr allocates in a noexcept function.
+struct StepHolder {
+  std::shared_ptr<const Step> step;
+};
+
+template <>
+struct FromPython<std::shared_ptr<const Step>> {
+  static std::shared_ptr<const Step> of(nanobind::handle value) {
+    return value.is_none() ? nullptr : nanobind::cast<const StepHolder&>(value).step;
+  }
+};
+
+template <typename T>
 struct FromPython<std::optional<T>> {
   static std::optional<T> of(nanobind::handle value) {
     if (value.is_none()) return std::nullopt;
@@ -62,13 +79,14 @@ struct FromPython<std::optional<T>> {
   }
 };
 
-// The elements of a sequence other than text; `expected` is their number, or -1 for any.
+// The elements of a sequence other than text, as a tuple: the functions for other sequences are not in the stable ABI.
+// `expected` is their number, or -1 for any.
 inline nanobind::object sequence_of(nanobind::handle value, std::ptrdiff_t expected = -1) {
   if (!PySequence_Check(value.ptr()) || PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()))
     throw nanobind::cast_error();
-  nanobind::object items = nanobind::steal(PySequence_Fast(value.ptr(), ""));
+  nanobind::object items = nanobind::steal(PySequence_Tuple(value.ptr()));
   if (!items.is_valid()) nanobind::raise_python_error();
-  if (expected >= 0 && PySequence_Fast_GET_SIZE(items.ptr()) != expected) throw nanobind::cast_error();
+  if (expected >= 0 && PyTuple_Size(items.ptr()) != expected) throw nanobind::cast_error();
   return items;
 }
 
@@ -83,9 +101,9 @@ struct FromPython<std::vector<T>> {
     }
     const nanobind::object items = sequence_of(value);
     std::vector<T> made;
-    made.reserve(static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.ptr())));
-    for (Py_ssize_t index = 0; index < PySequence_Fast_GET_SIZE(items.ptr()); ++index)
-      made.push_back(FromPython<T>::of(PySequence_Fast_GET_ITEM(items.ptr(), index)));
+    made.reserve(static_cast<std::size_t>(PyTuple_Size(items.ptr())));
+    for (Py_ssize_t index = 0; index < PyTuple_Size(items.ptr()); ++index)
+      made.push_back(FromPython<T>::of(PyTuple_GetItem(items.ptr(), index)));
     return made;
   }
 };
@@ -98,7 +116,7 @@ struct FromPython<std::tuple<Ts...>> {
   template <std::size_t... Index>
   static std::tuple<Ts...> all(nanobind::handle value, std::index_sequence<Index...>) {
     const nanobind::object items = sequence_of(value, sizeof...(Ts));
-    return {FromPython<Ts>::of(PySequence_Fast_GET_ITEM(items.ptr(), Index))...};
+    return {FromPython<Ts>::of(PyTuple_GetItem(items.ptr(), Index))...};
   }
 };
 
@@ -106,8 +124,8 @@ template <typename First, typename Second>
 struct FromPython<std::pair<First, Second>> {
   static std::pair<First, Second> of(nanobind::handle value) {
     const nanobind::object items = sequence_of(value, 2);
-    return {FromPython<First>::of(PySequence_Fast_GET_ITEM(items.ptr(), 0)),
-            FromPython<Second>::of(PySequence_Fast_GET_ITEM(items.ptr(), 1))};
+    return {FromPython<First>::of(PyTuple_GetItem(items.ptr(), 0)),
+            FromPython<Second>::of(PyTuple_GetItem(items.ptr(), 1))};
   }
 };
 
@@ -115,11 +133,6 @@ template <typename T>
 void set_field(void* field, nanobind::handle value) {
   *static_cast<T*>(field) = FromPython<T>::of(value);
 }
-
-// A step as Python holds it: nanobind's conversion of std::shared_ptr allocates in a noexcept function.
-struct StepHolder {
-  std::shared_ptr<const Step> step;
-};
 
 struct SpecField {
   std::string name;

@@ -66,8 +66,8 @@ class OwningProgram {
 std::vector<std::shared_ptr<const Step>> steps_of(nb::handle given) {
   const nb::object items = sequence_of(given);
   std::vector<std::shared_ptr<const Step>> steps;
-  for (Py_ssize_t index = 0; index < PySequence_Fast_GET_SIZE(items.ptr()); ++index)
-    steps.push_back(FromPython<const StepHolder&>::of(PySequence_Fast_GET_ITEM(items.ptr(), index)).step);
+  for (Py_ssize_t index = 0; index < PyTuple_Size(items.ptr()); ++index)
+    steps.push_back(FromPython<const StepHolder&>::of(PyTuple_GetItem(items.ptr(), index)).step);
   return steps;
 }
 
@@ -220,15 +220,24 @@ NB_MODULE(_native, module) {
           nb::arg("is_of_batch") = false)
       .def(
           "run_batch",
-          [](const OwningProgram& owner, const std::vector<Memory*>& memories,
-             const std::vector<std::pair<int, ConstBytes>>& inputs, const std::vector<std::pair<int, Bytes>>& outputs,
-             int parts) {
+          [](const OwningProgram& owner, nb::handle memories, nb::handle inputs, nb::handle outputs, int parts) {
             if (parts < 1) throw std::invalid_argument("a batch has at least one part");
+            std::vector<Memory*> areas;
+            std::vector<std::pair<int, ConstBytes>> read;
+            std::vector<std::pair<int, Bytes>> written;
+            try {
+              for (Memory& memory : FromPython<std::vector<std::reference_wrapper<Memory>>>::of(memories))
+                areas.push_back(&memory);
+              read = FromPython<std::vector<std::pair<int, ConstBytes>>>::of(inputs);
+              written = FromPython<std::vector<std::pair<int, Bytes>>>::of(outputs);
+            } catch (const nb::cast_error&) {
+              throw nb::type_error("run_batch: memories, inputs or outputs have a wrong type");
+            }
             std::vector<BatchArray> arrays;
-            add_batch_arrays(owner, inputs, parts, false, &arrays);
-            add_batch_arrays(owner, outputs, parts, true, &arrays);
+            add_batch_arrays(owner, read, parts, false, &arrays);
+            add_batch_arrays(owner, written, parts, true, &arrays);
             nb::gil_scoped_release released;
-            owner.program().run_batch(memories, arrays, parts);
+            owner.program().run_batch(areas, arrays, parts);
           },
           nb::arg("memories"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("parts"))
       .def(

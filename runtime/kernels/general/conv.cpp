@@ -58,7 +58,7 @@ class AnyConvStep final : public Step {
     row_blocks_ = (spec.out_extents[1] + rows_ - 1) / rows_;
     column_blocks_ = (spec.out_extents[2] + columns_ - 1) / columns_;
     blocks_ = product_of({spec.batch, spec.groups, spec.out_extents[0], row_blocks_, column_blocks_});
-    kernels_ = TPU_SELECT(isa, conv_rows_scalar(), conv_rows_avx2(), conv_rows_avx512(), conv_rows_scalar());
+    kernels_ = TPU_SELECT(isa, conv_rows_scalar(), conv_rows_avx2(), conv_rows_avx512(), conv_rows_neon());
     chunk_ = std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / (2 * largest_product()));
     make_spans();
   }

@@ -27,5 +27,6 @@ struct ConvRows {
 ConvRows conv_rows_scalar();
 ConvRows conv_rows_avx2();
 ConvRows conv_rows_avx512();
+ConvRows conv_rows_neon();
 
 }  // namespace tpuconvert

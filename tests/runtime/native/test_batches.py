@@ -48,6 +48,19 @@ def test_a_batch_gives_the_bytes_of_its_parts(kind, seed, threads):
     assert len(plan._idle_of_batches) == threads
 
 
+def test_a_long_batch_can_be_interrupted(monkeypatch):
+    """The interpreter handles signals between groups of parts."""
+    monkeypatch.setattr("tpuconvert.runtime.native.plan.PARTS_AT_ONCE", 2)
+    plan = NativePlan(doubling_copy(), "BM1686", available_isas()[-1], 2)
+    counts = []
+    run_parts = plan._run_parts
+    monkeypatch.setattr(plan, "_run_parts", lambda *given: (counts.append(given[2]), run_parts(*given)))
+    x = np.arange(22 * 300).reshape(22, 300).astype(np.uint8)
+    [found] = plan.run_batch([x], 11, None)
+    assert np.array_equal(found, x)
+    assert counts == [4, 4, 2]  # and one part by all threads
+
+
 def doubling_copy():
     """Two copies of a tensor: no kernel allocates much, so that a run is short."""
     graph = Graph()

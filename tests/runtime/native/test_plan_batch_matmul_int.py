@@ -154,10 +154,10 @@ def test_largest_sums(limit: int) -> None:
     case.check(case.graph.add(MatrixMulV2(lzp_val=255 - limit, rzp_val=limit), *x))
 
 
-def test_sums_that_may_leave_32_bits_run_as_references() -> None:
+def test_sums_that_may_leave_32_bits() -> None:
     case = Drawing(2)
     a, b = case.input(U8, (1, 33026)), case.input(U8, (33026, 2))
-    case.check(case.graph.add(MatrixMulV2(), a, b), reference=["matrix_mul_v2"])
+    case.check(case.graph.add(MatrixMulV2(), a, b))
 
 
 def test_constant_operands_with_leading_axes() -> None:
@@ -185,11 +185,11 @@ def test_heads_in_one_matrix() -> None:
     case.check(y)
 
 
-def test_zero_points_per_row_run_as_references() -> None:
+def test_zero_points_per_row() -> None:
     case = Drawing(5)
     a, b = case.input(I8, (3, 5)), case.input(I8, (5, 4))
     op = MatrixMulV2(is_lzp_const=False, lzp_vec=(1, 2, 3))
-    case.check(case.graph.add(op, a, b), reference=["matrix_mul_v2"])
+    case.check(case.graph.add(op, a, b))
 
 
 def attention(

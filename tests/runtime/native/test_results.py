@@ -1,7 +1,7 @@
 """Pooled result memory is reused, but never while a reference to it exists."""
 
-import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -39,11 +39,23 @@ def test_all_results_that_are_held_differ() -> None:
     assert all(array.shape == LARGE and array.dtype == np.int8 and array.flags.c_contiguous for array in held)
 
 
-def test_small_results_are_not_kept() -> None:
+def test_small_results_of_a_block_do_not_overlap() -> None:
     results = ResultMemory((2, 3), np.dtype(np.float32))
-    base = results.new().base
-    fresh = np.empty(1)
-    assert sys.getrefcount(base) == sys.getrefcount(fresh)  # no other references than those of this function
+    held = [results.new() for _ in range(20)]
+    for number, array in enumerate(held):
+        array[...] = number
+    assert all(np.all(array == number) for number, array in enumerate(held))
+    assert all(array.ctypes.data % 64 == 0 for array in held)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1000, 10), (16383,)])
+def test_blocks_are_small_and_freed_with_their_last_result(shape: tuple[int, ...]) -> None:
+    results = ResultMemory(shape, np.dtype(np.float32))
+    block = weakref.ref(results.new().base)  # type: ignore[arg-type]  # an array
+    assert block() is None or block().nbytes <= (1 << 16) + 128  # type: ignore[union-attr]
+    for _ in range(8):  # the rest of the block
+        results.new()
+    assert block() is None
 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 5), LARGE])

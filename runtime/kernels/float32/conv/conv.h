@@ -33,7 +33,7 @@ struct ConvFloatSpec {
   Limits limits;                  // applied after the residual add
   std::vector<ChainOp> tail;      // fused operators, used instead of residual add and clamp; operand 1 is the residual
   bool is_precise = false;        // accumulates in float64 and rounds once
-  std::shared_ptr<Step> like;     // step of another plan for the same weights, whose packed weights may be shared
+  std::shared_ptr<const Step> like;  // step of another plan for the same weights, whose packed weights may be shared
 };
 
 // Throws std::invalid_argument for operations that lack an operand.

@@ -22,7 +22,7 @@ struct GroupMatmulSpec {
   std::vector<float> zero;              // [columns, groups], or empty: 2^(bits - 1)
   std::vector<float> bias;              // [columns], or empty
   bool is_precise = false;              // accumulates in float64 and rounds once
-  std::shared_ptr<Step> like;           // step of another plan for the same weights, whose packed weights may be shared
+  std::shared_ptr<const Step> like;     // step of another plan for the same weights, whose packed weights may be shared
 };
 
 // Packed weights and bias, which the steps of several plans may share.
