@@ -27,6 +27,9 @@ MASK = "attention_mask"
 _SMALLEST = 64
 """Smallest capacity of a cache, in tokens."""
 
+_ALIGNMENT = 64
+"""Alignment of a cache in the block of all caches, in bytes."""
+
 DERIVED = {
     MASK: "1 for every token that no earlier run has masked",
     "position_ids": "the number of unmasked tokens before each new token",
@@ -203,13 +206,15 @@ class SessionState:
         capacity = _SMALLEST
         while capacity <= self.length + count:
             capacity *= 2
-        for name, array in self._valid().items():
-            axis = self.ports[name].axis
-            if self._arrays[name].shape[axis] < capacity:
-                shape = (*array.shape[:axis], capacity, *array.shape[axis + 1 :])
-                wide = np.zeros(shape, array.dtype)
-                wide[(slice(None),) * axis + (slice(self.length),)] = array
-                self._arrays[name] = wide
+        if self.capacity < capacity:
+            shapes = {}
+            for name, array in self._valid().items():
+                axis = self.ports[name].axis
+                shapes[name] = (*array.shape[:axis], capacity, *array.shape[axis + 1 :]), array.dtype
+            wide = _allocate(shapes)
+            for name, array in self._valid().items():
+                wide[name][(slice(None),) * self.ports[name].axis + (slice(self.length),)] = array
+            self._arrays = wide
         return self._arrays
 
     @property
@@ -282,6 +287,21 @@ class SessionState:
         number = {"seqlens_k": total - 1, "total_sequence_length": total}.get(port.name, self.length)
         shape = tuple(len(mask) if isinstance(extent, str) else extent for extent in port.shape)
         return np.full(shape, number, dtype)
+
+
+def _allocate(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, Array]:
+    """Return arrays of zeros in one block of memory.
+
+    The allocator returns the pages of one large block to the system when the caches grow, but keeps those of many small
+    arrays. Pages of zeros take no memory before tokens are written to them.
+    """
+    sizes = [-(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in shapes.values()]
+    block = np.zeros(sum(sizes), np.uint8)
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    return {
+        name: np.ndarray(shape, dtype, block, start)
+        for (name, (shape, dtype)), start in zip(shapes.items(), starts, strict=True)
+    }
 
 
 def _check_names(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Sessions that keep key-value caches: equality with ONNX Runtime, chunk invariance, state, masks, capacity, errors."""
 
 import itertools
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -138,6 +139,22 @@ def test_one_plan_for_all_lengths_up_to_the_capacity(model: tc.Model) -> None:
         state = session._state
         assert state is not None and session.length == 1056
         assert {array.shape[2] for array in state._arrays.values()} == {2048}
+        (block,) = {id(array.base): array.base for array in state._arrays.values()}.values()
+        assert block.nbytes == sum(array.nbytes for array in state._arrays.values())
+
+
+@needs_extension
+def test_earlier_caches_are_freed_when_they_grow(model: tc.Model) -> None:
+    with tc.Session(model) as session:
+        session.run(tokens(0, 5))
+        assert session._state is not None
+        block = weakref.ref(next(iter(session._state._arrays.values())).base)
+        assert block() is not None
+        session.run(tokens(0, 100))
+        assert block() is None
+        session.reset()
+        session.run(tokens(0, 5))
+        assert session.length == 5
 
 
 def test_graph_that_reads_the_length_otherwise_has_a_plan_per_length() -> None:

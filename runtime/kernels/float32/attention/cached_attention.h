@@ -29,8 +29,13 @@ struct CachedAttentionTask {
   bool has_mask = false;
 };
 
-// Doubles of scratch memory that a worker needs.
-inline std::int64_t cached_attention_scratch(const CachedAttentionTask& task) { return (task.capacity + 15) / 16 * 16 + 16; }
+// Doubles of scratch memory for a query: its size, rounded up to a multiple of 16.
+inline std::int64_t cached_attention_query(const CachedAttentionTask& task) { return (task.size + 15) / 16 * 16; }
+
+// Doubles of scratch memory that a worker needs: a query and the scores of all keys.
+inline std::int64_t cached_attention_scratch(const CachedAttentionTask& task) {
+  return cached_attention_query(task) + (task.capacity + 15) / 16 * 16 + 16;
+}
 
 struct CachedAttentionKernels {
   // Computes rows first <= row < last of [batch, heads, rows]; `length` rows of the caches precede the first query.
