@@ -15,7 +15,8 @@ namespace tpuconvert {
 namespace {
 
 constexpr float kFar = 1e15f;  // coordinates that 64-bit integers represent without overflow
-constexpr double kMostSamples = 1 << 20;
+constexpr std::int64_t kMostSamples = 1 << 20;         // along one axis of a region
+constexpr std::int64_t kMostSamplesOfRegion = 1 << 24;  // per channel, 16 per pixel of a region of 1,024 x 1,024 pixels
 
 // Pixels first..last-1 of a cell along one axis.
 struct Cell {
@@ -95,9 +96,13 @@ class RegionStep final : public Step {
   void check_size(const float* corners) const {
     for (int k = 0; k < 2; ++k) {
       const double size = (static_cast<double>(corners[k + 2]) - static_cast<double>(corners[k])) * spec_.scale;
-      const bool is_small = size < kMostSamples && std::fabs(corners[k]) < kFar && std::fabs(corners[k + 2]) < kFar;
-      if (!is_small) throw std::out_of_range("roi_align: a region of " + std::to_string(size) + " pixels is too large");
+      const bool is_small = size < static_cast<double>(kMostSamples) && std::fabs(corners[k]) < kFar && std::fabs(corners[k + 2]) < kFar;
+      if (!is_small) refuse(size);
     }
+  }
+
+  [[noreturn]] static void refuse(double size) {
+    throw std::out_of_range("roi_align: a region of " + std::to_string(size) + " pixels has too many samples");
   }
 
   void compute(const Run& run, const float* roi, std::int64_t region, std::int64_t image) const {
@@ -136,6 +141,7 @@ class RegionStep final : public Step {
     const double wanted = std::ceil(size / static_cast<double>(cells));
     Samples found;
     found.per_cell = spec_.sampling_ratio != 0 ? spec_.sampling_ratio : std::max<std::int64_t>(static_cast<std::int64_t>(wanted), 0);
+    if (found.per_cell > kMostSamples / cells) refuse(size);
     for (std::int64_t cell = 0; cell < cells; ++cell)
       for (std::int64_t k = 0; k < found.per_cell; ++k) {
         const double step = (static_cast<double>(k) + 0.5) / static_cast<double>(found.per_cell);
@@ -158,6 +164,8 @@ class RegionStep final : public Step {
     for (int k = 0; k < 4; ++k) place[k] = static_cast<double>(corners[k]) * spec_.scale - shift;
     const Samples rows = samples_of(place[1], place[3], spec_.out_height, spec_.height);
     const Samples columns = samples_of(place[0], place[2], spec_.out_width, spec_.width);
+    if (static_cast<std::int64_t>(rows.taps.size()) * static_cast<std::int64_t>(columns.taps.size()) > kMostSamplesOfRegion)
+      refuse(std::max(place[2] - place[0], place[3] - place[1]));
     for (std::int64_t c = 0; c < spec_.channels; ++c, x += spec_.height * spec_.width)
       for (std::int64_t i = 0; i < spec_.out_height; ++i)
         for (std::int64_t j = 0; j < spec_.out_width; ++j)

@@ -15,7 +15,10 @@ from tpuconvert.runtime.native.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.activation import ActiveType
+from tpuconvert.schema.ops.host_regions import RoiAlign
+from tpuconvert.schema.types import F32, I32, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
@@ -121,3 +124,15 @@ def test_constants_of_a_file_are_read_in_place_and_stay_read_only(tmp_path):
         for found, expected in zip(results, case.expected, strict=True):
             assert found.tobytes() == expected.tobytes()
         assert all(not value.array.flags.writeable for value in graph.values if value.is_constant)
+
+
+def test_the_samples_of_a_region_are_bounded():
+    """Otherwise one attribute, or one region of a feed, keeps the engine busy for hours."""
+    for ratio, corner in ((10**5, 4.0), (0, 1e6)):
+        graph = Graph("regions")
+        x = graph.input("x", TensorType(F32, (1, 1, 4, 4)))
+        rois, images = graph.input("rois", TensorType(F32, (1, 4))), graph.input("images", TensorType(I32, (1,)))
+        graph.output(graph.add(RoiAlign(sampling_ratio=ratio), x, rois, images))
+        feeds = [np.ones((1, 1, 4, 4), np.float32), np.float32([[0, 0, corner, corner]]), np.zeros(1, np.int32)]
+        with pytest.raises(TpuConvertError, match="too many samples"):
+            NativePlan(graph, "bm1686", "scalar", 1).run(feeds, lambda node, arrays: ())
