@@ -51,6 +51,8 @@ def temporary_folder(target: str | os.PathLike[str]) -> Iterator[str]:
             with _opened(name) as descriptor:
                 if descriptor is not None and not _lock_new(name, descriptor):
                     continue
+                if not os.path.isdir(name):  # another process removed it before it could be opened
+                    continue
                 yield name
                 return
         finally:
