@@ -373,9 +373,26 @@ def _can_users_absorb(value: Value, chosen: set[Value], floats: set[str], layers
         user.name in floats
         or _can_linear_absorb(user, index, value)
         or (layers is None and _can_sum_absorb(user))
-        or ((_passes_on(user) or _joins_channels(user)) and user.outputs[0] in chosen)
+        or (
+            (_passes_on(user) or _joins_channels(user))
+            and user.outputs[0] in chosen
+            and (layers is None or _has_equal_bounds(user))
+        )
         for user, index in value.uses
     )
+
+
+def _has_equal_bounds(node: Node) -> bool:
+    """Return True if the integer bounds of a clamp are those of all channels: 0, or outside of the dtype.
+
+    Scales per channel are at most that of the tensor, so that a bound outside of the dtype stays outside.
+    """
+    bounds = node.op.clamp_range()
+    if bounds is None:
+        return True
+    quant = params_of(operand(node))
+    low, high = (bound / quant.scale[0] for bound in bounds)
+    return (low == 0 or low < quant.dtype.min + 0.5) and (high == 0 or high > quant.dtype.max - 0.5)
 
 
 def _can_linear_absorb(user: Node, index: int, value: Value) -> bool:
