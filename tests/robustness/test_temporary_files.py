@@ -130,3 +130,20 @@ def test_a_new_temporary_that_another_process_removed(tmp_path: Path, monkeypatc
     with temporary_folder(tmp_path / "x") as folder:
         assert folder not in removed and os.path.isdir(folder)
     assert names(tmp_path) == []
+
+
+@needs_locks
+def test_a_folder_that_is_removed_before_it_is_opened_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = os.mkdir, []
+
+    def make_and_remove_first(name: str, mode: int) -> None:
+        make(name, mode)
+        made.append(name)
+        if len(made) == 1:
+            os.rmdir(name)
+
+    monkeypatch.setattr(os, "mkdir", make_and_remove_first)
+    with temporary_folder(tmp_path / "x") as folder:
+        assert os.path.isdir(folder) and made[1:] == [folder]

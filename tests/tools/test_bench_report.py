@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.engine_process import EngineError
 from bench.engines import Job
 from bench.images import hidden_states, natural_images
 from bench.markdown import page
@@ -16,7 +17,7 @@ from bench.peak import INDEPENDENT, STEPS, ProbeError, build_probe, open_probe, 
 from bench.results import Memory, Part, Report, Result
 from bench.rounds import Measured, Ratio, _summaries
 from bench.tflite_network import UnsupportedNetworkError
-from bench.worker import EngineError, Times, Worker
+from bench.worker import Times, Worker
 
 import tpuconvert as tc
 

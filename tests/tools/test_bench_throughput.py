@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from bench.engine_process import EngineError
 from bench.rounds import Ratio
 from bench.throughput.load import Load, LoadWorker, percentile, run_clients
 from bench.throughput.measuring import Served, _requests_in, _summary, measure_load
 from bench.throughput.page import Cell, page
 from bench.throughput.servers import Service, write_batched_onnx
-from bench.worker import EngineError
 from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc

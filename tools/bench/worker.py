@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from bench.engine_process import EngineError, EngineProcess, in_short
 from bench.engines import Job, import_engine, limit_threads, open_job, open_session, read_feeds
 from tpuconvert.benchmark import KernelCost
-
-
-class EngineError(Exception):
-    """An engine is missing or failed, with the reason."""
-
-
-def in_short(error: Exception) -> str:
-    """Return the type of an error and the beginning of its message, in one line."""
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {textwrap.shorten(words, 160, placeholder=' ...')}"
 
 
 @dataclass(frozen=True)
@@ -40,7 +28,7 @@ class Times:
         return statistics.median(self.cpu)
 
 
-class Worker:
+class Worker(EngineProcess):
     """A process with one engine, as a context manager.
 
     Raises:
@@ -48,27 +36,12 @@ class Worker:
     """
 
     def __init__(self, job: Job, cpus: list[int]) -> None:
+        super().__init__(job.label, _serve, job, cpus)
         self.job = job
-        context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, job, cpus), daemon=True)
-        self._process.start()
-        other.close()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pipe.close()
-        self._process.join(timeout=30)
-        if self._process.is_alive():
-            self._process.kill()
 
     def prepare(self) -> None:
         """Import the engine without loading the model."""
-        self._ask("prepare")
+        self._ask(("prepare",))
 
     def load(self) -> Times:
         """Load the model, also if it was loaded before."""
@@ -80,27 +53,16 @@ class Worker:
 
     def kernels(self, runs: int) -> list[KernelCost]:
         """Return the median time per kernel over this number of runs."""
-        found: list[KernelCost] = self._ask("kernels", runs)
+        found: list[KernelCost] = self._ask(("kernels", runs))
         return found
 
     def peak_bytes(self) -> int:
         """Return the peak resident memory of the process, in bytes."""
-        return int(self._ask("peak_bytes"))
+        return int(self._ask(("peak_bytes",)))
 
     def _request_times(self, *request: Any) -> Times:
-        wall, cpu = self._ask(*request)
+        wall, cpu = self._ask(request)
         return Times(wall, cpu)
-
-    def _ask(self, *request: Any) -> Any:
-        try:
-            self._pipe.send(request)
-            answer = self._pipe.recv()
-        except (EOFError, BrokenPipeError) as error:
-            self._process.join(timeout=5)
-            raise EngineError(f"{self.job.label}: the process ended with {self._process.exitcode}") from error
-        if isinstance(answer, EngineError):
-            raise answer
-        return answer
 
 
 def _serve(pipe: Connection, job: Job, cpus: list[int]) -> None:

@@ -17,8 +17,8 @@ from bench.accuracy.page import page
 from bench.accuracy.quantizers import OURS, TOOLS, measure
 from bench.accuracy.results import Key, Row, append_row, missing_keys, read_rows, remove_rows
 from bench.accuracy.subjects import Subject, subject_names
+from bench.engine_process import in_short
 from bench.machine import facts
-from bench.worker import in_short
 
 RESULTS = "accuracy.jsonl"
 PACKAGES = ("ai-edge-quantizer",)

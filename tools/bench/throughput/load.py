@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from types import TracebackType
 
+from bench.engine_process import EngineError, EngineProcess, in_short
 from bench.engines import Run, limit_threads
 from bench.throughput.servers import SERVERS, Service
-from bench.worker import EngineError, in_short
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def run_clients(runs: Sequence[Run], requests: int, batch: int) -> Load:
     return Load(seconds, found, len(found) * batch)
 
 
-class LoadWorker:
+class LoadWorker(EngineProcess):
     """A process with one service, as a context manager.
 
     Raises:
@@ -76,35 +73,12 @@ class LoadWorker:
     """
 
     def __init__(self, service: Service, cpus: list[int]) -> None:
+        super().__init__(service.label, _serve, service, cpus)
         self.service = service
-        context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, service, cpus), daemon=True)
-        self._process.start()
-        other.close()
-
-    def __enter__(self) -> LoadWorker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pipe.close()
-        self._process.join(timeout=30)
-        if self._process.is_alive():
-            self._process.kill()
 
     def run(self, requests: int) -> Load:
         """Run this number of requests per client."""
-        try:
-            self._pipe.send(requests)
-            answer = self._pipe.recv()
-        except (EOFError, BrokenPipeError) as error:
-            self._process.join(timeout=5)
-            message = f"{self.service.label}: the process ended with {self._process.exitcode}"
-            raise EngineError(message) from error
-        if isinstance(answer, EngineError):
-            raise answer
+        answer = self._ask(requests)
         assert isinstance(answer, Load)
         return answer
 
@@ -140,8 +114,3 @@ def percentile(latencies: Sequence[float], share: float) -> float:
     """Return the latency that a share of the requests does not exceed."""
     ordered = sorted(latencies)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)

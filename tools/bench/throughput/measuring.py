@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.engine_process import EngineError
 from bench.rounds import PAUSE, Ratio
-from bench.throughput.load import Load, LoadWorker, median, percentile
+from bench.throughput.load import Load, LoadWorker, percentile
 from bench.throughput.servers import Service
-from bench.worker import EngineError
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,12 @@ def _summary(service: Service, loads: list[Load], reference: list[Load] | None) 
         pairs = [
             ours.images_per_second / theirs.images_per_second for ours, theirs in zip(reference, loads, strict=True)
         ]
-        ratio = Ratio(median(pairs), min(pairs), max(pairs))
+        ratio = Ratio(statistics.median(pairs), min(pairs), max(pairs))
     latencies = [latency for load in loads for latency in load.latencies]
     return Served(
         service.label,
-        median([load.images_per_second for load in loads]),
-        1e3 * median(latencies),
+        statistics.median([load.images_per_second for load in loads]),
+        1e3 * statistics.median(latencies),
         1e3 * percentile(latencies, 0.99),
         ratio,
     )
