@@ -20,7 +20,7 @@ from tpuconvert.styled_text import concat, style
 from tpuconvert.text_format import several
 
 SUFFIX = ".sig"
-"""What is appended to the path of a model to get the default name of its signature."""
+"""Suffix of a signature file: the default name is the path of the model with this suffix appended."""
 
 _MOST_NAMES = 4
 """Largest number of file names in a message."""

@@ -39,7 +39,7 @@ def _take_first(kept: deque[Array]) -> tuple[Array, int]:
 # Measured by the function that uses it: the number of references that the interpreter itself holds depends on its
 # version. It is 2 up to Python 3.13, and 1 from 3.14 on, which borrows the reference of the local variable.
 _REFERENCES = _take_first(deque([np.empty(1, np.uint8)]))[1]
-"""Reference count of an array that nobody else refers to, as ``_take_first`` returns it."""
+"""Reference count that ``_take_first`` returns for an array without other references."""
 
 
 class ResultMemory:

@@ -6,7 +6,7 @@
 The engine has to be compiled by Clang with ``-fsanitize=address,undefined,fuzzer-no-link``, so that libFuzzer sees
 the branches of the kernels. The calls that the planner makes for random graphs are recorded once. The bytes of a case
 choose a call and change a few of its arguments; then the step is made and run alone. A finding is a report of a
-sanitizer, a write into the slack behind a buffer, or a crash; an exception is none.
+sanitizer, a write into the slack after a buffer, or a crash. An exception is not a finding.
 """
 
 from __future__ import annotations

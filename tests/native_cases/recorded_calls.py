@@ -140,7 +140,7 @@ def record(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[
         patched.setattr(builder_module, "native", lambda: recorder)
         patched.setattr(builder_module.Builder, "finish", record_sizes)
         NativePlan(case.graph, case.chip.name, isas[seed % len(isas)], 1)
-    # A group that is declined halfway leaves steps behind, for buffers that do not exist any more.
+    # Steps of a group that was declined refer to buffers that the plan does not have.
     steps = [call for number, (_, call) in recorder.results.items() if number in kept]
     return steps, sizes
 

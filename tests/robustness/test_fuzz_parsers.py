@@ -24,7 +24,7 @@ from tpuconvert.schema.flatbuffer_schema import Schema
         ("ä".encode()[:1].rjust(HEAD_BYTES, b"x"), "text"),  # a character that is cut off
         (b"\xe4 in Latin-1", None),
         (b"# a comment\n\n", "text"),
-        (b"\x08\x07\x01\x07" + bytes(100), None),  # the first byte of ONNX, and no field behind the version
+        (b"\x08\x07\x01\x07" + bytes(100), None),  # the first byte of ONNX, and no field after the version
         (b"\x12\x07pytorch\x3a" + bytes(100), None),
     ],
 )

@@ -291,7 +291,7 @@ def test_names_of_tensors(name: str, step: int, roots: Roots, inputs: None, caps
 @pytest.mark.parametrize("target", ["folder", "dangling", "link"])
 @pytest.mark.parametrize("name", ["tpu-mlir", "plan"])
 def test_links_in_a_replaced_folder_are_not_followed(name: str, target: str, roots: Roots, inputs: None) -> None:
-    """An export replaces a folder, in which somebody else may have made links."""
+    """An export replaces a folder, in which another user may have made links."""
     shutil.copy(roots.model / "int8.tpum", roots.model / "named.tpum")
     words = WRITERS[name]
     assert run(words) == 0
