@@ -35,7 +35,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0, folder: int | Non
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise UsageError("is a pipe or a device, not a file", file=os.fspath(path), hint="save it to a file first")
         return open(descriptor, "rb")  # raises IsADirectoryError for a folder
-    except BaseException:
+    except Exception:  # after an interrupt, the file object may have closed the descriptor already
         os.close(descriptor)
         raise
 
