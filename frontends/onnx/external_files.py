@@ -36,7 +36,8 @@ def external_file(
         owner: description of the data for messages, such as ``constant 'w'``.
 
     Raises:
-        CorruptInputError: the path is absolute, or its file is neither in the model's folder nor in ``allow_root``.
+        CorruptInputError: the path is absolute, its links cannot be followed, or its file is neither in the model's
+            folder nor in ``allow_root``.
     """
     file = os.path.basename(model)
     named = Path(location.replace("\\", "/"))
@@ -44,7 +45,12 @@ def external_file(
         hint = "ONNX demands a path relative to the model's folder: save the model with external data again"
         raise CorruptInputError(f"{owner} has external data at the absolute path '{location}'", file=file, hint=hint)
     roots = _roots(model, allow_root)
-    resolved = os.path.realpath(os.path.join(roots[0], named))
+    try:
+        resolved = os.path.realpath(os.path.join(roots[0], named))
+    except OSError as error:  # a link was replaced while it was followed
+        found = f"{owner} has external data at '{location}', whose links cannot be followed: {error.strerror}"
+        hint = "convert again when no other program changes the folder"
+        raise CorruptInputError(found, file=file, hint=hint) from error
     if any(Path(resolved).is_relative_to(root) for root in roots):
         return resolved
     place = os.path.dirname(resolved)
@@ -87,9 +93,8 @@ def open_external(
     descriptor = os.open(root, _FOLDER)
     try:
         for folder in folders:
-            inner = os.open(folder, _FOLDER, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
+            outer, descriptor = descriptor, os.open(folder, _FOLDER, dir_fd=descriptor)
+            os.close(outer)
         return open_regular(name, os.O_NOFOLLOW, folder=descriptor)
     finally:
         os.close(descriptor)
