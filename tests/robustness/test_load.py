@@ -56,6 +56,7 @@ class Load:
         with tc.Session(self.path, threads=2) as shared:
             work = [threading.Thread(target=self._use, args=(shared, index, is_over)) for index in range(THREADS)]
             work += [threading.Thread(target=self._open_and_use, args=(index, is_over)) for index in range(SESSIONS)]
+            self.sizes.append(resident_bytes())  # the threads may end before the loop looks at them
             for thread in work:
                 thread.start()
             while any(thread.is_alive() for thread in work):
