@@ -21,6 +21,7 @@ from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, i
 from tpuconvert.runtime.direct_run import DirectRun, direct_run
 from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
 from tpuconvert.runtime.native.loader import chosen_isa, extension
+from tpuconvert.runtime.observers import StatisticsObserver
 from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
 from tpuconvert.runtime.session_state import SessionState, run_in_place, run_with_state
@@ -385,6 +386,8 @@ class Session:
     def _observe(self, plan: NativePlan, arrays: list[Array], observe: Observer, borrow: bool) -> list[Array]:
         for value, array in zip(self._graph.inputs, arrays, strict=True):
             observe(value, array)
+        if borrow and isinstance(observe, StatisticsObserver):
+            return plan.run_with_statistics(arrays, self._evaluate, observe)
 
         def forward_to_observer(value: Value, array: Array) -> None:
             # With symbolic extents, the plan has a copy of the graph, whose values are other objects.

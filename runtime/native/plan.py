@@ -21,6 +21,7 @@ from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
 from tpuconvert.runtime.native.winograd import spend_memory
+from tpuconvert.runtime.observers import Binding, StatisticsObserver
 from tpuconvert.runtime.plan import Evaluate, Observer, failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -184,6 +185,48 @@ class NativePlan:
         self._idle.append(memory)
         return outputs
 
+    def run_with_statistics(
+        self, feeds: Sequence[Array], evaluate: Evaluate, observer: StatisticsObserver
+    ) -> list[Array]:
+        """Run once; the engine collects statistics of the values of an observed plan.
+
+        Args:
+            feeds: as for ``run``.
+            evaluate: as for ``run``.
+            observer: gets views of the arena, as with ``borrow``.
+        """
+        if any(segment.reference is not None for segment in self._segments):
+            return self.run(feeds, evaluate, observer, borrow=True)
+        feeds = _contiguous(feeds)
+        memory, outputs = self._begin(feeds)
+        bound = observer.binding
+        if bound is None or bound.plan is not self or bound.key != observer.key:
+            observer.release()
+            bound = observer.binding = self._bind(memory, observer)
+        steps = done = 0
+        while True:
+            run = self._program.run_observed
+            steps, done = self._run_steps(run, memory, memory, bound.native, steps, done)
+            if done == len(bound.values):
+                break
+            value, stored = bound.values[done]
+            observer(value, self._load(memory, stored, borrow=True))
+            done += 1
+        self._idle.append(memory)
+        return outputs
+
+    def _bind(self, memory: Any, observer: StatisticsObserver) -> Binding:
+        values, entries = [], []
+        for steps, made in sorted(self._made.items()):
+            for value, stored in made:
+                if observer.takes(value):
+                    view = stored.view(memory.read(self._program, stored.buffer.index))
+                    place = self._native.Place(stored.buffer.index, stored.offset)
+                    found = observer.statistics(value, place, view)
+                    values.append((value, stored))
+                    entries.append((steps, None if found is None else found.native))
+        return Binding(self, observer.key, values, self._program.observations(entries))
+
     def can_run_batches(self, parts: int) -> bool:
         """Return True if ``run_batch`` is possible and pays: no step needs Python, and the memory fits the limits."""
         memory = self.threads * (self.arena_bytes + self.scratch_bytes // self.threads)
@@ -256,9 +299,7 @@ class NativePlan:
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
                 found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
-            times: list[float] = self._run_steps(
-                self._program.profile, memory, memory, segment.first, segment.last
-            )
+            times: list[float] = self._run_steps(self._program.profile, memory, memory, segment.first, segment.last)
             for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
