@@ -105,6 +105,7 @@ Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<Buf
   if (scratch_bytes_ > kMost / static_cast<std::size_t>(threads))
     throw std::invalid_argument("the threads need too much memory");
   if (threads > 1) pool_.reset(new ThreadPool(threads));
+  free_unused_parts();
 }
 
 void Program::check_span(std::size_t step, const Span& span) {
