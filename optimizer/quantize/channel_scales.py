@@ -38,6 +38,7 @@ from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 Vector = npt.NDArray[np.float64]
@@ -307,7 +308,8 @@ def _candidates(
         if node.name not in floats and _can_make(node) and _has_channels(node.outputs[0], ranges)
     }
     if layers is not None:
-        used_by_float = {value for node in graph.nodes if node.name in floats for value in node.inputs}
+        in_float = [node for node in graph.nodes if node.name in floats or _is_transposed(node)]
+        used_by_float = {value for node in in_float for value in (*node.inputs, *node.outputs)}
         adds = {node.outputs[0] for node in graph.nodes if node.op.name in ("add", "sub")}
         chosen -= {*graph.outputs, *used_by_float, *adds}
     changed = True
@@ -320,6 +322,11 @@ def _candidates(
         chosen -= dropped
         changed = bool(dropped)
     return chosen
+
+
+def _is_transposed(node: Node) -> bool:
+    """Return True for a transposed convolution: with one multiplier for all channels it has no integer form."""
+    return has_constant_weight(node) and not isinstance(node.op, (Conv, MatrixMul))
 
 
 def _has_channels(value: Value, ranges: Mapping[str, Range]) -> bool:

@@ -11,6 +11,7 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.types import Array, Chip
 
 
@@ -119,6 +120,24 @@ def test_scales_of_channels_keep_the_scale_of_a_graph_output():
     reasons = quantize(graph, ranges, Chip.BM1684)
     scale_channels(graph, ranges, set(reasons), OneMultiplier())
     assert hidden.quant is not None and hidden.quant.axis is None  # a dequantization has one multiplier on BM1684
+
+
+def test_transposed_convolutions_get_and_give_one_scale_per_tensor():
+    """They stay in float on BM1684."""
+    net = Net((1, 8, 12, 12))
+    hidden = net.conv(net.x, 16, "first", kernel=1)
+    wider = net.graph.add(
+        Deconv(stride_h=2, stride_w=2),
+        hidden,
+        net.constant(16, 16, 2, 2, scale=0.2, name="wider_w"),
+        net.constant(1, 16, 1, 1, name="wider_b"),
+        name="wider",
+    )
+    graph = net.done(net.conv(wider, 8, "last", kernel=1, relu=False), net.conv(hidden, 8, "other", kernel=1))
+    made, found = integer_model(net, graph, equalized=True)
+    assert "deconv" in ops(made)
+    assert found > 20
+    assert all(value.quant is None or value.quant.axis is None for value in (hidden, wider))
 
 
 @pytest.mark.parametrize("seed", range(3))
