@@ -75,11 +75,11 @@ def check_engine(doctor: dict[str, Any], wanted: str | None) -> None:
         raise SmokeError(f"the self-test failed: {test}")
 
 
-def smoke(python: Path, folder: Path, environment: dict[str, str], version: str | None) -> None:
+def smoke(python: list[str], folder: Path, environment: dict[str, str], version: str | None) -> None:
     """Run the installed package.
 
     Args:
-        python: the Python that has it.
+        python: command line of the Python that has it.
         folder: an empty folder to work in.
         environment: variables of the processes.
         version: the expected version; None for any.
@@ -87,7 +87,7 @@ def smoke(python: Path, folder: Path, environment: dict[str, str], version: str 
     Raises:
         SmokeError: a step failed.
     """
-    command = [str(python), "-m", "tpuconvert"]
+    command = [*python, "-m", "tpuconvert"]
     text, seconds = run([*command, "doctor", "--json"], folder, environment)
     found = json.loads(text)
     if version not in (None, found["version"]):
@@ -121,13 +121,13 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="tpuconvert-smoke-") as name:
             folder = Path(name)
             if given.installed:
-                smoke(Path(sys.executable), folder, dict(os.environ), None)
+                smoke([sys.executable], folder, dict(os.environ), None)
                 return 0
             wheel = given.wheel.resolve()
             if wheel.stat().st_size > MOST_WHEEL_BYTES:
                 raise SmokeError(f"{wheel.name} has {wheel.stat().st_size} bytes, expected at most {MOST_WHEEL_BYTES}")
             python = install(wheel, given.python, folder, given.pip_option)
-            smoke(python, folder, clean_environment(python.parent), wheel.name.split("-")[1])
+            smoke([str(python)], folder, clean_environment(python.parent), wheel.name.split("-")[1])
     except SmokeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -20,28 +20,40 @@ set(CMAKE_CXX_FLAGS_INIT "-idirafter {include}")
 """
 
 
-def _tools() -> dict[str, str]:
+def tools() -> dict[str, str]:
     """Return an environment that finds the programs beside the running interpreter, such as cmake and ninja."""
     return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 
 
-def _configure(folder: Path) -> None:
+def write_toolchain(folder: Path) -> Path:
+    """Write the description of the compiler for CMake to a folder."""
     toolchain = folder / "toolchain.cmake"
-    include = root() / "usr" / "include"
-    toolchain.write_text(TOOLCHAIN.format(compiler=COMPILER, include=include), encoding="utf-8")
+    toolchain.write_text(TOOLCHAIN.format(compiler=COMPILER, include=root() / "usr" / "include"), encoding="utf-8")
+    return toolchain
+
+
+def cmake_options(toolchain: Path) -> list[str]:
+    """Return the options of a cross build besides those of a native one."""
     options = [
         f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
-        "-DCMAKE_BUILD_TYPE=Release",
-        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-        f"-DPython_EXECUTABLE={sys.executable}",
-        f"-DPython_INCLUDE_DIR={include / PYTHON}",
+        f"-DPython_INCLUDE_DIR={root() / 'usr' / 'include' / PYTHON}",
         f"-DNB_SUFFIX={module().name.removeprefix('_native')}",
     ]
     if shutil.which("ccache"):
         options.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    return options
+
+
+def _configure(folder: Path) -> None:
+    options = [
+        *cmake_options(write_toolchain(folder)),
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]
     source = REPOSITORY / "runtime" / "kernels"
     command = ["cmake", "-S", str(source), "-B", str(folder), "-G", "Ninja", *options]
-    subprocess.run(command, check=True, env=_tools(), stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, env=tools(), stdout=subprocess.DEVNULL)
 
 
 def build(jobs: int | None = None) -> Path:
@@ -61,5 +73,5 @@ def build(jobs: int | None = None) -> Path:
         if not (folder / "build.ninja").is_file():
             _configure(folder)
         parallel = ["--parallel", *([str(jobs)] if jobs else [])]
-        subprocess.run(["cmake", "--build", str(folder), *parallel], check=True, env=_tools(), stdout=sys.stderr)
+        subprocess.run(["cmake", "--build", str(folder), *parallel], check=True, env=tools(), stdout=sys.stderr)
     return module()

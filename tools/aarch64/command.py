@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
+from pathlib import Path
 
 from package_view import make_view
+from wheel_smoke import SmokeError
 
 from aarch64.build import build
 from aarch64.costs import write_page
 from aarch64.environment import REPOSITORY, command, variables
 from aarch64.prepare import prepare
+from aarch64.wheel import build_wheel, test_wheel
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -19,6 +23,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("prepare", help="download the emulated system, once")
     building = commands.add_parser("build", help="cross-compile the engine")
     building.add_argument("--jobs", type=int)
+    packing = commands.add_parser("wheel", help="build a wheel, and run its smoke test on every emulated processor")
+    packing.add_argument("folder", type=Path, help="folder for the wheel")
     counting = commands.add_parser("costs", help="write docs/aarch64-costs.md")
     counting.add_argument("--llvm-mca", default="llvm-mca", help="the program, of LLVM 19 or newer")
     counting.add_argument("--check", action="store_true", help="only print whether the page is out of date")
@@ -36,6 +42,14 @@ def main() -> int:
         return 0
     if given.command == "build":
         print(build(given.jobs))
+        return 0
+    if given.command == "wheel":
+        wheel = build_wheel(given.folder)
+        try:
+            test_wheel(wheel)
+        except SmokeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
         return 0
     build()
     if given.command == "costs":
