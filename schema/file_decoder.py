@@ -6,7 +6,6 @@ Python integers, which do not overflow, and are checked before memory is allocat
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -23,6 +22,7 @@ from tpuconvert.schema.file_model import FileModel, Json, Note
 from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.states import State
 from tpuconvert.schema.type_inference import may_be_same_type
@@ -135,8 +135,8 @@ def _json_values(entries: Sequence[tpum.Entry]) -> dict[str, Json]:
         if entry.key in values:
             raise ValueError(f"the key {entry.key!r} occurs twice")
         try:
-            values[entry.key] = json.loads(entry.json, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
+            values[entry.key] = parse_json(entry.json, parse_constant=_no_constant)
+        except ValueError as error:
             raise ValueError(f"the value of {entry.key!r} is not JSON: {error}") from error
     return values
 
