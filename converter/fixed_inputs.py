@@ -5,7 +5,6 @@ A fixed input becomes a constant before conversion, so that ``If``, ``Loop`` and
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.samples.array_files import load_arrays
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.json_text import parse_json
 
 MOST_ELEMENTS = 1 << 14
 """Largest number of elements of a fixed input. Its value is stored as text in the recipe of the model file."""
@@ -80,11 +80,15 @@ def _tuples(value: Any) -> Any:
 
 def _from_text(name: str, text: str, folder: str | os.PathLike[str]) -> Any:
     if text.lower().endswith(".npy"):
-        return load_arrays(Path(folder) / text)[""]
+        path = Path(folder) / text
+        arrays = load_arrays(path)
+        if "" not in arrays:
+            raise CorruptInputError("an .npz archive with the name of an .npy file", file=str(path), hint=EXAMPLE)
+        return arrays[""]
     lower = {"True": "true", "False": "false"}.get(text.strip(), text)
     for form in (lower, f"[{lower}]"):  # the second form accepts 1,2,3
         try:
-            return json.loads(form)
+            return parse_json(form)
         except ValueError:
             continue
     raise UsageError(f"input '{name}' is fixed to '{text}', expected numbers", hint=EXAMPLE)

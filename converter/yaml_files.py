@@ -69,7 +69,7 @@ def _check_expanded(root: Any, where: str) -> None:
 
     Raises:
         ResourceLimitError: there are more than ``max_text_values``.
-        ValueError: a collection contains itself.
+        ValueError: a collection contains itself, or a text has half of a surrogate pair.
     """
     most = current_limits().max_text_values
     counts: dict[int, int] = {}
@@ -81,6 +81,8 @@ def _check_expanded(root: Any, where: str) -> None:
             pending.pop()
             continue
         children = _children(node)
+        if not children:
+            _check_text(node.value)
         if id(node) not in opened:
             opened.add(id(node))
             pending += children
@@ -93,6 +95,14 @@ def _check_expanded(root: Any, where: str) -> None:
             raise exceeded(
                 f"aliases and merge keys that expand to {counts[id(node)]:,} values", "max_text_values", file=where
             )
+
+
+def _check_text(text: Any) -> None:
+    r"""Refuse escapes like ``"\ud800"``: such text can neither be written to a file nor printed."""
+    try:
+        str(text).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{error.object[error.start]!a} is half of a surrogate pair") from error
 
 
 def _children(node: Any) -> list[Any]:

@@ -7,7 +7,6 @@ Python integers, which do not overflow, and are checked before memory is allocat
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -22,6 +21,7 @@ from tpuconvert.schema.file_quantization import check_quants, dtype_of, quant_pa
 from tpuconvert.schema.graph import DeferredQuant, Graph, Port, Source, Value
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.states import State
 from tpuconvert.schema.type_inference import may_be_same_type
@@ -129,8 +129,8 @@ def _json_values(entries: Sequence[tpum.Entry]) -> dict[str, Json]:
         if entry.key in values:
             raise ValueError(f"the key {entry.key!r} occurs twice")
         try:
-            values[entry.key] = json.loads(entry.json, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
+            values[entry.key] = parse_json(entry.json, parse_constant=_no_constant)
+        except ValueError as error:
             raise ValueError(f"the value of {entry.key!r} is not JSON: {error}") from error
     return values
 

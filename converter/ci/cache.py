@@ -38,6 +38,7 @@ from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing_link
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.temporary_files import temporary_folder
 from tpuconvert.source_loading import source_format
 
@@ -110,14 +111,14 @@ class Cache:
             return None
         try:
             with _open_file(path) as file:
-                content = json.loads(file.read(_MOST_BYTES))
+                content = parse_json(file.read(_MOST_BYTES).decode("utf-8"))
             written, digest = content["entry"], content["sha256"]
             key_of_entry, sha256 = written["key"], written["model"]
             found = Measurement(written["measures"], written["sections"])
             are_valid = _are_valid(found)
         except FileNotFoundError:  # another process is still writing the entry, or was killed
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedEntry(f"its description cannot be read ({type(error).__name__})") from error
         if digest != _digest(written) or key_of_entry != key or not are_valid:
             raise DamagedEntry("its description is damaged, or that of another model")

@@ -23,6 +23,7 @@ from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Value
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.types import Array
 
 PLAN = "plan.json"
@@ -91,20 +92,23 @@ def plan_feeds(folder: str | os.PathLike[str], model: Model) -> list[dict[str, A
     """
     path = Path(folder)
     try:
-        plan = json.loads(read_text(path / PLAN))
+        plan = parse_json(read_text(path / PLAN))
         arrays = load_arrays(path / "inputs.npz")
         digest, count = plan["program_digest"], plan["samples"]
+        if {len(array) for array in arrays.values()} - {count} or (not arrays and count != 1):
+            raise ValueError(f"inputs.npz does not have the inputs of {count} samples")
+        feeds = [{name: array[index] for name, array in arrays.items()} for index in range(count)]
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no {Path(str(error.filename)).name}", file=str(path), hint="tpuconvert device plan MODEL FOLDER"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptInputError(f"the plan cannot be read: {error}", file=str(path)) from error
     if digest != program_digest(model.graph):
         raise UsageError(
             "the plan was made for another model", file=str(path), hint="make it again: tpuconvert device plan"
         )
-    return [{name: array[index] for name, array in arrays.items()} for index in range(count)]
+    return feeds
 
 
 def _integer_tensors(model: Model, feeds: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[Value]]:

@@ -11,6 +11,7 @@ from typing import Any
 from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.text_format import several
 
 Labels = str | os.PathLike[str] | Iterable[str]
@@ -104,7 +105,7 @@ def read_labels(path: Path) -> list[str]:
 
 def _from_json(text: str, path: Path) -> list[str]:
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         if isinstance(content, Mapping):
             numbered = {int(key): value for key, value in content.items()}
             if sorted(numbered) != list(range(len(numbered))):
@@ -113,7 +114,7 @@ def _from_json(text: str, path: Path) -> list[str]:
         if not isinstance(content, list) or not content:
             raise ValueError("no list of labels")
         return [_label(item) for item in content]
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CorruptInputError(f"no labels ({error})", file=str(path), hint=f"expected {_FORMS}") from error
 
 

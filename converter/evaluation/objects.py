@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 
@@ -97,8 +97,8 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
     """Read the images that a COCO file lists, by ascending id. Class k is the category with the k-th smallest id."""
     note_input(file)
     try:
-        content = json.loads(read_text(file))
-        images = {int(item["id"]): folder / str(item["file_name"]) for item in content["images"]}
+        content = parse_json(read_text(file))
+        images = {int(item["id"]): _image(folder, str(item["file_name"])) for item in content["images"]}
         categories = sorted(int(item["id"]) for item in content["categories"])
         index = {category: number for number, category in enumerate(categories)}
         found: dict[int, list[tuple[list[float], int, bool]]] = {number: [] for number in sorted(images)}
@@ -108,17 +108,25 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
             found[int(item["image_id"])].append((box, index[int(item["category_id"])], bool(item.get("iscrowd", 0))))
     except FileNotFoundError:
         raise absent_file(file) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise CorruptInputError(
             f"no COCO annotations ({reason})", file=str(file), hint=f"expected {FORMATS}"
         ) from error
-    missing = [path for path in images.values() if not path.is_file()]
+    missing = [path for path in images.values() if not os.path.isfile(path)]
     if missing:
         raise UsageError(f"{file}: {several(len(missing), 'image')} not in {folder}, the first is '{missing[0].name}'")
     if not images:
         raise UsageError(f"{file}: lists no images")
     return Labelled([images[number] for number in found], [_objects(rows) for rows in found.values()])
+
+
+def _image(folder: Path, name: str) -> Path:
+    """Path of an image. A file of labels may be somebody else's, so that it cannot name files outside of the folder."""
+    path = PurePath(name)
+    if path.anchor or ".." in path.parts:
+        raise ValueError(f"{name!r} is not in the folder of images")
+    return folder / path
 
 
 def _objects(rows: list[tuple[list[float], int, bool]]) -> Objects:

@@ -32,6 +32,7 @@ from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.graph import Port
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source
 
@@ -202,7 +203,7 @@ class PartialFile:
     def _load(self) -> tuple[Any, Sequence[Array]]:
         """Return the JSON and the arrays of the file."""
         with np.load(self._path, allow_pickle=False) as archive:
-            header = json.loads(archive[_HEADER].tobytes().decode("utf-8"))
+            header = parse_json(archive[_HEADER].tobytes().decode("utf-8"))
             return header, [archive[str(index)] for index in range(len(archive.files) - 1)]
 
     @staticmethod

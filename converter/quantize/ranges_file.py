@@ -25,6 +25,7 @@ from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.text_format import several
 from tpuconvert.workers.choice import open_workers
@@ -260,10 +261,10 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
     """
     note_input(path)
     try:
-        content = json.loads(read_text(path))
+        content = parse_json(read_text(path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CorruptInputError(f"is not JSON: {error}", file=str(path), hint=_HINT) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CorruptInputError("holds no ranges", file=str(path), hint=_HINT)

@@ -73,7 +73,11 @@ def load_arrays(path: Path) -> dict[str, Array]:
             return {"": loaded}
         with loaded:
             _check_members(loaded.zip, path)
-            return {name: loaded[name] for name in loaded.files}
+            arrays = {name: loaded[name] for name in loaded.files}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):  # NumPy returns the bytes of a member without the mark of an array
+                raise ValueError(f"its member {name!r} is not an array")
+        return arrays
     except FileNotFoundError:
         raise absent_file(path) from None
     except (

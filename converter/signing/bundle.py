@@ -15,6 +15,7 @@ from typing import Any
 
 from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError
+from tpuconvert.schema.json_text import parse_json
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -102,8 +103,8 @@ def parse_payload(payload: bytes) -> dict[str, Any]:
 
 def _parse_object(text: str, name: str) -> dict[str, Any]:
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text)
+    except ValueError as error:
         raise CorruptInputError(f"the {name} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise CorruptInputError(f"the {name} is a JSON {type(content).__name__}, expected an object")

@@ -30,6 +30,7 @@ from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.text_format import several
 from tpuconvert.tuning.metrics import Metric
 from tpuconvert.tuning.search import BudgetSpentError, Chosen, best_of, pareto, search
@@ -367,12 +368,12 @@ class Search:
 
     def _read_state(self) -> dict[str, Any] | None:
         try:
-            state = json.loads(read_text(self.state_file))
+            state = parse_json(read_text(self.state_file))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise UsageError(f"{self.state_file}: cannot be read ({error.strerror or error})") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise CorruptInputError(f"is not JSON: {error}", file=str(self.state_file), hint="remove it") from error
         if not isinstance(state, dict) or state.get("format") != FORMAT or state.get("version") != VERSION:
             raise CorruptInputError("holds no state of a search", file=str(self.state_file), hint="remove it")
