@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tpuconvert.schema.extents import data_dependent_names, rename_extent
+from tpuconvert.schema.distinct_extents import DistinctExtents
 from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.type_inference import OperandTypes, TypeInference, may_be_same_type
@@ -295,7 +295,7 @@ class Graph:
         self._is_known_sorted = True
         self._values: dict[str, Value] = {}
         self._suffix: dict[str, int] = {}
-        self._extent_suffix: dict[str, int] = {}
+        self._distinct = DistinctExtents()
         self._positions: dict[int, list[int]] = {}
         self._positions_of = 0
         self._origin: tuple[tuple[Source, ...], tuple[str, ...]] = (), ()
@@ -419,7 +419,7 @@ class Graph:
         """Add a node and return all its results. Arguments and exceptions are those of ``add``."""
         types = self._inference.infer(op, _types(inputs))
         if self.has_distinct_extents:
-            types = self._with_distinct_extents(types, inputs)
+            types = self._distinct.rename(op, types, _types(inputs), self._inference)
         given = (op.name,) * len(types) if names is None else names
         outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
         known, rules = self._origin
@@ -431,20 +431,6 @@ class Graph:
                 operand.uses[node, index] = None
         self._nodes[node] = None
         return outputs
-
-    def _with_distinct_extents(
-        self, types: tuple[TensorType, ...], inputs: tuple[Value | None, ...]
-    ) -> tuple[TensorType, ...]:
-        """Rename data-dependent extents that no operand has."""
-        if not any(isinstance(extent, str) and "?" in extent for type_ in types for extent in type_.shape):
-            return types
-        known = {name for value in inputs if value is not None for name in data_dependent_names(value.shape)}
-        new = {name for type_ in types for name in data_dependent_names(type_.shape)} - known
-        names = {}
-        for name in sorted(new):
-            count = self._extent_suffix[name] = self._extent_suffix.get(name, -1) + 1
-            names[name] = f"{name}.{count}" if count else name
-        return tuple(TensorType(type_.dtype, tuple(rename_extent(e, names) for e in type_.shape)) for type_ in types)
 
     def unique(self, name: str) -> str:
         """Return an unused name: ``name``, or ``name`` with a number appended."""

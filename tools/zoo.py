@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
             command.add_argument("--chip", default="bm1686")
             command.add_argument("--log", type=Path, help="outcomes are appended to it; models in it are not run again")
             command.add_argument("--markdown", type=Path, help="write the page about all outcomes")
-            command.add_argument("--seconds", type=float, default=300.0, help="time limit of a model")
+            command.add_argument("--seconds", type=float, default=300.0, help="limit of a model's CPU time")
     given = parser.parse_args(arguments)
     networks = [name for name in given.networks.split(",") if name]
     exporters = given.exporters.split(",")

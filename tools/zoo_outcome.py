@@ -25,6 +25,9 @@ OUTCOMES = {
 MIN_COSINE = 0.99
 """Smallest cosine similarity of INT8 outputs that is expected."""
 
+MIN_KEPT = 0.8
+"""Smallest share of a detector's boxes that its INT8 model is expected to find."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -47,6 +50,8 @@ class Outcome:
         float_seconds: CPU time of the float conversion.
         int8_seconds: CPU time of the INT8 conversion with its calibration.
         seconds: total time.
+        kept: share of ONNX Runtime's boxes that the INT8 model finds, for a detector that selects its boxes: it has no
+            ``cosine``, ``centered`` and ``sqnr``, because the numbers of boxes differ.
     """
 
     export: Export
@@ -65,11 +70,14 @@ class Outcome:
     float_seconds: float | None = None
     int8_seconds: float | None = None
     seconds: float = 0.0
+    kept: float | None = None
 
     def __str__(self) -> str:
         parts = [self.export.name, self.outcome, self.stage, self.reason]
         if self.cosine is not None:
             parts.append(f"cosine {self.cosine:.4f}, {self.sqnr:.1f} dB")
+        if self.kept is not None:
+            parts.append(f"{100 * self.kept:.1f} % of the boxes")
         if self.peer is not None:
             parts.append(f"ONNX Runtime {self.peer:.4f}")
         return ": ".join(filter(None, parts)) + f" ({self.seconds:.1f} s)"

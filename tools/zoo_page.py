@@ -7,13 +7,13 @@ from pathlib import Path
 import onnxruntime
 from zoo_explanations import EXPLANATIONS
 from zoo_files import VARIANTS, Made, exports
-from zoo_outcome import EXPORTER, MIN_COSINE, NUMBER, OK, OUTCOMES, Outcome
+from zoo_outcome import EXPORTER, MIN_COSINE, MIN_KEPT, NUMBER, OK, OUTCOMES, Outcome
 
 from tpuconvert.verify.verification import FLOAT_TOLERANCE
 
 COLUMNS = (
     *("network", "package", "exporter", "batch", "opsets", "outcome", "float error", "cosine", "ONNX Runtime"),
-    *("centered", "SQNR, dB", "share", "nodes", "seconds"),
+    *("centered", "SQNR, dB", "boxes", "share", "nodes", "seconds"),
 )
 """Columns of the table of networks."""
 
@@ -72,7 +72,9 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "are the smallest of all INT8 outputs, compared with the float outputs of ONNX Runtime. The column ONNX",
         "Runtime is the same cosine of its own static quantization (QDQ, 8 bits, weights per channel, range by",
         "minimum and maximum) with the same samples. The centered cosine is that after the mean of the samples is",
-        "subtracted: a network that ignores its input has a high cosine and a low centered one. The share is that of",
+        "subtracted: a network that ignores its input has a high cosine and a low centered one. For a detector that",
+        "selects its boxes, the column boxes has the share of ONNX Runtime's boxes that the INT8 model finds, with the",
+        "same label and an intersection over union of at least 0.5. The share is that of",
         "multiply-accumulates computed in integers, for static shapes. Nodes are those of the source, of the float",
         "model and of the INT8 model. Times are CPU seconds of the float conversion and of the INT8 conversion with",
         "its calibration.",
@@ -141,7 +143,8 @@ def _summary(outcomes: Sequence[Outcome], made: Made) -> list[str]:
         "|---|---|---|",
         f"| exported | {total} | |",
         f"| float error at most {FLOAT_TOLERANCE:g} for every export | {floats} | {share(floats)} |",
-        f"| INT8 cosine at least {MIN_COSINE:g} for every export | {integers} | {share(integers)} |",
+        f"| INT8 cosine at least {MIN_COSINE:g} (detectors: {100 * MIN_KEPT:g} % of the boxes) for every export | "
+        f"{integers} | {share(integers)} |",
         f"| the same for INT8 models of ONNX Runtime, measured for {len(measured)} | {peers} | "
         f"{100 * peers / max(1, len(measured)):.1f} % |",
     ]
@@ -156,7 +159,11 @@ def is_float_equal(outcome: Outcome) -> bool:
 
 def is_int8_close(outcome: Outcome) -> bool:
     """Return True if the INT8 model is as close to the source as expected."""
-    return outcome.outcome in (OK, NUMBER) and outcome.cosine is not None and outcome.cosine >= MIN_COSINE
+    if outcome.outcome not in (OK, NUMBER):
+        return False
+    if outcome.kept is not None:
+        return outcome.kept >= MIN_KEPT
+    return outcome.cosine is not None and outcome.cosine >= MIN_COSINE
 
 
 def is_peer_close(outcome: Outcome) -> bool:
@@ -179,7 +186,7 @@ def _rows(outcomes: Iterable[Outcome], made: Made) -> list[str]:
         for figures in ("cosine", "peer", "centered"):
             cells += [_range([getattr(outcome, figures) for outcome in group], 4)]
         cells += [_range([outcome.sqnr for outcome in group], 1)]
-        cells += [_range([None if outcome.share is None else 100 * outcome.share for outcome in group], 0, " %")]
+        cells += [_percent(outcome.kept for outcome in group), _percent(outcome.share for outcome in group)]
         cells += [", ".join(_nodes(group)), ", ".join(_seconds(group))]
         rows.append(f"| {' | '.join(cells)} |")
     return rows
@@ -208,6 +215,11 @@ def _range(values: Iterable[float | None], digits: int, unit: str = "") -> str:
     return " to ".join(texts) + unit if texts else ""
 
 
+def _percent(shares: Iterable[float | None]) -> str:
+    """Return the range of shares in percent."""
+    return _range([None if share is None else 100 * share for share in shares], 0, " %")
+
+
 def _reasons(outcomes: Iterable[Outcome]) -> list[str]:
     """Return one row for each reason, the most frequent ones first."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
@@ -231,7 +243,9 @@ def _missed(outcomes: Iterable[Outcome], explanations: Mapping[str, str]) -> lis
     rows = []
     for network, group in groups.items():
         cosine = _range([one.cosine for one in group], 4)
-        result = f"cosine {cosine}" if cosine else ", ".join(dict.fromkeys(one.outcome for one in group))
+        kept = _percent(one.kept for one in group)
+        figures = f"cosine {cosine}" if cosine else f"boxes {kept}" if kept else ""
+        result = figures or ", ".join(dict.fromkeys(one.outcome for one in group))
         peer = _range([one.peer for one in group], 4)
         rows.append(f"| {network} | {len(group)} | {result} | {peer} | {explanations.get(network, 'not examined')} |")
     return rows

@@ -26,18 +26,18 @@ class TimeLimitError(Exception):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeLimitError inside the block after this number of seconds."""
+    """Raise TimeLimitError inside the block after this number of CPU seconds: waiting for other processes is free."""
 
     def stop(_: int, __: FrameType | None) -> None:
         raise TimeLimitError(f"longer than {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def run(
@@ -57,7 +57,7 @@ def run(
         exporters: keys of EXPORTERS and VARIANTS.
         opsets: opsets; empty for all.
         chip: target chip.
-        seconds: time limit of a model.
+        seconds: limit of a model's CPU time.
         log: outcomes are appended to it; models in it are not run again.
 
     Returns:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from zoo_comparison import Comparison, DifferentError
+from zoo_detections import NAMES, Kept
 from zoo_files import CALIBRATION, EXPORTERS, Array, Export, load_samples
 from zoo_peer import quantize, session
 
@@ -86,7 +87,8 @@ class Trial:
     def measurements(self) -> dict[str, Any]:
         """Return the measurements of an Outcome, as far as the steps succeeded."""
         worst: dict[str, Any] = {"source_nodes": self._source_nodes}
-        for key, choose in (("difference", max), ("cosine", min), ("centered", min), ("sqnr", min), ("peer", min)):
+        chosen = {"difference": max} | dict.fromkeys(("cosine", "centered", "sqnr", "kept", "peer"), min)
+        for key, choose in chosen.items():
             values = [found[key] for found in self._found if found.get(key) is not None]
             worst[key] = choose(values) if values else None
         for key in ("share", "float_nodes", "int8_nodes", "float_seconds", "int8_seconds"):
@@ -111,6 +113,9 @@ class Trial:
         found["share"] = integer_share(model)
         self.stage = "run int8"
         with tc.Session(model, threads=1) as running:
+            if set(self._names) >= NAMES:
+                found["kept"] = self._share_of_boxes(running.run)
+                return
             compared = self._compare(running.run, sizes)
         found["cosine"] = min(one.cosine for one in compared)
         found["centered"] = min((one.centered for one in compared if one.centered is not None), default=None)
@@ -141,8 +146,8 @@ class Trial:
             raise DifferentError(f"{difference:.3g} of the range from ONNX Runtime, expected at most {limit}")
 
     def _run_peer(self) -> None:
-        """Let ONNX Runtime quantize the model with the same samples, and compare that."""
-        if self.export.exporter not in EXPORTERS:
+        """Let ONNX Runtime quantize the model with the same samples, and compare that, unless it selects boxes."""
+        if self.export.exporter not in EXPORTERS or set(self._names) >= NAMES:
             return
         self.stage = "peer"
         with tempfile.TemporaryDirectory() as folder:
@@ -176,6 +181,13 @@ class Trial:
         """Concatenate samples along the batch axis of an input."""
         axis = self._batch_axes.get(name)
         return batch[0][name] if axis is None else np.concatenate([sample[name] for sample in batch], axis)
+
+    def _share_of_boxes(self, run: Run) -> float | None:
+        """Return the share of ONNX Runtime's boxes that a model finds in the samples that did not calibrate."""
+        kept = Kept()
+        for feeds in self._feeds(1, self.samples[CALIBRATION:] or self.samples):
+            kept.add(dict(zip(self._names, self._runtime.run(self._names, feeds), strict=True)), run(feeds))
+        return kept.share
 
     def _compare(self, run: Run, sizes: Sequence[int]) -> list[Comparison]:
         """Compare every output with ONNX Runtime's, on batches of every size of samples that did not calibrate."""

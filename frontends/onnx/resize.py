@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.onnx.computed_sizes import computed_sizes, fill, known_elements
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import OpenExtentError, is_open, open_within
@@ -118,20 +119,47 @@ def _resize_symbolic(
     wanted = [0 if scale else size for scale, size in zip(spatial, sizes[2:] or (0,) * (rank - 2), strict=True)]
     extents = [emit.positions(g, size) for size in wanted if is_open(size)]
     numbers = tuple(0 if is_open(size) else size for size in wanted)
-    op: Op
+    return _result(node, emit.cast(g, g.add(_spatial_op(spatial, numbers, rule), image, *extents), x.dtype))
+
+
+def _spatial_op(spatial: tuple[float, ...], numbers: tuple[int, ...], rule: Interpolation) -> Op:
+    """Operator that resizes the axes after the first two; see ``ResizeNearest`` for scales and sizes."""
     if rule.mode is ResizeMode.nearest:
-        op = ResizeNearest(scales=spatial, sizes=numbers, coordinates=rule.coordinates, rounding=rule.rounding)
-    else:
-        op = ResizeWeighted(
-            scales=spatial,
-            sizes=numbers,
-            mode=rule.mode,
-            coordinates=rule.coordinates,
-            cubic_coeff_a=rule.cubic_coeff_a,
-            exclude_outside=rule.exclude_outside,
-            antialias=rule.antialias,
-        )
-    return _result(node, emit.cast(g, g.add(op, image, *extents), x.dtype))
+        return ResizeNearest(scales=spatial, sizes=numbers, coordinates=rule.coordinates, rounding=rule.rounding)
+    return ResizeWeighted(
+        scales=spatial,
+        sizes=numbers,
+        mode=rule.mode,
+        coordinates=rule.coordinates,
+        cubic_coeff_a=rule.cubic_coeff_a,
+        exclude_outside=rule.exclude_outside,
+        antialias=rule.antialias,
+    )
+
+
+def _resize_to_computed(node: OnnxNode, g: Graph, axes: Sequence[int], policy: str, rule: Interpolation) -> Result:
+    """Resize axes after the first two to sizes that are computed when the model runs."""
+    x, rank, values = _checked_input(node, rule), node.rank(0), computed_sizes(node, 3)
+    if policy != "stretch" or rule.coordinates is Coordinates.tf_crop_and_resize or not 3 <= rank <= 5:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "computed sizes", "supported: rank 3 to 5, no policy, no crop")
+    known = known_elements(values)
+    if len(known) != len(axes):
+        raise node.invalid(f"{len(known)} sizes for {len(axes)} axes")
+    scales, numbers, extents = [1.0] * (rank - 2), [0] * (rank - 2), {}
+    for position, (axis, size) in enumerate(zip(axes, known, strict=True)):
+        if size is not None and str(size) == str(node.shape(0)[axis]):
+            continue
+        if axis < 2:
+            raise node.fail(UNSUPPORTED_ATTRIBUTE, f"a computed size of axis {axis}", "supported: axes 2 and up")
+        scales[axis - 2], numbers[axis - 2] = 0.0, size or 0
+        if size is None:
+            own = emit.slice_axis(g, values, 0, position, position + 1)
+            extents[axis] = fill(g, own, np.zeros(1, np.int32))
+        elif size < 1:
+            raise node.invalid(f"axis {axis} would have {size} elements")
+    op = _spatial_op(tuple(scales), tuple(numbers), rule)
+    found = g.add(op, emit.as_float(g, x), *(extents[axis] for axis in sorted(extents)))
+    return _result(node, emit.cast(g, found, x.dtype))
 
 
 def _exact_scale(size: int, extent: int) -> float:
@@ -194,7 +222,12 @@ def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy:
     return [AxisResize(a, shape[a], out, scale) for a, out, scale in rows if out != shape[a] or scale != 1]
 
 
-@onnx_op("Resize", since=11, kind=Kind.DIRECT, limits="constant scales or sizes")
+@onnx_op(
+    "Resize",
+    since=11,
+    kind=Kind.DIRECT,
+    limits="constant scales or sizes; computed sizes of the axes after the first two",
+)
 def resize(node: OnnxNode, g: Graph) -> Result:
     """Resize any axes by scales or to sizes."""
     mode = ResizeMode[node.choice("mode", "nearest", tuple(ResizeMode.__members__))]
@@ -219,6 +252,10 @@ def resize(node: OnnxNode, g: Graph) -> Result:
         chosen = node.ints_attr("axes")
         axes = axes if chosen is None else node.axes(chosen, node.rank(0))
     scales = node.constant(2).reshape(-1).astype(np.float32) if node.has_input(2) else np.empty(0, np.float32)
+    if node.has_input(3) and not node.is_constant(3) and not len(scales):
+        if node.has_input(1):
+            node.constant(1)  # only used by tf_crop_and_resize
+        return _resize_to_computed(node, g, axes, policy, rule)
     sizes = node.ints(3) if node.has_input(3) else ()
     if bool(len(scales)) == bool(len(sizes)):
         raise node.invalid("needs either scales or sizes")

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, helper, numpy_helper
-from onnx_graphs import BOOL, FLOAT, INT64, assert_as_onnxruntime, info, node
+from onnx_graphs import BOOL, FLOAT, INT64, assert_as_onnxruntime, info, loop_body, node
 
 import tpuconvert as tc
 from tpuconvert.schema.errors import RunError
@@ -187,7 +187,76 @@ def yolo() -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize("build", [ssd, two_stages, yolo])
+def pasted_masks() -> onnx.ModelProto:
+    """Mask R-CNN: each mask is resized to its box and pasted into the image by a Loop, as torchvision exports it."""
+    height, width = 16, 24
+    corners = [f"{axis}{end}" for end in (0, 1) for axis in "xy"]
+    body = [
+        node("Gather", "masks i", "mask3", axis=0), node("Gather", "mask3 zero", "mask", axis=0),
+        node("Unsqueeze", "mask zeros_one", "mask4"), node("Gather", "corners_int i", "box", axis=0),
+        *(node("Gather", f"box number{k}", name, axis=0) for k, name in enumerate(corners)),
+    ]  # fmt: skip
+    for axis in "xy":
+        body += [
+            node("Sub", f"{axis}1 {axis}0", f"{axis}d"), node("Add", f"{axis}d ones", f"{axis}extent"),
+            node("Concat", f"{axis}extent ones", f"{axis}two", axis=0),
+            node("ReduceMax", f"{axis}two", f"{axis}max", keepdims=0),
+            node("Unsqueeze", f"{axis}max zeros", f"{axis}size"),
+            node("Unsqueeze", f"{axis}0 zeros", f"{axis}first"),
+            node("Concat", f"{axis}first zeros", f"{axis}low", axis=0),
+            node("ReduceMax", f"{axis}low", f"{axis}from", keepdims=0),
+            node("Unsqueeze", f"{axis}1 zeros", f"{axis}last"), node("Add", f"{axis}last ones", f"{axis}end"),
+            node("Concat", f"{axis}end image_{axis}", f"{axis}high", axis=0),
+            node("ReduceMin", f"{axis}high", f"{axis}to", keepdims=0),
+            node("Sub", f"{axis}from {axis}0", f"{axis}a"), node("Unsqueeze", f"{axis}a zeros", f"{axis}start"),
+            node("Sub", f"{axis}to {axis}0", f"{axis}b"), node("Unsqueeze", f"{axis}b zeros", f"{axis}stop"),
+            node("Unsqueeze", f"{axis}from zeros", f"{axis}before"),
+            node("Sub", f"image_{axis} {axis}to", f"{axis}after"),
+        ]  # fmt: skip
+    body += [
+        node("Concat", "ones ones ysize xsize", "sizes", axis=0),
+        helper.make_node("Resize", ["mask4", "", "", "sizes"], ["large4"], mode="linear",
+                         coordinate_transformation_mode="pytorch_half_pixel"),
+        node("Squeeze", "large4 zeros_one", "large"), node("Slice", "large ystart ystop zeros", "kept_rows"),
+        node("Slice", "kept_rows xstart xstop ones", "crop"),
+        node("Shape", "crop", "crop_shape"), node("Gather", "crop_shape ones", "crop_width", axis=0),
+        *(piece for side in ("before", "after") for piece in (
+            node("Concat", f"y{side} crop_width", f"shape_y{side}", axis=0),
+            node("ConstantOfShape", f"shape_y{side}", f"zeros_y{side}"))),
+        node("Concat", "zeros_ybefore crop zeros_yafter", "tall", axis=0),
+        node("Slice", "tall zeros image_y zeros", "tall_cut"),
+        node("Shape", "tall_cut", "tall_shape"), node("Gather", "tall_shape zeros", "lines", axis=0),
+        *(piece for side in ("before", "after") for piece in (
+            node("Concat", f"lines x{side}", f"shape_x{side}", axis=0),
+            node("ConstantOfShape", f"shape_x{side}", f"zeros_x{side}"))),
+        node("Concat", "zeros_xbefore tall_cut zeros_xafter", "wide", axis=1),
+        node("Slice", "wide zeros image_x ones", "pasted"), node("Unsqueeze", "pasted zeros", "item"),
+        node("Concat", "done item", "more", axis=0), node("Identity", "going", "go"),
+    ]  # fmt: skip
+    nodes = [
+        node("Squeeze", "scores ones", "score"), node("Greater", "score threshold", "positive"),
+        *select("positive", "boxes", "b"), *select("positive", "score", "s"), node("Shape", "s", "n"),
+        helper.make_node("ConstantOfShape", ["n"], ["labels"],
+                         value=numpy_helper.from_array(np.array([0], np.int64))),
+        *batched_nms("b", "s", "labels", "keep"), node("Slice", "keep zeros kept zeros ones", "first"),
+        node("Gather", "b first", "kept_boxes", axis=0), node("Cast", "kept_boxes", "corners_int", to=INT64),
+        node("Gather", "table first", "masks", axis=0), node("Shape", "masks", "masks_shape"),
+        node("Gather", "masks_shape zero", "trips"), node("ConstantOfShape", "none", "nothing"),
+        helper.make_node("Loop", ["trips", "always", "nothing"], ["pasted_masks"],
+                         body=loop_body(body, ["done"], ["more"])),
+    ]  # fmt: skip
+    outputs = {"kept_boxes": (FLOAT, ["n", 4]), "pasted_masks": (FLOAT, ["n", height, width])}
+    proto = network(nodes, 1, **outputs)  # type: ignore[arg-type]
+    random = np.random.default_rng(2)
+    further: dict[str, Any] = {
+        "table": random.random((BOXES, 1, 6, 6)).astype(np.float32), "none": [0, height, width], "always": True,
+        "image_x": [width], "image_y": [height], "zeros_one": [0, 1], **{f"number{k}": k for k in range(4)},
+    }  # fmt: skip
+    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in further.items())
+    return proto
+
+
+@pytest.mark.parametrize("build", [ssd, two_stages, yolo, pasted_masks])
 def test_boxes_are_those_of_onnxruntime(build: Any, tmp_path: Path) -> None:
     # ONNX Runtime's RoiAlign and TopK accept no empty operand in all cases: the last image is for the padded form.
     converted = assert_as_onnxruntime(build(), images(3 if build is yolo else 2), tmp_path)
@@ -195,7 +264,7 @@ def test_boxes_are_those_of_onnxruntime(build: Any, tmp_path: Path) -> None:
     assert "conv" in names and ("host_if" in names) != (build is yolo)
 
 
-@pytest.mark.parametrize("build", [ssd, two_stages, yolo])
+@pytest.mark.parametrize("build", [ssd, two_stages, yolo, pasted_masks])
 def test_int8_network_keeps_its_boxes_in_float(build: Any, tmp_path: Path) -> None:
     onnx.save(build(), tmp_path / "m.onnx")
     converted = tc.convert(tmp_path / "m.onnx", quantize="int8", calibration=images(2), effort="low")

@@ -42,7 +42,7 @@ class Heads(nn.Module):
 
 
 class Detector(nn.Module):
-    """A whole detector for one image; the exporters unroll its lists."""
+    """A whole detector; the exporters unroll its lists. Only the first image has results."""
 
     def __init__(self, build: Callable[..., nn.Module], names: tuple[str, ...], **options: Any) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Detector(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, labels, scores and what else the detector finds."""
-        found = self.body([x[0].sigmoid()])[0]
+        found = self.body([image.sigmoid() for image in x])[0]
         return tuple(found[name] for name in self.names)
 
 
@@ -67,8 +67,15 @@ class Flow(nn.Module):
         return self.body(x[:, :3].tanh(), x[:, 3:].tanh(), num_flow_updates=2)[-1]
 
 
-SMALL = {"min_size": 96, "max_size": 128}
-"""Extents to which detectors resize."""
+SMALL: dict[str, Any] = {
+    "min_size": 96,
+    "max_size": 128,
+    "rpn_pre_nms_top_n_test": 60,
+    "rpn_post_nms_top_n_test": 40,
+    "box_score_thresh": 0.3,
+    "box_detections_per_img": 20,
+}
+"""Extents to which detectors resize, few candidates, and a threshold that some classes of random weights exceed."""
 
 WHOLE = (("torchscript", 17, "fixed"),)
 """Exports of whole detectors: the dynamo exporter refuses loops over a computed number of boxes."""

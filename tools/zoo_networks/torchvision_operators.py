@@ -5,6 +5,8 @@ this module first.
 """
 
 import importlib.util
+import inspect
+import sys
 from pathlib import Path
 
 import torch
@@ -31,6 +33,11 @@ def has_extension() -> bool:
     return False
 
 
+def has_operators() -> bool:
+    """Return True, in place of torchvision's function; TorchScript compiles it."""
+    return True
+
+
 def nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     """Return the indices of boxes that remain after suppression, by descending score."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
@@ -54,6 +61,7 @@ if not has_extension():
     from torchvision import _meta_registrations, extension  # after the definitions, which it extends
     from torchvision.ops.roi_align import _roi_align
 
-    extension._has_ops = lambda: True
-    _library.impl("roi_align", _roi_align, "CPU")
+    extension._has_ops = has_operators
+    vars(sys.modules[_roi_align.__module__])["_has_ops"] = has_operators  # its own reference to the function
+    _library.impl("roi_align", inspect.unwrap(_roi_align), "CPU")  # without torch.compile, which tracing rejects
     _library.impl("roi_align", _meta_registrations.meta_roi_align, "Meta")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto
+from onnx import NodeProto, helper, numpy_helper
 from onnx_graphs import FLOAT, INT64, assert_as_onnxruntime, node, with_outputs
 from onnx_models import model, ramp, save_model
 
@@ -38,6 +38,10 @@ def ints(*numbers: int) -> Array:
     return np.array(numbers)
 
 
+def to_sizes(**attributes: str) -> NodeProto:
+    return helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes)
+
+
 POSITIVE = [node("Greater", "x zero", "mask"), node("NonZero", "mask", "found")]
 ZERO = {"zero": np.float32(0)}
 MASKED = [*POSITIVE, node("Transpose", "found", "places", perm=[1, 0]), node("GatherND", "x places", "chosen")]
@@ -51,6 +55,7 @@ NMS = node("NonMaxSuppression", "boxes scores most overlap least", "found")
 NMS_SAMPLES = [{"boxes": BOXES, "scores": SCORES * np.float32(factor)} for factor in (1, 0.6, 0)]
 NMS_CONSTANTS = {"most": ints(5), "overlap": np.float32([0.4]), "least": np.float32([0.3]), "two": ints(2),
                  "one": ints(1), "zero": ints(0), "end": ints(2**62)}  # fmt: skip
+IMAGE = ramp(1, 1, 5, 4)
 SCATTERED = {"x": X, "i": np.array([[1, 2], [0, 3], [-1, 1]]), "u": ramp(3, 2, seed=2)}
 
 CASES = {
@@ -132,6 +137,43 @@ CASES = {
         {"y": (FLOAT, ["n", "m"])},
         {"axes": ints(0, 1), "steps": ints(-1, 2)},
     ),
+    "slice of a slice has an extent of its own": Case(
+        [node("Slice", "x a b", "first"), node("Slice", "first c d", "second"),
+         node("Concat", "first x", "joined", axis=0), node("Slice", "joined a b", "third"),
+         *(node("Shape", name, f"{name}_n") for name in ("second", "third")),
+         node("Concat", "second_n third_n", "y", axis=0)],
+        [{"x": X, "a": ints(0), "b": ints(5), "c": ints(1), "d": ints(3)},
+         {"x": X, "a": ints(2), "b": ints(9), "c": ints(0), "d": ints(1)}],
+        {"y": (INT64, [4])},
+    ),
+    "computed shape": Case(
+        [node("Concat", "n m", "shape", axis=0), node("ConstantOfShape", "shape", "zeros"),
+         node("Concat", "zeros row", "y", axis=0)],
+        [{"n": ints(n), "m": ints(4), "row": X[:1]} for n in (0, 1, 3)],
+        {"y": (FLOAT, ["k", 4])},
+    ),
+    "computed shape, integers": Case(
+        [node("ConstantOfShape", "n", "y", value=numpy_helper.from_array(np.array([7])))],
+        [{"n": ints(n, m)} for n, m in ((2, 3), (0, 2), (1, 1))],
+        {"y": (INT64, ["n", "m"])},
+    ),
+    **{
+        f"Resize to computed sizes, {mode}": Case(
+            [node("Concat", "one one n m", "sizes", axis=0), to_sizes(mode=mode, **given)],
+            [{"x": IMAGE, "n": ints(n), "m": ints(m)} for n, m in ((5, 4), (11, 3), (1, 9), (2, 1))],
+            {"y": (FLOAT, [1, 1, "n", "m"])},
+            {"one": ints(1)},
+        )
+        for mode, given in (("nearest", {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}),
+                            ("linear", {"coordinate_transformation_mode": "pytorch_half_pixel"}),
+                            ("cubic", {"coordinate_transformation_mode": "half_pixel"}))
+    },
+    "Resize of one axis to a computed size": Case(
+        [node("Concat", "one one n four", "sizes", axis=0), to_sizes(mode="linear")],
+        [{"x": IMAGE, "n": ints(n)} for n in (2, 7)],
+        {"y": (FLOAT, [1, 1, "n", 4])},
+        {"one": ints(1), "four": ints(4)},
+    ),
     "ScatterND": Case(
         [node("ScatterND", "x i u", "y")],
         [{"x": X, "i": np.array([[1, 2], [5, 0], [-1, 3]]), "u": ramp(3, seed=2)}],
@@ -190,6 +232,22 @@ def test_k_that_is_too_large_is_an_error(tmp_path: Path) -> None:
         pytest.raises(RunError, match="elements 0 to 5 of axis 1 with 4 elements"),
     ):
         session.run({"x": X, "k": ints(5)})
+
+
+@pytest.mark.parametrize(("sizes", "message"), [("n one one one", "computed size of axis 0"), ("one one n", "3 sizes")])
+def test_computed_sizes_that_cannot_be_resized(sizes: str, message: str, tmp_path: Path) -> None:
+    nodes = [node("Concat", sizes, "sizes", axis=0), to_sizes(mode="linear")]
+    proto = model(nodes, {"x": IMAGE, "n": ints(3)}, ["y"], {"one": ints(1)})
+    with pytest.raises(UnsupportedError, match=message):
+        tc.convert(save_model(proto, tmp_path))
+
+
+def test_a_negative_computed_extent_is_an_error(tmp_path: Path) -> None:
+    proto = model([node("ConstantOfShape", "n", "y")], {"n": ints(2)}, ["y"])
+    with tc.Session(tc.convert(save_model(proto, tmp_path))) as session:
+        assert session.run({"n": ints(2)})["y"].tolist() == [0, 0]
+        with pytest.raises(RunError, match="pads 0 and -3 of axis 0 with 1 elements"):
+            session.run({"n": ints(-2)})
 
 
 def test_problem_names_the_data_dependent_extent(tmp_path: Path) -> None:
