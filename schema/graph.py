@@ -296,7 +296,7 @@ class Graph:
         self._values: dict[str, Value] = {}
         self._suffix: dict[str, int] = {}
         self._distinct = DistinctExtents()
-        self._positions: dict[int, list[int]] = {}
+        self._positions: dict[Value, list[int]] = {}
         self._positions_of = 0
         self._origin: tuple[tuple[Source, ...], tuple[str, ...]] = (), ()
         self._inference = TypeInference()
@@ -352,7 +352,7 @@ class Graph:
         """Return True if the value is a graph output."""
         if self._positions_of != len(self.outputs):
             self._output_positions(value)
-        return id(value) in self._positions
+        return value in self._positions
 
     def is_sole_use(self, value: Value) -> bool:
         """Return True if the value has exactly one use and is no graph output."""
@@ -462,8 +462,8 @@ class Graph:
         for position in positions:
             self.outputs[position] = new
         if positions:
-            del self._positions[id(old)]
-            self._positions[id(new)] = sorted([*self._output_positions(new), *positions])
+            del self._positions[old]
+            self._positions[new] = sorted([*self._output_positions(new), *positions])
 
     def set_input(self, node: Node, index: int, value: Value) -> None:
         """Replace one operand of a node. The result types are not inferred again."""
@@ -593,9 +593,9 @@ class Graph:
         if self._positions_of != len(self.outputs):
             self._positions = {}
             for position, output in enumerate(self.outputs):
-                self._positions.setdefault(id(output), []).append(position)
+                self._positions.setdefault(output, []).append(position)
             self._positions_of = len(self.outputs)
-        return self._positions.get(id(value), [])
+        return self._positions.get(value, [])
 
     def _register(self, value: Value) -> Value:
         self._values[value.name] = value

@@ -1,5 +1,9 @@
 """The graph: building, changing, and what it refuses."""
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -77,6 +81,19 @@ def test_replace_uses_changes_operands_and_outputs():
     assert second.uses == []
     graph.replace_uses(graph.find("y2"), first)
     assert graph.outputs == [first]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))])
+def test_copies_know_their_outputs(copied: Callable[[Graph], Graph]) -> None:
+    graph = chain(2)
+    graph.output(graph.nodes[0].outputs[0])
+    assert graph.is_output(graph.nodes[1].outputs[0])
+    made = copied(graph)
+    inner, last = (node.outputs[0] for node in made.nodes)
+    assert made.is_output(inner) and made.is_output(last)
+    assert not made.is_output(made.inputs[0])
+    made.replace_uses(last, made.inputs[0])
+    assert made.outputs == [made.inputs[0], inner]
 
 
 def test_prune_keeps_what_outputs_need_and_all_inputs():
