@@ -16,7 +16,7 @@ import itertools
 import math
 import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,11 +102,16 @@ class FlatBufferWriter:
     """Writer of one buffer. Every method returns the position of the data that it wrote, or 0 if it wrote nothing.
 
     Args:
-        schema: schema of the rows. The class of a row has the name of its table, and all fields of the table.
+        schema: schema of the rows. The class of a row has the name of its table, and all fields of the table. The tag
+            of a union is that of the class of its value.
+        alignments: alignment in bytes of vectors of scalars, by table and field, where it is larger than that of an
+            element.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, alignments: Mapping[tuple[str, str], int] | None = None) -> None:
         self._schema = schema
+        self._alignments = dict(alignments or {})
+        self._alignment = max(8, *self._alignments.values()) if self._alignments else 8
         self._forms: dict[type, tuple[TableForm, list[tuple[int, _Write | None]]]] = {}
         self._parts: list[bytes] = []  # chunks of the buffer, from its end to its start
         self._size = 0
@@ -136,8 +141,8 @@ class FlatBufferWriter:
             self._strings[text] = place
         return place
 
-    def scalars(self, code: str, items: Sequence[int | float] | Array) -> int:
-        """Write a vector of scalars; an empty vector is not stored."""
+    def scalars(self, code: str, items: Sequence[int | float] | Array, alignment: int = 4) -> int:
+        """Write a vector of scalars, aligned to at least ``alignment`` bytes; an empty vector is not stored."""
         count = len(items)
         if not count:
             return 0
@@ -145,7 +150,7 @@ class FlatBufferWriter:
             data = struct.pack("<I", count) + items.astype("<" + code).tobytes()
         else:
             data = struct.pack(f"<I{count}{code}", count, *items)
-        return self._prepend(data, max(_SIZES[code], 4), after=4)
+        return self._prepend(data, max(_SIZES[code], alignment), after=4)
 
     def offsets(self, places: Sequence[int]) -> int:
         """Write a vector of strings or tables, given their positions; an empty vector is not stored."""
@@ -182,23 +187,36 @@ class FlatBufferWriter:
         def code(field: Field) -> str:
             return SCALAR_CODES[field.type] if field.kind is Kind.SCALAR else OFFSET
 
-        fields = sorted(self._schema.tables[row_type.__name__].fields, key=lambda field: -_SIZES[code(field)])
-        form = TableForm(*((field.slot, code(field), field.default) for field in fields))
-        return form, [(row_type._fields.index(field.name), self._write_of(field)) for field in fields]
+        table = row_type.__name__
+        fields = sorted(self._schema.tables[table].fields, key=lambda field: -_SIZES[code(field)])
+        slots = [(field.slot, code(field), field.default) for field in fields]
+        writes = [(row_type._fields.index(field.name), self._write_of(table, field)) for field in fields]
+        for field in fields:
+            if field.kind is Kind.UNION:  # one byte, so it is the last in the order of sizes
+                slots.append((field.slot - 1, SCALAR_CODES["u8"], 0))
+                writes.append((row_type._fields.index(field.name), functools.partial(self._tag, field.type)))
+        return TableForm(*slots), writes
 
-    def _write_of(self, field: Field) -> _Write | None:
+    def _tag(self, union: str, value: Any) -> int:
+        """Return the tag of the value of a union; 0 for a union that is not stored."""
+        return 0 if value is None else 1 + self._schema.unions[union].index(type(value).__name__)
+
+    def _write_of(self, table: str, field: Field) -> _Write | None:
         """Return the function that writes a field; None for a scalar, which is stored in the table itself."""
         if field.kind is Kind.SCALAR:
             return None
         if field.kind is Kind.SCALAR_VECTOR:
-            return functools.partial(self.scalars, SCALAR_CODES[field.type])
+            alignment = self._alignments.get((table, field.name), 4)
+            return functools.partial(self.scalars, SCALAR_CODES[field.type], alignment=alignment)
+        if field.kind is Kind.UNION:  # a table without fields is an empty tuple, but not an absent one
+            return lambda value: 0 if value is None else self.row(value)
         write: Callable[[Any], int] = self.string if field.kind in (Kind.STRING, Kind.STRING_VECTOR) else self.row
         if field.kind in (Kind.STRING_VECTOR, Kind.TABLE_VECTOR):
             return lambda items: self.offsets(list(map(write, items)))
         return write if field.required else lambda value: write(value) if value else 0
 
     def finish(self, root: int, identifier: bytes) -> bytes:
-        """Return the whole buffer. Its size is a multiple of 8, the largest alignment."""
-        total = self._size + 8 + (-(self._size + 8) % 8)
-        self._prepend(struct.pack("<I4s", total - root, identifier), 8)
+        """Return the whole buffer. Its size is a multiple of the largest alignment, at least 8."""
+        total = self._size + 8 + (-(self._size + 8) % self._alignment)
+        self._prepend(struct.pack("<I4s", total - root, identifier), self._alignment)
         return b"".join(reversed(self._parts))

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import collections
-import math
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from tpuconvert.frontends.onnx.messages import ModelProto
-from tpuconvert.memory_sources import AnySource, source_paths
+from tpuconvert.memory_sources import AnySource, Weights, source_paths
 from tpuconvert.option_types import ReduceOptions
 from tpuconvert.options import Options, default_of
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.reduction.constants import tensors_of
+from tpuconvert.reduction.caffe_format import CaffeFormat
 from tpuconvert.reduction.failure import BACKENDS, CONDITION, CRASH, ENGINE, ERROR, TIMEOUT, VERIFY, Failure
-from tpuconvert.reduction.names import identifying_texts
+from tpuconvert.reduction.model_format import ModelFormat
+from tpuconvert.reduction.onnx_format import OnnxFormat
 from tpuconvert.reduction.reducer import LEAST_SECONDS, Outcome, Reducer
-from tpuconvert.reduction.result import Reduction, Size
-from tpuconvert.reduction.source import APPLIED, apply_options, load_model
-from tpuconvert.reduction.tensor_types import import_types, infer_types
+from tpuconvert.reduction.result import Reduction
+from tpuconvert.reduction.source_files import FileWriter, SourceFiles, weights_path
+from tpuconvert.reduction.tflite_format import TfliteFormat
 from tpuconvert.reduction.trial import Request, observe
 from tpuconvert.reduction.worker import Worker, WorkerDiedError
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input, noting_inputs, refuse_input
 from tpuconvert.source_loading import source_format
 from tpuconvert.tuning.mixed_precision import seconds_of
 from tpuconvert.user_functions import is_function_name
+
+FORMATS: Mapping[str, Callable[[], ModelFormat[Any]]] = {
+    "onnx": OnnxFormat,
+    "tflite": TfliteFormat,
+    "caffe": CaffeFormat,
+}
+"""Format of a source -> the operations of a reduction on its models."""
 
 KINDS = {"error": (ERROR,), "difference": (VERIFY, BACKENDS, ENGINE)}
 """Words of ``until`` -> kinds of failures, in the order in which they are looked for."""
@@ -44,6 +48,7 @@ FIRST_SECONDS = 600.0
 
 def reduce(
     source: AnySource,
+    weights: Weights = None,
     *,
     until: str | Callable[[str], Any] = "error|difference",
     output: str | os.PathLike[str] | None = None,
@@ -58,19 +63,22 @@ def reduce(
     progress: Progress | None = None,
     **options: Unpack[ReduceOptions],
 ) -> Reduction:
-    """Cut a failing ONNX model to a small one that fails in the same way, with random weights and generic names.
+    """Cut a failing model to a small one that fails in the same way, with random weights and generic names.
 
     Every trial converts and runs a smaller model in a separate process. It is kept if it has the same kind of failure,
     with a message that is equal except for names and numbers. Calibration and comparisons use random inputs.
 
     Args:
-        source: The ONNX model. It is not modified.
+        source: The model: ONNX, TFLite or a prototxt. It is not modified.
+        weights: The caffemodel of a prototxt.
         until: The failure: ``error`` of the conversion or the first run; ``difference`` between the model and its
             source as ``verify`` finds it, between the native engine and the reference, or between the source and ONNX
             Runtime if it is installed; or both, separated by ``|``: the first one found. Otherwise a function that gets
-            the path of an ONNX file and returns True if it fails, also as ``module:function``, or a command with ``{}``
-            in place of the path whose exit code is 0 if it fails.
-        output: File to write. It contains the smallest model so far at any time. None: only return the model.
+            the path of a file in the format of the source and returns True if it fails, also as ``module:function``, or
+            a command with ``{}`` in place of the path whose exit code is 0 if it fails. A caffemodel is beside its
+            prototxt, with the same name.
+        output: File to write. It contains the smallest model so far at any time. None: only return the model. The
+            caffemodel of a prototxt is written beside it, with the same name and the suffix ``.caffemodel``.
         match: Regular expression that is searched in the message, to choose one of several failures.
         budget: Time after which no further trial of the search begins: ``90s``, ``10m`` or ``2h``. Weights and names
             are replaced after it.
@@ -87,7 +95,8 @@ def reduce(
         The reduced model, and what it has in common with the source.
 
     Raises:
-        UsageError: The model does not fail, is no ONNX model, or an argument is invalid.
+        UsageError: The model does not fail, or an argument is invalid.
+        CorruptInputError: A file is damaged, or of no known format.
 
     Example:
         >>> found = tc.reduce("digits.onnx", until=lambda path: "softmax" in tc.check(path).operators)
@@ -107,47 +116,49 @@ def reduce(
         kinds, given, {name: limit for name, limit in limits.items() if limit is not None}, condition, seed
     )
     watcher, start = progress or SILENT, time.monotonic()
-    with noting_inputs(), source_paths(source, None) as (path, _), Worker(plugin_files) as worker:
-        note_input(path)
-        if output is not None:
-            refuse_input(output)
-        _ensure_onnx(path)
+    with noting_inputs(), source_paths(source, weights) as (path, caffemodel), Worker(plugin_files) as worker:
+        original = _note_files(path, caffemodel, output)
         run = _Run(worker, request, until if callable(until) else None, watcher, seconds)
         file = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "<model>"
-        model = load_model(path, settings.allow_root)
-        size = _size(model)
-        failure, duration = run.find_failure(os.fspath(path), pattern, file)
+        form = FORMATS[original.format]()
+        model = form.load(original, settings)
+        size = form.size(model)
+        failure, duration = run.find_failure(original, pattern, file)
         run.request = replace(request, kinds=kinds if failure.kind in (CRASH, TIMEOUT) else (failure.kind,))
-        model = run.apply(model, settings, failure)
+        model = run.apply(form, model, settings, failure)
+        if form.is_rewritten:
+            run.ensure_fails(form.files(model), failure, file)
         if resume and output is not None and os.path.isfile(output):
-            model = run.resume(model, output, failure)
-        reducer = run.reducer(model, failure, duration, None if output is None else Path(output))
+            model = run.resume(form, model, output, failure)
+        writer = FileWriter(output, is_continued=resume)
+        reducer = run.reducer(form, model, failure, duration, writer)
         outcome = reducer.run()
         needed = reducer.needed_options(run.request.options)
-        content = outcome.model.SerializeToString()
-        last = next((each for each in run.observe(content, needed) if each.is_alike(failure)), failure)
-        if output is not None:
-            _write(Path(output), outcome.model)
+        last = next((each for each in run.observe(outcome.files, needed) if each.is_alike(failure)), failure)
+        writer.write(outcome.files)
     return Reduction(
         file=os.path.basename(file),
+        format=form.name,
         output=None if output is None else os.fspath(output),
+        weights_output=None if output is None or outcome.files.weights is None else os.fspath(weights_path(output)),
         kind=failure.kind,
         until=_until_of(failure, condition),
         message=failure.message,
         reduced_message=last.message,
         before=size,
-        after=_size(outcome.model),
-        operators=dict(collections.Counter(_operator(node) for node in outcome.model.graph.node)),
+        after=form.size(outcome.model),
+        operators=dict(collections.Counter(form.operators(outcome.model))),
         options={name: _text(value) for name, value in (*needed.options.items(), *needed.limits.items())},
         plugins=tuple(plugin_files),
         random_weights=outcome.random_weights,
         kept_weights=outcome.kept_weights,
         names=_names_of(outcome),
-        identifying=identifying_texts(outcome.model),
+        identifying=form.identifying_texts(outcome.model),
         trials=outcome.trials,
         seconds=time.monotonic() - start,
         is_complete=outcome.is_complete,
-        model=outcome.model,
+        model=form.value(outcome.files),
+        weights=None if outcome.files.weights is None else outcome.files.content[1],
     )
 
 
@@ -174,30 +185,26 @@ class _Run:
         self.worker, self.request, self.function = worker, request, function
         self._progress, self._seconds = progress, seconds
 
-    def observe(self, source: str | bytes, request: Request, seconds: float = FIRST_SECONDS) -> list[Failure]:
+    def observe(self, files: SourceFiles, request: Request, seconds: float = FIRST_SECONDS) -> list[Failure]:
         """Return the failures of a model, including the end of the process."""
         if self.function is not None:
-            return [Failure(CONDITION, "", "the given function returns True")] if self._call(source) else []
+            return [Failure(CONDITION, "", "the given function returns True")] if self._call(files) else []
         try:
-            found: list[Failure] = self.worker.call(observe, source, request, seconds=seconds)
+            found: list[Failure] = self.worker.call(observe, files, request, seconds=seconds)
         except WorkerDiedError as ending:
             return [ending.failure]
         return found
 
-    def _call(self, source: str | bytes) -> bool:
+    def _call(self, files: SourceFiles) -> bool:
         assert self.function is not None
-        if isinstance(source, str):
-            return bool(self.function(source))
-        with tempfile.TemporaryDirectory(prefix="tpuconvert-") as folder:
-            path = Path(folder, "model.onnx")
-            path.write_bytes(source)
-            return bool(self.function(str(path)))
+        with files.as_paths(together=True) as (path, _):
+            return bool(self.function(path))
 
-    def find_failure(self, path: str, pattern: re.Pattern[str] | None, file: str) -> tuple[Failure, float]:
+    def find_failure(self, files: SourceFiles, pattern: re.Pattern[str] | None, file: str) -> tuple[Failure, float]:
         """Return the failure of the whole model that is to remain, and the duration of the trial."""
         self._progress.stage("find the failure")
         start = time.monotonic()
-        found = self.observe(path, self.request, max(FIRST_SECONDS, self._seconds))
+        found = self.observe(files, self.request, max(FIRST_SECONDS, self._seconds))
         chosen = [each for each in found if pattern is None or pattern.search(each.message)]
         if chosen:
             return chosen[0], time.monotonic() - start
@@ -210,49 +217,101 @@ class _Run:
             hint="add the options of the conversion that fails, or describe the failure by --until",
         )
 
-    def apply(self, model: ModelProto, settings: Options, failure: Failure) -> ModelProto:
+    def _fails(self, files: SourceFiles, request: Request, failure: Failure) -> bool:
+        return any(each.is_alike(failure) for each in self.observe(files, request))
+
+    def ensure_fails(self, files: SourceFiles, failure: Failure, file: str) -> None:
+        """Check that a model fails in the same way after it was read and written again.
+
+        Raises:
+            UsageError: it does not.
+
+        """
+        if not self._fails(files, self.request, failure):
+            raise UsageError(
+                f"the failure depends on a part of the file that is lost when it is written again: {failure.message}",
+                file=file,
+                hint="it cannot be reduced; --match REGEX selects another failure",
+            )
+
+    def apply(self, form: ModelFormat[Any], model: Any, settings: Options, failure: Failure) -> Any:
         """Apply the options that name tensors to the model. If it fails no longer, the options stay as they are."""
-        if not set(APPLIED) & set(self.request.options):
+        if not set(form.applied) & set(self.request.options):
             return model
-        content = model.SerializeToString()
-        infos: dict[str, Any] = {}
-        for function, arguments in ((import_types, (content, {})), (infer_types, (content,))):
-            try:
-                infos |= self.worker.call(function, *arguments, seconds=LEAST_SECONDS)
-            except WorkerDiedError:
-                continue
-        applied = apply_options(model, settings, infos)
+        applied = form.apply(model, settings, self._find, self.request.options)
         if applied is None:
             return model
-        options = {name: value for name, value in self.request.options.items() if name not in APPLIED}
+        options = {name: value for name, value in self.request.options.items() if name not in form.applied}
         fewer = replace(self.request, options=options)
-        if any(each.is_alike(failure) for each in self.observe(applied.SerializeToString(), fewer)):
+        if self._fails(form.files(applied), fewer, failure):
             self.request = fewer
             return applied
         return model
 
-    def resume(self, model: ModelProto, output: str | os.PathLike[str], failure: Failure) -> ModelProto:
+    def _find(self, function: Callable[..., dict[Any, Any]], *arguments: object) -> dict[Any, Any]:
+        """Call a function in the process for trials; an empty result if that ends the process."""
+        try:
+            found: dict[Any, Any] = self.worker.call(function, *arguments, seconds=LEAST_SECONDS)
+        except WorkerDiedError:
+            return {}
+        return found
+
+    def resume(self, form: ModelFormat[Any], model: Any, output: str | os.PathLike[str], failure: Failure) -> Any:
         """Return the model in the output file if it fails in the same way, otherwise the given one."""
-        earlier = load_model(output, None)
-        if any(each.is_alike(failure) for each in self.observe(earlier.SerializeToString(), self.request)):
-            self._progress.report(f"continue from {os.fspath(output)}: {len(earlier.graph.node)} nodes")
+        caffemodel = weights_path(output) if form.name == "caffe" else None
+        weights = os.fspath(caffemodel) if caffemodel is not None and caffemodel.is_file() else None
+        earlier = form.load(SourceFiles(form.name, os.fspath(output), weights), Options.of())
+        if self._fails(form.files(earlier), self.request, failure):
+            self._progress.report(f"continue from {os.fspath(output)}: {len(form.links(earlier))} nodes")
             return earlier
         self._progress.report(f"{os.fspath(output)} does not fail in this way: begin with the whole model")
         return model
 
-    def reducer(self, model: ModelProto, failure: Failure, duration: float, output: Path | None) -> Reducer:
+    def reducer(
+        self,
+        form: ModelFormat[Any],
+        model: Any,
+        failure: Failure,
+        duration: float,
+        writer: FileWriter,
+    ) -> Reducer[Any]:
         """Return the reducer of a model."""
         return Reducer(
+            form,
             model,
             failure,
             self.request,
             self.worker,
             seconds=self._seconds,
             trial_seconds=duration,
-            write=lambda smaller: None if output is None else _write(output, smaller),
+            write=writer.write,
             progress=self._progress,
             test=None if self.function is None else self._call,
         )
+
+
+def _note_files(
+    path: str | os.PathLike[str], weights: str | os.PathLike[str] | None, output: str | os.PathLike[str] | None
+) -> SourceFiles:
+    """Return the files of the source, and register them as inputs that no output may replace.
+
+    Raises:
+        CorruptInputError: the source has no known format.
+        UsageError: an output would replace an input, or a second file does not belong to the format.
+
+    """
+    kind = source_format(path)
+    for each in (path, weights):
+        if each is not None:
+            note_input(each)
+    if weights is not None and kind != "caffe":
+        hint = "leave it out"
+        raise UsageError(f"{os.fspath(weights)}: a second file belongs to Caffe models only", hint=hint)
+    if output is not None:
+        refuse_input(output)
+        if kind == "caffe":
+            refuse_input(weights_path(output))
+    return SourceFiles(kind, os.fspath(path), None if weights is None else os.fspath(weights))
 
 
 def _read_until(until: str | Callable[[str], Any]) -> tuple[str, tuple[str, ...]]:
@@ -283,37 +342,13 @@ def _read_pattern(match: str | None) -> re.Pattern[str] | None:
         raise UsageError(f"match is '{match}', which is no regular expression: {error}") from error
 
 
-def _ensure_onnx(path: str | os.PathLike[str]) -> None:
-    kind = source_format(path)
-    if kind != "onnx":
-        raise UsageError(
-            f"this is a {kind} model, expected an ONNX model: no others can be reduced",
-            file=os.fspath(path),
-            hint="--inputs and --outputs of check and convert select a part of it",
-        )
-
-
-def _write(path: Path, model: ModelProto) -> None:
-    with replacing(path) as file:
-        file.write(model.SerializeToString())
-
-
-def _size(model: ModelProto) -> Size:
-    constants = sum(math.prod(tensor.dims) for tensor in tensors_of(model.graph))
-    return Size(len(model.graph.node), constants, model.ByteSize())
-
-
-def _operator(node: Any) -> str:
-    return f"{node.domain}:{node.op_type}" if node.domain else str(node.op_type)
-
-
 def _until_of(failure: Failure, condition: str) -> str:
     if failure.kind == CONDITION:
         return condition or "module:function"
     return next((word for word, kinds in KINDS.items() if failure.kind in kinds), "error")
 
 
-def _names_of(outcome: Outcome) -> str:
+def _names_of(outcome: Outcome[Any]) -> str:
     if not outcome.has_generic_names:
         return "kept"
     return "ports" if outcome.has_port_names else "generic"

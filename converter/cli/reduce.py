@@ -18,10 +18,13 @@ from tpuconvert.cli.shared_options import limit_options, plugin_option, progress
 from tpuconvert.cli.terminal import echo
 from tpuconvert.option_types import ReduceOptions
 from tpuconvert.options import OPTIONS
+from tpuconvert.reduction.source_files import SUFFIXES
+from tpuconvert.source_loading import source_format
 
 
 @click.command("reduce")
 @click.argument("model", type=InputFile())
+@click.argument("weights", type=InputFile(), required=False)
 @declared_options(*(name for name in OPTIONS if name in ReduceOptions.__annotations__))
 @config_options
 @click.option(
@@ -29,15 +32,16 @@ from tpuconvert.options import OPTIONS
     default="error|difference",
     show_default=True,
     metavar="FAILURE",
-    help="error, difference, or both; module:function, which is called with the path of an ONNX file and returns True "
-    "if it fails; or a command with {} in place of the path, with exit code 0 if it fails.",
+    help="error, difference, or both; module:function, which is called with the path of a model and returns True if it "
+    "fails; or a command with {} in place of the path, with exit code 0 if it fails. A caffemodel has the same name.",
 )
 @click.option(
     "-o",
     "--output",
     type=OutputFile(),
-    metavar="OUT.onnx",
-    help="File to write; the smallest model so far at any time. Default: the name of the source with .reduced.onnx.",
+    metavar="OUT",
+    help="File to write, in the format of the source; the smallest model so far at any time. A caffemodel is written "
+    "beside a prototxt. Default: the name of the source with .reduced before its suffix.",
 )
 @click.option("--match", metavar="REGEX", help="Text in the message, to choose one of several failures.")
 @click.option(
@@ -48,13 +52,14 @@ from tpuconvert.options import OPTIONS
     help="No trial of the search begins after it: 90s, 10m or 2h.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random weights and inputs.")
-@click.option("--resume", is_flag=True, help="Continue from OUT.onnx, if it fails in the same way.")
+@click.option("--resume", is_flag=True, help="Continue from OUT, if it fails in the same way.")
 @limit_options
 @progress_option
 @json_option
 @plugin_option
 def command(
     model: str,
+    weights: str | None,
     until: str,
     output: str | None,
     match: str | None,
@@ -69,7 +74,9 @@ def command(
     plugins: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Cut the ONNX file MODEL to a small one that fails in the same way, with random weights and generic names.
+    """Cut MODEL to a small one that fails in the same way, with random weights and generic names.
+
+    MODEL is an ONNX file, a TFLite file, or the prototxt of a Caffe network with its caffemodel as WEIGHTS.
 
     Every trial converts and runs a part of the model in a separate process. A part is kept if its failure has the same
     kind, and a message that is equal except for names and numbers.
@@ -77,13 +84,15 @@ def command(
     \b
     tpuconvert reduce net.onnx --until error
     tpuconvert reduce net.onnx --until difference --quantize int8 --min-cosine 0.99 -o small.onnx
-    tpuconvert reduce net.onnx --until "python check.py {}" --budget 1h
+    tpuconvert reduce net.tflite --until "python check.py {}" --budget 1h
+    tpuconvert reduce net.prototxt net.caffemodel -o small.prototxt
     """
-    target = output or str(Path(model).with_suffix(".reduced.onnx"))
+    target = output or str(Path(model).with_suffix(f".reduced{SUFFIXES[source_format(model)]}"))
     ensure_writable(target)
     with show_progress(progress_mode) as progress:
         found = reduce(
             model,
+            weights,
             until=until,
             output=target,
             match=match,

@@ -35,6 +35,7 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 )
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
 from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.auto_methods import calibrate_and_check
@@ -319,7 +320,7 @@ def _find_ranges(
     graph = optimized.graph
     if measured is not None:
         measured.check_methods(precision.methods)
-        ranges = precision.with_thresholds(measured.of(graph))
+        ranges = precision.with_thresholds(tie_state_ranges(graph, measured.of(graph)))
         return ranges, [*few_samples(measured.samples), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
@@ -328,7 +329,8 @@ def _find_ranges(
             workers, graph, feeds, options, optimized.expected, progress, precision, means, cache.partial
         )
         cache.means, cache.floats = means.by_name, means.floats
-    return precision.with_thresholds(cache.ranges), [*few_samples(feeds.samples), *cache.notes]
+    ranges = precision.with_thresholds(tie_state_ranges(graph, cache.ranges))
+    return ranges, [*few_samples(feeds.samples), *cache.notes]
 
 
 def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource) -> RecordedFloats | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpuconvert.known_errors import known_error
@@ -66,8 +67,14 @@ def message_pattern(message: str) -> str:
     return _LIST.sub("N", _NUMBER.sub("N", _SHAPE.sub("[]", _QUOTED.sub("''", message))))
 
 
-def failures_of(error: Exception) -> list[Failure]:
-    """Return the failures that an exception reports: one for each problem of a model, otherwise one."""
+def failures_of(error: Exception, paths: Sequence[str] = ()) -> list[Failure]:
+    """Return the failures that an exception reports: one for each problem of a model, otherwise one.
+
+    Args:
+        error: the exception.
+        paths: files of the model; messages that contain one have the name ``MODEL`` in its place.
+
+    """
     if isinstance(error, UnsupportedError):
         return [
             Failure(
@@ -80,16 +87,19 @@ def failures_of(error: Exception) -> list[Failure]:
             for problem in error.problems
         ]
     known = known_error(error)
-    names = (known.node, *(text[1:-1] for text in _QUOTED.findall(known.message)))
+    text = known.message
+    for path in paths:
+        text = text.replace(path, "MODEL")
+    names = (known.node, *(quoted[1:-1] for quoted in _QUOTED.findall(text)))
     if isinstance(error, TpuConvertError) and not isinstance(error, InternalError):
-        pattern = message_pattern(known.message)
+        pattern = message_pattern(text)
     else:
-        pattern = f"{type(error).__name__} in {_place(error)}"
-    message = f"{known.id} {known.message}"
-    return [Failure(ERROR, f"{known.id} {pattern}", message, tuple(name for name in names if name))]
+        origin = error.__cause__ if isinstance(error, InternalError) and error.__cause__ else error
+        pattern = f"{type(origin).__name__} in {_place(origin)}"
+    return [Failure(ERROR, f"{known.id} {pattern}", f"{known.id} {text}", tuple(name for name in names if name))]
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return file and function of the innermost frame of this package, without line numbers, which are no reason."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(_PACKAGE)] or frames

@@ -7,11 +7,12 @@ model: a trial does.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from tpuconvert.frontends.onnx.reader import initializers, reads_of, subgraphs
+from tpuconvert.reduction.model_format import NodeLinks, needed_nodes, part_inputs, part_outputs
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,16 @@ def extract(model: ModelProto, keep: Iterable[int], infos: Infos) -> ModelProto 
         return None
     graph = model.graph
     nodes = [graph.node[index] for index in chosen]
+    links = node_links(model)
     constants = {tensor.name for tensor in initializers(graph)}
-    made = {name for node in nodes for name in node.output if name}
-    reads = [name for node in nodes for name in _ordered_reads(node)]
-    outside = [name for name in dict.fromkeys(reads) if name not in made and name not in constants]
+    outside = [name for name in part_inputs(links, chosen) if name not in constants]
     given = {info.name: info for info in graph.input}
     if any(name not in given and name not in infos for name in outside):
         return None
     part = _copy_head(model)
     part.graph.node.extend(nodes)
-    needed = set(reads)
+    needed = {name for index in chosen for name in links[index].reads}
+    made = {name for index in chosen for name in links[index].makes}
     part.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
     part.graph.sparse_initializer.extend(each for each in graph.sparse_initializer if each.values.name in needed)
     order = [name for name in given if name in set(outside)]
@@ -96,7 +97,7 @@ def extract(model: ModelProto, keep: Iterable[int], infos: Infos) -> ModelProto 
         part.graph.input.append(given[name] if name in given else infos[name].to_proto(name))
     outputs = {info.name: info for info in graph.output}
     infos_of = {info.name: info for info in graph.value_info}
-    for name in _results(graph, nodes, needed):
+    for name in part_outputs(links, chosen, outputs):
         info = outputs.get(name) or infos_of.get(name)
         if info is None:
             info = infos[name].to_proto(name) if name in infos else ValueInfoProto(name=name)
@@ -105,22 +106,14 @@ def extract(model: ModelProto, keep: Iterable[int], infos: Infos) -> ModelProto 
     return drop_unused_imports(part)
 
 
-def _results(graph: GraphProto, nodes: Sequence[NodeProto], needed: Collection[str]) -> Iterator[str]:
-    """Tensors that a part computes for others: its outputs, in the order of its nodes."""
-    outputs = {info.name for info in graph.output}
-    used = {name for node in graph.node for name in reads_of(node)} | outputs
-    for node in nodes:
-        names = [name for name in node.output if name]
-        if any(name in needed for name in names):
-            yield from (name for name in names if name in outputs)
-        else:
-            yield from [name for name in names if name in used] or names[:1]
-
-
-def _ordered_reads(node: NodeProto) -> list[str]:
-    """Tensors that a node uses: its inputs in order, then those that its subgraphs use from outside."""
-    names = [name for name in node.input if name]
-    return [*names, *sorted(reads_of(node) - set(names))]
+def node_links(model: ModelProto) -> list[NodeLinks]:
+    """Return the tensors of every node: its inputs in order, then those that its subgraphs use from outside."""
+    found = []
+    for node in model.graph.node:
+        names = list(dict.fromkeys(name for name in node.input if name))
+        reads = (*names, *sorted(reads_of(node) - set(names)))
+        found.append(NodeLinks(node.name, reads, tuple(name for name in node.output if name)))
+    return found
 
 
 def _copy_head(model: ModelProto) -> ModelProto:
@@ -233,15 +226,7 @@ def keep_used_constants(graph: GraphProto) -> None:
 
 def with_outputs(model: ModelProto, names: Collection[str], infos: Infos) -> ModelProto | None:
     """Return the model with some of its outputs, and only the nodes that they depend on."""
-    made = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
-    keep: set[int] = set()
-    waiting = [made[name] for name in names if name in made]
-    while waiting:
-        index = waiting.pop()
-        if index not in keep:
-            keep.add(index)
-            waiting += [made[name] for name in reads_of(model.graph.node[index]) if name in made]
-    part = extract(model, keep, infos)
+    part = extract(model, needed_nodes(node_links(model), names), infos)
     if part is None:
         return None
     outputs = [info for info in model.graph.output if info.name in names]

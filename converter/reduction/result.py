@@ -6,13 +6,12 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tpuconvert.frontends.onnx.messages import ModelProto
 from tpuconvert.reduction.failure import DESCRIPTIONS
+from tpuconvert.reduction.source_files import SUFFIXES, WEIGHTS_SUFFIX, SourceFiles, write_files
 from tpuconvert.results import Result
-from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.visible_text import one_line
 from tpuconvert.text_format import several
 
@@ -43,7 +42,9 @@ class Reduction(Result):
 
     Args:
         file: name of the larger model.
+        format: ``onnx``, ``tflite`` or ``caffe``.
         output: the file that was written, or None.
+        weights_output: the caffemodel that was written, or None.
         kind: kind of the failure: ``error``, ``verify``, ``backends``, ``engine``, ``condition``, ``crash`` or
             ``timeout``.
         until: the failure that was searched, as a command line states it.
@@ -61,12 +62,15 @@ class Reduction(Result):
         trials: number of trials.
         seconds: duration.
         is_complete: False if the time limit ended the search.
-        model: the reduced model.
+        model: the reduced model: an ``onnx.ModelProto``, the bytes of a TFLite file, or those of a prototxt.
+        weights: the bytes of the caffemodel of a prototxt, or None.
 
     """
 
     file: str
+    format: str
     output: str | None
+    weights_output: str | None
     kind: str
     until: str
     message: str
@@ -83,12 +87,13 @@ class Reduction(Result):
     trials: int
     seconds: float
     is_complete: bool
-    model: ModelProto
+    model: ModelProto | bytes
+    weights: bytes | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the reduced model as an ONNX file."""
-        with replacing(Path(path)) as file:
-            file.write(self.model.SerializeToString())
+        """Write the reduced model in the format of the source; the caffemodel of a prototxt beside it."""
+        content = self.model if isinstance(self.model, bytes) else self.model.SerializeToString()
+        write_files(path, SourceFiles(self.format, content, self.weights))
 
     def lines(self) -> list[str]:
         """Return the sizes, the failure, what was made generic, and what to attach to a report."""
@@ -113,16 +118,19 @@ class Reduction(Result):
         if not self.is_complete:
             lines.append("  the time limit ended the search: --resume with a larger --budget continues it")
         if self.output is not None:
-            lines += [f"wrote {self.output}", f"attach it to a report, with the line: {self.command}"]
+            written = self.output if self.weights_output is None else f"{self.output} and {self.weights_output}"
+            lines += [f"wrote {written}", f"attach it to a report, with the line: {self.command}"]
         return lines
 
     @property
     def command(self) -> str:
         """The command line that shows the failure of the reduced model."""
-        name = self.output or "reduced.onnx"
+        names = [self.output or f"reduced{SUFFIXES[self.format]}"]
+        if self.weights is not None:
+            names.append(self.weights_output or f"reduced{WEIGHTS_SUFFIX}")
         options = "".join(f" --{key.replace('_', '-')} {value}".rstrip() for key, value in self.options.items())
         options += "".join(f" --plugin {file}" for file in self.plugins)
-        return f"tpuconvert reduce {shlex.quote(name)} --until {shlex.quote(self.until)}{options}"
+        return f"tpuconvert reduce {shlex.join(names)} --until {shlex.quote(self.until)}{options}"
 
     def _weights(self) -> str:
         if not self.random_weights and not self.kept_weights:
@@ -138,7 +146,9 @@ class Reduction(Result):
         """Return the fields as plain values, as printed by ``reduce --json``."""
         return {
             "file": self.file,
+            "format": self.format,
             "output": self.output,
+            "weights_output": self.weights_output,
             "kind": self.kind,
             "until": self.until,
             "message": self.message,

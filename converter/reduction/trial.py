@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +17,7 @@ from tpuconvert.model import Model
 from tpuconvert.options import SOURCE_OPTIONS, Options
 from tpuconvert.pipeline import convert
 from tpuconvert.reduction.failure import BACKENDS, CONDITION, ENGINE, ERROR, VERIFY, Failure, failures_of
+from tpuconvert.reduction.source_files import SourceFiles
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError, TpuConvertError, UsageError
@@ -52,11 +50,11 @@ class Request:
     seed: int = 0
 
 
-def observe(source: str | bytes, request: Request) -> list[Failure]:
+def observe(files: SourceFiles, request: Request) -> list[Failure]:
     """Return the failures of a model; an empty list if there is none of the requested kinds.
 
     Args:
-        source: path of the source file, or the bytes of an ONNX file.
+        files: the source.
         request: what to examine.
 
     Raises:
@@ -64,32 +62,50 @@ def observe(source: str | bytes, request: Request) -> list[Failure]:
 
     """
     if request.kinds == (CONDITION,):
-        return _check_condition(source, request.condition)
-    given: Any = ModelProto.FromString(source) if isinstance(source, bytes) else source
+        with files.as_paths(together=True) as (path, _):
+            return _check_condition(path, request.condition)
+    if files.format == "onnx" and isinstance(files.model, bytes):
+        return _observe(ModelProto.FromString(files.model), None, request)
+    with files.as_paths() as (path, weights):
+        return _observe(path, weights, request)
+
+
+def can_be_read(files: SourceFiles) -> dict[str, bool]:
+    """Return an entry if the frontend accepts a model, otherwise an empty mapping."""
+    with files.as_paths() as (path, weights):
+        try:
+            load_source(path, weights, Options.of())
+        except Exception:  # also of the converters of plugins
+            return {}
+    return {"can be read": True}
+
+
+def _observe(source: Any, weights: str | None, request: Request) -> list[Failure]:
     try:
-        model = _convert(given, request.options)
+        model = _convert(source, weights, request.options)
         _run(model, "auto", request.seed)
     except Exception as error:
-        return failures_of(error) if ERROR in request.kinds else []
+        paths = [path for path in (source, weights) if isinstance(path, str)]
+        return failures_of(error, paths) if ERROR in request.kinds else []
     for kind in request.kinds:
         found = None
         if kind == BACKENDS:
             with suppress(TpuConvertError):  # the native engine is not installed
                 found = _compare_backends(model, request.seed)
         elif kind in (VERIFY, ENGINE):
-            found = _compare_source(model, given, request, kind)
+            found = _compare_source(model, source, weights, request, kind)
         if found is not None:
             return [found]
     return []
 
 
-def _convert(source: Any, options: Mapping[str, Any]) -> Model:
+def _convert(source: Any, weights: str | None, options: Mapping[str, Any]) -> Model:
     """Convert with ranges of random inputs."""
     checked = Options.of(**options)
     if checked.quantize is None:
-        return convert(source, **options)
-    ports = load_source(source, None, checked).input_ports
-    return convert(source, calibration=random_feeds(ports, SAMPLES), **options)
+        return convert(source, weights, **options)
+    ports = load_source(source, weights, checked).input_ports
+    return convert(source, weights, calibration=random_feeds(ports, SAMPLES), **options)
 
 
 def _run(model: Model, backend: Any, seed: int) -> dict[str, Array]:
@@ -121,11 +137,12 @@ def _compare_backends(model: Model, seed: int) -> Failure | None:
     return None
 
 
-def _compare_source(model: Model, source: Any, request: Request, kind: str) -> Failure | None:
+def _compare_source(model: Model, source: Any, weights: str | None, request: Request, kind: str) -> Failure | None:
     """Compare a model with its source as ``verify`` does; for the kind ENGINE also the source with another engine."""
     options: Any = {name: request.options[name] for name in SOURCE_OPTIONS if name in request.options}
     try:
-        found = verify(model, source, samples=SAMPLES, oracle="auto" if kind == ENGINE else "none", **options)
+        oracle = "auto" if kind == ENGINE else "none"
+        found = verify(model, source, weights, samples=SAMPLES, oracle=oracle, **options)
         found.check(**request.limits)  # type: ignore[arg-type]  # by name
     except ThresholdError as error:
         first = found.first
@@ -140,24 +157,20 @@ def _compare_source(model: Model, source: Any, request: Request, kind: str) -> F
     return None
 
 
-def _check_condition(source: str | bytes, condition: str) -> list[Failure]:
-    """Call a function or a command with the path of an ONNX file."""
-    with tempfile.TemporaryDirectory(prefix="tpuconvert-") as folder:
-        path = source if isinstance(source, str) else os.path.join(folder, "model.onnx")
-        if isinstance(source, bytes):
-            Path(path).write_bytes(source)
-        failure = Failure(CONDITION, "", f"the condition '{condition}' is true")
-        if "{}" in condition:
-            command = [part.replace("{}", path) for part in shlex.split(condition)]
-            try:
-                done = subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-            except OSError as error:
-                raise UsageError(f"--until: {command[0]} cannot be started: {error.strerror}") from error
-            return [failure] if done.returncode == 0 else []
-        function = load_function(condition)
+def _check_condition(path: str, condition: str) -> list[Failure]:
+    """Call a function or a command with the path of a model."""
+    failure = Failure(CONDITION, "", f"the condition '{condition}' is true")
+    if "{}" in condition:
+        command = [part.replace("{}", path) for part in shlex.split(condition)]
         try:
-            return [failure] if function(path) else []
-        except Exception as error:
-            raise UsageError(f"--until: {condition} raised {type(error).__name__}: {error}") from error
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise UsageError(f"--until: {command[0]} cannot be started: {error.strerror}") from error
+        return [failure] if done.returncode == 0 else []
+    function = load_function(condition)
+    try:
+        return [failure] if function(path) else []
+    except Exception as error:
+        raise UsageError(f"--until: {condition} raised {type(error).__name__}: {error}") from error

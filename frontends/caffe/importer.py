@@ -31,7 +31,7 @@ from tpuconvert.schema.errors import (
     TpuConvertError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.limits import Limits, check_time
 from tpuconvert.schema.types import F32, MAX_RANK, TensorType, format_shape
 
@@ -50,6 +50,15 @@ class ImportOptions:
 def import_network(net: NetDescription, weights: Weights | None, options: ImportOptions) -> Graph:
     """Convert a network to a graph; raises the errors of ``tpuconvert.frontends.caffe.load``."""
     return _Importer(net, weights, options).run()
+
+
+def blob_shapes(net: NetDescription, weights: Weights | None, options: ImportOptions) -> dict[str, tuple[int, ...]]:
+    """Convert the layers as far as possible, and return the shape of every blob that is known.
+
+    Problems are not reported: the tops of a layer that cannot be converted are assumed to have the shape of its first
+    bottom. A blob that several layers write has the shape of the last one.
+    """
+    return _Importer(net, weights, options).shapes()
 
 
 @dataclass
@@ -121,6 +130,29 @@ class _Importer:
         self._note()
         self._graph.prune()
         return self._graph
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of all blobs, as far as they are known."""
+        for layer in self._net.layers:
+            try:
+                self._convert(layer)
+            except Exception:  # also of the converters of plugins
+                for top in _tops(layer.message, True):
+                    self._blobs[top] = _Blob(None, layer.message.name)
+            first = self._shape(layer.message.bottom[0]) if layer.message.bottom else None
+            for top in _tops(layer.message, True):
+                if top in self._blobs and self._shape(top) is None and first is not None:
+                    self._blobs[top] = _Blob(None, layer.message.name, Declared(first))
+        found = {name: self._shape(name) for name in self._blobs}
+        return {name: shape for name, shape in found.items() if shape is not None}
+
+    def _shape(self, name: str) -> tuple[int, ...] | None:
+        blob = self._blobs.get(name)
+        if blob is None:
+            return None
+        if blob.value is not None:
+            return () if blob.is_rank_zero else static(blob.value.shape)
+        return None if blob.declared is None else blob.declared.shape
 
     # Selection of layers
 

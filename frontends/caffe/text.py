@@ -189,7 +189,7 @@ class _Parser:
     def _child(
         self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token
     ) -> tuple[Any, tuple[str | int, ...]]:
-        if _is_repeated(known):
+        if is_repeated(known):
             repeated = getattr(message, name.text)
             child_path = (*path, name.text, len(repeated))
             self.parsed.lines[child_path] = self._line(name.start)
@@ -208,7 +208,7 @@ class _Parser:
     def _scalars(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
         if not self._accept(":"):
             self._fail(f"expected ':' after '{name.text}', found {self._describe_token()}")
-        if _is_repeated(known):
+        if is_repeated(known):
             self._one_or_list(lambda: self._store(message, known, name))
         else:
             self._check_single(message, name)
@@ -218,7 +218,7 @@ class _Parser:
         start = self._token.start
         value = self._value(known, name.text)
         try:
-            if _is_repeated(known):
+            if is_repeated(known):
                 getattr(message, name.text).append(value)
             else:
                 setattr(message, name.text, value)
@@ -328,7 +328,8 @@ def _depth(path: tuple[str | int, ...]) -> int:
     return sum(isinstance(step, str) for step in path)
 
 
-def _is_repeated(known: FieldDescriptor) -> bool:
+def is_repeated(known: FieldDescriptor) -> bool:
+    """Return True if a field can have several values."""
     try:
         return bool(known.is_repeated)
     except AttributeError:  # protobuf before 6.31 has no is_repeated

@@ -80,6 +80,22 @@ def import_model(
     return graph
 
 
+def bind_tensors(file: ModelFile) -> Tensors:
+    """Convert the operators of the first subgraph as far as possible, and return the bindings of its tensors.
+
+    Problems are not reported: the results of an operator that cannot be converted have the shapes in the file.
+    """
+    subgraph = file.subgraphs[0]
+    graph = Graph(subgraph.name, file.file)
+    states = States(graph, StateMode.RESET, assigned_variables(file))
+    importer = _Importer(file, subgraph, graph, _Work(states, Signature(), keep_io_layout=True))
+    tflite_op.discover()
+    importer.add_inputs({}, {})
+    for operator in subgraph.operators:
+        importer.convert_if_possible(operator)
+    return importer.tensors
+
+
 def _alike(op_type: str) -> str:
     """Name of the known operator most similar to a custom one; empty if none is similar."""
     custom = op_type.removeprefix(CUSTOM_PREFIX)
@@ -252,6 +268,13 @@ class _Importer:
         else:
             return
         self._substitute_results(operator)
+
+    def convert_if_possible(self, operator: Operator) -> None:
+        """Convert an operator; if its converter raises any exception, bind its results to graph inputs."""
+        try:
+            self.convert(operator)
+        except Exception:  # also of the converters of plugins
+            self._substitute_results(operator)
 
     def _convert(self, node: TfliteNode) -> None:
         if any(node.quant(i) is not None for i in range(node.input_count) if node.has_input(i)):

@@ -14,12 +14,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.reduction import constants
+from tpuconvert.reduction import onnx_constants as constants
 from tpuconvert.reduction.failure import CRASH, TIMEOUT, failures_of, message_pattern
-from tpuconvert.reduction.names import identifying_texts, with_generic_names, without_descriptions
+from tpuconvert.reduction.onnx_names import identifying_texts, with_generic_names, without_descriptions
 from tpuconvert.reduction.onnx_parts import TensorInfo, extract
+from tpuconvert.reduction.onnx_types import find_constants, infer_types
 from tpuconvert.reduction.search import largest_change, minimize, smallest_end
-from tpuconvert.reduction.tensor_types import find_constants, infer_types
 from tpuconvert.reduction.worker import Worker, WorkerDiedError
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 
@@ -429,8 +429,3 @@ def test_wrong_calls(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tc.reduce("net.onnx", **arguments)
     assert Path("net.onnx").read_bytes() == before
-
-
-def test_other_formats_are_refused(repository: Path) -> None:
-    with pytest.raises(UsageError, match="this is a tflite model, expected an ONNX model"):
-        tc.reduce(repository / "examples" / "digits" / "digits.tflite")

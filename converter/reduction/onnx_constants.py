@@ -10,12 +10,10 @@ import numpy as np
 from tpuconvert.frontends.onnx.messages import GraphProto, ModelProto, NodeProto, TensorProto
 from tpuconvert.frontends.onnx.reader import subgraphs
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
+from tpuconvert.reduction.random_values import FEW, random_like
 from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.limits import DEFAULT_LIMITS
 from tpuconvert.schema.types import Array
-
-FEW = 16
-"""Integers of constants with at most this size are shapes, axes or indices rather than weights."""
 
 _NUMPY: dict[int, np.dtype[Any]] = {
     TensorProto.FLOAT: np.dtype("<f4"),
@@ -77,30 +75,6 @@ def is_weight(tensor: TensorProto) -> bool:
     if dtype is None or dtype.kind == "b":
         return False
     return size > 1 if dtype.kind == "f" else size > FEW
-
-
-def random_like(array: Array, generator: np.random.Generator) -> Array:
-    """Return random values of the same type, shape and range, and with the same share of zeros and signs.
-
-    Nonzero floats are drawn from a normal distribution with the mean and the deviation of the magnitudes, within their
-    range; integers are drawn uniformly from their range.
-    """
-    if array.dtype.kind != "f":
-        return generator.integers(array.min(), array.max(), array.shape, array.dtype, endpoint=True)
-    sign = generator.permutation(np.sign(array).reshape(-1)).reshape(array.shape)
-    magnitudes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
-    if not magnitudes.size:
-        return array.copy()
-    drawn = generator.normal(magnitudes.mean(), magnitudes.std(), array.shape)
-    low, high = _limits(array, sign, magnitudes)
-    found = np.clip(np.abs(drawn), low, high) * np.nan_to_num(sign)
-    return np.where(np.isfinite(array), found, array).astype(array.dtype)
-
-
-def _limits(array: Array, sign: Array, magnitudes: Array) -> tuple[float, Array]:
-    """Smallest and largest magnitude; the largest depends on the sign, so that the range is kept."""
-    finite = array[np.isfinite(array)].astype(np.float64)
-    return float(magnitudes.min()), np.where(sign < 0, -float(finite.min()), float(finite.max()))
 
 
 def with_random_weights(model: ModelProto, places: Collection[int], seed: int) -> ModelProto:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tpuconvert.frontends.onnx.messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from tpuconvert.frontends.onnx.reader import initializers, subgraphs
+from tpuconvert.reduction.generic_names import GenericNames
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 """Domains of published operators, which identify nobody."""
@@ -55,31 +56,6 @@ def _clear_nodes(nodes: Iterable[NodeProto]) -> None:
             _clear_graph(inner)
 
 
-class _Names:
-    """New names, by kind: a letter and a number."""
-
-    def __init__(self, kept: Iterable[str]) -> None:
-        self.tensors: dict[str, str] = {name: name for name in kept}
-        self.extents: dict[str, str] = {}
-        self._taken = set(self.tensors.values())
-        self._counts: dict[str, int] = {}
-
-    def new(self, letter: str) -> str:
-        while True:
-            number = self._counts.get(letter, 0)
-            self._counts[letter] = number + 1
-            if f"{letter}{number}" not in self._taken:
-                return f"{letter}{number}"
-
-    def tensor(self, name: str, letter: str = "t") -> str:
-        if name and name not in self.tensors:
-            self.tensors[name] = self.new(letter)
-        return self.tensors[name] if name else ""
-
-    def extent(self, name: str) -> str:
-        return self.extents.setdefault(name, f"d{len(self.extents)}")
-
-
 def with_generic_names(model: ModelProto, *, keep_ports: bool = False) -> ModelProto:
     """Return the model with generic names.
 
@@ -94,7 +70,7 @@ def with_generic_names(model: ModelProto, *, keep_ports: bool = False) -> ModelP
     changed.CopyFrom(model)
     graph = changed.graph
     ports = [info.name for info in (*graph.input, *graph.output)] if keep_ports else []
-    names = _Names(ports)
+    names = GenericNames(ports)
     for info in graph.input:
         names.tensor(info.name, "x")
     for info in graph.output:
@@ -105,7 +81,7 @@ def with_generic_names(model: ModelProto, *, keep_ports: bool = False) -> ModelP
     return changed
 
 
-def _rename_graph(graph: GraphProto, names: _Names) -> None:
+def _rename_graph(graph: GraphProto, names: GenericNames) -> None:
     for tensor in initializers(graph):
         tensor.name = names.tensor(tensor.name, "c")
     for node in graph.node:
@@ -117,7 +93,7 @@ def _rename_graph(graph: GraphProto, names: _Names) -> None:
                 dim.dim_param = names.extent(dim.dim_param)
 
 
-def _rename_node(node: NodeProto, names: _Names) -> None:
+def _rename_node(node: NodeProto, names: GenericNames) -> None:
     node.name = names.new("n") if node.name else ""
     for field in (node.input, node.output):
         for position, name in enumerate(field):
@@ -143,7 +119,7 @@ def _rename_functions(model: ModelProto) -> None:
         if function.domain in local:
             function.name, function.overload = keys[key], ""
         function.domain = local.get(function.domain, function.domain)
-        names = _Names(())
+        names = GenericNames(())
         for field in (function.input, function.output):
             for position, name in enumerate(field):
                 field[position] = names.tensor(name)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.frontends.onnx.messages import ModelProto, TensorProto
-from tpuconvert.frontends.onnx.reader import OnnxModel, initializers, read_model, reads_of
+from tpuconvert.frontends.onnx.reader import OnnxModel, initializers, read_model
 from tpuconvert.options import Options
-from tpuconvert.reduction.constants import tensors_of, write_tensor
-from tpuconvert.reduction.onnx_parts import Infos, extract
+from tpuconvert.reduction.model_format import needed_nodes
+from tpuconvert.reduction.onnx_constants import tensors_of, write_tensor
+from tpuconvert.reduction.onnx_parts import Infos, extract, node_links
 from tpuconvert.schema.limits import DEFAULT_LIMITS
 from tpuconvert.source_loading import fixed_arrays
 
@@ -83,14 +84,7 @@ def _between(model: ModelProto, options: Options, infos: Mapping[str, Any]) -> M
     constants = {tensor.name for tensor in initializers(graph)}
     starts = set(options.inputs or [info.name for info in graph.input if info.name not in constants])
     ends = list(options.outputs or [info.name for info in graph.output])
-    made = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    keep: set[int] = set()
-    waiting = [made[name] for name in ends if name in made]
-    while waiting:
-        index = waiting.pop()
-        if index not in keep:
-            keep.add(index)
-            waiting += [made[name] for name in reads_of(graph.node[index]) if name in made and name not in starts]
+    keep = needed_nodes(node_links(model), ends, starts)
     part = extract(model, keep, infos)
     if part is None:
         return None

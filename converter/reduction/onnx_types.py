@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from tpuconvert.frontends.onnx.messages import ModelProto, NodeProto, TensorProto
 from tpuconvert.frontends.onnx.reader import subgraphs
 from tpuconvert.options import Options
-from tpuconvert.reduction.constants import read_tensor
+from tpuconvert.reduction.onnx_constants import read_tensor
 from tpuconvert.reduction.onnx_parts import TensorInfo
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.types import Array
@@ -34,8 +34,8 @@ _RANDOM = frozenset(
 )
 
 
-def validity(content: bytes) -> int:
-    """Return 2 if the types of a model are consistent, 1 if its checker accepts the nodes, and 0 otherwise."""
+def validity(content: bytes) -> dict[str, int]:
+    """Return the level: 2 if the types of a model are consistent, 1 if its checker accepts the nodes, otherwise 0."""
     model = ModelProto.FromString(content)
     with contextlib.suppress(Exception):  # several kinds; the checker decides
         model = onnx.shape_inference.infer_shapes(model)
@@ -47,8 +47,8 @@ def validity(content: bytes) -> int:
             onnx.checker.check_model(model, full_check=is_full)
         except Exception:  # several kinds, also of protobuf
             continue
-        return level
-    return 0
+        return {"level": level}
+    return {"level": 0}
 
 
 def infer_types(content: bytes) -> dict[str, TensorInfo]:
