@@ -18,7 +18,7 @@ from tpuconvert.schema.content_digest import Digest
 from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.file_header import ALIGNMENT, Header
 from tpuconvert.schema.graph import DroppedData, Value
-from tpuconvert.schema.mapped_pages import PrivatePages, truncated
+from tpuconvert.schema.mapped_pages import truncated
 from tpuconvert.schema.types import Array, DType
 
 IS_SUPPORTED = hasattr(os, "preadv")
@@ -26,9 +26,6 @@ IS_SUPPORTED = hasattr(os, "preadv")
 
 PIECE = 1 << 16
 """Smallest size in bytes of a piece of memory with a constant of its own. Smaller constants share pieces."""
-
-_PAGES = 1 << 17
-"""Size in bytes from which a piece has pages of its own, which return to the system when it is freed."""
 
 
 class _Piece(NamedTuple):
@@ -156,8 +153,6 @@ def _piece_of(buffers: Sequence[tpum.Buffer], pieces: Sequence[_Piece]) -> dict[
 
 def _allocate(size: int) -> Array:
     """Allocate aligned memory."""
-    if size >= _PAGES:
-        return np.frombuffer(PrivatePages.of_size(size), np.uint8)
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size]

@@ -149,9 +149,11 @@ def _decode_graphs(tables: tpum.Model, constant: Constant) -> Graph:
     used_subgraphs: set[int] = set()
     depths: list[int] = []
     sizes: list[int] = []
+    has_subgraphs = any(attribute.kind is tpum.AttributeKind.GRAPH for attribute in tables.attributes)
     for stored in (*tables.subgraphs, tables.graph):
         graph = _GraphDecoder(tables, stored, subgraphs, constant, used_buffers).graph()
-        inner = [index for node in stored.nodes for index in _subgraph_indices(tables, node)]
+        nodes = stored.nodes if has_subgraphs else ()
+        inner = [index for node in nodes for index in _subgraph_indices(tables, node)]
         used_subgraphs.update(inner)
         depths.append(1 + max((depths[index] for index in inner), default=0))
         sizes.append(len(stored.nodes) + sum(sizes[index] for index in inner))

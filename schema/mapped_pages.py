@@ -68,16 +68,6 @@ def truncated(path: str | os.PathLike[str]) -> UsageError:
     return UsageError("it was truncated while it was read", file=os.fspath(path), hint="try again with all of it")
 
 
-class PrivatePages(mmap.mmap):
-    """Memory that returns to the system when it is freed; not a mapped file."""
-
-    @classmethod
-    def of_size(cls, size: int) -> Self:
-        """Allocate memory. Its pages are mapped at once, which is faster than one by one."""
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
-        return cls(-1, size, flags=flags)
-
-
 class MappedFile(mmap.mmap):
     """A large file that is mapped read-only and can also be read through its descriptor.
 
@@ -231,4 +221,4 @@ def _mapping(data: Array | memoryview) -> mmap.mmap | None:
     owner: Any = data
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    return None if isinstance(owner, PrivatePages) else owner
+    return owner

@@ -51,7 +51,17 @@ GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "f
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Convert": ("check", "Check", "convert", "show_progress", "load", "Model", "Preprocess"),
     "Quantize": ("calibrate", "MeasuredRanges", "quantize"),
-    "Run": ("Session", "Drawing", "TensorInfo", "generate", "Generation", "bench", "Benchmark"),
+    "Run": (
+        "Session",
+        "Drawing",
+        "TensorInfo",
+        "generate",
+        "Generation",
+        "bench",
+        "Benchmark",
+        "prepack",
+        "PackedWeights",
+    ),
     "Look at a model": ("inspect", "Inspection", "verify", "Verification", "report", "reproduce", "Reproduction"),
     "Sign a model": ("sign", "verify_signature", "Signature"),
     "Reduce a failing model": ("reduce", "Reduction"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -70,8 +69,7 @@ class Residual(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class LinearOp:
+class LinearOp(NamedTuple):
     """An integer linear operator, independent of its operator class.
 
     Args:
@@ -172,8 +170,7 @@ def _calculation_mode(
         if bias is not None and bias.dtype == np.float32:
             return None
         limits["offset"] = (bias_of(out) + op.output_zero_point,)
-        return replace(
-            made,
+        return made._replace(
             zero=op.left_zero_point,
             weight_zeros=(op.right_zero_point,),
             bias=bias,
@@ -182,15 +179,13 @@ def _calculation_mode(
     if op.mode == QCalMode.LowPrecisionSymmetric:
         if bias is not None and bias.dtype.kind == "f":
             return None
-        return replace(
-            made,
+        return made._replace(
             bias=bias,
             epilogue=Epilogue.of(out, rescale=epilogue_kinds.LOW_PRECISION, narrow=(out.min, out.max), **limits),
         )
     if op.mode == QCalMode.HighPrecisionSymmetric:
         late = () if bias is None or is_early else tuple((bias.astype(np.float32) * scale).tolist())
-        return replace(
-            made,
+        return made._replace(
             bias=bias if is_early else None,
             epilogue=Epilogue.of(out, rescale=epilogue_kinds.HIGH_SYMMETRIC, late_bias=late, **limits),
         )
@@ -249,7 +244,7 @@ def _linear_op_of_chain(nodes: tuple[Node, ...], chip: str) -> LinearOp | None:
             epilogue = epilogue.followed_by(follower) if epilogue is not None else None
     if epilogue is None or nodes[-1].outputs[0].dtype is not epilogue.dtype:
         return None
-    return replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
+    return found._replace(epilogue=epilogue, shape=static(source.outputs[0].shape))
 
 
 def _allows_reshapes(source: Node, chain: list[Node]) -> bool:

@@ -19,6 +19,7 @@ FUNCTIONS: dict[str, str] = {
     "check": "check",
     "inspect": "inspect",
     "bench": "bench",
+    "prepack": "prepack",
     "generate": "generate",
     "verify": "verify",
     "attribute": "attribute",

@@ -162,7 +162,6 @@ def test_damaged_files_have_the_errors_of_read_model(path: Path, tmp_path: Path)
 @pytest.mark.parametrize("piece", [1, 64, 4096, 1 << 30])
 def test_pieces_cover_the_weights(path: Path, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constant_file, "PIECE", piece)
-    monkeypatch.setattr(constant_file, "_PAGES", 8192)
     with Session(path, backend="reference") as session:
         for value, other in zip(session._graph.values, read_model(path).graph.values, strict=True):
             if other.is_constant:

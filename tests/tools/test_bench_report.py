@@ -76,7 +76,7 @@ def test_page() -> None:
     assert "- processor: a fast one" in lines
     assert "| resnet50 | 4.000 | 10.00 | 400.0 | 80 % | 2.00 (1.90 to 2.25), 20.00 ms | - |" in lines
     assert "| resnet50 | 4.000 | 9.00 | 444.4 | 1.90 (1.90 to 1.90), 17.10 ms |" in lines
-    assert "| resnet50 | 40.0 | 100.0 | 25.0 | 3.0 | - | 26.0 | 6.0 |" in lines
+    assert "| resnet50 | 40.0 | 100.0 | 25.0 | 3.0 | - | 26.0 | 31.0 | 2.07 |" in lines
 
 
 def test_who_is_missing_is_named_with_the_reason() -> None:

@@ -33,7 +33,7 @@ def main() -> int:
         given.backend,
         lambda line: print(line, file=sys.stderr, flush=True),
     )
-    report = Report(facts(), shlex.join(["python", "tools/bench", *_arguments()]))
+    report = Report(facts(), shlex.join(["python", "tools/bench", *_arguments()]), title=given.title)
     for name in given.parts:
         report.parts.append(PARTS[name](settings))
     text = page(report)
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.4, help="that a turn takes about (%(default)s)")
     parser.add_argument("--backend", default="auto", choices=("auto", "native", "reference"), help="of our engine")
     parser.add_argument("--fresh", choices=("ours", "all"), help="remove our models, or all files, first")
+    parser.add_argument("--title", default="Benchmarks", help="of the page (%(default)s)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     return parser
@@ -75,7 +76,7 @@ def _make_fresh(folder: Path, what: str | None) -> None:
 def _arguments() -> list[str]:
     """Command line of the call without the options for paths."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("--work", "--markdown", "--json", "--fresh"):
+    for name in ("--work", "--markdown", "--json", "--fresh", "--title"):
         parser.add_argument(name)
     return parser.parse_known_args()[1]
 

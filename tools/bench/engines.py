@@ -32,6 +32,7 @@ class Job:
         feeds: an ``.npz`` file with one sample per input name.
         threads: number of threads that the engine may use.
         backend: backend of tpuconvert; other engines ignore it.
+        packed: file of packed weights for tpuconvert.
     """
 
     engine: str
@@ -40,6 +41,7 @@ class Job:
     feeds: Path
     threads: int = 1
     backend: str = "auto"
+    packed: Path | None = None
 
 
 def open_job(job: Job) -> Run:
@@ -55,7 +57,8 @@ def read_feeds(job: Job) -> dict[str, Array]:
 
 def open_session(job: Job, model: tc.Model | Path) -> tc.Session:
     """Open a session of tpuconvert with the settings of the job."""
-    return tc.Session(model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
+    packed = None if isinstance(model, tc.Model) or model != job.model else job.packed
+    return tc.Session(model, backend=job.backend, threads=job.threads, packed=packed)  # type: ignore[arg-type]  # checked there
 
 
 def _ours(job: Job) -> Run:

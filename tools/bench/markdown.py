@@ -8,7 +8,7 @@ from bench.results import Kernels, Memory, Part, Report, Result
 from bench.rounds import Measured
 
 INTRODUCTION = """\
-# Benchmarks
+# {title}
 
 Speed of the native engine on networks, compared with widely used CPU engines. All results of this page come from one
 call of the program that wrote it:
@@ -27,7 +27,7 @@ def page(report: Report) -> str:
     """The whole page."""
     facts = "\n".join(f"- {name}: {value}" for name, value in report.machine.items())
     sections = "\n".join(_section(part) for part in report.parts)
-    return f"{INTRODUCTION.format(command=report.command)}\n## Machine\n\n{facts}\n\n{sections}"
+    return f"{INTRODUCTION.format(title=report.title, command=report.command)}\n## Machine\n\n{facts}\n\n{sections}"
 
 
 def _section(part: Part) -> str:
@@ -70,12 +70,12 @@ def _rows(part: Part) -> list[list[str]]:
 def _memory_rows(memory: tuple[Memory, ...]) -> list[list[str]]:
     parts = ("arena", "arena_lower_bound", "packed")
     rows = [["network", "before, MB", "peak, MB", "file, MB", *(f"{part.replace('_', ' ')}, MB" for part in parts)]]
-    rows[0].append("rest, MB")
+    rows[0] += ["rest, MB", "of packed and arena"]
     for each in memory:
-        known = each.file + each.plan.get("arena", 0) + each.plan.get("packed", 0)
-        sizes = [each.before, each.peak, each.file, *(each.plan.get(part) for part in parts)]
-        sizes.append(each.peak - each.before - known)
-        rows.append([each.network, *("-" if size is None else f"{size / 1e6:.1f}" for size in sizes)])
+        known, used = each.plan.get("arena", 0) + each.plan.get("packed", 0), each.peak - each.before
+        sizes = [each.before, each.peak, each.file, *(each.plan.get(part) for part in parts), used - known]
+        cells = ["-" if size is None else f"{size / 1e6:.1f}" for size in sizes]
+        rows.append([each.network, *cells, f"{used / known:.2f}" if known else "-"])
     return rows
 
 

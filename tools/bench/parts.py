@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.engines import Job, open_session
@@ -20,6 +21,7 @@ from bench.worker import Worker
 CLASSIFIERS = ("resnet50", "mobilenetv2")
 PEAK = "peak of the processor"
 ALONE = f"{OURS}, 1 thread"
+PACKED = f"{OURS}, packed weights"
 PROFILED_RUNS = 15
 LOADS = 9
 """Number of loads per engine. Engines take turns; a load takes tenths of a second."""
@@ -93,9 +95,14 @@ def load_part(settings: Settings) -> Part:
     for name in settings.select(CLASSIFIERS):
         model = _int8(settings, name)
         settings.tell(f"{name}: loading")
-        found = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
+        packed = ready(settings.folder / f"{name}.packed", partial(_prepack, model))
+        jobs = [*model.jobs, dataclasses.replace(model.jobs[0], label=PACKED, packed=packed)]
+        found = measure_loads(jobs, list(settings.cpus[:1]), LOADS)
         results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
-    about = "Time to open an INT8 model: verification, planning and packing, without the import of the engine."
+    about = (
+        "Time to open an INT8 model: verification, planning and packing, without the import of the engine. The last "
+        "column is tpuconvert with packed weights from a file (`tpuconvert prepack`)."
+    )
     return Part("load", "Loading, one thread", about, tuple(results))
 
 
@@ -113,8 +120,9 @@ def memory_part(settings: Settings) -> Part:
             peak = worker.peak_bytes()
         found.append(Memory(name, before, peak, job.model.stat().st_size, _plan_memory(job)))
     about = (
-        "Resident memory of a process that loads and runs an INT8 model: after the import, and at its peak. `rest` is "
-        "the peak without file, arena and packed weights."
+        "Resident memory of a process that loads and runs an INT8 model: after the import and a small model, and at "
+        "its peak. `rest` is the increase without arena and packed weights; the last column is the increase divided "
+        "by both."
     )
     return Part("memory", "Memory", about, memory=tuple(found))
 
@@ -163,6 +171,12 @@ def _int8(settings: Settings, name: str) -> Model:
     if not model.jobs:
         raise SystemExit(f"{name}: {dict(model.missing)[OURS]}")
     return model
+
+
+def _prepack(model: Model, path: Path) -> None:
+    import tpuconvert as tc
+
+    tc.prepack(model.jobs[0].model, path)
 
 
 def _run_rounds(settings: Settings, model: Model, *, peak: bool = True) -> Result:

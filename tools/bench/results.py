@@ -92,3 +92,4 @@ class Report:
     machine: dict[str, str]
     command: str
     parts: list[Part] = field(default_factory=list)
+    title: str = "Benchmarks"

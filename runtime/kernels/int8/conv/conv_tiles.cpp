@@ -100,7 +100,13 @@ class ConvTiles : public ConvInt8Kernel {
     are_results_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
                          (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
-    parameters_ = parameters_of_regions(&packed_, windows_);
+    PackedRecord* record = PackedRecord::current();
+    if (spec.weights.are_packed) {
+      parameters_ = take_parameters(packed_, windows_.regions().size(), record);
+    } else {
+      parameters_ = parameters_of_regions(&packed_, windows_);
+      if (record != nullptr && !record->is_read()) save(spec, packed_, parameters_, record);
+    }
     prepare_panels();
     // Number of results whose inputs stay in the first-level cache until all panels have used them.
     const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);

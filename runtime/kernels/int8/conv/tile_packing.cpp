@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <stdexcept>
 
 #include "int8/conv/interleave_columns.h"
 #include "int8/epilogue/panel_requant.h"
@@ -73,12 +74,11 @@ bool are_columns_worthwhile(const ConvGeometry& g) {
   return saved_steps * accumulators * g.out_width > vectors * (g.kernel_h + kStoreCycles);
 }
 
-SegmentLayout layout_of(const ConvInt8Spec& spec) {
-  const ConvGeometry& g = spec.geometry;
+SegmentLayout layout_of(const ConvGeometry& g, int copies) {
   SegmentLayout layout;
   layout.merged_groups = groups_per_panel(g);
   layout.channels = layout.merged_groups * g.group_in();
-  layout.copies = weight_copies(spec);
+  layout.copies = copies;
   const std::size_t row_bytes = rounded_up(static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels), 4);
   if (g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && g.in_channels % 4 != 0)
     layout.windows = are_columns_worthwhile(g) ? WindowLayout::kColumns : WindowLayout::kRows;
@@ -191,12 +191,10 @@ void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker
   panel->epilogue = requant.write(lanes);
 }
 
-}  // namespace
-
-PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
-  const ConvGeometry& g = spec.geometry;
+// Divides the channels into panels and allocates the weights.
+PackedConv allocate(const ConvGeometry& g, int copies) {
   PackedConv packed;
-  packed.layout = layout_of(spec);
+  packed.layout = layout_of(g, copies);
   const SegmentLayout& layout = packed.layout;
   const std::size_t steps = layout.depth() / 4 * static_cast<std::size_t>(layout.copies);
 
@@ -223,10 +221,59 @@ PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
     }
   }
   packed.weights = AlignedBytes::unwritten_part(weight_bytes);
-  packed.parameters = AlignedBytes::part(parameters * sizeof(LaneParameters));
-  WeightPacker packer(spec, layout);
+  return packed;
+}
+
+constexpr std::int32_t kMostCopies = 3;
+
+PackedConv take(const ConvInt8Spec& spec, const Epilogue& epilogue, PackedRecord* record) {
+  std::int32_t copies = 0;
+  record->take(&copies, sizeof(copies));
+  if (copies < 1 || copies > kMostCopies) throw std::invalid_argument("conv_int8: packed weights with impossible summands");
+  PackedConv packed = allocate(spec.geometry, copies);
+  std::vector<std::int32_t> epilogues(packed.panels.size());
+  record->take(epilogues.data(), epilogues.size() * sizeof(std::int32_t));
+  const auto sums = static_cast<std::int32_t>(TileEpilogue::kSums);
+  for (std::size_t i = 0; i < epilogues.size(); ++i) {
+    // Results of several bytes have no other epilogue.
+    if (epilogues[i] < (epilogue.bytes() == 1 ? 0 : sums) || epilogues[i] > sums)
+      throw std::invalid_argument("conv_int8: packed weights with an impossible epilogue");
+    packed.panels[i].epilogue = static_cast<TileEpilogue>(epilogues[i]);
+    packed.panels[i].offset = epilogue.offset(packed.panels[i].first);
+  }
+  record->take(packed.weights.data(), packed.weights.size());
+  return packed;
+}
+
+}  // namespace
+
+PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
+  PackedRecord* record = PackedRecord::current();
+  if (spec.weights.are_packed && (record == nullptr || !record->is_read()))
+    throw std::invalid_argument("conv_int8: there are no packed weights");
+  if (spec.weights.are_packed) return take(spec, epilogue, record);
+  PackedConv packed = allocate(spec.geometry, weight_copies(spec));
+  packed.parameters = AlignedBytes::part(packed.lane_groups() * sizeof(LaneParameters));
+  WeightPacker packer(spec, packed.layout);
   for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);
   return packed;
+}
+
+AlignedBytes take_parameters(const PackedConv& packed, std::size_t regions, PackedRecord* record) {
+  AlignedBytes parameters = AlignedBytes::unwritten_part(regions * packed.lane_groups() * sizeof(LaneParameters));
+  record->take(parameters.data(), parameters.size());
+  return parameters;
+}
+
+void save(const ConvInt8Spec& spec, const PackedConv& packed, const AlignedBytes& parameters, PackedRecord* record) {
+  const std::int32_t copies = packed.layout.copies;
+  std::vector<std::int32_t> epilogues;
+  for (const Panel& panel : packed.panels) epilogues.push_back(static_cast<std::int32_t>(panel.epilogue));
+  record->add(&copies, sizeof(copies));
+  record->add(epilogues.data(), epilogues.size() * sizeof(std::int32_t));
+  record->add(packed.weights.data(), packed.weights.size());
+  record->add(parameters.data(), parameters.size());
+  record->add_source(spec.weights.data);
 }
 
 }  // namespace tpuconvert::avx512
