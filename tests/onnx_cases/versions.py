@@ -102,6 +102,7 @@ CASES = [
     Case("Constant", [], [], a(value_int=7)), Case("Constant", [], [], a(value_floats=[0.5, 2.0])),
     Case("ConstantOfShape", [], [i64(2, 3)]),
     Case("ConstantOfShape", [], [i64(2)], a(value=helper.make_tensor("v", TensorProto.INT64, [1], [9]))),
+    Case("ConstantOfShape", [i64(2, 3)]),
     Case("Range", [], [np.int64(2), np.int64(9), np.int64(3)]),
     Case("Range", [], [np.float32(1), np.float32(-1), np.float32(-0.4)]),
     Case("MelWeightMatrix", [], [np.int64(8), np.int64(16), np.int64(8192), np.float32(0), np.float32(4096)],
