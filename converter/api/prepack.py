@@ -56,6 +56,7 @@ def prepack(model: str | os.PathLike[str], output: str | os.PathLike[str] | None
         CorruptInputError: the model file is damaged.
 
     Example:
+        >>> tc.convert("digits.onnx").save("digits.tpum")
         >>> packed = tc.prepack("digits.tpum")
         >>> packed.file
         'digits.tpum.packed'

@@ -20,6 +20,8 @@ engine divided by that of tpuconvert in the same round: above 1, tpuconvert is f
 rounds and, in brackets, the smallest and the largest. Networks have seeded random weights and matching
 BatchNormalization statistics; `tools/bench/README.md` describes them and their quantization for each engine.
 tpuconvert computes the exact integers of the TPU operators; the other engines may round differently.
+
+Pages: [networks](benchmarks.md), [load time and memory](benchmarks-load.md), [throughput](benchmarks-throughput.md).
 """
 
 

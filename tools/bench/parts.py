@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+import tpuconvert as tc
 from bench.engines import Job, open_session
 from bench.models import OURS, Model, float_model, int8_model
 from bench.networks import NETWORKS
@@ -95,7 +95,8 @@ def load_part(settings: Settings) -> Part:
     for name in settings.select(CLASSIFIERS):
         model = _int8(settings, name)
         settings.tell(f"{name}: loading")
-        packed = ready(settings.folder / f"{name}.packed", partial(_prepack, model))
+        packed = settings.folder / f"{name}.packed"
+        tc.prepack(model.jobs[0].model, packed)  # every time: a file of another engine would be ignored
         jobs = [*model.jobs, dataclasses.replace(model.jobs[0], label=PACKED, packed=packed)]
         found = measure_loads(jobs, list(settings.cpus[:1]), LOADS)
         results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
@@ -173,12 +174,6 @@ def _int8(settings: Settings, name: str) -> Model:
     return model
 
 
-def _prepack(model: Model, path: Path) -> None:
-    import tpuconvert as tc
-
-    tc.prepack(model.jobs[0].model, path)
-
-
 def _run_rounds(settings: Settings, model: Model, *, peak: bool = True) -> Result:
     if not model.jobs:
         return Result(model.network, model.arithmetic, 0, (), missing=model.missing)
@@ -207,7 +202,6 @@ def _plan_memory(job: Job) -> dict[str, int]:
 
 
 def _macs(model: Model) -> int:
-    import tpuconvert as tc
     from tpuconvert.schema.cost import macs
 
     return sum(macs(node) or 0 for node in tc.load(model.jobs[0].model).graph.nodes)

@@ -27,7 +27,9 @@ def main(arguments: Sequence[str]) -> int:
         for batch in given.batches
         if batch == 1 or clients <= len(given.cpus)
     ]
-    shown = ["--networks", ",".join(given.networks), "--rounds", str(given.rounds), "--seconds", f"{given.seconds:g}"]
+    shown = ["--networks", ",".join(given.networks), "--clients", ",".join(map(str, given.clients))]
+    shown += ["--batches", ",".join(map(str, given.batches))]
+    shown += ["--rounds", str(given.rounds), "--seconds", f"{given.seconds:g}"]
     text = page(cells, facts(), shlex.join(["python", "tools/bench", "throughput", *shown]), len(given.cpus))
     if given.markdown is None:
         print(text)
