@@ -32,7 +32,7 @@ class PackedWeights(Result):
 
     def lines(self) -> list[str]:
         """Return the name of the file, its size and the instruction set."""
-        return [f"{self.model}: {bytes_text(self.size)} of packed weights for {self.isa}: {self.file}"]
+        return [f"wrote {self.file}: {bytes_text(self.size)} of packed weights of {self.model} for {self.isa}"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as ``prepack --json`` prints them."""
