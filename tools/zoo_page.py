@@ -65,7 +65,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         f"| not run | {sum(1 for _ in exports(folder)) - len(outcomes)} | exported, and left out of this run |",
         "",
         *_left_out(outcomes, folder),
-        "",
+        *_earlier(outcomes),
         "## Networks",
         "",
         "The float error is the largest difference from ONNX Runtime as a share of an output's range. Cosine and SQNR",
@@ -112,7 +112,13 @@ def _left_out(outcomes: Sequence[Outcome], folder: Path) -> list[str]:
     names = dict.fromkeys(
         export.network for export in exports(folder) if export.network not in known and not export.refusal(folder)
     )
-    return [f"Networks without any run, which no share counts: {', '.join(names)}."] if names else []
+    return [f"Networks without any run, which no share counts: {', '.join(names)}.", ""] if names else []
+
+
+def _earlier(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a line with the networks whose outcomes have no time: they were copied from an earlier page."""
+    names = dict.fromkeys(one.export.network for one in outcomes if one.outcome != EXPORTER and not one.seconds)
+    return [f"Networks with rows of an earlier run: {', '.join(names)}.", ""] if names else []
 
 
 def _packages(made: Made) -> str:
@@ -235,10 +241,11 @@ def _reasons(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def _missed(outcomes: Iterable[Outcome], explanations: Mapping[str, str]) -> list[str]:
-    """Return one row for each network with an export that misses a limit."""
+    """Return one row for each network with an export that misses a limit, or whose boxes need an explanation."""
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        if outcome.outcome != EXPORTER and not (is_float_equal(outcome) and is_int8_close(outcome)):
+        has_note = outcome.kept is not None and outcome.export.network in explanations
+        if outcome.outcome != EXPORTER and (has_note or not (is_float_equal(outcome) and is_int8_close(outcome))):
             groups.setdefault(outcome.export.network, []).append(outcome)
     rows = []
     for network, group in groups.items():

@@ -277,10 +277,22 @@ def test_the_page_has_the_boxes_of_a_detector(tmp_path: Path) -> None:
         Outcome(Export("first", "dynamo", 18, "fixed"), OK, difference=0.0, kept=0.9),
         Outcome(Export("second", "dynamo", 18, "fixed"), OK, difference=0.0, kept=0.5),
     ]
-    text = page(found, tmp_path, {"second": "its scores are equal"})
+    text = page(found, tmp_path, {"first": "its boxes are far apart", "second": "its scores are equal"})
     assert "| INT8 cosine at least 0.99 (detectors: 80 % of the boxes) for every export | 1 | 50.0 % |" in text
     assert "| first |  | dynamo | fixed | 18 | ok | 0e+00 |  |  |  |  | 90 % |  |" in text
+    assert "| first | 1 | boxes 90 % |  | its boxes are far apart |" in text
     assert "| second | 1 | boxes 50 % |  | its scores are equal |" in text
+
+
+def test_the_page_lists_networks_with_rows_of_an_earlier_run(tmp_path: Path) -> None:
+    Made({"torch": "2.13.0"}).save(tmp_path)
+    found = [
+        Outcome(Export("old", "dynamo", 18, "fixed"), OK, difference=0.0, cosine=1.0),
+        Outcome(Export("new", "dynamo", 18, "fixed"), OK, difference=0.0, cosine=1.0, seconds=2.0),
+        Outcome(Export("refused", "dynamo", 18, "fixed"), EXPORTER, reason="no"),
+    ]
+    assert "Networks with rows of an earlier run: old." in page(found, tmp_path, {})
+    assert "earlier run" not in page(found[1:], tmp_path, {})
 
 
 def test_a_missed_limit_without_an_explanation_is_not_examined(tmp_path: Path) -> None:
