@@ -149,6 +149,10 @@ def _identify_model(head: bytes, name: str) -> FileKind | None:
     return None
 
 
+_SPACES = dict.fromkeys(map(ord, "\t\r\n\f"))
+"""Characters of a text that ``str.isprintable`` refuses; ``str.translate`` removes them."""
+
+
 def _is_text(head: bytes) -> bool:
     """Return True if the bytes are printable text (UTF-8; a character cut at the end of ``head`` is allowed)."""
     if b"\0" in head:
@@ -159,7 +163,7 @@ def _is_text(head: bytes) -> bool:
         if error.start < len(head) - 3:
             return False
         text = head[: error.start].decode("utf-8")
-    return bool(text) and all(c.isprintable() or c in "\t\r\n\f" for c in text)
+    return bool(text) and text.translate(_SPACES).isprintable()
 
 
 def _looks_like_prototxt(start: bytes) -> bool:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 from weakref import WeakValueDictionary
@@ -21,6 +20,7 @@ from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, i
 from tpuconvert.runtime.direct_run import DirectRun, direct_run
 from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
 from tpuconvert.runtime.native.loader import chosen_isa, extension
+from tpuconvert.runtime.observers import StatisticsObserver
 from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
 from tpuconvert.runtime.session_state import SessionState, run_in_place, run_with_state
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import NativePlan
     from tpuconvert.runtime.native.plans import Plans
     from tpuconvert.runtime.native.split_plans import SplitPlans
+    from tpuconvert.schema.file_reader import OpenModel
 
 
 RunGraph = Callable[[Sequence[Array], Evaluate], list[Array]]
@@ -98,7 +99,7 @@ class Session:
         self._file: _LoadedFile | None = None
         if isinstance(model, (str, os.PathLike)):
             self._file = _open_file(model)
-            model = self._file.model
+            model = self._file.opened.model
         self._model = model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
@@ -129,9 +130,9 @@ class Session:
         key = (isa, self._threads, self._memory_limit)
         if key not in plans:
             states = () if self._state is None else self._state.states
-            plans[key] = _planner().plans_of(
-                self._graph, self.chip.name, isa, self._threads, states, self._memory_limit, self._bucket_extents
-            )
+            settings = self.chip.name, isa, self._threads, states, self._memory_limit, self._bucket_extents
+            drop = None if self._file is None else self._file.opened.drop
+            plans[key] = _planner().plans_of(self._graph, *settings, drop)
         return plans[key]
 
     @property
@@ -385,6 +386,8 @@ class Session:
     def _observe(self, plan: NativePlan, arrays: list[Array], observe: Observer, borrow: bool) -> list[Array]:
         for value, array in zip(self._graph.inputs, arrays, strict=True):
             observe(value, array)
+        if borrow and isinstance(observe, StatisticsObserver):
+            return plan.run_with_statistics(arrays, self._evaluate, observe)
 
         def forward_to_observer(value: Value, array: Array) -> None:
             # With symbolic extents, the plan has a copy of the graph, whose values are other objects.
@@ -466,8 +469,11 @@ class _Ports(NamedTuple):
 class _LoadedFile:
     """A model file and its native plans, shared by all sessions that have it open."""
 
-    model: Runnable
+    opened: OpenModel
     plans: dict[tuple[str, int, int | None], Plans | SplitPlans] = field(default_factory=dict)
+
+    def __del__(self) -> None:
+        self.opened.close()  # before the cyclic garbage collector frees the graph
 
 
 _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()
@@ -477,16 +483,16 @@ _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary
 def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
     """Return a file; read it unless a session has it open."""
     # Start-up cost: importing the file format takes 35 ms.
-    from tpuconvert.schema.file_format import read_model
+    from tpuconvert.schema.file_reader import open_model
 
     try:
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     except (OSError, ValueError):
-        return _LoadedFile(read_model(Path(path)))  # This raises the error.
+        return _LoadedFile(open_model(path))  # This raises the error.
     found = _LOADED.get(identity)
     if found is None:
-        found = _LOADED[identity] = _LoadedFile(read_model(Path(path)))
+        found = _LOADED[identity] = _LoadedFile(open_model(path))
     return found
 
 

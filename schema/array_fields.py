@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
 
@@ -71,7 +73,9 @@ def range_of(item: object, name: str) -> tuple[Any, Any]:
     numbers = numbers_of(item, name)
     if not len(numbers):
         return 0, 0
-    return (min(numbers), max(numbers)) if isinstance(numbers, tuple) else (int(numbers.min()), int(numbers.max()))
+    if isinstance(numbers, tuple):
+        return min(numbers), max(numbers)
+    return int(np.minimum.reduce(numbers)), int(np.maximum.reduce(numbers))  # faster than the array methods
 
 
 class _LongField:

@@ -6,27 +6,26 @@ Python integers, which do not overflow, and are checked before memory is allocat
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-import numpy as np
-
 from tpuconvert.schema import op_attributes
 from tpuconvert.schema import tpum_tables as tpum
-from tpuconvert.schema.array_fields import make_with_arrays
 from tpuconvert.schema.control_flow import MAX_DEPTH, MAX_EXPANDED_NODES, Subgraph
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.file_header import ALIGNMENT
 from tpuconvert.schema.file_model import FileModel, Json, Note
-from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.file_quantization import check_quants, dtype_of, quant_params
+from tpuconvert.schema.graph import DeferredQuant, Graph, Port, Source, Value
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.states import State
 from tpuconvert.schema.type_inference import may_be_same_type
-from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
+from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, Shape, TensorType
 
 MAX_ELEMENTS = 1 << 40
 """Largest number of elements of a tensor. A file with a larger tensor is damaged."""
@@ -65,7 +64,7 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
     Raises:
         ValueError: the first error that was found.
     """
-    _check_buffers(tables.buffers, weights_size)
+    check_buffers(tables.buffers, weights_size)
     if not tables.chip:
         raise ValueError("the model has no chip")
     graph = _decode_graphs(tables, constant)
@@ -83,17 +82,12 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
     )
 
 
-_DTYPES = {tpum.DType[dtype.name]: dtype for dtype in DType}
+def check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
+    """Check that constants are aligned, in ascending order and inside the weight segment.
 
-
-def _dtype(number: tpum.DType, otherwise: str) -> DType:
-    found = _DTYPES.get(number)
-    if found is None:
-        raise ValueError(otherwise)
-    return found
-
-
-def _check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
+    Raises:
+        ValueError: they are not.
+    """
     end = 0
     for position, buffer in enumerate(buffers):
         if buffer.offset < end or buffer.offset % ALIGNMENT:
@@ -198,6 +192,9 @@ class _GraphDecoder:
         self._symbols = stored.symbols
         self._values: list[Value | None] = [None] * len(self._stored)
         self._used_buffers = used_buffers
+        self._sources: dict[tpum.Source, Source] = {}
+        self._quants: list[tuple[tpum.Quantization, Shape]] = []
+        """Quantization parameters whose objects are created later, with the shapes of their tensors."""
         self._types: dict[tuple[tpum.DType, tuple[int, ...]], TensorType] = {}
         self._ops: dict[tuple[type[Op], tuple[int, ...]], Op] = {}
         self._graph = Graph(stored.name, stored.file)
@@ -216,6 +213,7 @@ class _GraphDecoder:
                 raise ValueError(f"value {value.name!r} has stored integers, but no data")
         self._add_nodes(stored.nodes)
         self._add_outputs(stored)
+        check_quants(self._quants)
         if None in self._values:
             name = self._stored[self._values.index(None)].name
             raise ValueError(f"no node computes the value {name!r}")
@@ -229,7 +227,7 @@ class _GraphDecoder:
             if value.data != -1:
                 raise ValueError(f"the input {value.name!r} is a constant")
             type_ = self._type(value)
-            quant = _quant(value.quantization, type_.shape)
+            quant = quant_params(value.quantization, type_.shape)
             self._values[position] = self._graph.input(value.name, type_, self._port(port), quant)
 
     def _add_outputs(self, stored: tpum.Graph) -> None:
@@ -266,7 +264,7 @@ class _GraphDecoder:
             shape = self._shape(key[1])
             if not shape:
                 raise ValueError(f"value {value.name!r} has rank 0")
-            type_ = TensorType(_dtype(value.dtype, f"value {value.name!r} has no data type"), shape)
+            type_ = TensorType(dtype_of(value.dtype, f"value {value.name!r} has no data type"), shape)
             self._types[key] = type_
         return type_
 
@@ -274,7 +272,7 @@ class _GraphDecoder:
         if port.dtype not in PORT_TYPES:
             raise ValueError(f"port {port.name!r} has the unknown type {port.dtype!r}")
         shape = self._shape(tuple(port.shape))
-        return Port(port.name, port.dtype, shape, _quant(port.quantization, shape))
+        return Port(port.name, port.dtype, shape, quant_params(port.quantization, shape))
 
     def _add_constant(self, position: int, value: tpum.Value) -> None:
         self._new(position, "a constant")
@@ -284,10 +282,18 @@ class _GraphDecoder:
         data = self._array(value.name, value.data, type_.dtype, type_.static_shape)
         integers = None
         if value.stored != -1:
-            dtype = _dtype(value.stored_dtype, f"the integers of {value.name!r} have no data type")
+            dtype = dtype_of(value.stored_dtype, f"the integers of {value.name!r} have no data type")
             integers = self._array(value.name, value.stored, dtype, type_.static_shape)
-        quant = _quant(value.quantization, type_.shape)
-        self._values[position] = self._graph.constant(data, value.name, quant, integers)
+        made = self._graph.constant(data, value.name, stored=integers)
+        if value.quantization is not None:
+            self._set_quant(made, value.quantization)
+        self._values[position] = made
+
+    def _set_quant(self, value: Value, stored: tpum.Quantization) -> None:
+        """Set quantization parameters, which ``graph`` checks at its end."""
+        item = stored, value.type.shape
+        self._quants.append(item)
+        value.quant = DeferredQuant(functools.partial(quant_params, *item))
 
     def _array(self, name: str, position: int, dtype: DType, shape: tuple[int, ...]) -> Array:
         if not 0 <= position < len(self._tables.buffers):
@@ -334,7 +340,7 @@ class _GraphDecoder:
         if len(set(node.outputs)) != len(results) or not results:
             raise ValueError(f"{what} has no results, or one twice")
         types = list(map(self._type, results))
-        sources = tuple([Source(*source) for source in node.sources])
+        sources = tuple(map(self._source, node.sources))
         try:
             made = self._graph.add_all(op, *inputs, names=[result.name for result in results], sources=sources)
         except ShapeError as error:
@@ -346,30 +352,12 @@ class _GraphDecoder:
                 raise ValueError(f"{what} gives {value.type}, but {result.name!r} is stored as {type_}")
             value.type = type_
             if result.quantization is not None:
-                value.quant = _quant(result.quantization, type_.shape)
+                self._set_quant(value, result.quantization)
             self._values[position] = value
 
-
-def _quant(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None:
-    """Create quantization parameters and check that they fit a tensor of this shape."""
-    if stored is None:
-        return None
-    axis = stored.axis if stored.per_axis else None
-    dtype = _dtype(stored.dtype, "a quantization has no data type")
-    scale, zero_point = stored.scale, stored.zero_point
-    if isinstance(scale, tuple):
-        if len(zero_point) == 1:  # one zero point is stored if all are equal
-            zero_point = tuple(zero_point) * len(scale)
-        quant = QuantParams(scale, tuple(zero_point), dtype, axis)
-    else:
-        zeros = np.empty(len(scale) if len(zero_point) == 1 else len(zero_point), np.int64)
-        zeros[:] = zero_point
-        arrays = {"scale": scale, "zero_point": zeros}
-        quant = make_with_arrays(QuantParams, {"dtype": dtype, "axis": axis}, arrays)
-    if axis is not None:
-        if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"quantization along axis {axis} of rank {len(shape)}")
-        extent = shape[axis]
-        if isinstance(extent, int) and extent != len(scale):
-            raise ValueError(f"{len(scale)} scales along an axis of {extent}")
-    return quant
+    def _source(self, stored: tpum.Source) -> Source:
+        """Return a source node; the nodes that come from it share the object."""
+        source = self._sources.get(stored)
+        if source is None:
+            source = self._sources[stored] = Source(*stored)
+        return source

@@ -9,19 +9,26 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+import struct
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
+from tpuconvert.schema import constant_file
 from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.absent_file import absent_file
+from tpuconvert.schema.constant_file import ConstantFile
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, decode
+from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, check_buffers, decode
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.flatbuffer_reader import FlatBufferError
 from tpuconvert.schema.gc_control import collect_if_due, note_arrays, reduced_gc_frequency
-from tpuconvert.schema.mapped_pages import map_file
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.mapped_pages import COPIED_BYTES, forget_pages, map_file
 from tpuconvert.schema.types import Array, DType
 
 _CONVERT_FIRST = "convert it first: tpuconvert convert MODEL -o OUT.tpum"
@@ -60,15 +67,106 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
         raise CorruptInputError(f"it contradicts itself: {error}", file=str(path), hint=_DAMAGED) from error
 
 
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read the header of a model without the rest, which is not verified.
+
+    Errors are those of ``read_model``.
+    """
+    path = Path(path)
+    descriptor = _open(path)
+    try:
+        status = os.fstat(descriptor)
+        start = os.read(descriptor, HEADER_SIZE) if stat.S_ISREG(status.st_mode) else b""
+    finally:
+        os.close(descriptor)
+    try:
+        return Header.unpack(start, status.st_size)
+    except (HeaderError, struct.error):
+        read_model(path)  # finds and reports the error
+        raise
+
+
+class OpenModel(NamedTuple):
+    """A model whose constants can be dropped from memory, and the locations of the large ones in its file."""
+
+    model: FileModel
+    file: ConstantFile | None = None
+    buffers: Mapping[Value, tpum.Buffer] = MappingProxyType({})
+
+    def drop(self, value: Value) -> None:
+        """Free the data of a constant of a session's graph. They are read again at the next access."""
+        buffer = self.buffers.get(value)
+        if buffer is not None and self.file is not None:
+            self.file.drop(value, buffer)
+        elif self.file is None and value.data is not None:
+            forget_pages(value.data)
+
+    def close(self) -> None:
+        """Close the file, if it is open: dropped constants can no longer be read."""
+        if self.file is not None:
+            self.file.close()
+
+
+def open_model(path: str | os.PathLike[str]) -> OpenModel:
+    """Read a model like ``read_model``, so that its constants can be dropped from memory if its file allows it.
+
+    Errors are those of ``read_model``.
+    """
+    collect_if_due()
+    if not constant_file.IS_SUPPORTED:
+        return OpenModel(read_model(path))
+    try:
+        found = _open_constants(Path(path))
+    except (OSError, ValueError, OverflowError):
+        found = None  # read_model finds and reports the first error
+    return found or OpenModel(read_model(path))
+
+
+@reduced_gc_frequency()
+def _open_constants(path: Path) -> OpenModel | None:
+    """Return the model of a file whose constants are copied one by one; None for a large or an old file.
+
+    The metadata are decoded before the digest is computed, which is correct for any content: they are untrusted in any
+    case.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size >= COPIED_BYTES:
+            return None
+        start = os.pread(descriptor, HEADER_SIZE, 0)
+        if not start.startswith(MAGIC):
+            return None
+        header = Header.unpack(start, status.st_size)
+        if header.metadata_offset < header.weights_offset:
+            return None
+        note_arrays(status.st_size)
+        metadata = os.pread(descriptor, header.metadata_size, header.metadata_offset)
+        tables = tpum.unpack(memoryview(metadata))
+        check_buffers(tables.buffers, header.weights_size)
+        file = ConstantFile(descriptor, str(path), header, tables.buffers)
+    finally:
+        os.close(descriptor)
+    if not file.read(metadata):
+        return None
+    model = decode(tables, header.weights_size, file.view)
+    file.forget()
+    return OpenModel(model, file, _large_constants(tables, model.graph))
+
+
+def _large_constants(tables: tpum.Model, graph: Graph) -> dict[Value, tpum.Buffer]:
+    """Locations of the constants that have memory of their own, without those of subgraphs."""
+    found = {}
+    for stored in tables.graph.values:
+        value = graph.find(stored.name) if stored.data >= 0 else None
+        if value is not None and tables.buffers[stored.data].size >= constant_file.PIECE:
+            found[value] = tables.buffers[stored.data]
+    return found
+
+
 def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:
     """Return the content of the file (None if it is empty), its first bytes and its size."""
-    try:
-        # Without O_NONBLOCK, opening a pipe would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError) as error:  # ValueError: the name contains a null character
-        if isinstance(error, FileNotFoundError):
-            raise absent_file(path) from None
-        raise UsageError(f"cannot be read: {getattr(error, 'strerror', error)}", file=str(path)) from error
+    descriptor = _open(path)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -81,6 +179,17 @@ def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:
         raise UsageError(f"cannot be read: {error}", file=str(path)) from error
     finally:
         os.close(descriptor)  # the mapping stays valid
+
+
+def _open(path: Path) -> int:
+    """Open a file and return its descriptor."""
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
+        return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError) as error:  # ValueError: the name contains a null character
+        if isinstance(error, FileNotFoundError):
+            raise absent_file(path) from None
+        raise UsageError(f"cannot be read: {getattr(error, 'strerror', error)}", file=str(path)) from error
 
 
 def _decode_metadata(mapped: memoryview | mmap.mmap, view: memoryview, header: Header) -> FileModel:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -176,6 +177,22 @@ class _Tables(NamedTuple):
     vtable_sizes: Array
 
 
+_FEW_TABLES = 1 << 12
+
+
+@functools.lru_cache(1 << 10)
+def _entries_of(table: Table) -> tuple[Array, Array, Array]:
+    """Positions of the fields of a table in its vtable, their sizes, and True for required ones; as columns."""
+    entries = [(4 + 2 * field.slot, _size_of(field), field.required) for field in table.fields]
+    positions, sizes, required = np.array(entries, np.int64).reshape(-1, 3).T[:, :, np.newaxis]
+    return positions, sizes, required != 0
+
+
+def _size_of(field: Field) -> int:
+    """Bytes of a field in its table: those of a scalar, or of an offset."""
+    return field.size if field.kind is Kind.SCALAR else 4
+
+
 class _Walk:
     """Walk through one buffer. Methods return lists of the values that they read; empty lists if they only verify."""
 
@@ -223,7 +240,7 @@ class _Walk:
 
     def _refuse(self, is_wrong: Array, reason: Callable[[int], str], part: str = "") -> None:
         """Raise an error for the first item whose flag in ``is_wrong`` is set, if any."""
-        if is_wrong.any():
+        if np.count_nonzero(is_wrong):  # takes a fifth of the time of the method any()
             index = int(is_wrong.argmax())
             offence = _Offence(reason(index), index)
             offence.path.append(part)
@@ -261,8 +278,9 @@ class _Walk:
         tables = self._locate(positions)
         row: Any = self._rows[table.name] if is_read else None
         columns: dict[str, list[Any]] = {}
-        for field in table.fields:
-            offsets = self._offsets(tables, field)
+        valid = self._valid_offsets(tables, table)
+        for number, field in enumerate(table.fields):
+            offsets = self._offsets(tables, field) if valid is None else valid[number]
             tags = self._tags(tables, field) if field.kind is Kind.UNION else None
             stored = np.flatnonzero(offsets)
             is_column = is_read and field.name in row._fields
@@ -310,9 +328,24 @@ class _Walk:
         self._spend(int(sizes.sum()))
         return _Tables(positions, sizes, vtables, vtable_sizes)
 
+    def _valid_offsets(self, tables: _Tables, table: Table) -> Array | None:
+        """Return the offsets of all fields, by field and table, or None if ``_offsets`` would refuse one of them.
+
+        None also for many tables, where the time per call of NumPy does not matter and the memory would.
+        """
+        if len(tables.positions) > _FEW_TABLES:
+            return None
+        entries, sizes, required = _entries_of(table)
+        has_entry = entries + 2 <= tables.vtable_sizes
+        offsets = self._load_sizes("H", (tables.vtables + entries) * has_entry) * has_entry
+        ends, positions = offsets + sizes, tables.positions + offsets
+        is_wrong = (offsets != 0) & ((offsets < 4) | (ends > tables.sizes) | (positions % sizes != 0))
+        is_missing = required & (offsets == 0)
+        return None if np.count_nonzero(is_wrong) or np.count_nonzero(is_missing) else offsets
+
     def _offsets(self, tables: _Tables, field: Field) -> Array:
         """Return the offset of a field in each table, or 0 if the table does not store it."""
-        entry, size = 4 + 2 * field.slot, field.size if field.kind is Kind.SCALAR else 4
+        entry, size = 4 + 2 * field.slot, _size_of(field)
         has_entry = entry + 2 <= tables.vtable_sizes
         offsets = self._load_sizes("H", (tables.vtables + entry) * has_entry) * has_entry
         self._refuse(

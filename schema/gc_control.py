@@ -21,6 +21,7 @@ class _Uncollected:
     objects: int = 0
     nbytes: int = 0
     left: int = 0
+    collections: int = 0
 
 
 _uncollected = _Uncollected()
@@ -40,10 +41,14 @@ def collect_if_due() -> None:
     idle.
     """
     found = _uncollected
+    collections = gc.get_stats()[2]["collections"]
+    if collections != found.collections:  # the program has collected meanwhile
+        found.collections, found.objects, found.nbytes = collections, 0, 0
     objects = found.objects + gc.get_count()[0]
     if gc.isenabled() and (objects > max(_FEWEST_OBJECTS, found.left // 4) or found.nbytes > _MOST_BYTES):
         found.objects = found.nbytes = 0
         gc.collect()
+        found.collections = collections + 1
         found.left = len(gc.get_objects())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -79,6 +79,34 @@ class Uses(dict[tuple["Node", int], None]):
         return repr(list(self))
 
 
+class DeferredQuant:
+    """Quantization parameters of a value that are created at the first access.
+
+    A session needs none, and creating them takes a tenth of the time to open a file.
+
+    Args:
+        make: creates the parameters, which must be valid.
+    """
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], QuantParams | None]) -> None:
+        self.make = make
+
+
+class DroppedData:
+    """The elements of a constant that were dropped from memory.
+
+    Args:
+        restore: replaces the data of the value by the elements, or raises an error.
+    """
+
+    __slots__ = ("restore",)
+
+    def __init__(self, restore: Callable[[], None]) -> None:
+        self.restore = restore
+
+
 class Value:
     """One tensor between nodes.
 
@@ -91,7 +119,7 @@ class Value:
         stored: the original integers of an annotated constant, whose ``data`` are the dequantized values.
     """
 
-    __slots__ = ("data", "name", "producer", "quant", "stored", "type", "uses")
+    __slots__ = ("_data", "_quant", "name", "producer", "stored", "type", "uses")
 
     def __init__(
         self,
@@ -103,11 +131,33 @@ class Value:
     ) -> None:
         self.name = name
         self.type = type_
-        self.data = data
-        self.quant = quant
+        self._data: Array | DroppedData | None = data
+        self._quant: QuantParams | DeferredQuant | None = quant
         self.stored = stored
         self.producer: Node | None = None
         self.uses = Uses()
+
+    @property
+    def data(self) -> Array | None:
+        """The elements of a constant, or None."""
+        while self._data.__class__ is DroppedData:
+            self._data.restore()
+        return self._data  # type: ignore[return-value]
+
+    @data.setter
+    def data(self, data: Array | DroppedData | None) -> None:
+        self._data = data
+
+    @property
+    def quant(self) -> QuantParams | None:
+        """Quantization parameters, or None."""
+        if self._quant.__class__ is DeferredQuant:
+            self._quant = self._quant.make()
+        return self._quant  # type: ignore[return-value]
+
+    @quant.setter
+    def quant(self, quant: QuantParams | DeferredQuant | None) -> None:
+        self._quant = quant
 
     @property
     def dtype(self) -> DType:
@@ -127,7 +177,7 @@ class Value:
     @property
     def is_constant(self) -> bool:
         """True for a constant, which is a value with data."""
-        return self.data is not None
+        return self._data is not None
 
     @property
     def array(self) -> Array:
@@ -135,10 +185,11 @@ class Value:
 
         ``data`` may be an unaligned view into a file; it is copied at the first access through this property.
         """
-        assert self.data is not None, f"value '{self.name}' is not constant"
-        if not self.data.flags.aligned:
-            self.data = self.data.copy()
-        return self.data
+        data = self.data
+        assert data is not None, f"value '{self.name}' is not constant"
+        if not data.flags.aligned:
+            self.data = data = data.copy()
+        return data
 
     @property
     def users(self) -> list[Node]:

@@ -25,7 +25,7 @@ WORTH_IT = 1 << 20
 STAYING_MAPPED = 1 << 28
 """Size in bytes of a file. Constants in a larger file stay views of it; copies would take too much memory."""
 
-_KEPT_OPEN = 1 << 26
+COPIED_BYTES = 1 << 26
 """Size in bytes from which a file is mapped. A smaller one is copied into memory: if another process truncates a mapped
 file, the next access to its lost pages ends the process with the signal SIGBUS, which Python cannot handle."""
 
@@ -40,7 +40,7 @@ def map_file(descriptor: int, path: str | os.PathLike[str]) -> memoryview | mmap
         UsageError: the file was truncated meanwhile.
     """
     size = os.fstat(descriptor).st_size
-    if size < _KEPT_OPEN:
+    if size < COPIED_BYTES:
         return _read_file(descriptor, path, size)
     if hasattr(os, "preadv"):
         return MappedFile(descriptor, path)
@@ -66,6 +66,16 @@ def _read_file(descriptor: int, path: str | os.PathLike[str], size: int) -> memo
 def truncated(path: str | os.PathLike[str]) -> UsageError:
     """Return the error for a file that became shorter while it was read."""
     return UsageError("it was truncated while it was read", file=os.fspath(path), hint="try again with all of it")
+
+
+class PrivatePages(mmap.mmap):
+    """Memory that returns to the system when it is freed; not a mapped file."""
+
+    @classmethod
+    def of_size(cls, size: int) -> Self:
+        """Allocate memory. Its pages are mapped at once, which is faster than one by one."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+        return cls(-1, size, flags=flags)
 
 
 class MappedFile(mmap.mmap):
@@ -221,4 +231,4 @@ def _mapping(data: Array | memoryview) -> mmap.mmap | None:
     owner: Any = data
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    return owner
+    return None if isinstance(owner, PrivatePages) else owner

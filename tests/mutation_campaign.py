@@ -6,8 +6,10 @@ Formats "... cut" are every beginning of three small files instead, and "tpum si
 the former ``--count`` is at most the number of bytes. A damaged program without a valid digest must be refused.
 
 Every case runs in a worker process. A case fails if the worker dies, if an error is no documented one, if it takes
-more than ``MOST_SECONDS`` of CPU time, or if the process needs more than ``MOST_BYTES`` above its start. The command
-prints a row per format and the seeds of cases that fail; ``--only SEED`` repeats one of them.
+more than ``MOST_SECONDS`` of CPU time, or if the process needs more than ``MOST_BYTES`` above its start. A worker that
+hangs is ended after four times that CPU time, or after ten minutes without an answer. The command prints a row per
+format and the seeds of cases that fail; ``--only SEED`` repeats one of them. ``--first`` and ``--count`` choose a part
+of a campaign: of the rows of all parts, add up the numbers of files, and take the largest seconds and MiB.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
+import os
 import random
 import resource
+import select
 import subprocess
 import sys
 import tempfile
@@ -463,7 +468,6 @@ FORMATS: dict[str, Format] = {
 }
 
 
-
 def full_count(name: str) -> int:
     """Number of cases of a whole campaign."""
     if name.endswith("single bits"):
@@ -505,6 +509,7 @@ def run_cases(name: str, seeds: Iterator[int] | range, report: Callable[[dict[st
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"net{chosen.suffix}"
         for seed in seeds:
+            _limit_cpu_time(4 * MOST_SECONDS)
             path.write_bytes(chosen.case(contents, name, seed))
             report({"case": seed})
             begun = time.process_time()
@@ -527,15 +532,33 @@ def run_cases(name: str, seeds: Iterator[int] | range, report: Callable[[dict[st
             report({"done": seed, "outcome": outcome, "failure": failure[:300], "seconds": used, "bytes": grown})
 
 
+def _limit_cpu_time(seconds: float) -> None:
+    """Let the system end this process when it has used some more seconds of CPU time."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
+
+
+def lines_of(worker: subprocess.Popen[bytes], limit: float) -> Iterator[bytes]:
+    """Yield the lines that a process prints, and kill it if it prints nothing for ``limit`` seconds."""
+    assert worker.stdout is not None
+    begun = b""
+    while select.select([worker.stdout], [], [], limit)[0]:
+        part = os.read(worker.stdout.fileno(), 1 << 16)
+        if not part:
+            return
+        *lines, begun = (begun + part).split(b"\n")
+        yield from lines
+    worker.kill()
+
+
 def run_campaign(name: str, count: int, first: int = 0, limit: float = 600.0) -> Outcome:
     """Run the cases of one format in worker processes; a dead or hanging worker is a failure and is replaced."""
     found, seed, end = Outcome(), first, FORMATS[name].most_cases(first + count)
     while seed < end:
         command = [sys.executable, "-X", "faulthandler", __file__, "--worker", name, str(seed), str(end)]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert worker.stdout is not None
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         started = seed - 1
-        for line in worker.stdout:
+        for line in lines_of(worker, limit):
             record = json.loads(line)
             if "case" in record:
                 started = record["case"]
@@ -548,7 +571,7 @@ def run_campaign(name: str, count: int, first: int = 0, limit: float = 600.0) ->
                 found.failures.append(f"{record['done']}: {record['failure']}")
             else:
                 setattr(found, record["outcome"], getattr(found, record["outcome"]) + 1)
-        worker.wait(limit)
+        worker.communicate()
         if seed < end:
             found.tried += 1
             found.failures.append(f"{started}: the process died (exit code {worker.returncode})")
@@ -560,7 +583,6 @@ def main(arguments: list[str]) -> int:
     """Run campaigns and print a table."""
     if arguments[:1] == ["--worker"]:
         name, first, end = arguments[1], int(arguments[2]), int(arguments[3])
-        resource.setrlimit(resource.RLIMIT_CPU, (24 * 3600, 24 * 3600))
         run_cases(name, range(first, end), lambda record: print(json.dumps(record), flush=True))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

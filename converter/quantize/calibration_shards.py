@@ -29,9 +29,6 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import FlatGraph
 from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
 
-SHARDS = 4
-"""Number of shards per worker. More of them balance the load of workers of different speed."""
-
 _KEPT = 4
 """Largest number of batches per shard, if an interrupt is to keep the statistics: it loses those that are running."""
 
@@ -179,5 +176,5 @@ def _split(start: int, end: int, count: int, workers: Workers, is_kept: bool) ->
     if is_kept:
         parts = math.ceil((end - start) / _KEPT)
     else:  # as many for every worker
-        parts = workers.count * max(1, round(SHARDS * (end - start) / count))
+        parts = workers.count * max(1, round(workers.shards_per_worker * (end - start) / count))
     return [(start + low, start + high) for low, high in bounds(end - start, parts)]

@@ -70,7 +70,7 @@ class Counted:
 
     def collectors(self) -> Mapping[str, Collector]:
         """Return the collectors of all samples."""
-        return merge_collectors([self.others, self.first])
+        return merge_collectors([self.others, self.first]) if self.first else self.others
 
 
 def _merged(known: Mapping[str, Collector], found: Mapping[str, Collector]) -> Mapping[str, Collector]:

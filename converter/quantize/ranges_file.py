@@ -120,12 +120,15 @@ class MeasuredRanges(Result):
             raise UsageError(f"{files[0]}: the ranges are those of another model", hint="calibrate this one")
 
     def digest(self) -> str:
-        """Digest of the file content, in hexadecimal digits."""
-        return digest_of(self.to_json().encode("utf-8")).hex()
+        """Digest of the file content without white space, in hexadecimal digits."""
+        return digest_of(_compact(self._content()).encode("utf-8")).hex()
 
     def to_json(self) -> str:
         """Return the file content as JSON; equal ranges give equal text."""
-        content = {
+        return _lines(self._content(), _DEPTH) + "\n"
+
+    def _content(self) -> dict[str, Any]:
+        return {
             "format": FORMAT,
             "version": VERSION,
             "source": {ALGORITHM: list(self.source)},
@@ -134,7 +137,6 @@ class MeasuredRanges(Result):
             **({"methods": dict(self.methods)} if self.methods else {}),
             "ranges": {name: _fields(found) for name, found in self.ranges.items()},
         }
-        return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file; an existing file is replaced atomically.
@@ -145,6 +147,26 @@ class MeasuredRanges(Result):
         """
         with replacing(path) as file:
             file.write(self.to_json().encode("utf-8"))
+
+
+_DEPTH = 4
+"""Depth down to which every entry of a file has a line: those of a tensor's channels, each a list of numbers."""
+
+
+def _lines(content: object, depth: int, indent: str = "") -> str:
+    """Return JSON with one line per entry of the objects down to a depth.
+
+    ``json.dumps`` with an indentation writes one number per line, and takes 1.8 times as long.
+    """
+    if depth == 0 or not isinstance(content, dict) or not content:
+        return _compact(content)
+    inner = indent + " "
+    entries = (f"{inner}{_compact(str(key))}: {_lines(value, depth - 1, inner)}" for key, value in content.items())
+    return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+
+
+def _compact(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 
 _COLUMNS = ("largest", "second", "variance", "mean")

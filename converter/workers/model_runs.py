@@ -17,9 +17,6 @@ from tpuconvert.schema.graph_copy import FlatGraph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
 
-_SHARDS = 4
-"""Number of shards per worker."""
-
 Backend = Literal["auto", "native", "reference"]
 
 
@@ -117,7 +114,7 @@ def run_on(
     """
     # In this process each feed is a shard, so that only its outputs are in memory.
     count = len(models[0].feeds)
-    parts = count if isinstance(workers, ThisProcess) else _SHARDS * workers.count
+    parts = count if isinstance(workers, ThisProcess) else workers.shards_per_worker * workers.count
     shards: list[Shard[Sequence[FeedSource]]] = [
         Shard(f"samples {start} to {end - 1}", end - start, [item.feeds.part(start, end) for item in models])
         for start, end in bounds(count, parts)

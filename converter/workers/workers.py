@@ -70,6 +70,9 @@ class Workers(ABC):
     count = 1
     """Number of shards that run at the same time."""
 
+    shards_per_worker = 4
+    """Number of shards into which the work of one worker is split: more of them balance workers of different speed."""
+
     _last: tuple[object, bytes] | None = None
 
     def _pickled(self, task: object) -> bytes:

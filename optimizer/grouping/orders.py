@@ -45,6 +45,7 @@ def other_orders(nodes: Sequence[Node], count: int) -> Iterator[list[Node]]:
 
     members = set(nodes)
     producers = {node: {v.producer for v in node.inputs if v is not None and v.producer in members} for node in nodes}
+    users = {node: dict.fromkeys([u for v in node.outputs for u, _ in v.uses if u in members]) for node in nodes}
     chance = random.Random(len(nodes))
     for _ in range(count):
         missing = {node: len(before) for node, before in producers.items()}
@@ -53,7 +54,7 @@ def other_orders(nodes: Sequence[Node], count: int) -> Iterator[list[Node]]:
         while ready:
             node = ready.pop(-1 if chance.random() < 0.5 else chance.randrange(len(ready)))
             order.append(node)
-            for user in dict.fromkeys(user for value in node.outputs for user, _ in value.uses if user in members):
+            for user in users[node]:
                 missing[user] -= 1
                 if not missing[user]:
                     ready.append(user)

@@ -6,10 +6,9 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 
-import numpy as np
-
 from tpuconvert.optimizer.precision_rules import AUTO, METHODS, split_method
 from tpuconvert.optimizer.quantize.calibrators import Collector, MergeableCollector, collector
+from tpuconvert.optimizer.quantize.collecting import Collecting
 from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector, samples_in
@@ -133,34 +132,22 @@ def collect(
     the names of the tensors whose histograms are needed for other methods, too. ``floats`` records other tensors;
     ``start`` is the number of the first batch there.
     """
-    collectors: dict[str, Collector] = {}
-    samples = 1
-    method_of = choose_methods(graph, method, methods)
-
-    def observe(value: Value, array: Array) -> None:
-        if value.dtype.is_float:
-            found = collectors.get(value.name)
-            if found is None:
-                found = collectors[value.name] = collector(method_of(value.name), keeps_histogram=value.name in keeps)
-            if isinstance(found, RangeCollector):
-                found.add(array, samples)
-            else:
-                found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
-            if floats is not None:
-                floats.observe(start + done, value.name, array)
-
+    observer = Collecting(choose_methods(graph, method, methods), keeps, floats, start)
+    collectors = observer.collectors
     done = 0
     with Session(graph, observed=True) if session is None else nullcontext(session) as running:
         for feeds in batches:
             if means is not None:
                 means.before(feeds, collectors)
-            samples = samples_in(feeds)
-            outputs = running.run(feeds, observe=observe, borrow=True)
+            observer.samples = samples_in(feeds)
+            outputs = running.run(feeds, observe=observer, borrow=True)
             if floats is not None:
-                floats.add_outputs(start + done, outputs)
+                floats.add_outputs(observer.feed, outputs)
             done += 1
+            observer.end_feed()
             if progress is not None:
                 progress(done)
+    observer.release()
     if done == 0:
         raise UsageError("there are no calibration samples", hint="give at least one; 50 to 200 are usual")
     if means is not None:

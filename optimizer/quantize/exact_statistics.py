@@ -13,12 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.runtime.channel_statistics import count_magnitudes
+from tpuconvert.runtime.channel_statistics import BINS, count_magnitudes
 from tpuconvert.schema.types import Array
-
-BINS = 8192
-"""Number of bins of a histogram. The largest magnitude is in the upper half, so that at least 4096 bins cover the
-values."""
 
 _NO_DATA = -(10**6)
 """Exponent of a state without data; smaller than that of any data."""
@@ -34,7 +30,8 @@ _WORDS = 3
 class Histogram:
     """Counts of magnitudes in ``BINS`` bins of width ``2^exponent``, the first bin starting at 0.
 
-    The exponent is the smallest one with which the largest magnitude has a bin. When the exponent grows by one, pairs
+    The exponent is the smallest one with which the largest magnitude has a bin: it is in the upper half, so that at
+    least 4096 bins cover the values. When the exponent grows by one, pairs
     of bins are merged: ``floor(x / 2^(e + 1))`` is ``floor(floor(x / 2^e) / 2)``, so the counts are those of the final
     width.
     """
@@ -59,8 +56,12 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Add the counts of another histogram."""
-        self._widen(other.exponent)
-        self.counts += _merge_bins(other.counts, self.exponent - other.exponent)
+        self.add_counts(other.counts, other.exponent)
+
+    def add_counts(self, counts: npt.NDArray[np.int64], exponent: int) -> None:
+        """Add the counts of another histogram with an exponent."""
+        self._widen(exponent)
+        self.counts += _merge_bins(counts, self.exponent - exponent)
 
     def _widen(self, exponent: int) -> None:
         if exponent > self.exponent:
@@ -69,6 +70,9 @@ class Histogram:
 
 
 def _merge_bins(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np.int64]:
+    """Return the counts of bins that are ``2^doublings`` times as wide; the same array for 0."""
+    if doublings == 0:
+        return counts
     merged = np.zeros_like(counts)
     joined = counts.reshape(-1, min(1 << min(doublings, 30), BINS)).sum(axis=1)
     merged[: joined.size] = joined

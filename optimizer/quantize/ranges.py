@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from tpuconvert.optimizer.range_statistics import (
     expected_growth,
     level_counts,
 )
-from tpuconvert.runtime.channel_statistics import ChannelSummary, channel_summary
+from tpuconvert.runtime.channel_statistics import ChannelSummary, TensorStatistics, can_collect, channel_summary
 from tpuconvert.schema.types import Array
 
 _WAITING = 32
@@ -154,6 +154,33 @@ def _sample_means(sums: npt.NDArray[np.float64], positions: int, samples: int) -
     return means
 
 
+class _Samples(NamedTuple):
+    """Statistics of samples, [samples, channels], each over a number of elements of a channel."""
+
+    highest: Array
+    lowest: Array
+    sums: Array
+    squares: Array
+    elements: int
+
+
+def _per_sample(found: ChannelSummary, positions: int, samples: int) -> _Samples:
+    """Reduce the summary of values [samples * m, channels, positions] to one row per sample."""
+    rows, channels = found.sums.shape
+    if rows == samples:
+        return _Samples(found.highest, found.lowest, found.sums, found.squares, positions)
+    highest, lowest, sums, squares = (
+        reduce(array.reshape(samples, -1, channels), axis=1)
+        for reduce, array in (
+            (np.maximum.reduce, found.highest),
+            (np.minimum.reduce, found.lowest),
+            (np.add.reduce, found.sums),
+            (np.add.reduce, found.squares),
+        )
+    )
+    return _Samples(highest, lowest, sums, squares, rows // samples * positions)
+
+
 class _ChannelStatistics:
     """Statistics per index of axis 1. All samples have the same weight."""
 
@@ -165,14 +192,14 @@ class _ChannelStatistics:
         self._low: Array = np.zeros(0)
         self._high: Array = np.zeros(0)
         self._mean = self._square = ExactSums(0)
-        self._waiting: list[tuple[ChannelSummary, int, int]] = []
+        self._waiting: list[_Samples] = []
         self._largest_of_samples: Array = np.zeros(0)
 
     def add(self, found: ChannelSummary, positions: int, samples: int) -> None:
         """Add samples: the summary of their values [samples * m, channels, positions]."""
         if self._accepts(found.sums.shape[1]):
             self._samples += samples
-            self._waiting.append((found, positions, samples))
+            self._waiting.append(_per_sample(found, positions, samples))
             if len(self._waiting) >= _WAITING:
                 self.digest()
 
@@ -223,26 +250,18 @@ class _ChannelStatistics:
         return vars(self)
 
     def digest(self) -> None:
-        """Add the buffered summaries. Few large steps cost less than many small ones."""
+        """Add the buffered samples. Few large steps cost less than many small ones."""
         if not self._waiting:
             return
-        magnitudes, lows, highs, means, squares = [], [], [], [], []
-        for found, positions, samples in self._waiting:
-            magnitude = np.maximum(found.highest, -found.lowest)
-            if len(magnitude) > samples:
-                magnitude = magnitude.reshape(samples, -1, self._channels).max(axis=1)
-            magnitudes.append(magnitude)
-            lows.append(found.lowest.min(axis=0))
-            highs.append(found.highest.max(axis=0))
-            means.append(_sample_means(found.sums, positions, samples))
-            squares.append(_sample_means(found.squares, positions, samples))
-        self._waiting = []
-        magnitude = np.concatenate(magnitudes)
+        waiting, self._waiting = self._waiting, []
+        highest, lowest, sums, squares = (np.concatenate(column) for column in list(zip(*waiting, strict=True))[:4])
+        counts = np.repeat([found.elements for found in waiting], [len(found.sums) for found in waiting])[:, None]
+        magnitude = np.maximum(highest, -lowest)
         self._insert(magnitude)
         self._append(magnitude.max(axis=1))
-        self._widen(np.min(lows, axis=0), np.max(highs, axis=0))
-        self._mean.add(np.concatenate(means))
-        self._square.add(np.concatenate(squares))
+        self._widen(lowest.min(axis=0), highest.max(axis=0))
+        self._mean.add(sums / counts)
+        self._square.add(squares / counts)
 
     def largest_of_samples(self) -> Array:
         """Return the largest magnitude of each sample, in any order; nothing if ``result`` returns None."""
@@ -256,8 +275,17 @@ class _ChannelStatistics:
 
     def _insert(self, found: Array) -> None:
         """Update the two largest magnitudes by those of more samples."""
-        both = np.sort(np.concatenate([[self._second, self._largest], found]), axis=0)[-2:]
-        self._second, self._largest = both
+        both = np.concatenate([[self._second, self._largest], found])
+        both.partition(len(both) - 2, axis=0)
+        self._second, self._largest = both[-2:]
+
+
+class _Source(NamedTuple):
+    """Statistics that the engine collects, of values with ``positions`` per channel in ``samples`` per run."""
+
+    statistics: TensorStatistics
+    positions: int
+    samples: int
 
 
 class RangeCollector:
@@ -278,6 +306,42 @@ class RangeCollector:
         self._high = -np.inf
         self._histogram = Histogram()
         self._channels = _ChannelStatistics()
+        self._sources: list[_Source] = []
+
+    def collecting(self, place: Any, array: Array, samples: int = 1) -> TensorStatistics | None:
+        """Return statistics of the native engine that replace calls of ``add``, until ``release``.
+
+        Args:
+            place: where the values are in the memory of the engine.
+            array: a view of them.
+            samples: as for ``add``.
+
+        Returns:
+            None if only ``add`` takes such an array.
+        """
+        if array.ndim < 2 or array.size == 0:
+            return None
+        rows = _rows(array)
+        if not np.may_share_memory(rows, array) or not can_collect(rows):
+            return None
+        found = TensorStatistics(place, rows, has_histogram=self.has_histogram)
+        self._sources.append(_Source(found, rows.shape[2], samples if len(rows) % samples == 0 else 1))
+        return found
+
+    def update(self) -> None:
+        """Add what the engine has collected."""
+        for source in self._sources:
+            found = source.statistics.take()
+            if found is not None:
+                self._channels.add(found.summary, source.positions, found.runs * source.samples)
+                self._widen(found.summary.low, found.summary.high)
+                if self.has_histogram:
+                    self._histogram.add_counts(found.counts, found.exponent)
+
+    def release(self) -> None:
+        """Add what the engine has collected; it collects no more."""
+        self.update()
+        self._sources = []
 
     def add(self, array: Array, samples: int = 1) -> None:
         """Add the values of one batch. NaN and infinite values are ignored, because no threshold represents them.
@@ -350,14 +414,18 @@ class RangeCollector:
 
     def channels(self) -> Channels | None:
         """Return the statistics per channel; None if there are no channels, or not all values are finite."""
+        self.update()
         return self._channels.result()
 
     def _add_values(self, finite: Array) -> None:
         if finite.size:
             self._add_range(finite, float(finite.min()), float(finite.max()))
 
-    def _add_range(self, array: Array, low: float, high: float) -> None:
+    def _widen(self, low: float, high: float) -> None:
         # Adding 0 prevents a negative zero.
         self._low, self._high = min(self._low, low) + 0.0, max(self._high, high) + 0.0
+
+    def _add_range(self, array: Array, low: float, high: float) -> None:
+        self._widen(low, high)
         if self.has_histogram:
             self._histogram.add(array, max(-low, high))

@@ -80,6 +80,14 @@ class RecordedFloats:
             if operand is not None:
                 self._users[operand.name].append(record)
 
+    def is_recording(self, feed: int) -> bool:
+        """Return True if ``observe`` records anything of a feed."""
+        return feed < self._feeds and bool(self._users)
+
+    def takes(self, name: str) -> bool:
+        """Return True if ``observe`` records a tensor."""
+        return name in self._users
+
     def observe(self, feed: int, name: str, array: Array) -> None:
         """Record the windows of a tensor, by the number of the feed."""
         if feed >= self._feeds:

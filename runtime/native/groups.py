@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from tpuconvert.runtime.native.builder import Builder, Group
 from tpuconvert.runtime.native.cache_analysis import CachedHeads
@@ -37,6 +37,8 @@ class Site:
         precise: float nodes whose results are converted to integers later. Their kernels sum in float64.
         is_observed: True if every value is reported to an observer, so that no node may be absorbed.
         caches: attention operators whose keys and values are caches of the session, by result.
+        chains: descriptions of linear operators with their epilogues, by nodes.
+        matches: results of ``remember_match``.
     """
 
     graph: Graph
@@ -46,6 +48,13 @@ class Site:
     precise: set[Node]
     is_observed: bool = False
     caches: Mapping[Value, CachedHeads] = field(default_factory=dict)
+    chains: dict[tuple[Node, ...], Any] = field(default_factory=dict, init=False)
+    matches: dict[tuple[object, Node], tuple[int, Any]] = field(default_factory=dict, init=False)
+
+    def forget_matches(self) -> None:
+        """Forget the results of analyses, which refer to arrays of constants."""
+        self.chains.clear()
+        self.matches.clear()
 
     @cached_property
     def places(self) -> dict[Node, int]:
@@ -77,6 +86,25 @@ class Site:
 
 
 Matcher = Callable[[Node, Site], Group | None]
+
+Found = TypeVar("Found")
+
+
+def remember_match(find: Callable[[Node, Site], Found]) -> Callable[[Node, Site], Found]:
+    """Cache the results of an analysis that several matchers call for the same node.
+
+    A result depends on the nodes that are taken, of which there are only ever more.
+    """
+
+    @wraps(find)
+    def find_once(node: Node, site: Site) -> Found:
+        known = site.matches.get((find, node))
+        if known is None or known[0] != len(site.taken):
+            known = site.matches[find, node] = len(site.taken), find(node, site)
+        found: Found = known[1]
+        return found
+
+    return find_once
 
 
 def operators_of(function: Any) -> tuple[type[Op], ...]:

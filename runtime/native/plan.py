@@ -21,6 +21,7 @@ from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
 from tpuconvert.runtime.native.winograd import spend_memory
+from tpuconvert.runtime.observers import Binding, StatisticsObserver
 from tpuconvert.runtime.plan import Evaluate, Observer, failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -33,7 +34,7 @@ PARTS_AT_ONCE = 16
 """Number of parts of a batch that a thread runs before the interpreter can handle an interrupt."""
 
 
-class _Segment(NamedTuple):
+class Segment(NamedTuple):
     """Consecutive native steps ``first..last-1``, or one reference step."""
 
     first: int
@@ -53,6 +54,7 @@ class NativePlan:
         caches: attention operators with caches of the session, by result.
         like: a plan of the same graph for other extents, whose packed weights are shared.
         memory_limit: largest size of arena, scratch memory and packed weights, in bytes; None for no limit.
+        drop: called with every constant that only the plan uses, as soon as it is packed.
 
     Raises:
         UsageError: if the plan does not fit the limit.
@@ -69,6 +71,7 @@ class NativePlan:
         caches: Mapping[Value, CachedHeads] | None = None,
         like: NativePlan | None = None,
         memory_limit: int | None = None,
+        drop: Callable[[Value], None] | None = None,
     ) -> None:
         graph = graph if is_observed or caches else remove_constdata(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed, caches or {})
@@ -77,7 +80,11 @@ class NativePlan:
             graph, isa, site.precise, earlier, memory_limit, alternative=partial(alternative_group, site=site)
         )
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
-        for item in group_nodes(site):
+        # Groups have arrays of constants: forget each one when it was emitted.
+        items = group_nodes(site)[::-1]
+        site.forget_matches()
+        while items:
+            item = items.pop()
             if isinstance(item, Group):
                 builder.emit(item)
             else:
@@ -87,6 +94,8 @@ class NativePlan:
                 # A fused step may not compute unused results, such as the statistics of a normalization.
                 made = [(value, builder.memory_of(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(made)
+            if drop is not None:
+                _drop_constants(item.nodes if isinstance(item, Group) else (), graph, drop)
         builder.finish()
         self._declined = builder.declined
         self._native, self._file = native(), graph.file
@@ -98,7 +107,7 @@ class NativePlan:
         self.arena_lower_bound = arena.lower_bound(used, len(builder.steps), slack)
         size = max(arena.place(used, slack), arena.footprint(0, slack))
         spend_memory(builder, size, threads)
-        self._program = self._native.Program(
+        program = self._native.Program(
             steps=[entry.step for entry in builder.native_steps],
             buffers=[
                 (item.kind, item.arena_offset, item.size if item.kind != ARENA or item.first >= 0 else 0)
@@ -108,10 +117,34 @@ class NativePlan:
             arena_bytes=size,
             threads=threads,
         )
-        self._segments = _segments(builder.steps, is_observed=is_observed)
+        self._set_program(program, _segments(builder.steps, is_observed=is_observed), memory_limit)
+
+    def _set_program(self, program: Any, segments: list[Segment], memory_limit: int | None) -> None:
+        self._program = program
+        self._segments = segments
         self._memory_limit = memory_limit
         self._idle: list[Any] = []
-        self._idle_of_batches: list[Any] = self._idle if threads == 1 else []  # memories of one thread
+        self._idle_of_batches: list[Any] = self._idle if program.threads == 1 else []  # memories of one thread
+
+    @property
+    def program(self) -> Any:
+        """The program of the extension."""
+        return self._program
+
+    @property
+    def inputs(self) -> Sequence[Stored]:
+        """The memory of the graph inputs."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[Stored]:
+        """The memory of the graph outputs."""
+        return self._outputs
+
+    @property
+    def native_steps(self) -> list[NativeStep]:
+        """The steps of the program."""
+        return [entry for entry in self._steps if isinstance(entry, NativeStep)]
 
     @property
     def threads(self) -> int:
@@ -136,7 +169,7 @@ class NativePlan:
     @property
     def kernels(self) -> set[str]:
         """Names of the kernels of the steps."""
-        return {entry.kernel for entry in self._steps if isinstance(entry, NativeStep)}
+        return {entry.kernel for entry in self.native_steps}
 
     @property
     def reference_nodes(self) -> list[Node]:
@@ -183,6 +216,48 @@ class NativePlan:
             self._show(memory, number + 1, observer, borrow)
         self._idle.append(memory)
         return outputs
+
+    def run_with_statistics(
+        self, feeds: Sequence[Array], evaluate: Evaluate, observer: StatisticsObserver
+    ) -> list[Array]:
+        """Run once; the engine collects statistics of the values of an observed plan.
+
+        Args:
+            feeds: as for ``run``.
+            evaluate: as for ``run``.
+            observer: gets views of the arena, as with ``borrow``.
+        """
+        if any(segment.reference is not None for segment in self._segments):
+            return self.run(feeds, evaluate, observer, borrow=True)
+        feeds = _contiguous(feeds)
+        memory, outputs = self._begin(feeds)
+        bound = observer.binding
+        if bound is None or bound.plan is not self or bound.key != observer.key:
+            observer.release()
+            bound = observer.binding = self._bind(memory, observer)
+        steps = done = 0
+        while True:
+            run = self._program.run_observed
+            steps, done = self._run_steps(run, memory, memory, bound.native, steps, done)
+            if done == len(bound.values):
+                break
+            value, stored = bound.values[done]
+            observer(value, self._load(memory, stored, borrow=True))
+            done += 1
+        self._idle.append(memory)
+        return outputs
+
+    def _bind(self, memory: Any, observer: StatisticsObserver) -> Binding:
+        values, entries = [], []
+        for steps, made in sorted(self._made.items()):
+            for value, stored in made:
+                if observer.takes(value):
+                    view = stored.view(memory.read(self._program, stored.buffer.index))
+                    place = self._native.Place(stored.buffer.index, stored.offset)
+                    found = observer.statistics(value, place, view)
+                    values.append((value, stored))
+                    entries.append((steps, None if found is None else found.native))
+        return Binding(self, observer.key, values, self._program.observations(entries))
 
     def can_run_batches(self, parts: int) -> bool:
         """Return True if ``run_batch`` is possible and pays: no step needs Python, and the memory fits the limits."""
@@ -244,7 +319,7 @@ class NativePlan:
         """Run once and return the wall time of each step."""
         feeds = _contiguous(feeds)
         memory, _ = self._begin(feeds)
-        names = iter(entry for entry in self._steps if isinstance(entry, NativeStep))
+        names = iter(self.native_steps)
         found = []
         for segment in self._segments:
             if segment.reference is not None:
@@ -256,9 +331,7 @@ class NativePlan:
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
                 found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
-            times: list[float] = self._run_steps(
-                self._program.profile, memory, memory, segment.first, segment.last
-            )
+            times: list[float] = self._run_steps(self._program.profile, memory, memory, segment.first, segment.last)
             for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
@@ -294,7 +367,7 @@ class NativePlan:
         try:
             return run(*arguments)
         except IndexError as error:
-            steps = [entry for entry in self._steps if isinstance(entry, NativeStep)]
+            steps = self.native_steps
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
 
     def _show(self, memory: Any, steps: int, observer: Observer | None, borrow: bool) -> None:
@@ -349,6 +422,14 @@ class NativePlan:
             view[...] = array
 
 
+def _drop_constants(nodes: Sequence[Node], graph: Graph, drop: Callable[[Value], None]) -> None:
+    """Drop the constants that only these nodes use."""
+    for node in nodes:
+        for value in node.inputs:
+            if value is not None and value.is_constant and graph.is_sole_use(value):
+                drop(value)
+
+
 def _steps_by_nodes(steps: Sequence[NativeStep | ReferenceStep]) -> dict[tuple[str, tuple[str, ...]], Any]:
     """Steps by kernel and names of their nodes, without those of nodes that have several."""
     keys = [
@@ -378,16 +459,16 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def _segments(steps: Sequence[NativeStep | ReferenceStep], *, is_observed: bool) -> list[_Segment]:
+def _segments(steps: Sequence[NativeStep | ReferenceStep], *, is_observed: bool) -> list[Segment]:
     """Return runs of native steps between reference steps, or single steps for a plan that is observed."""
-    found: list[_Segment] = []
+    found: list[Segment] = []
     done = 0
     for entry in steps:
         if isinstance(entry, ReferenceStep):
-            found.append(_Segment(done, done, entry))
+            found.append(Segment(done, done, entry))
         elif found and found[-1].reference is None and not is_observed:
             found[-1] = found[-1]._replace(last=done + 1)
         else:
-            found.append(_Segment(done, done + 1))
+            found.append(Segment(done, done + 1))
         done += isinstance(entry, NativeStep)
     return found

@@ -202,6 +202,7 @@ def _is_int32(bias: Array | None) -> bool:
 
 
 LINEAR_OPS = operators_of(_form)
+_FUSED: tuple[type[Op], ...] = (*EPILOGUE_OPS, Reshape)
 
 
 @ends_with(
@@ -225,11 +226,19 @@ def linear(node: Node, site: Site) -> Group | None:
 
 def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], LinearOp] | None:
     """Return the nodes and the description of a linear operator whose epilogue ends with ``node``."""
-    nodes = site.chain(node, (*EPILOGUE_OPS, Reshape), LINEAR_OPS)
+    nodes = tuple(site.chain(node, _FUSED, LINEAR_OPS))
     if not nodes:
         return None
+    if nodes not in site.chains:  # several matchers, and those of later nodes, look at the same chain
+        site.chains[nodes] = _linear_op_of_chain(nodes, site.chip)
+    found: LinearOp | None = site.chains[nodes]
+    return None if found is None else (nodes, found)
+
+
+def _linear_op_of_chain(nodes: tuple[Node, ...], chip: str) -> LinearOp | None:
+    """Return the description of a linear operator with the operators that follow it, or None without a kernel."""
     source, *chain = nodes
-    found = linear_op_of(source, site.chip)
+    found = linear_op_of(source, chip)
     if found is None or not (found.is_matrix or _allows_reshapes(source, chain)):
         return None
     epilogue: Epilogue | None = found.epilogue
@@ -238,9 +247,9 @@ def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], Linea
             return None
         if not isinstance(follower.op, Reshape):
             epilogue = epilogue.followed_by(follower) if epilogue is not None else None
-    if epilogue is None or node.outputs[0].dtype is not epilogue.dtype:
+    if epilogue is None or nodes[-1].outputs[0].dtype is not epilogue.dtype:
         return None
-    return tuple(nodes), replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
+    return replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
 
 
 def _allows_reshapes(source: Node, chain: list[Node]) -> bool:

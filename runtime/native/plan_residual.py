@@ -11,7 +11,7 @@ from tpuconvert.runtime.native.builder import Group
 from tpuconvert.runtime.native.element_step import emit_elements
 from tpuconvert.runtime.native.elements import Elements, Term, Unsupported
 from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS, bias_of
-from tpuconvert.runtime.native.groups import Site, ends_with
+from tpuconvert.runtime.native.groups import Site, ends_with, remember_match
 from tpuconvert.runtime.native.plan_elementwise_int import Tree
 from tpuconvert.runtime.native.plan_linear_int import (
     LINEAR_OPS,
@@ -57,6 +57,7 @@ class FusedConv(NamedTuple):
     parts: tuple[Group, ...]
 
 
+@remember_match
 def conv_with_residual(node: Node, site: Site) -> FusedConv | None:
     """Return the conv and the residual add that ends with a node."""
     y = node.outputs[0]

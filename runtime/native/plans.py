@@ -12,7 +12,7 @@ from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.states import State
 
@@ -48,6 +48,7 @@ class Plans:
         states: what a session keeps between runs.
         memory_limit: of each plan, see ``NativePlan``.
         buckets: extents for which plans are made beforehand and kept.
+        drop: called by the plan of a graph without symbolic extents, see ``NativePlan``.
 
     Attributes:
         caches: result of the analysis of the states; None if plans cannot keep them in place.
@@ -63,8 +64,11 @@ class Plans:
         states: Sequence[State] = (),
         memory_limit: int | None = None,
         buckets: Sequence[Mapping[str, int]] = (),
+        drop: Callable[[Value], None] | None = None,
     ) -> None:
         self._graph = graph
+        self._drop = drop
+        self._is_static = not _open_extents(graph)
         self._buckets = buckets
         self._kept = max(KEPT, len(buckets))
         found = find_caches(graph, states) if states else "the model has no states"
@@ -77,7 +81,7 @@ class Plans:
 
     def prepare(self) -> None:
         """Create the plan of a model without symbolic extents, or those of all buckets."""
-        if not _open_extents(self._graph):
+        if self._is_static:
             self.plan({})
         for extents in self._buckets:
             self.plan(extents)
@@ -114,6 +118,7 @@ class Plans:
             is_observed=is_observed,
             like=None if is_observed else like,
             memory_limit=self._memory_limit,
+            drop=self._drop if self._is_static and not is_observed else None,
         )
 
     def _find(self, key: _Key, make: Callable[[NativePlan | None], NativePlan]) -> NativePlan:
@@ -147,7 +152,7 @@ class Plans:
     @property
     def direct_plan(self) -> DirectPlan | None:
         """Access to the plan of a model without symbolic extents, if it has no reference step."""
-        return None if _open_extents(self._graph) else self.plan({}).direct
+        return self.plan({}).direct if self._is_static else None
 
     def _translate(self, bind: Callable[[], T], extents: Mapping[str, int]) -> T:
         try:

@@ -263,6 +263,7 @@ def plans_of(
     states: Sequence[State] = (),
     memory_limit: int | None = None,
     buckets: Sequence[Mapping[str, int]] = (),
+    drop: Callable[[Value], None] | None = None,
 ) -> Plans | SplitPlans:
     """Return the plans of a graph: whole ones if all extents follow from those of the inputs, otherwise split ones.
 
@@ -274,8 +275,9 @@ def plans_of(
         states: states that whole plans may keep in place.
         memory_limit: of each plan, see ``NativePlan``.
         buckets: values of the symbolic extents for which plans are kept.
+        drop: called by the plan of a graph without symbolic extents, see ``NativePlan``.
 
     """
     if are_open_at_inputs_only(graph):
-        return Plans(graph, chip, isa, threads, states, memory_limit, buckets)
+        return Plans(graph, chip, isa, threads, states, memory_limit, buckets, drop)
     return SplitPlans(graph, chip, isa, threads, memory_limit=memory_limit, kept=max(KEPT, len(buckets)))

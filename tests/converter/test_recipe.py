@@ -294,7 +294,7 @@ def test_large_sources_are_digested_while_their_constants_are_written(
     source = tmp_path / "m.onnx"
     onnx.save(made, source, save_as_external_data=external, location="w.bin")
     convert_source(source, None, Options()).save(tmp_path / "small.tpum")
-    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1000)
+    monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1000)
     monkeypatch.setattr(mapped_pages, "STAYING_MAPPED", 1000)
     monkeypatch.setattr("tpuconvert.frontends.onnx.reader.MAPPED_BYTES", 1000)
     digested = []

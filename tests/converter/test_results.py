@@ -11,6 +11,7 @@ import pytest
 from onnx_models import model, one, ramp
 
 import tpuconvert as tc
+from tpuconvert.quantize.ranges_file import read_ranges
 from tpuconvert.results import Result
 from tpuconvert.schema.html_text import MOST_ROWS, notebook_html
 
@@ -122,3 +123,17 @@ assert all(map(callable, (tc.verify, tc.quantize, tc.report, tc.op_test, verify,
 assert dir(tc) == sorted(tc.__all__)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_ranges_file_has_a_line_for_each_entry(results: dict[str, Result], tmp_path: Path) -> None:
+    """A user edits thresholds in it; the digest, which files of a conversion record, does not depend on the layout."""
+    ranges = results["calibrate"]
+    assert isinstance(ranges, tc.MeasuredRanges)
+    ranges.save(tmp_path / "ranges.json")
+    lines = (tmp_path / "ranges.json").read_text(encoding="utf-8").splitlines()
+    found = json.loads("\n".join(lines))["ranges"]
+    assert sum(line.startswith('   "threshold": ') for line in lines) == len(found)
+    wide = next(item["channels"]["largest"] for item in found.values() if len(item["channels"]["largest"]) > 1)
+    assert f'    "largest": {json.dumps(wide)},' in lines
+    (tmp_path / "one_line.json").write_text(json.dumps(json.loads("\n".join(lines))), encoding="utf-8")
+    assert read_ranges(tmp_path / "one_line.json").digest() == ranges.digest()

@@ -72,6 +72,15 @@ def test_identify(name: str, content: bytes, expected: str, tmp_path: Path) -> N
     assert kind.hint
 
 
+@pytest.mark.parametrize(
+    "character", ["\t", "\r", "\n", "\f", "\v", "\x1b", "\x7f", "\x85", "\u202e", "\u2028", "\u00e9", "💥"]
+)
+def test_control_characters_are_no_text(character: str) -> None:
+    content = f"Not {character} found".encode()
+    kind = identify(content, len(content), "m.onnx")
+    assert (kind is not None and kind.id == "text") == (character.isprintable() or character in "\t\r\n\f")
+
+
 def test_noise_is_nothing_in_particular() -> None:
     noise = np.random.default_rng(1).integers(128, 256, 4096, np.uint8).tobytes()
     assert identify(noise, len(noise), "m.onnx") is None

@@ -1,10 +1,15 @@
 """Damaged files of every format end with documented errors. docs/security.md has the counts of whole campaigns."""
 
+import json
 import random
+import select
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from mutation_campaign import FORMATS, MOST_BYTES, MOST_SECONDS, Outcome, full_count, run_campaign
+from mutation_campaign import FORMATS, MOST_BYTES, MOST_SECONDS, Outcome, full_count, lines_of, run_campaign
 
 import tpuconvert as tc
 
@@ -22,6 +27,34 @@ def test_the_page_has_whole_campaigns_without_failures() -> None:
         assert count == full_count(name) or FORMATS[name].is_cut, name  # the sizes of small files change with versions
         assert failures == "0" and int(refused.replace(",", "")) <= count, name
         assert float(seconds) <= MOST_SECONDS and float(megabytes) <= MOST_BYTES >> 20
+
+
+def test_a_silent_worker_is_killed() -> None:
+    with subprocess.Popen(["sh", "-c", "echo a; echo b; exec sleep 1000"], stdout=subprocess.PIPE) as worker:
+        select.select([worker.stdout], [], [])
+        assert list(lines_of(worker, 0.5))[:1] == [b"a"]
+    assert worker.returncode == -signal.SIGKILL
+
+
+ENDLESS = """
+import json, sys
+import mutation_campaign as campaign
+
+def use(path):
+    while path.read_bytes():
+        pass
+
+campaign.MOST_SECONDS = 0.25
+campaign.FORMATS["endless"] = campaign.Format(".bin", lambda: [b"x"], lambda content, _: content, use)
+campaign.run_cases("endless", range(3, 5), lambda record: print(json.dumps(record), flush=True))
+"""
+
+
+def test_a_worker_with_an_endless_loop_is_ended() -> None:
+    folder = Path(sys.modules[run_campaign.__module__].__file__ or "").parent
+    made = subprocess.run([sys.executable, "-c", ENDLESS], cwd=folder, stdout=subprocess.PIPE)
+    assert made.returncode == -signal.SIGXCPU
+    assert [json.loads(line) for line in made.stdout.splitlines()] == [{"case": 3}]
 
 
 @pytest.fixture(scope="module", params=list(FORMATS))

@@ -159,7 +159,7 @@ def test_constants_are_read_only_views_of_one_content(
     tmp_path: Path, is_mapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_mapped:
-        monkeypatch.setattr("tpuconvert.schema.mapped_pages._KEPT_OPEN", 1)
+        monkeypatch.setattr("tpuconvert.schema.mapped_pages.COPIED_BYTES", 1)
     write_model(tmp_path / "m.tpum", tiny_model(elements=1 << 20))
     (w,) = (value for value in read_model(tmp_path / "m.tpum").graph.values if value.is_constant)
     assert not w.array.flags.writeable and not w.array.flags.owndata

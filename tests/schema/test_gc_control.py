@@ -86,6 +86,19 @@ def test_little_garbage_is_kept() -> None:
     assert found() is not None
 
 
+def test_a_collection_of_the_program_counts() -> None:
+    collect_if_due()
+    note_arrays(100 << 20)
+    gc.collect()
+    with reduced_gc_frequency():
+        found = weakref.ref(Cycle())
+    collect_if_due()
+    assert found() is not None
+    note_arrays(100 << 20)
+    collect_if_due()
+    assert found() is None
+
+
 def test_a_disabled_collector_stays_idle() -> None:
     gc.disable()
     try:

@@ -54,7 +54,7 @@ def test_constants_of_a_large_file_are_written_as_those_in_memory(
     wanted = (tmp_path / "memory.tpum").read_bytes()
     write_model(tmp_path / "small.tpum", model_of(map_array(tmp_path / "source.bin")))
     assert (tmp_path / "small.tpum").read_bytes() == wanted
-    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1)
     data, reads, read = map_array(tmp_path / "source.bin"), [], MappedFile.read_into
 
     def counted(self: MappedFile, start: int, part: memoryview) -> None:
@@ -75,7 +75,7 @@ def test_constants_of_a_large_file_are_written_as_those_in_memory(
 def test_finds_offset_of_view(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert file_place(np.frombuffer(content, np.uint8)) is None
     assert file_place(map_array(tmp_path / "source.bin")) is None, "a small file"
-    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1)
     data = map_array(tmp_path / "source.bin")
     for view in (data[100:], data.data[100:], data[100:500].view(np.float32).reshape(10, 10)):
         location = file_place(view)
@@ -84,7 +84,7 @@ def test_finds_offset_of_view(tmp_path: Path, content: bytes, monkeypatch: pytes
 
 @needs_preadv
 def test_reports_file_truncated_while_read(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1)
     location = file_place(map_array(tmp_path / "source.bin"))
     assert location is not None
     os.truncate(tmp_path / "source.bin", 2 * CHUNK)
@@ -98,7 +98,7 @@ def test_reports_file_truncated_while_read(tmp_path: Path, content: bytes, monke
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
 def test_no_file_stays_open(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1)
     assert content
 
     def count_open_files() -> int:
@@ -133,7 +133,7 @@ ORDERS = {
 def test_the_digest_is_that_of_the_whole_file(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, order: str, step: int
 ) -> None:
-    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1)
     location = file_place(map_array(tmp_path / "source.bin"))
     assert location is not None
     file, buffer = location[0], aligned_buffer(2 * CHUNK)
@@ -148,7 +148,7 @@ def test_the_digest_is_that_of_the_whole_file(
 
 @needs_preadv
 def test_reads_ordered_parts_once(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1)
     location = file_place(map_array(tmp_path / "source.bin"))
     assert location is not None
     digest = location[0].digest_while_reading()

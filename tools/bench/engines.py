@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,10 @@ from pathlib import Path
 import numpy as np
 
 import tpuconvert as tc
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.file_format import FileModel, write_model
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 Run = Callable[[], list[Array]]
 """Function that runs a model once and returns the outputs, as floats or in the integer type of the file."""
@@ -159,8 +163,19 @@ MODULES = {
 
 
 def import_engine(job: Job) -> None:
-    """Import the modules of an engine without loading a model."""
+    """Import the modules of an engine without loading the model.
+
+    tpuconvert imports some modules when it opens its first file: here, that of a model with one operator.
+    """
     importlib.import_module(MODULES[job.engine])
+    if job.engine == "tpuconvert":
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "small.tpum"
+            graph = Graph("small")
+            graph.output(graph.add(Active(ActiveType.ACTIVE_RELU), graph.input("x", TensorType(F32, (1, 8)))))
+            write_model(path, FileModel(graph, Chip.BM1686, ""))
+            with open_session(job, path) as session:
+                session.run({"x": np.zeros((1, 8), np.float32)})
 
 
 def limit_threads(threads: int, cpus: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -40,7 +41,7 @@ class Worker(EngineProcess):
         self.job = job
 
     def prepare(self) -> None:
-        """Import the engine without loading the model."""
+        """Import all modules of the engine without loading the model."""
         self._ask(("prepare",))
 
     def load(self) -> Times:
@@ -107,6 +108,7 @@ class _Loaded:
 
     def load(self) -> _Pair:
         self._run = None  # free the previous model first
+        gc.collect()
 
         def open_it() -> None:
             self._run = open_job(self._job)

@@ -30,6 +30,18 @@ Piece& current_piece() {
   return piece;
 }
 
+// Returns the pages after the used part of a piece to the system: writing to a huge page has allocated all of it.
+void free_tail(const Piece& piece, const std::shared_ptr<std::uint8_t>& memory) {
+#if defined(__linux__)
+  constexpr std::size_t kPage = 4096;
+  if (!memory || piece.size < kHugePage) return;
+  const std::size_t used = (piece.taken + kPage - 1) / kPage * kPage, end = piece.size / kPage * kPage;
+  if (used < end) madvise(memory.get() + used, end - used, MADV_DONTNEED);
+#else
+  static_cast<void>(piece), static_cast<void>(memory);
+#endif
+}
+
 }  // namespace
 
 std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes) {
@@ -55,6 +67,7 @@ std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes) {
   std::shared_ptr<std::uint8_t> memory = piece.memory.lock();
   if (!memory || bytes > piece.size - piece.taken) {
     if (bytes > kLargestPiece) return allocate_aligned(bytes);
+    free_tail(piece, memory);
     std::size_t size = memory ? std::min(2 * piece.size, kLargestPiece) : kSmallestPiece;
     while (size < bytes) size *= 2;
     memory = allocate_aligned(size);
@@ -65,6 +78,12 @@ std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes) {
   std::uint8_t* part = memory.get() + piece.taken;
   piece.taken += bytes;
   return {std::move(memory), part};
+}
+
+void free_unused_parts() {
+  Piece& piece = current_piece();
+  const std::lock_guard<std::mutex> lock(piece.mutex);
+  free_tail(piece, piece.memory.lock());
 }
 
 }  // namespace tpuconvert

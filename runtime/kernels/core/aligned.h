@@ -23,6 +23,10 @@ std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes);
 // small plans stay small and a single remaining part keeps little memory alive.
 std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes);
 
+// Returns memory that allocate_part() has reserved for further parts to the system, until it is used. To be called after
+// the last step of a plan was made.
+void free_unused_parts();
+
 // Zeroed, 64-byte aligned memory with kSlack readable bytes after it.
 class AlignedBytes {
  public:

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/bind_observation.h"
 #include "core/bind_spec.h"
 #include "core/isa.h"
 #include "core/kernel_table.h"
@@ -190,6 +191,10 @@ NB_MODULE(_native, module) {
       .def("set_output", [](Memory& memory, const OwningProgram& owner, int buffer, const Bytes& bytes) {
         set_external(memory, owner, buffer, bytes.data(), bytes.shape(0), true);
       });
+  nb::class_<ObservationHolder>(module, "Observation");
+  nb::class_<Observations>(module, "Observations").def_prop_ro("size", [](const Observations& found) {
+    return found.values.size();
+  });
   nb::class_<OwningProgram>(module, "Program")
       .def("__init__",
            [](OwningProgram* self, nb::handle steps, nb::handle buffers, nb::handle constants, std::size_t arena_bytes,
@@ -248,6 +253,37 @@ NB_MODULE(_native, module) {
             owner.program().run(memory, first, last);
           },
           nb::arg("memory"), nb::arg("first"), nb::arg("last"))
+      .def(
+          "observations",
+          [](const OwningProgram& owner, nb::handle values) {
+            Observations found{owner.program().identity(), {}};
+            try {
+              for (auto& [steps, observation] :
+                   FromPython<std::vector<std::pair<std::size_t, std::shared_ptr<Observation>>>>::of(values))
+                found.values.push_back({steps, std::move(observation)});
+            } catch (const nb::cast_error&) {
+              throw nb::type_error("observations: values have a wrong type");
+            }
+            owner.program().check_observed(found.values);
+            return found;
+          },
+          nb::arg("values"),
+          "Return the values of an observed run: the number of steps after which each is complete, and what takes it; "
+          "None for a value that the caller looks at.")
+      .def(
+          "run_observed",
+          [](const OwningProgram& owner, Memory& memory, const Observations& observed, std::size_t steps,
+             std::size_t values) {
+            if (observed.program != owner.program().identity())
+              throw std::invalid_argument("the observations belong to another program");
+            check_range(owner, steps, owner.program().steps());
+            nb::gil_scoped_release released;
+            const Program::Progress found = owner.program().run_observed(memory, observed.values, {steps, values});
+            return std::pair(found.steps, found.values);
+          },
+          nb::arg("memory"), nb::arg("observed"), nb::arg("steps"), nb::arg("values"),
+          "Run from a number of steps and of values that are done to the end, or to a value that the caller has to look at. "
+          "Return both numbers there.")
       .def(
           "profile",
           [](const OwningProgram& owner, Memory& memory, std::size_t first, std::size_t last) {

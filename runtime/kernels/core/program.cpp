@@ -105,6 +105,7 @@ Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<Buf
   if (scratch_bytes_ > kMost / static_cast<std::size_t>(threads))
     throw std::invalid_argument("the threads need too much memory");
   if (threads > 1) pool_.reset(new ThreadPool(threads));
+  free_unused_parts();
 }
 
 void Program::check_span(std::size_t step, const Span& span) {
@@ -184,6 +185,39 @@ void Program::run(Memory& memory, std::size_t first, std::size_t last) const {
   const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), memory.threads() < threads_ ? nullptr : free_pool(&lock));
   for (std::size_t index = first; index < last; ++index) {
     run_step(memory, run, index);
+    if (kGuardsBuffers) memory.check_slack();
+  }
+}
+
+void Program::check_observed(const std::vector<Observed>& observed) const {
+  std::size_t steps = 0;
+  for (const Observed& value : observed) {
+    if (value.steps < steps || value.steps > steps_.size()) throw std::invalid_argument("values are not in the order of the steps");
+    steps = value.steps;
+    if (!value.observation) continue;
+    const Span span = value.observation->span();
+    const auto index = static_cast<std::size_t>(span.place.buffer);
+    if (span.place.buffer < 0 || index >= buffers_.size() || span.place.offset > buffers_[index].size ||
+        span.bytes > buffers_[index].size - span.place.offset || span.place.offset % span.element != 0)
+      throw std::invalid_argument("an observed value leaves its buffer");
+  }
+}
+
+Program::Progress Program::run_observed(Memory& memory, const std::vector<Observed>& observed, Progress from) const {
+  check_memory(memory);
+  check_externals(buffers_, memory);
+  const Active active(&active_);
+  std::unique_lock<std::mutex> lock(pool_in_use_, std::defer_lock);
+  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), memory.threads() < threads_ ? nullptr : free_pool(&lock));
+  for (;; ++from.steps) {
+    for (; from.values < observed.size() && observed[from.values].steps <= from.steps; ++from.values) {
+      Observation* observation = observed[from.values].observation.get();
+      if (observation == nullptr) return from;
+      const Place place = observation->span().place;
+      if (!observation->add(memory.buffer(place.buffer) + place.offset)) return from;
+    }
+    if (from.steps == steps_.size()) return from;
+    run_step(memory, run, from.steps);
     if (kGuardsBuffers) memory.check_slack();
   }
 }

@@ -68,6 +68,24 @@ struct BatchArray {
   std::size_t stride;
 };
 
+// Takes values of a run between its steps.
+class Observation {
+ public:
+  virtual ~Observation() = default;
+
+  // Bytes of a buffer that `add` reads.
+  virtual Span span() const = 0;
+
+  // Returns false, without a change, for a value that the caller has to look at.
+  virtual bool add(const std::uint8_t* data) = 0;
+};
+
+// A value that is complete after `steps` steps. Without an observation the caller looks at it.
+struct Observed {
+  std::size_t steps = 0;
+  std::shared_ptr<Observation> observation;
+};
+
 class Program {
  public:
   // Throws std::invalid_argument if a buffer with its slack exceeds the arena, if a step is missing, or if a step
@@ -101,6 +119,19 @@ class Program {
   // Throws std::invalid_argument for the memory of another program. Exceptions of a step are passed on, for example
   // std::out_of_range for indices computed by the model; Memory::failed_step() is then the index of the step.
   void run(Memory& memory, std::size_t first, std::size_t last) const;
+
+  // A place in an observed run: the number of steps that have run, and of values that were taken.
+  struct Progress {
+    std::size_t steps = 0;
+    std::size_t values = 0;
+  };
+
+  // Like run(), from a place to the end or to the next value that the caller has to look at. `observed` is in the order of
+  // the steps. Returns where it stopped: at the end, `values` is the number of values.
+  Progress run_observed(Memory& memory, const std::vector<Observed>& observed, Progress from) const;
+
+  // Throws std::invalid_argument if an observation leaves its buffer.
+  void check_observed(const std::vector<Observed>& observed) const;
 
   // Runs all steps once for each part of a batch. Every thread of the pool runs whole parts on a memory of its own, so
   // that threads do not wait for each other after every step. `memories` has threads() of them; their arrays are replaced.

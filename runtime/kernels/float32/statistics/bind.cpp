@@ -5,8 +5,10 @@
 #include <string>
 #include <tuple>
 
+#include "core/bind_observation.h"
 #include "core/bind_spec.h"
 #include "float32/statistics/statistics.h"
+#include "float32/statistics/tensor_statistics.h"
 
 namespace nb = nanobind;
 
@@ -17,6 +19,10 @@ namespace {
 using Rows = nb::ndarray<const float, nb::ndim<3>, nb::device::cpu>;
 template <typename T>
 using Result = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+struct StatisticsHolder : ObservationHolder {
+  TensorStatistics& statistics() const { return static_cast<TensorStatistics&>(*observation); }
+};
+
 using Counts = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 ChannelRows view_of(const Rows& rows) {
@@ -35,21 +41,50 @@ ChannelRows view_of(const Rows& rows) {
 }
 
 template <typename T>
+T* checked(const Result<T>& result, const TensorStatistics& statistics) {
+  if (static_cast<std::int64_t>(result.shape(0)) != statistics.runs() * statistics.outer() ||
+      static_cast<std::int64_t>(result.shape(1)) != statistics.channels())
+    throw std::invalid_argument("TensorStatistics: a result is not [runs * outer, channels]");
+  return result.data();
+}
+
+void bind_tensor_statistics(nb::module_& module) {
+  nb::class_<StatisticsHolder, ObservationHolder>(
+      module, "TensorStatistics",
+      "Statistics of a tensor of a program's memory, over several runs: summaries as those of `channel_statistics`, the "
+      "smallest and the largest element, and counts of magnitudes.")
+      .def(
+          "__init__",
+          [](StatisticsHolder* self, const Place& place, const Rows& rows, bool has_histogram, const std::string& isa) {
+            new (self) StatisticsHolder{
+                {std::make_shared<TensorStatistics>(place, view_of(rows), has_histogram, isa_named(isa))}};
+          },
+          nb::arg("place"), nb::arg("rows"), nb::arg("has_histogram"), nb::arg("isa"))
+      .def_prop_ro("runs", [](const StatisticsHolder& held) { return held.statistics().runs(); })
+      .def_prop_ro("low", [](const StatisticsHolder& held) { return held.statistics().low(); })
+      .def_prop_ro("high", [](const StatisticsHolder& held) { return held.statistics().high(); })
+      .def_prop_ro("exponent", [](const StatisticsHolder& held) { return held.statistics().histogram().exponent(); })
+      .def(
+          "take",
+          [](const StatisticsHolder& held, const Result<double>& sum, const Result<double>& square,
+             const Result<float>& highest, const Result<float>& lowest, const Counts& counts) {
+            TensorStatistics& found = held.statistics();
+            const std::vector<std::int64_t>& known = found.histogram().counts();
+            if (counts.shape(0) != static_cast<std::size_t>(kMagnitudeBins))
+              throw std::invalid_argument("TensorStatistics: wrong number of bins");
+            found.copy_to({checked(sum, found), checked(square, found), checked(highest, found), checked(lowest, found)});
+            std::copy(known.begin(), known.end(), counts.data());
+            found.clear();
+          },
+          nb::arg("sum"), nb::arg("square"), nb::arg("highest"), nb::arg("lowest"), nb::arg("counts"),
+          "Copy the summaries, [runs * outer, channels], and the counts, if there are any; then forget all runs.");
+}
+
+template <typename T>
 T* checked(const Result<T>& result, const Rows& rows) {
   if (result.shape(0) != rows.shape(0) || result.shape(1) != rows.shape(1))
     throw std::invalid_argument("channel_statistics: a result does not have the first two extents of the rows");
   return result.data();
-}
-
-std::tuple<float, float, bool> total_of(const ChannelSummary& summary, std::int64_t count) {
-  float lowest = __builtin_inff(), highest = -__builtin_inff();
-  bool is_finite = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    lowest = std::min(lowest, summary.lowest[i]);
-    highest = std::max(highest, summary.highest[i]);
-    is_finite = is_finite && std::isfinite(summary.sum[i]);
-  }
-  return {lowest, highest, is_finite};
 }
 
 void bind_statistics(nb::module_& module) {
@@ -63,7 +98,8 @@ void bind_statistics(nb::module_& module) {
         const Isa chosen = isa_named(isa);
         nb::gil_scoped_release released;
         summarize(view, summary, chosen);
-        return total_of(summary, view.outer * view.channels);
+        const SummaryTotal total = total_of(summary, view.outer * view.channels);
+        return std::tuple(total.lowest, total.highest, total.is_finite);
       },
       nb::arg("rows"), nb::arg("sum"), nb::arg("square"), nb::arg("highest"), nb::arg("lowest"), nb::arg("isa"),
       "Write sum, sum of squares, maximum and minimum of rows [outer, channels, positions] along the last axis. Return "
@@ -82,7 +118,7 @@ void bind_statistics(nb::module_& module) {
       "Add the number of elements with integer part k of |x * scale| to counts[k]. All elements are finite.");
 }
 
-const Binding binding(bind_statistics);
+const Binding binding(bind_statistics), of_tensors(bind_tensor_statistics);
 
 }  // namespace
 

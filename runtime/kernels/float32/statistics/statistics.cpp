@@ -1,6 +1,7 @@
 #include "float32/statistics/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/variants.h"
@@ -51,6 +52,16 @@ class Tables {
 };
 
 }  // namespace
+
+SummaryTotal total_of(const ChannelSummary& summary, std::int64_t count) {
+  SummaryTotal total{__builtin_inff(), -__builtin_inff(), true};
+  for (std::int64_t i = 0; i < count; ++i) {
+    total.lowest = std::min(total.lowest, summary.lowest[i]);
+    total.highest = std::max(total.highest, summary.highest[i]);
+    total.is_finite = total.is_finite && std::isfinite(summary.sum[i]);
+  }
+  return total;
+}
 
 void summarize(const ChannelRows& rows, const ChannelSummary& summary, Isa isa) {
   kernels_for(isa).summarize(rows, summary);

@@ -27,6 +27,15 @@ struct ChannelSummary {
   float* lowest = nullptr;
 };
 
+// Extremes of a summary. `is_finite` is whether all elements are.
+struct SummaryTotal {
+  float lowest;
+  float highest;
+  bool is_finite;
+};
+
+SummaryTotal total_of(const ChannelSummary& summary, std::int64_t count);
+
 struct StatisticsKernels {
   void (*summarize)(const ChannelRows& rows, const ChannelSummary& summary);
   // Writes those of the integer parts of |x * scale| that are not 0, for n finite elements, at most kMagnitudeBins - 1.
