@@ -1,6 +1,9 @@
 """JSON of wrong types in the metadata of a ``.tpum`` file: one documented error, or a report without them."""
 
+import base64
+import contextlib
 import dataclasses
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,10 @@ DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
 WRONG: list[Any] = [
     None, True, 3, -1, 0.5, 1e300, 1 << 70, 10**400, "x", "", [], [1], [[]], [None], [10**400], {}, {"a": 1},
 ]  # fmt: skip
+
+
+DATA = base64.b64encode(zlib.compress(bytes(256))).decode()
+"""The data of a golden input with 64 zeros."""
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +48,39 @@ def test_recipe(part: str, model: tc.Model, tmp_path: Path) -> None:
         else:
             with pytest.raises(tc.CorruptInputError, match="its recipe has values of wrong types"):
                 tc.load(path)
+
+
+@pytest.mark.parametrize("part", ["golden", "inputs", "digests", "dtype", "shape", "data"])
+def test_golden_vectors(part: str, model: tc.Model, tmp_path: Path) -> None:
+    """No value raises another error than the documented ones."""
+    array = {"dtype": "float32", "shape": [1, 1, 8, 8], "data": DATA}
+    for value in [*WRONG, [1 << 70], [-1, 1 << 62], "O", "V0"]:
+        feed = {"image": {**array, part: value} if part in array else array}
+        golden: Any = {"inputs": [feed], "digests": {}}
+        golden = value if part == "golden" else {**golden, **({part: value} if part in golden else {})}
+        path = written(model, tmp_path, golden=golden)
+        with contextlib.suppress(tc.CorruptInputError, tc.UsageError):  # some values are right, or leave no inputs
+            tc.device_check(path)
+
+
+def test_damaged_golden_vectors(model: tc.Model, tmp_path: Path) -> None:
+    array = {"dtype": "float32", "shape": [1, 1 << 70], "data": DATA}
+    for golden, message in (
+        ({"inputs": []}, "have no digests"),
+        ({"inputs": [], "digests": [1]}, "have no digests"),
+        ({"inputs": [{"image": array}], "digests": {}}, "cannot be read"),
+    ):
+        with pytest.raises(tc.CorruptInputError, match=message):
+            tc.device_check(written(model, tmp_path, golden=golden))
+
+
+@pytest.mark.parametrize("kind", ["U1", "S1", "c8", "M8[s]", "V2", [("a", "i1")]])
+def test_dumps_that_are_no_numbers(kind: Any, model: tc.Model, tmp_path: Path) -> None:
+    value = next(value for node in model.graph.nodes for value in node.outputs if value.dtype.is_integer)
+    extents = [extent for extent in value.shape if isinstance(extent, int)]
+    np.savez(tmp_path / "dumps.npz", **{value.name: np.zeros([1, *extents], kind)})
+    with pytest.raises(tc.UsageError, match="expected numbers"):
+        tc.device_compare(model, tmp_path / "dumps.npz", data=np.zeros((1, 1, 8, 8), np.float32))
 
 
 def test_a_session_needs_no_recipe(model: tc.Model, tmp_path: Path) -> None:
