@@ -13,7 +13,7 @@ from tpuconvert.report.model_description import describe_model
 from tpuconvert.report.text import node_rows, summary_text
 from tpuconvert.runtime.border import info
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_format import read_model
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.file_writer import write_model
@@ -138,4 +138,21 @@ def load(path: str | os.PathLike[str]) -> Model:
 
     """
     load_plugins()
-    return Model(read_model(path))
+    model = Model(read_model(path))
+    recipe = model.metadata.get("recipe")
+    if recipe is not None and not _is_recipe(recipe):
+        hint = "convert again; sessions can still run the file"
+        raise CorruptInputError("its recipe has values of wrong types", file=os.fspath(path), hint=hint)
+    return model
+
+
+_COUNTS = {"calibration": "samples", "ranges": "samples", "external": "files"}
+"""Parts of a recipe with a number of samples or files."""
+
+
+def _is_recipe(recipe: Any) -> bool:
+    """Return True if commands can read the recipe of a file: a mapping of mappings, which may be any JSON."""
+    if not isinstance(recipe, Mapping) or not isinstance(recipe.get("options", {}), Mapping):
+        return False
+    parts = [(recipe[name], count) for name, count in _COUNTS.items() if name in recipe]
+    return all(isinstance(part, Mapping) and type(part.get(count)) is int for part, count in parts)

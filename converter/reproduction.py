@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.memory_sources import AnySource, Weights, source_files
 from tpuconvert.model import Model, load
-from tpuconvert.options import OPTIONS, Options
+from tpuconvert.options import OPTIONS, Options, declaration
 from tpuconvert.pipeline import convert_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
@@ -45,12 +45,22 @@ def read_options(model: Model, allow_root: str | os.PathLike[str] | None = None)
         UsageError: the file has no recipe, or one with options that this version does not have.
 
     """
+    return Options.of(chip=model.chip, preprocess=model.preprocess, allow_root=allow_root, **stored_options(model))
+
+
+def stored_options(model: Model) -> dict[str, Any]:
+    """Return the values in a model's recipe, which are not checked.
+
+    Raises:
+        UsageError: the file has no recipe, or one with options that this version does not have.
+
+    """
     written = dict(_recipe(model).get("options", {}))
-    strange = [name for name in written if name not in OPTIONS]
+    strange = [name for name in written if name not in OPTIONS or not declaration(name).in_recipe]
     if strange:
         version = model.content.tool_version
         raise UsageError(f"the recipe has the option '{strange[0]}'", hint=f"use tpuconvert {version}, which made it")
-    return Options.of(chip=model.chip, preprocess=model.preprocess, allow_root=allow_root, **written)
+    return written
 
 
 def _recipe(model: Model) -> Mapping[str, Any]:

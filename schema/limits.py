@@ -47,7 +47,7 @@ class Limits:
     max_unrolled_nodes: int = 50_000  # nodes from unrolled loops and recurrent layers
     max_loop_iterations: int = 1_000_000  # iterations of a loop that the host executes
     max_expansion_bytes: int = 1 << 30  # constants that the conversion of one operator computes
-    max_read_seconds: int = 120  # reading a source model into a graph
+    max_read_seconds: int = 120  # CPU time of reading a source model into a graph
 
 
 DEFAULT_LIMITS = Limits()
@@ -155,15 +155,18 @@ def check_expansion(compressed: int, expanded: int, file: str) -> None:
 
 @contextlib.contextmanager
 def reading_time(file: str) -> Iterator[None]:
-    """Start the time of ``max_read_seconds`` for a block that reads a model; an inner block has the outer time."""
+    """Start the time of ``max_read_seconds`` for a block that reads a model; an inner block has the outer time.
+
+    It is CPU time of the thread: on a busy machine, or after a pause of the process, a valid file is not refused.
+    """
     if _deadline.get() is not None:
         yield
         return
-    token = _deadline.set(time.monotonic() + current_limits().max_read_seconds)
+    token = _deadline.set(time.thread_time() + current_limits().max_read_seconds)
     try:
         yield
     except _OutOfTime:
-        raise exceeded("its reading takes long, in seconds", "max_read_seconds", file=file) from None
+        raise exceeded("its reading takes long, in seconds of CPU time", "max_read_seconds", file=file) from None
     finally:
         _deadline.reset(token)
 
@@ -175,5 +178,5 @@ class _OutOfTime(BaseException):
 def check_time() -> None:
     """End the block of :func:`reading_time` if its time is over."""
     deadline = _deadline.get()
-    if deadline is not None and time.monotonic() > deadline:
+    if deadline is not None and time.thread_time() > deadline:
         raise _OutOfTime

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.device.compare import DumpComparison, compare_dumps, load_dumps
-from tpuconvert.device.golden import KEY, changed_tensors, golden_feeds
+from tpuconvert.device.golden import KEY, changed_tensors, golden_digests, golden_feeds
 from tpuconvert.device.plan import make_plan, plan_feeds
 from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
@@ -179,7 +179,7 @@ def device_check(model: Model | str | os.PathLike[str], *, plugins: Iterable[str
         name = "" if isinstance(model, Model) else os.fspath(model)
         raise UsageError("the model has no golden vectors", file=name, hint="convert it with --golden 2")
     changed = changed_tensors(converted.graph, converted.metadata)
-    tensors, samples = len(converted.metadata[KEY]["digests"]), len(golden_feeds(converted.metadata))
+    tensors, samples = len(golden_digests(converted.metadata)), len(golden_feeds(converted.metadata))
     return GoldenCheck(tensors, samples, tuple(changed))
 
 

@@ -208,8 +208,10 @@ def _as_integers(value: Value, array: Array, samples: int) -> Array:
     """Return a dump as integers [samples, *shape of the value].
 
     Raises:
-        UsageError: the number of elements is another one.
+        UsageError: the number of elements is another one, or they are no numbers.
     """
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"the dump of '{value.name}' has type {array.dtype}, expected numbers")
     shape = (samples, *(extent if isinstance(extent, int) else -1 for extent in value.shape))
     try:
         shaped = array.reshape(shape)

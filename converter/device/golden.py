@@ -65,13 +65,26 @@ def golden_feeds(metadata: Mapping[str, Any]) -> list[dict[str, Array]]:
         return [{name: _decode(entry) for name, entry in feed.items()} for feed in metadata.get(KEY, {})["inputs"]]
     except KeyError:
         return []
-    except (AttributeError, TypeError, ValueError, zlib.error) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError, zlib.error) as error:
         raise CorruptInputError(f"the golden vectors cannot be read: {error}") from error
+
+
+def golden_digests(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the digests of the golden vectors of a model file, by tensor.
+
+    Raises:
+        CorruptInputError: there are none.
+    """
+    vectors = metadata.get(KEY)
+    found = vectors.get("digests") if isinstance(vectors, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise CorruptInputError("the golden vectors have no digests", hint="convert again with --golden")
+    return found
 
 
 def changed_tensors(graph: Graph, metadata: Mapping[str, Any]) -> list[str]:
     """Run the golden inputs on this machine. Return the tensors whose integers are not the stored ones."""
-    stored: Mapping[str, Any] = metadata[KEY]["digests"]
+    stored = golden_digests(metadata)
     found = tensor_digests(graph, golden_feeds(metadata))
     return [name for name in {**stored, **found} if stored.get(name) != found.get(name)]
 

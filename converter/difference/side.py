@@ -11,6 +11,7 @@ from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.model import Model, load
 from tpuconvert.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.pipeline import convert_graph
+from tpuconvert.reproduction import stored_options
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
@@ -113,8 +114,7 @@ def _load_source(
     """Read a source, and convert it with the options of the other model's recipe that are not about quantization."""
     written: dict[str, Any] = {}
     if other is not None:
-        recipe = other.metadata.get("recipe")
-        stored = recipe.get("options", {}) if isinstance(recipe, Mapping) else {}
+        stored = stored_options(other) if "recipe" in other.metadata else {}
         written = {name: value for name, value in stored.items() if name not in _ONLY_INT8}
         written["chip"] = other.chip
     reading = {"allow_non_finite": True} if as_read else {}  # as for inspect

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
@@ -13,6 +14,8 @@ from tpuconvert.schema.visible_text import one_line
 from tpuconvert.styled_text import Style, concat, style
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.difference import LAYER_SQNR
+
+Item = TypeVar("Item")
 
 _ABOUT = ("name", "version", "author", "license")
 
@@ -75,17 +78,29 @@ def metadata_lines(metadata: Description) -> list[str]:
     whole = ", ".join(f"{key} {shorten(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
     lines = [f"  about the model: {whole}"] if whole else []
     for what in ("inputs", "outputs"):
-        for index, tensor in enumerate(metadata.get(what, ())):
-            names = dict.fromkeys(tensor.get(key) for key in ("name", "content", "color"))
-            parts = [shorten(word) for word in names if word]
-            for key in ("mean", "std", "min", "max"):
-                if tensor.get(key):
-                    parts.append(f"{key} {', '.join(f'{number:g}' for number in tensor[key][:MANY])}")
-            if tensor.get("labels"):
-                shown = ", ".join(shorten(label) for label in tensor["labels"][:NOISIEST])
-                parts.append(f"{several(len(tensor['labels']), 'label')}: {shown} ...")
-            lines.append(f"  {what[:-1]} {index} is {'; '.join(parts) or 'not described'}")
+        for index, tensor in enumerate(_list_of(metadata.get(what), object)):
+            lines.append(f"  {what[:-1]} {index} is {'; '.join(_tensor_parts(tensor)) or 'not described'}")
     return lines
+
+
+def _tensor_parts(tensor: Any) -> list[str]:
+    """Describe an input or output by the metadata of the source, which may be any JSON in a damaged file."""
+    if not isinstance(tensor, Mapping):
+        return []
+    names = _list_of([tensor.get(key) for key in ("name", "content", "color")], str)
+    parts = [shorten(word) for word in dict.fromkeys(names) if word]
+    for key in ("mean", "std", "min", "max"):
+        if numbers := _list_of(tensor.get(key), float):
+            parts.append(f"{key} {', '.join(f'{number:g}' for number in numbers[:MANY])}")
+    if labels := _list_of(tensor.get("labels"), str):
+        shown = ", ".join(shorten(label) for label in labels[:NOISIEST])
+        parts.append(f"{several(len(labels), 'label')}: {shown} ...")
+    return parts
+
+
+def _list_of(value: Any, kind: type[Item]) -> list[Item]:
+    """Elements of this type in a list; none if the value is no list."""
+    return [item for item in value if isinstance(item, kind)] if isinstance(value, list | tuple) else []
 
 
 def node_lines(description: Description) -> list[str]:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import time
 import zipfile
 from pathlib import Path
 
@@ -224,7 +225,7 @@ def test_names_and_values_of_limits() -> None:
 
 def test_time_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("tpuconvert.schema.limits.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tpuconvert.schema.limits.time.thread_time", lambda: now[0])
     check_time()  # no limit outside of a block
     with reading_time("net.onnx"):
         check_time()
@@ -236,6 +237,12 @@ def test_time_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(tc.ResourceLimitError, match=r"(?s)net.onnx: .* read-seconds"):
         read()
+
+
+def test_a_pause_is_no_time_of_reading() -> None:
+    with tc.limited(read_seconds=1), reading_time("net.onnx"):
+        time.sleep(1.1)
+        check_time()
 
 
 def test_a_loop_has_a_limit_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +275,7 @@ def test_a_loop_has_a_limit_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         calls[0] += 1
         return calls[0]
 
-    monkeypatch.setattr("tpuconvert.schema.limits.time.monotonic", clock)
+    monkeypatch.setattr("tpuconvert.schema.limits.time.thread_time", clock)
     with pytest.raises(tc.ResourceLimitError, match=r"(?s)loop.onnx: .* read-seconds"):
         tc.convert(path)
 
