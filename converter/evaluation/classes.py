@@ -114,6 +114,8 @@ def read_labels(labels: Any) -> Array | dict[str, int]:
         path = Path(labels)
         if path.suffix.lower() in (".npy", ".npz"):
             arrays = load_arrays(path)
+            if not arrays:
+                raise UsageError("holds no arrays", file=str(path), hint=LABEL_FILES)
             labels = arrays.get(LABELS, next(iter(arrays.values())))
         else:
             labels = _read_text(path)
@@ -134,13 +136,20 @@ def _read_text(path: Path) -> list[int] | dict[str, int]:
         if rows and len(rows[0]) == 2 and not rows[0][1].strip().isdecimal() and path.suffix.lower() == ".csv":
             del rows[0]  # the names of the columns
         if all(len(row) == 2 for row in rows) and not all(row[0].strip().isdecimal() for row in rows):
-            found = {name.strip(): int(index) for name, index in rows}
+            found = {name.strip(): _class(index) for name, index in rows}
             if len(found) < len(rows):
                 raise ValueError("a file name occurs twice")
             return found
-        return [int(number) for row in rows for number in row]
+        return [_class(number) for row in rows for number in row]
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"{path}: holds no labels ({error})", hint=LABEL_FILES) from None
+
+
+def _class(text: str) -> int:
+    number = int(text)
+    if abs(number) >> 63:
+        raise ValueError(f"class {text.strip()[:40]}")
+    return number
 
 
 def in_order(labels: Array | dict[str, int], names: list[str]) -> Array:
