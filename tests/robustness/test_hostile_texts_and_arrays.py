@@ -18,6 +18,7 @@ import tpuconvert as tc
 from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.device.plan import PLAN
 from tpuconvert.drawing.labels import read_labels
+from tpuconvert.evaluation.classes import load_any
 from tpuconvert.evaluation.classes import read_labels as read_classes
 from tpuconvert.evaluation.objects import load_objects
 from tpuconvert.fixed_inputs import read_fixed
@@ -182,8 +183,9 @@ def test_names_of_no_image(name: str, tmp_path: Path) -> None:
 
 def test_labels_without_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "labels.npz")
-    with pytest.raises(tc.UsageError, match="holds no arrays"):
-        read_classes(tmp_path / "labels.npz")
+    for read in (read_classes, lambda path: load_any(samples(), path)):
+        with pytest.raises(tc.UsageError, match="holds no arrays"):
+            read(tmp_path / "labels.npz")
 
 
 @pytest.mark.parametrize("text", ["a.png,{0}\nb.png,1\n", "{0}\n1\n"])
