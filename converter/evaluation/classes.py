@@ -112,17 +112,21 @@ def read_labels(labels: Any) -> Array | dict[str, int]:
     """
     if isinstance(labels, str | os.PathLike):
         path = Path(labels)
-        if path.suffix.lower() in (".npy", ".npz"):
-            arrays = load_arrays(path)
-            labels = arrays.get(LABELS, next(iter(arrays.values())))
-        else:
-            labels = _read_text(path)
+        labels = _read_array(path) if path.suffix.lower() in (".npy", ".npz") else _read_text(path)
     if isinstance(labels, Mapping):
         return {str(name): int(index) for name, index in labels.items()}
     array = np.asarray(labels).reshape(-1)
     if array.dtype.kind not in "iu":
         raise UsageError(f"labels are {array.dtype}, expected integers")
     return array.astype(np.int64)
+
+
+def _read_array(path: Path) -> Array:
+    """Read the array ``labels`` of a file, or else its first one."""
+    arrays = load_arrays(path)
+    if not arrays:
+        raise UsageError("holds no arrays", file=str(path), hint=LABEL_FILES)
+    return arrays.get(LABELS, next(iter(arrays.values())))
 
 
 def _read_text(path: Path) -> list[int] | dict[str, int]:
@@ -134,13 +138,20 @@ def _read_text(path: Path) -> list[int] | dict[str, int]:
         if rows and len(rows[0]) == 2 and not rows[0][1].strip().isdecimal() and path.suffix.lower() == ".csv":
             del rows[0]  # the names of the columns
         if all(len(row) == 2 for row in rows) and not all(row[0].strip().isdecimal() for row in rows):
-            found = {name.strip(): int(index) for name, index in rows}
+            found = {name.strip(): _class(index) for name, index in rows}
             if len(found) < len(rows):
                 raise ValueError("a file name occurs twice")
             return found
-        return [int(number) for row in rows for number in row]
+        return [_class(number) for row in rows for number in row]
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"{path}: holds no labels ({error})", hint=LABEL_FILES) from None
+
+
+def _class(text: str) -> int:
+    number = int(text)
+    if abs(number) >> 63:
+        raise ValueError(f"class {text.strip()[:40]}")
+    return number
 
 
 def in_order(labels: Array | dict[str, int], names: list[str]) -> Array:
@@ -233,8 +244,7 @@ def load_any(samples: Any, labels: Any) -> Labelled:
         labels = arrays.pop(LABELS, None)
         samples = next(iter(arrays.values())) if len(arrays) == 1 else arrays
     if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() in (".npy", ".npz"):
-        arrays = load_arrays(Path(labels))
-        labels = arrays.get(LABELS, next(iter(arrays.values())))
+        labels = _read_array(Path(labels))
     elif isinstance(labels, str | os.PathLike | Mapping):
         labels = in_order(read_labels(labels), [item.name for item in samples] if _are_files(samples) else [])
     return Labelled(samples, labels)

@@ -10,6 +10,7 @@ Source: ``metadata_schema.fbs`` of the TensorFlow Lite Support library, version 
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import zipfile
 import zlib
@@ -145,6 +146,10 @@ def _find_table(file: ModelFile) -> memoryview | None:
     return None
 
 
+_DAMAGED = (KeyError, ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+"""Errors of members of an archive that are missing, damaged, encrypted or of a later version."""
+
+
 class _Files:
     """Label files appended to a model."""
 
@@ -152,7 +157,7 @@ class _Files:
         self.notes: list[str] = []
         try:
             self._archive: zipfile.ZipFile | None = zipfile.ZipFile(io.BytesIO(file.view))
-        except (zipfile.BadZipFile, ValueError, OSError):  # most models have no label files
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError):  # most models have no label files
             self._archive = None
 
     def labels(self, name: str) -> list[str]:
@@ -168,7 +173,7 @@ class _Files:
             lines = text.decode("utf-8").splitlines()
             if len(text) > _MOST_FILE_BYTES or len(lines) > _MOST_LABELS:
                 raise ValueError(f"more than {_MOST_LABELS} labels")
-        except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, zlib.error) as error:
+        except _DAMAGED as error:
             self.notes.append(f"the label file '{name}' cannot be read: {error}")
             return []
         return lines

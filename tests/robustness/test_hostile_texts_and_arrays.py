@@ -18,6 +18,8 @@ import tpuconvert as tc
 from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.device.plan import PLAN
 from tpuconvert.drawing.labels import read_labels
+from tpuconvert.evaluation.classes import load_any
+from tpuconvert.evaluation.classes import read_labels as read_classes
 from tpuconvert.evaluation.objects import load_objects
 from tpuconvert.fixed_inputs import read_fixed
 from tpuconvert.options import Options
@@ -177,3 +179,19 @@ def test_names_of_no_image(name: str, tmp_path: Path) -> None:
     labels.write_text(json.dumps({"images": [{"id": 1, "file_name": name}], "categories": [], "annotations": []}))
     with pytest.raises(tc.UsageError, match="1 image not in"):
         load_objects(tmp_path, labels)
+
+
+def test_labels_without_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "labels.npz")
+    for read in (read_classes, lambda path: load_any(samples(), path)):
+        with pytest.raises(tc.UsageError, match="holds no arrays"):
+            read(tmp_path / "labels.npz")
+
+
+@pytest.mark.parametrize("text", ["a.png,{0}\nb.png,1\n", "{0}\n1\n"])
+@pytest.mark.parametrize("number", ["9" * 20, "-" + "9" * 20, "9" * 5000])
+def test_classes_above_64_bits(text: str, number: str, tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text(text.format(number))
+    with pytest.raises(tc.UsageError, match="holds no labels"):
+        read_classes(path)

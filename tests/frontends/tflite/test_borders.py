@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,34 @@ def test_damaged_metadata_is_a_note(tmp_path: Path) -> None:
         "label file 'labels.txt' cannot be read" in note
         for note in load(write_described(tmp_path, table, b"\xff\xfe")).notes
     )
+
+
+def _patch(data: bytes, local: int, central: int, value: int) -> bytes:
+    """Set 16 bits in the headers of the only member of an archive behind a model. Offsets are from their signatures."""
+    found = bytearray(data)
+    for signature, offset in ((b"PK\x03\x04", local), (b"PK\x01\x02", central)):
+        start = found.rindex(signature) + offset
+        found[start : start + 2] = value.to_bytes(2, "little")
+    return bytes(found)
+
+
+@pytest.mark.parametrize(
+    ("local", "central", "value", "message"),
+    [
+        (6, 8, 1, "label file 'labels.txt' cannot be read: .*encrypted"),
+        (4, 6, 99, "label file 'labels.txt' is not in the model"),
+        (8, 10, 99, "label file 'labels.txt' cannot be read: .*compression"),
+        (8, 10, zipfile.ZIP_LZMA, "label file 'labels.txt' cannot be read"),
+        (8, 10, zipfile.ZIP_BZIP2, "label file 'labels.txt' cannot be read"),
+        (8, 10, zipfile.ZIP_DEFLATED, "label file 'labels.txt' cannot be read"),
+    ],
+    ids=["encrypted", "later version", "unknown compression", "lzma", "bzip2", "deflate"],
+)
+def test_label_files_that_cannot_be_read(tmp_path: Path, local: int, central: int, value: int, message: str) -> None:
+    path = write_described(tmp_path, description(mean=[1], std=[1]), bytes(range(9, 60)))
+    path.write_bytes(_patch(path.read_bytes(), local, central, value))
+    notes = load(path).notes
+    assert any(re.search(message, note) for note in notes), notes
 
 
 def test_other_engine_is_not_run_with_other_ports(tmp_path: Path) -> None:
