@@ -52,7 +52,7 @@ def fill(g: Graph, sizes: Value, filler: Array) -> Value:
     return g.add(HostPad(axes=axes, value=value), one, pads)
 
 
-@onnx_op("ConstantOfShape", since=9, kind=Kind.HOST, limits="a constant if the shape is known at conversion")
+@onnx_op("ConstantOfShape", since=9, kind=Kind.FOLDED, limits="the host fills a computed shape")
 def constant_of_shape(node: OnnxNode, g: Graph) -> Result:
     """Tensor of a computed shape filled with one value; the host creates it."""
     sizes, given = computed_sizes(node, 0), node.optional_attr("value")
