@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.runtime.native.loader import chosen_isa, extension
-from tpuconvert.runtime.session import available_threads
+from tpuconvert.runtime.threads import available_threads
 from tpuconvert.schema.convolution_params import ConvolutionGeometry
 from tpuconvert.schema.types import Array
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -19,11 +16,14 @@ from tpuconvert.runtime import batches
 from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
 from tpuconvert.runtime.direct_run import DirectRun, direct_run
 from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
+from tpuconvert.runtime.loaded_files import LoadedFile, open_file
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.observers import StatisticsObserver
 from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
-from tpuconvert.runtime.session_state import SessionState, run_in_place, run_with_state
+from tpuconvert.runtime.session_state import SessionState
+from tpuconvert.runtime.state_run import run_in_place, run_with_state
+from tpuconvert.runtime.threads import available_threads
 from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
 from tpuconvert.schema.errors import RunError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Port, Value
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import NativePlan
     from tpuconvert.runtime.native.plans import Plans
     from tpuconvert.runtime.native.split_plans import SplitPlans
-    from tpuconvert.schema.file_reader import OpenModel
 
 
 RunGraph = Callable[[Sequence[Array], Evaluate], list[Array]]
@@ -102,7 +101,7 @@ class Session:
             raise UsageError(f"memory_limit={memory_limit}: expected a number of bytes of at least 0")
         self._threads = threads or available_threads()
         self._memory_limit = memory_limit
-        self._file: _LoadedFile | None = None
+        self._file: LoadedFile | None = None
         prepacked: tuple[Runnable, PackedPlans] | None = None
         if packed is not None:
             if not isinstance(model, (str, os.PathLike)) or backend == "reference" or memory_limit is not None:
@@ -116,7 +115,7 @@ class Session:
         if prepacked is not None:
             model = prepacked[0]
         elif isinstance(model, (str, os.PathLike)):
-            self._file = _open_file(model)
+            self._file = open_file(model)
             model = self._file.opened.model
         assert not isinstance(model, (str, os.PathLike)), "it was read"
         self._model = model
@@ -486,55 +485,3 @@ class _Ports(NamedTuple):
 
     inputs: list[Port]
     outputs: list[Port]
-
-
-@dataclass(eq=False)
-class _LoadedFile:
-    """A model file and its native plans, shared by all sessions that have it open."""
-
-    opened: OpenModel
-    plans: dict[tuple[str, int, int | None], Plans | SplitPlans] = field(default_factory=dict)
-
-    def __del__(self) -> None:
-        self.opened.close()  # before the cyclic garbage collector frees the graph
-
-
-_LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()
-"""Open files by device, inode, size and modification time, so that a replaced file is not mistaken for the old one."""
-
-
-def _open_file(path: str | os.PathLike[str]) -> _LoadedFile:
-    """Return a file; read it unless a session has it open."""
-    # Start-up cost: importing the file format takes 35 ms.
-    from tpuconvert.schema.file_reader import open_model
-
-    try:
-        status = os.stat(path)
-        identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError):
-        return _LoadedFile(open_model(path))  # This raises the error.
-    found = _LOADED.get(identity)
-    if found is None:
-        found = _LOADED[identity] = _LoadedFile(open_model(path))
-    return found
-
-
-_thread_limit: ContextVar[int | None] = ContextVar("thread limit", default=None)
-
-
-@contextmanager
-def limited_threads(count: int) -> Iterator[None]:
-    """Let sessions that are created in the ``with`` block use ``count`` threads if no number is given."""
-    token = _thread_limit.set(count)
-    try:
-        yield
-    finally:
-        _thread_limit.reset(token)
-
-
-def available_threads() -> int:
-    """Number of CPUs available to this process, or the number of ``limited_threads``."""
-    limit = _thread_limit.get()
-    if limit is not None:
-        return limit
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.runtime.native.loader import chosen_isa, extension
-from tpuconvert.runtime.session import available_threads
+from tpuconvert.runtime.threads import available_threads
 from tpuconvert.schema.types import Array
 
 

@@ -18,7 +18,8 @@ from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.results import Result
 from tpuconvert.runtime.native.loader import available_isas, chosen_isa, is_left_out, native
-from tpuconvert.runtime.session import Session, available_threads
+from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.threads import available_threads
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import MissingExtraError, ThresholdError, TpuConvertError
 from tpuconvert.styled_text import concat, style

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.runtime.session import limited_threads
+from tpuconvert.runtime.threads import limited_threads
 from tpuconvert.schema.errors import MissingExtraError, ResourceLimitError, UsageError
 from tpuconvert.workers.environment import Environment
 from tpuconvert.workers.processes import lost_shard, portable_error

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
 from tpuconvert.known_errors import known_error
-from tpuconvert.runtime.session import available_threads, limited_threads
+from tpuconvert.runtime.threads import available_threads, limited_threads
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError
 from tpuconvert.workers.environment import Environment
 from tpuconvert.workers.workers import ATTEMPTS, Failure, R, S, Shard, Task, Workers

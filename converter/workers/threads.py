@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tpuconvert.known_errors import known_error
-from tpuconvert.runtime.session import available_threads, limited_threads
+from tpuconvert.runtime.threads import available_threads, limited_threads
 from tpuconvert.workers.workers import Failure, R, S, Shard, Task, Workers
 
 _SWITCH_SECONDS = 0.0005

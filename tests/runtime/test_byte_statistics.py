@@ -6,7 +6,7 @@ import pytest
 from tpuconvert.runtime import byte_statistics
 from tpuconvert.runtime.byte_statistics import can_copy_windows, copy_windows, multiply_inputs, window_sums
 from tpuconvert.runtime.native.loader import ISA_VARIABLE, available_isas
-from tpuconvert.runtime.session import limited_threads
+from tpuconvert.runtime.threads import limited_threads
 from tpuconvert.schema.ops.conv import Conv
 
 GEOMETRIES = [

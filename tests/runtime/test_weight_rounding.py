@@ -5,7 +5,7 @@ import pytest
 
 from tpuconvert.optimizer.quantize import weight_rounding
 from tpuconvert.runtime.native.loader import ISA_VARIABLE, available_isas
-from tpuconvert.runtime.session import limited_threads
+from tpuconvert.runtime.threads import limited_threads
 from tpuconvert.runtime.weight_rounding import round_weights
 
 pytestmark = pytest.mark.skipif(not available_isas(), reason="the native engine was not built")
