@@ -180,7 +180,7 @@ def _each(images: Images) -> Iterable[Any]:
     """Return an iterable whose items are single images or arrays of several images."""
     if isinstance(images, str | os.PathLike):
         path = Path(images)
-        if path.is_dir():
+        if os.path.isdir(path):
             return images_in(path)
         return [path]
     if isinstance(images, np.ndarray) or hasattr(images, "convert"):

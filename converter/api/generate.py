@@ -153,7 +153,7 @@ def generate(
 
 
 def _load_tokenizer(path: str | os.PathLike[str]) -> _Tokenizer:
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"{os.fspath(path)}: no such file, expected the tokenizer.json of the model")
     try:
         from tokenizers import Tokenizer  # optional dependency

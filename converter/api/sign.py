@@ -98,7 +98,7 @@ def sign(
     target = f"{os.fspath(model).rstrip(os.sep)}{SUFFIX}" if output is None else os.fspath(output)
     refuse_input(target, [os.path.abspath(path)])
     private = keys.read_private_key(key, password)
-    is_folder = path.is_dir()
+    is_folder = os.path.isdir(path)
     inside = [os.path.abspath(target)] if is_folder and _is_inside(target, path) else []
     how = Serialization(
         allow_symlinks=allow_symlinks, ignore_paths=relative_ignored(path, [*ignore, *inside], is_folder=is_folder)

@@ -235,7 +235,7 @@ def content(path: Path) -> bytes:
     Raises:
         UsageError: the path is a pipe or a device, which may have no end.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         digest = hashlib.sha256()
         members = (member for member in path.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
         for member in sorted(member for member in members if member.is_file()):
@@ -251,7 +251,7 @@ def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
     Raises:
         CorruptInputError: the model names a file that a conversion may not read.
     """
-    if not source.is_file() or source_format(source) != "onnx" or not _contains(source, b"location"):
+    if not os.path.isfile(source) or source_format(source) != "onnx" or not _contains(source, b"location"):
         return
     import onnx
     from google.protobuf.message import DecodeError
@@ -265,7 +265,7 @@ def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
         if not name or "\0" in name:
             raise CorruptInputError("has external data without a location", file=source.name)
         place = Path(external_file(source, name, allow_root))
-        if place.is_file():  # the conversion reports a missing file
+        if os.path.isfile(place):  # the conversion reports a missing file
             yield place
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def _pair_files(files: tuple[str, ...]) -> list[tuple[str, str | None]]:
     """Return both models, each with its weights: a caffemodel that follows another file."""
     found: list[tuple[str, str | None]] = []
     for file in files:
-        kind = identify_file(file) if Path(file).is_file() else None
+        kind = identify_file(file) if os.path.isfile(file) else None
         is_weights = file.lower().endswith(".caffemodel") or (kind is not None and kind.id == "caffemodel")
         if is_weights and found and found[-1][1] is None:
             found[-1] = (found[-1][0], file)

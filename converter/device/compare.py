@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,7 @@ def load_dumps(path: str) -> dict[str, Array]:
         UsageError: there is no such file.
         CorruptInputError: it is no ``.npz`` file of arrays.
     """
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise UsageError("no such file", file=path, hint="expected the .npz file that run_device.py writes")
     dumps = load_arrays(Path(path))
     if "" in dumps:

@@ -299,9 +299,9 @@ def _load_samples(
 
 
 def _has_labels(path: Path) -> bool:
-    if path.is_dir():
+    if os.path.isdir(path):
         return any(entry.is_dir() for entry in path.iterdir())
-    return path.suffix.lower() == ".npz" and path.is_file() and LABELS in load_arrays(path)
+    return path.suffix.lower() == ".npz" and os.path.isfile(path) and LABELS in load_arrays(path)
 
 
 def predictor(session: Session, port: Port, output: Port) -> Predict:

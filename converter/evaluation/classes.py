@@ -182,7 +182,7 @@ def image_files(folder: Path) -> list[Path]:
         UsageError: there are none.
 
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder")
     found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
     if not found:
@@ -207,7 +207,7 @@ def load_classes(samples: Any, labels: Any, classes: int) -> Labelled:
         if not isinstance(samples, str | os.PathLike):
             raise UsageError("samples without labels", hint="give labels: one class index per sample")
         return load_labelled(samples, classes)
-    if isinstance(samples, str | os.PathLike) and Path(samples).is_dir():
+    if isinstance(samples, str | os.PathLike) and os.path.isdir(samples):
         samples = image_files(Path(samples))
     names = [item.name for item in samples] if _are_files(samples) else []
     found = in_order(read_labels(labels), names)
@@ -237,7 +237,7 @@ def load_any(samples: Any, labels: Any) -> Labelled:
 
     """
     path = Path(samples) if isinstance(samples, str | os.PathLike) else None
-    if path is not None and path.is_dir():
+    if path is not None and os.path.isdir(path):
         samples = image_files(path)
     elif path is not None and path.suffix.lower() == ".npz" and labels is None:
         arrays = load_arrays(path)

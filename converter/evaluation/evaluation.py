@@ -184,7 +184,7 @@ def _load(metrics: Sequence[Metric], data: Any, labels: Any, unlabelled: bool) -
     if unlabelled:
         return Labelled(load_any(data, None).samples, None), None
     labelled = next(iter(owners.values()), metrics[0]).load(data, labels)
-    is_file = labels is None and isinstance(data, str | os.PathLike) and Path(data).is_file()
+    is_file = labels is None and isinstance(data, str | os.PathLike) and os.path.isfile(data)
     return labelled, Path(data) if is_file and labelled.labels is not None else None
 
 

@@ -30,7 +30,7 @@ def load_label_images(samples: Any, labels: Any) -> Labelled:
     images = [Path(item) for item in samples] if is_list else image_files(Path(samples))
     if isinstance(labels, str | os.PathLike):
         files = [Path(labels) / f"{image.stem}.png" for image in images]
-        missing = [file.name for file in files if not file.is_file()]
+        missing = [file.name for file in files if not os.path.isfile(file)]
         if missing:
             raise UsageError(f"{labels}: no label image {missing[0]}, {len(missing)} of {len(files)} are missing")
         return Labelled(images, files)

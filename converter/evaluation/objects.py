@@ -41,7 +41,7 @@ def load_objects(samples: Any, labels: Any = None) -> Labelled:
     """
     if isinstance(samples, str | os.PathLike):
         folder = Path(samples)
-        if labels is None and (folder / COCO_FILE).is_file():
+        if labels is None and os.path.isfile(folder / COCO_FILE):
             labels = folder / COCO_FILE
         if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() == ".json":
             return _from_coco(folder, Path(labels))
@@ -71,13 +71,13 @@ def _from_mapping(item: Any) -> Objects:
 def _from_texts(images: list[Path], labels: str | os.PathLike[str] | None) -> list[Objects]:
     """Read the text file of each image. An image without one has no objects."""
     files = [(image.parent if labels is None else Path(labels)) / f"{image.stem}.txt" for image in images]
-    if not any(file.is_file() for file in files):
+    if not any(os.path.isfile(file) for file in files):
         raise UsageError(f"{files[0].parent}: no labels of the images", hint=f"expected {FORMATS}")
     return [_from_text(file, image) for file, image in zip(files, images, strict=True)]
 
 
 def _from_text(file: Path, image: Path) -> Objects:
-    if not file.is_file():
+    if not os.path.isfile(file):
         return Objects(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0, bool))
     note_input(file)
     height, width = image_size(image)

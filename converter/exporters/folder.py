@@ -33,9 +33,9 @@ def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], 
     """
     target = Path(os.path.realpath(folder))
     refuse_input(target)
-    if target.exists() and not target.is_dir():
+    if os.path.exists(target) and not os.path.isdir(target):
         raise UsageError("it is a file, expected a folder", file=str(folder), hint="name another folder")
-    if target.is_dir() and any(target.iterdir()) and not (target / manifest).is_file():
+    if os.path.isdir(target) and any(target.iterdir()) and not os.path.isfile(target / manifest):
         raise UsageError(
             "the folder has other files in it", file=str(folder), hint=f"name a new folder, or one with {manifest}"
         )
@@ -53,7 +53,7 @@ def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], 
 
 def _replace(target: Path, staging: Path) -> None:
     """Give the new folder the name of the old one. The old one, if any, gets the name ``staging``, or is removed."""
-    if not target.exists():
+    if not os.path.exists(target):
         staging.rename(target)
     elif not _exchange(target, staging):
         with temporary_folder(target) as old:
