@@ -334,6 +334,7 @@ class RangeCollector:
             found = source.statistics.take()
             if found is not None:
                 self._channels.add(found.summary, source.positions, found.runs * source.samples)
+                self._channels.digest()  # of many samples: buffering more would need their memory
                 self._widen(found.summary.low, found.summary.high)
                 if self.has_histogram:
                     self._histogram.add_counts(found.counts, found.exponent)

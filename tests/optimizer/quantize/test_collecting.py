@@ -83,6 +83,13 @@ def test_the_engine_collects_what_the_observer_does(method: str, monkeypatch: py
     assert set(calls) == {"x"}, "the engine collects all values but the input"
 
 
+def test_collectors_buffer_no_samples() -> None:
+    """What the engine has collected is added at once: it would need the memory of many samples."""
+    for item in collect(network(1), feeds_of(*[(1, 4, 6, 6)] * 40), "mse").values():
+        assert isinstance(item, RangeCollector)
+        assert sum(len(found.sums) for found in item._channels._waiting) <= 32
+
+
 def test_batches_of_different_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [3, 1, 3, 3, 2, 1, 1]
     calls = check(network("n"), feeds_of(*[(size, 4, 6, 6) for size in sizes]), monkeypatch)
