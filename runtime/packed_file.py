@@ -26,6 +26,7 @@ from tpuconvert.runtime.native.call_record import ELEMENT_TYPES
 from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.content_digest import Digest
 from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.types import Array
 
 MAGIC = b"TPUPACK\n"
@@ -170,7 +171,7 @@ def _read(found: PackedFile) -> None:
     if Digest(memory.data).digest() != digest:
         raise found.damaged("its digest differs from the one in its header: some bytes were changed")
     try:
-        found.description = json.loads(memory[:text_size].tobytes(), parse_constant=_no_constant)
+        found.description = parse_json(memory[:text_size].tobytes().decode(), parse_constant=_no_constant)
         body = memory[text_size:]
         body.flags.writeable = False
         found.arrays = [_array(body, *place) for place in found.description["arrays"]]

@@ -230,7 +230,11 @@ class _GraphDecoder:
                 raise ValueError(f"the input {value.name!r} is a constant")
             type_ = self._type(value)
             quant = quant_params(value.quantization, type_.shape)
-            self._values[position] = self._graph.input(value.name, type_, self._port(port), quant)
+            source = self._port(port)
+            # The graph may have another order of the axes, and no rank 0.
+            if sorted(map(str, source.shape or (1,))) != sorted(map(str, type_.shape)):
+                raise ValueError(f"port {port.name!r} has other extents than the input {value.name!r}")
+            self._values[position] = self._graph.input(value.name, type_, source, quant)
 
     def _add_outputs(self, stored: tpum.Graph) -> None:
         for position, port in zip(stored.outputs, stored.output_ports, strict=True):

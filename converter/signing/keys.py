@@ -6,6 +6,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, Any, cast
 
+from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.bounded_files import read_bounded
 from tpuconvert.schema.errors import MissingExtraError, SignatureError, UsageError
 
@@ -27,7 +28,7 @@ def read_private_key(key: Key, password: str | bytes | None = None) -> EllipticC
         password: password of an encrypted key.
 
     Raises:
-        OSError: the file cannot be read.
+        UsageError: the file cannot be read.
         UsageError: it is no private key on a supported curve, or the password is missing or wrong.
         MissingExtraError: ``cryptography`` is not installed.
 
@@ -132,7 +133,15 @@ def _check_curve(curve: str, key: Key) -> None:
 
 
 def _pem(key: Key) -> bytes:
-    return key if isinstance(key, bytes) else read_bounded(key)
+    if isinstance(key, bytes):
+        return key
+    try:
+        return read_bounded(key)
+    except FileNotFoundError:
+        raise absent_file(key) from None
+    except (OSError, ValueError) as error:  # also a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot be read: {reason}", file=os.fspath(key)) from error
 
 
 def _name(key: Key) -> str:

@@ -273,6 +273,10 @@ LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
         in_graph(input_ports=(tpum.Port(name="p", dtype="object"),) * 2),
         "unknown type 'object'",
     ),
+    "port with other extents": (
+        in_graph(input_ports=(tpum.Port(name="p", dtype="float32", shape=(4097, 1, 8, 8)),) * 2),
+        "port 'p' has other extents than the input 'x:nchw'",
+    ),
 }
 
 
