@@ -122,7 +122,7 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
 
 
 def _image(folder: Path, name: str) -> Path:
-    """Path of an image. A file of labels may be somebody else's, so that it cannot name files outside of the folder."""
+    """Return the path of an image. A labels file is untrusted input: it cannot name files outside of the folder."""
     path = PurePath(name)
     if path.anchor or ".." in path.parts:
         raise ValueError(f"{name!r} is not in the folder of images")

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from planted_failures import SECRET
 
 import tpuconvert as tc
 from tpuconvert.reduction import onnx_constants as constants
@@ -23,13 +24,7 @@ from tpuconvert.reduction.search import largest_change, minimize, smallest_end
 from tpuconvert.reduction.worker import Worker, WorkerDiedError
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 
-SECRET = "customer-17"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from caffe_networks import layer, with_input, write_weights
+from planted_failures import SECRET, raising_plugin
 
 import tpuconvert as tc
 from tpuconvert.frontends.caffe.description import read_description
@@ -16,13 +17,7 @@ from tpuconvert.frontends.caffe.weights import read_weights
 from tpuconvert.reduction.caffe_network import load_network, network_files
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 
-SECRET = "customer-17"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture
@@ -103,21 +98,8 @@ def test_an_unknown_layer_is_what_remains_of_its_network() -> None:
         tc.check("small.prototxt")
 
 
-RAISING_PLUGIN = '''
-import tpuconvert as tc
-
-
-@tc.register_converter("caffe", "Fragile")
-def fragile(node, g):
-    """Copy of the input; an exception for planes of more than one pixel."""
-    if node.shape(0)[2] > 1:
-        raise KeyError("no such plane")
-    return node.input(0)
-'''
-
-
 def test_an_exception_of_a_converter_is_reduced_to_its_layer() -> None:
-    Path("fragile.py").write_text(RAISING_PLUGIN)
+    Path("fragile.py").write_text(raising_plugin("caffe", axis=2))
     write(layer("Fragile", "", "BEFORE", "AFTER", f"{SECRET}/planted"))
     text = run("reduce", "net.prototxt", "net.caffemodel", "--until", "error", "--plugin", "fragile.py")
     assert "12 nodes reduced to 1" in text and "operators: Fragile" in text and "KeyError" in text

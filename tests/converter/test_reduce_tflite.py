@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tflite
+from planted_failures import SECRET, raising_plugin
 from tflite_models import O, S, Signature, T, serialize
 
 import tpuconvert as tc
@@ -16,13 +17,7 @@ from tpuconvert.frontends.tflite.reader import ModelFile, read_model
 from tpuconvert.frontends.tflite.rows import read_rows, write_rows
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 
-SECRET = "customer-17"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture
@@ -114,21 +109,8 @@ def test_an_unknown_operator_is_what_remains_of_its_model() -> None:
         tc.check("small.tflite")
 
 
-RAISING_PLUGIN = '''
-import tpuconvert as tc
-
-
-@tc.register_converter("tflite", "Fragile")
-def fragile(node, g):
-    """Copy of the input; an exception for planes of more than one pixel."""
-    if node.shape(0)[1] > 1:
-        raise KeyError("no such plane")
-    return node.input(0)
-'''
-
-
 def test_an_exception_of_a_converter_is_reduced_to_its_operator() -> None:
-    Path("fragile.py").write_text(RAISING_PLUGIN)
+    Path("fragile.py").write_text(raising_plugin("tflite", axis=1))
     write("net.tflite", network([O("CUSTOM:Fragile", [0], [0], custom=b"\1\2\3")]))
     text = run("reduce", "net.tflite", "--until", "error", "--plugin", "fragile.py", "-o", "small.tflite")
     assert "12 nodes reduced to 1" in text and "operators: CUSTOM:Fragile" in text and "KeyError" in text

@@ -160,7 +160,7 @@ def test_inputs_of_a_device_plan_without_samples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["{outside}", "../outside.png", "sub/../../outside.png"])
 def test_images_outside_of_the_folder(name: str, tmp_path: Path) -> None:
-    """A file of labels may come from somebody else. It names images, and only those of the folder are read."""
+    """A labels file is untrusted input: only images inside the folder are read."""
     image = pytest.importorskip("PIL.Image")
     (tmp_path / "images" / "sub").mkdir(parents=True)
     image.new("RGB", (8, 8)).save(tmp_path / "outside.png")

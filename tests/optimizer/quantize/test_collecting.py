@@ -32,7 +32,7 @@ class _PlainSession(Session):
 
 
 def contents(found: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """What collectors have, in their order."""
+    """Return name, range and largest magnitudes of each collector, in their order."""
     return [
         (name, repr(item.result()), repr(sorted(item._channels.largest_of_samples())))
         for name, item in found.items()
@@ -84,7 +84,7 @@ def test_the_engine_collects_what_the_observer_does(method: str, monkeypatch: py
 
 
 def test_collectors_buffer_no_samples() -> None:
-    """What the engine has collected is added at once: it would need the memory of many samples."""
+    """Statistics from the engine are added at each update; buffered, they would need the memory of many samples."""
     for item in collect(network(1), feeds_of(*[(1, 4, 6, 6)] * 40), "mse").values():
         assert isinstance(item, RangeCollector)
         assert sum(len(found.sums) for found in item._channels._waiting) <= 32
