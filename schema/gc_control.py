@@ -1,13 +1,10 @@
-"""Reduce the frequency of garbage collections while large graphs are built, and return unused memory."""
+"""Reduce the frequency of garbage collections while large graphs are built."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import gc
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 OBJECTS = 10_000_000
@@ -55,24 +52,14 @@ def collect_if_due() -> None:
         found.left = len(gc.get_objects())
 
 
-def release_memory() -> None:
-    """Collect garbage, and return free pages of the C heap to the operating system where it is glibc.
+def collect_dropped_graphs() -> None:
+    """Collect garbage between steps that build a graph each, whose arrays may be large; it takes about 30 ms.
 
-    Call this between steps that build a graph and run it. Within :func:`reduced_gc_frequency` the graphs of earlier
-    steps stay in memory, and glibc keeps arrays below 32 MiB that are freed: without this call a search over 70 graphs
-    of ResNet50 needs 120 MiB more. It takes about 40 ms. A collector that the caller disabled stays idle.
+    Within :func:`reduced_gc_frequency` the graphs of all steps would stay in memory, 120 MiB for a search over 70
+    graphs of ResNet50. A collector that the caller disabled stays idle.
     """
     if gc.isenabled():
         gc.collect()
-    _heap_trimmer()(0)
-
-
-@functools.cache
-def _heap_trimmer() -> Callable[[int], object]:
-    """Return ``malloc_trim`` of the C library, or a function without effect if there is none."""
-    if not sys.platform.startswith("linux"):
-        return bool
-    return getattr(ctypes.CDLL(None), "malloc_trim", bool)  # musl has none
 
 
 @contextlib.contextmanager
