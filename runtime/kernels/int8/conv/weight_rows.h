@@ -22,7 +22,8 @@ struct SegmentLayout {
   WindowLayout windows = WindowLayout::kTaps;
   int channels = 0;            // input channels of a panel, including those of merged groups
   int merged_groups = 1;
-  std::size_t bytes = 0;       // bytes of a segment, a multiple of 4; weights of padding bytes are zero
+  std::size_t bytes = 0;       // bytes of a segment, a multiple of `chunk`; weights of padding bytes are zero
+  std::size_t chunk = 4;       // bytes of a segment that one instruction multiplies, a multiple of 4
   int count = 0;
   int copies = 1;              // 8-bit summands per weight; segments are repeated for each summand
 

@@ -88,7 +88,7 @@ std::int64_t RegionWindows::count_even_results(const ConvInt8Spec& spec) const {
   return do_rows_go_on ? results() : region_.width;
 }
 
-Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs)
+Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts* costs)
     : g_(spec.geometry), layout_(layout) {
   std::ptrdiff_t row_pitch = g_.in_row * g_.stride_h, column_pitch = g_.in_pixel;
   bool can_leave = false;
@@ -102,7 +102,7 @@ Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Ti
     std::memset(padding_.data(), spec.input_zero, padding_.size());
   }
   const Region whole{0, 0, g_.out_height, g_.out_width, 0, 0, g_.kernel_h, g_.kernel_w};
-  const std::vector<Region> regions = can_leave ? regions_of(g_, costs) : std::vector<Region>{whole};
+  const std::vector<Region> regions = can_leave && costs != nullptr ? regions_of(g_, *costs) : std::vector<Region>{whole};
   for (const Region& region : regions)
     regions_.emplace_back(spec, layout, region, can_leave, row_pitch, column_pitch, padding_.data());
 }

@@ -16,7 +16,7 @@
 
 namespace tpuconvert::avx512 {
 
-constexpr int kMaxRows = 12;  // maximum number of rows of a tile
+constexpr int kMaxRows = kAmxRows;  // maximum number of rows of a tile of any unit
 
 struct Segments {
   std::size_t count;
@@ -84,7 +84,8 @@ class RegionWindows {
 
 class Windows {
  public:
-  Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs);
+  // Results are divided into regions by the costs, or not at all if `costs` is null.
+  Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts* costs);
 
   // Size of the address array that `place` writes, a multiple of 64.
   std::size_t address_bytes() const;
