@@ -87,9 +87,23 @@ struct Results {
 };
 
 // Scratch memory and tile registers of the thread that computes a part.
-struct Worker {
-  std::uint8_t* scratch;
+class Worker {
+ public:
+  Worker(std::uint8_t* scratch, TileUnit unit, std::size_t pending_at)
+      : scratch(scratch), registers(unit), pending(unit == TileUnit::kAmx ? reinterpret_cast<PendingTile*>(scratch + pending_at) : nullptr) {
+    if (pending == nullptr) return;
+    pending->finish = nullptr;
+    pending->half = 0;
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker() {
+    if (pending != nullptr) finish_amx(*pending);
+  }
+
+  std::uint8_t* const scratch;
   TileRegisters registers;
+  PendingTile* const pending;  // null if the epilogues are not delayed
 };
 
 class ConvTiles : public ConvInt8Kernel {
@@ -102,7 +116,7 @@ class ConvTiles : public ConvInt8Kernel {
         windows_(windows_of(spec, packed_, unit)),
         runs_(runs_of(packed_.panels, packed_.weights.size())),
         kind_(kind_of(spec.geometry)) {
-    are_results_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
+    are_results_adjacent_ = epilogue_.bytes() == 1 && !windows_.regions().front().runs_on() && g_.out_row == g_.out_width * g_.out_pixel &&
                          (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
     PackedRecord* record = PackedRecord::current();
@@ -132,7 +146,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
     const WithSubnormals mode;
-    Worker worker{scratch, TileRegisters(unit_)};
+    Worker worker(scratch, unit_, pending_at());
     if (parts > 1 && splits_panels(parts)) {
       const std::int64_t count = static_cast<std::int64_t>(packed_.panels.size());
       const int first = static_cast<int>(count * part / parts), last = static_cast<int>(count * (part + 1) / parts);
@@ -146,7 +160,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   void run_image_rows(const ConvAddresses& at, int first, int last, std::uint8_t* scratch) const override {
     const WithSubnormals mode;
-    Worker worker{scratch, TileRegisters(unit_)};
+    Worker worker(scratch, unit_, pending_at());
     const std::int64_t end = std::int64_t{last} * g_.out_width;
     const PanelRun panels{0, static_cast<int>(packed_.panels.size())};
     for (std::int64_t from = std::int64_t{first} * g_.out_width; from < end; from += rows_per_pass_)
@@ -155,7 +169,8 @@ class ConvTiles : public ConvInt8Kernel {
 
   bool adds_residual() const override { return residual_.has_value(); }
 
-  // Contains the addresses of two tiles, sums, arguments, copied rows of two tiles and a band, in this order.
+  // Contains the addresses of two tiles, sums, arguments, copied rows of two tiles, the pending
+  // tile, a result that is not stored, and a band, in this order.
   std::size_t scratch_bytes() const override { return band_at() + (windows_.band() ? windows_.band()->bytes() : 0); }
   std::size_t packed_bytes() const override {
     return packed_.weights.size() + parameters_.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
@@ -170,7 +185,9 @@ class ConvTiles : public ConvInt8Kernel {
   }
   std::size_t arguments_at() const { return 2 * windows_.address_bytes() + kSumBytes; }
   std::size_t copies_at() const { return arguments_at() + argument_bytes(); }
-  std::size_t band_at() const { return copies_at() + 2 * copy_bytes_; }
+  std::size_t pending_at() const { return copies_at() + 2 * copy_bytes_; }
+  std::size_t unused_at() const { return pending_at() + (unit_ == TileUnit::kAmx ? sizeof(PendingTile) : 0); }
+  std::size_t band_at() const { return unused_at() + unused_bytes_; }
   std::size_t argument_bytes() const { return (packed_.panels.size() * sizeof(TileArguments) + 63) / 64 * 64; }
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
@@ -196,7 +213,9 @@ class ConvTiles : public ConvInt8Kernel {
       const int y = static_cast<int>(row % g_.out_height);
       const int count = static_cast<int>(std::min<std::int64_t>({windows_.band()->results(), g_.out_height - y, end - row}));
       const std::uint8_t* input = windows_.band()->copy(at.input + image * g_.in_image, y, count, band);
-      const Results results{0, row * g_.out_width, (row + count) * g_.out_width, row + count == end};
+      const RegionWindows& windows = windows_.regions().front();
+      const std::int64_t width = windows.region().width, unused = width - windows.stored_width();
+      const Results results{0, row * width, (row + count) * width - unused, row + count == end};
       run_panels({input, at.output, at.other}, {first, last}, results, worker);
       row += count;
     }
@@ -243,6 +262,7 @@ class ConvTiles : public ConvInt8Kernel {
     for (int i = run.first; i < run.last; ++i) {
       arguments[i] = arguments_[results.region * packed_.panels.size() + static_cast<std::size_t>(i)];
       arguments[i].sums = sums_at(worker.scratch);
+      arguments[i].pending = kernels_[static_cast<std::size_t>(i)].are_complete ? worker.pending : nullptr;
       are_complete &= kernels_[static_cast<std::size_t>(i)].are_complete;
     }
     run_tiles(at, run, results, tiles, are_complete, worker);
@@ -262,18 +282,20 @@ class ConvTiles : public ConvInt8Kernel {
       Segments segments;
       int tiles;
       std::uint8_t* copies;
+      TileAddresses results;
     } places[2];
     places[0].copies = scratch + copies_at();
     places[1].copies = places[0].copies + copy_bytes_;
     const auto place = [&](auto& to, int rows) {
       to.segments = windows.place(to.walk, rows, to.inputs);
+      place_results(to.walk, windows.stored_width(), scratch + unused_at(), &to.results);
       if (copy_bytes_ != 0)
         make_rows_even(to.inputs, to.segments.count, rows, to.segments.bytes + packed_.panels.back().input_offset, to.copies);
     };
     places[0].inputs = reinterpret_cast<const std::uint8_t**>(scratch);
     places[1].inputs = reinterpret_cast<const std::uint8_t**>(scratch + windows_.address_bytes());
     // Number of results per line, within which strides are constant; 0 if every tile needs its own addresses.
-    const std::int64_t line = are_complete ? windows.even_results() : 0;
+    const std::int64_t line = are_complete && !windows.runs_on() ? windows.even_results() : 0;
     const auto even_tiles = [&](std::int64_t tile, std::int64_t result) {
       if (line == 0) return 1;
       const std::int64_t fitting = (line - result % line) / tiles.rows_of(tile);
@@ -290,7 +312,7 @@ class ConvTiles : public ConvInt8Kernel {
       const std::ptrdiff_t input_step = rows * windows.input_step(), output_step = rows * windows.output_step();
       result += std::int64_t{rows} * here.tiles;
       for (int i = run.first; i < run.last; ++i) {
-        set_places(here.inputs, here.segments, here.walk, &arguments[i]);
+        set_places(here.inputs, here.segments, here.results, &arguments[i]);
         arguments[i].input_offset = constants[i].input_offset;
         arguments[i].output_offset = constants[i].output_offset;
       }
@@ -305,7 +327,7 @@ class ConvTiles : public ConvInt8Kernel {
           place(next, tiles.rows_of(tile + 1));
           next.tiles = even_tiles(tile + 1, result);
         }
-        if (residual_) fetch_others(run, rows, here.walk.other, even * output_step);
+        if (residual_) fetch_others(run, rows, here.results.others, even * output_step);
         const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
         for (int i = run.first; i < run.last; ++i) {
           const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
@@ -314,30 +336,32 @@ class ConvTiles : public ConvInt8Kernel {
           kernels.of_rows[rows - 1](arguments[i]);
           arguments[i].input_offset += static_cast<std::size_t>(input_step);
           arguments[i].output_offset += static_cast<std::size_t>(output_step);
-          if (!kernels.are_complete) complete_tile(i, rows, sums_at(scratch), here.walk);
+          if (!kernels.are_complete) complete_tile(i, rows, sums_at(scratch), here.results);
         }
       }
     }
   }
 
-  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, const Walk& walk,
+  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, const TileAddresses& results,
                          TileArguments* arguments) {
     arguments->inputs = inputs;
     arguments->segments = segments.count;
     arguments->segment_bytes = segments.bytes;
     arguments->skips = segments.skips;
-    arguments->outputs = walk.output;
-    arguments->residual.others = walk.other;
+    const std::size_t chunks = segments.count * (segments.bytes / arguments->chunk_bytes);
+    arguments->finished_per_chunk = finished_per_chunk(chunks);
+    arguments->outputs = results.outputs;
+    arguments->residual.others = results.others;
   }
 
   // Applies the epilogue or residual add that the kernel of a tile does not include.
-  void complete_tile(int index, int rows, std::int32_t* sums, const Walk& walk) const {
+  void complete_tile(int index, int rows, std::int32_t* sums, const TileAddresses& results) const {
     const Panel& panel = packed_.panels[static_cast<std::size_t>(index)];
     if (panel.epilogue == TileEpilogue::kSums) {
       const std::size_t offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
-      epilogue_.apply_rows({sums, panel.accumulators() * kLanes, rows, walk.output, offset}, panel.first, panel.columns);
+      epilogue_.apply_rows({sums, panel.accumulators() * kLanes, rows, results.outputs, offset}, panel.first, panel.columns);
     }
-    if (residual_) add_residual(index, panel, rows, walk.output, walk.other);
+    if (residual_) add_residual(index, panel, rows, results.outputs, results.others);
   }
 
   // Prefetch distance: each of the last four tiles prefetches a share of the next weights; 0 for other tiles.
@@ -391,6 +415,10 @@ class ConvTiles : public ConvInt8Kernel {
   // Decides if image rows are split into tiles separately, and the space for copied rows.
   void prepare_amx() {
     const RegionWindows& windows = windows_.regions().front();
+    if (windows.runs_on()) {
+      unused_bytes_ = static_cast<std::size_t>((g_.out_channels * epilogue_.bytes() + 63) / 64 * 64) + kSlack;
+      return;
+    }
     if (windows.even_results() == windows.results()) return;
     const int width = windows.region().width;
     if (width / Tiles::pieces(width, kAmxRows) >= kLeastLineRows) line_ = width;
@@ -451,6 +479,7 @@ class ConvTiles : public ConvInt8Kernel {
   std::vector<TileArguments> arguments_;  // [region][panel], without the arguments that depend on the tile
   std::int64_t rows_per_pass_ = 0;     // results that all panels compute before the next results
   std::int64_t line_ = 0;              // results of an image row if no tile extends over two of them, or 0
+  std::size_t unused_bytes_ = 0;       // space for a result that is not stored
   std::size_t copy_bytes_ = 0;         // copied rows of a tile, see make_rows_even
   bool are_results_adjacent_ = false;  // consecutive results are out_pixel bytes apart
   std::string kind_;

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "int8/conv/window_walk.h"
+
 namespace tpuconvert::avx512 {
 
 // Bytes from one copied row to the next.
@@ -15,5 +17,14 @@ constexpr std::size_t copied_row_bytes(std::size_t bytes) { return (bytes + 63) 
 // addresses by those of the copies. `inputs` has kWalkLanes more elements. A row has `bytes` bytes; `copies` has space for
 // copied_row_bytes(bytes) for every row of every segment.
 void make_rows_even(const std::uint8_t** inputs, std::size_t segments, int rows, std::size_t bytes, std::uint8_t* copies);
+
+// Results of the next tile, and residual operands.
+struct alignas(64) TileAddresses {
+  std::uint8_t* outputs[kWalkLanes];
+  const std::uint8_t* others[kWalkLanes];
+};
+
+// Copies the addresses of a walk. Results with x >= width are not stored: they have the address `unused`.
+void place_results(const Walk& walk, int width, std::uint8_t* unused, TileAddresses* to);
 
 }  // namespace tpuconvert::avx512

@@ -100,10 +100,13 @@ std::size_t chunk_of(std::size_t segment, TileUnit unit) {
 
 SegmentLayout layout_of(const ConvGeometry& g, int copies, TileUnit unit) {
   SegmentLayout layout;
+  layout.unit = unit;
   layout.merged_groups = groups_per_panel(g);
   layout.channels = layout.merged_groups * g.group_in();
   layout.copies = copies;
-  if (g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && g.in_channels % 4 != 0)
+  // AMX loads rows with a constant distance, which overlapping windows have in a padded copy.
+  const bool has_even_copy = unit == TileUnit::kAmx && (g.stride_w == 1 || g.pad_left > 0 || g.pad_top > 0);
+  if (g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && (g.in_channels % 4 != 0 || has_even_copy))
     layout.windows = are_columns_worthwhile(g, unit) ? WindowLayout::kColumns : WindowLayout::kRows;
   if (layout.windows == WindowLayout::kColumns) {
     layout.bytes = static_cast<std::size_t>(g.taps()) * static_cast<std::size_t>(g.in_channels);
@@ -133,7 +136,7 @@ class WeightPacker {
                                          : std::all_of(w.zero.begin(), w.zero.end(),
                                                        [harmless](std::int32_t zero) { return zero == harmless; });
     WeightPanelTask task = task_of({});
-    is_direct_ = is_plain && !layout.is_copied() && layout.merged_groups == 1 && covers_weights(task);
+    is_direct_ = is_plain && has_taps() && layout.merged_groups == 1 && covers_weights(task);
     if (!is_direct_) rows_.emplace(spec, layout);
   }
 
@@ -154,6 +157,14 @@ class WeightPacker {
   }
 
  private:
+  // True if weights are in the order [tap][input].
+  bool has_taps() const {
+    const ConvGeometry& g = spec_.geometry;
+    const auto row = static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels);
+    return !layout_.is_copied() ||
+           (layout_.windows == WindowLayout::kRows && layout_.bytes == row && g.in_channels % 4 == 0);
+  }
+
   WeightPanelTask task_of(const Panel& panel) const {
     const ConvGeometry& g = spec_.geometry;
     const WeightView& w = spec_.weights;
@@ -168,7 +179,7 @@ class WeightPacker {
     task.kernel_h = g.kernel_h;
     task.kernel_w = g.kernel_w;
     task.zero = w.is_signed ? 0 : 128;
-    task.segment_bytes = layout_.bytes;
+    task.segment_bytes = layout_.is_copied() ? static_cast<std::size_t>(g.in_channels) : layout_.bytes;
     task.full = panel.full;
     task.half = panel.half;
     return task;

@@ -26,6 +26,7 @@ struct SegmentLayout {
   std::size_t chunk = 4;       // bytes of a segment that one instruction multiplies, a multiple of 4
   int count = 0;
   int copies = 1;              // 8-bit summands per weight; segments are repeated for each summand
+  TileUnit unit = TileUnit::kVnni;
 
   bool is_copied() const { return windows != WindowLayout::kTaps; }
   std::size_t depth() const { return bytes * static_cast<std::size_t>(count); }

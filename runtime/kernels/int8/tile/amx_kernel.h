@@ -32,10 +32,11 @@ TPU_INLINE void multiply_tiles() {
 // Tile registers: 0..3 contain sums, 4 inputs, 5..7 weights.
 constexpr int kInputTile = 4, kWeightTile = 5, kWeightTiles = 3;
 
-template <int Accumulators>
-TPU_INLINE void multiply_segments(const TileArguments& arguments) {
+// Multiplies all segments and calls `meanwhile` after the products of each chunk, which run asynchronously.
+template <int Accumulators, typename Body>
+TPU_INLINE void multiply_segments(const TileArguments& arguments, Body&& meanwhile) {
   constexpr std::ptrdiff_t kStepBytes = 64 * Accumulators;
-  unrolled<Accumulators>([&](auto i) TPU_INLINED { zero_tile<decltype(i)::value>(); });
+  unrolled<Accumulators>([&](auto i) TPU_INLINED { load_tile<decltype(i)::value>(arguments.parameters[i].bias, 0); });
   const std::int8_t* weights = arguments.weights;
   const std::uint8_t* const* inputs = arguments.inputs;
   const std::uint32_t* skips = arguments.skips;
@@ -57,44 +58,101 @@ TPU_INLINE void multiply_segments(const TileArguments& arguments) {
         for (std::ptrdiff_t line = 0; line < weight_bytes; line += kStepBytes)
           _mm_prefetch(weights + arguments.ahead + line, _MM_HINT_T1);
       weights += weight_bytes;
+      meanwhile();
     }
     weights += static_cast<std::ptrdiff_t>(*skips++) * kStepBytes;
   }
 }
 
-// Adds the biases to `Rows` rows of sums, and applies the epilogue.
-template <int Rows, int Accumulators, TileEpilogue Epilogue, bool Residual>
-TPU_INLINE void finish_rows(const TileArguments& arguments, const std::int32_t* from) {
-  __m512i sums[Rows][Accumulators];
-  unrolled<Rows>([&](auto row) TPU_INLINED {
-    unrolled<Accumulators>([&](auto i) TPU_INLINED {
-      sums[row][i] = _mm512_add_epi32(_mm512_load_si512(from + (row * Accumulators + i) * kLanes),
-                                      _mm512_load_si512(arguments.parameters[i].bias));
+// The epilogue of a tile, in groups of rows.
+template <int Accumulators, TileEpilogue Epilogue, bool Residual>
+class Finisher {
+ public:
+  TPU_INLINE Finisher(const TileArguments& arguments, const std::int32_t* sums, int rows)
+      : arguments_(arguments), constants_(arguments), sums_(sums), rows_(rows) {}
+
+  TPU_INLINE void finish_groups(int groups) {
+    for (; groups > 0 && rows_ >= kRows; --groups) finish_rows<kRows>();
+  }
+
+  TPU_INLINE void finish_all() {
+    while (rows_ >= kRows) finish_rows<kRows>();
+    while (rows_ > 0) finish_rows<1>();
+  }
+
+ private:
+  static constexpr int kRows = Accumulators > 2 ? 2 : 4;  // rows of a group
+
+  template <int Rows>
+  TPU_INLINE void finish_rows() {
+    __m512i sums[Rows][Accumulators];
+    unrolled<Rows>([&](auto row) TPU_INLINED {
+      unrolled<Accumulators>([&](auto i) TPU_INLINED {
+        sums[row][i] = _mm512_load_si512(sums_ + (row * Accumulators + i) * kLanes);
+      });
     });
-  });
-  store_results<Rows, Accumulators, Epilogue, Residual>(arguments, sums);
+    store_results<Rows, Accumulators, Epilogue, Residual>(arguments_, constants_, sums);
+    sums_ += Rows * Accumulators * kLanes;
+    rows_ -= Rows;
+    arguments_.outputs += Rows;
+    arguments_.residual.others += Rows;
+    arguments_.sums += Rows * Accumulators * kLanes;
+  }
+
+  TileArguments arguments_;
+  ResultConstants<Accumulators> constants_;
+  const std::int32_t* sums_;
+  int rows_;
+};
+
+template <int Accumulators, TileEpilogue Epilogue, bool Residual>
+__attribute__((noinline)) void finish_pending(PendingTile& pending) {
+  Finisher<Accumulators, Epilogue, Residual> finisher(pending.arguments, pending.sums[pending.half], pending.arguments.rows);
+  finisher.finish_all();
+  pending.finish = nullptr;
+}
+
+// Keeps a tile whose sums are in the other half.
+TPU_INLINE void keep_pending(const TileArguments& arguments, bool has_residual, void (*finish)(PendingTile&)) {
+  PendingTile& pending = *arguments.pending;
+  pending.arguments = arguments;
+  for (int row = 0; row < kAmxRows; row += 8)
+    _mm512_store_si512(pending.outputs + row, _mm512_loadu_si512(arguments.outputs + row));
+  pending.arguments.outputs = pending.outputs;
+  if (has_residual) {
+    for (int row = 0; row < kAmxRows; row += 8)
+      _mm512_store_si512(pending.others + row, _mm512_loadu_si512(arguments.residual.others + row));
+    pending.arguments.residual.others = pending.others;
+  }
+  pending.finish = finish;
+  pending.half = 1 - pending.half;
 }
 
 template <int Accumulators, TileEpilogue Epilogue, bool Residual>
-__attribute__((noinline)) void amx_tile(const TileArguments& given) {
-  alignas(64) std::int32_t sums[kAmxRows * Accumulators * kLanes];
-  multiply_segments<Accumulators>(given);
-  unrolled<Accumulators>([&](auto i) TPU_INLINED {
-    store_tile<decltype(i)::value>(sums + kLanes * i, 64 * Accumulators);
-  });
-  constexpr int kRows = Accumulators > 2 ? 2 : 4;  // rows that are finished together
-  TileArguments arguments = given;
-  const std::int32_t* from = sums;
-  const auto go_on = [&](int rows) {
-    from += rows * Accumulators * kLanes;
-    arguments.outputs += rows;
-    arguments.residual.others += rows;
-    arguments.sums += rows * Accumulators * kLanes;
+__attribute__((noinline)) void amx_tile(const TileArguments& arguments) {
+  using Finish = Finisher<Accumulators, Epilogue, Residual>;
+  const auto store_sums = [](std::int32_t* sums) TPU_INLINED {
+    unrolled<Accumulators>([&](auto i) TPU_INLINED {
+      store_tile<decltype(i)::value>(sums + kLanes * i, 64 * Accumulators);
+    });
   };
-  int rows = given.rows;
-  for (; rows >= kRows; rows -= kRows, go_on(kRows))
-    finish_rows<kRows, Accumulators, Epilogue, Residual>(arguments, from);
-  for (; rows > 0; --rows, go_on(1)) finish_rows<1, Accumulators, Epilogue, Residual>(arguments, from);
+  PendingTile* const pending = arguments.pending;
+  if (pending == nullptr) {
+    alignas(64) std::int32_t sums[kAmxRows * Accumulators * kLanes];
+    multiply_segments<Accumulators>(arguments, []() TPU_INLINED {});
+    store_sums(sums);
+    Finish(arguments, sums, arguments.rows).finish_all();
+    return;
+  }
+  constexpr auto kFinish = finish_pending<Accumulators, Epilogue, Residual>;
+  if (pending->finish != kFinish) finish_amx(*pending);
+  const bool is_first = pending->finish == nullptr;
+  Finish before(is_first ? arguments : pending->arguments, pending->sums[pending->half], is_first ? 0 : pending->arguments.rows);
+  const int groups = arguments.finished_per_chunk;
+  multiply_segments<Accumulators>(arguments, [&]() TPU_INLINED { before.finish_groups(groups); });
+  before.finish_all();
+  store_sums(pending->sums[1 - pending->half]);
+  keep_pending(arguments, Residual, kFinish);
 }
 
 template <TileEpilogue Epilogue, bool Residual>

@@ -56,7 +56,7 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
     unrolled<Rows>([&](auto row) TPU_INLINED { sums[row][Full] = _mm512_zextsi256_si512(half_sums[row]); });
   }
 
-  store_results<Rows, kAccumulators, Epilogue, Residual>(arguments, sums);
+  store_results<Rows, kAccumulators, Epilogue, Residual>(arguments, ResultConstants<kAccumulators>(arguments), sums);
 }
 
 template <int Full, bool Half, TileEpilogue Epilogue, bool Residual, int Rows = 1>

@@ -97,9 +97,27 @@ TPU_INLINE __m512i load_others(const TileArguments& arguments) {
   }
 }
 
-// The epilogue of a tile: rescales the accumulators of all rows and stores them.
+// Parameters of the epilogue of a tile in registers.
+template <int Accumulators>
+struct ResultConstants {
+  LaneFactors lanes[Accumulators];
+  __m512i doubled_offset;
+  Limits limits;
+  bool has_low, has_high;
+
+  TPU_INLINE explicit ResultConstants(const TileArguments& arguments)
+      : doubled_offset(_mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1))),
+        limits{_mm512_set1_epi8(static_cast<char>(arguments.low)), _mm512_set1_epi8(static_cast<char>(arguments.high))},
+        has_low(arguments.low != 0),
+        has_high(arguments.high != 255) {
+    unrolled<Accumulators>([&](auto i) TPU_INLINED { lanes[i] = LaneFactors(arguments.parameters[i]); });
+  }
+};
+
+// The epilogue of a tile: rescales the accumulators of all rows and stores them. `constants` are not used for kSums.
 template <int Rows, int kAccumulators, TileEpilogue Epilogue, bool Residual>
-TPU_INLINE void store_results(const TileArguments& arguments, __m512i (&sums)[Rows][kAccumulators]) {
+TPU_INLINE void store_results(const TileArguments& arguments, const ResultConstants<kAccumulators>& constants,
+                              __m512i (&sums)[Rows][kAccumulators]) {
   if constexpr (Epilogue == TileEpilogue::kSums) {
     unrolled<Rows>([&](auto row) TPU_INLINED {
       if constexpr (kAccumulators == 4) transpose_quarters(sums[row]);
@@ -112,13 +130,9 @@ TPU_INLINE void store_results(const TileArguments& arguments, __m512i (&sums)[Ro
   if constexpr (Epilogue != TileEpilogue::kSums) {
     unrolled<kAccumulators>([&](auto i) TPU_INLINED {
       unrolled<Rows>([&](auto row) TPU_INLINED {
-        sums[row][i] = requantize<Epilogue>(sums[row][i], arguments.parameters[i]);
+        sums[row][i] = requantize<Epilogue>(sums[row][i], constants.lanes[i]);
       });
     });
-    const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1));
-    const bool has_low = arguments.low != 0, has_high = arguments.high != 255;
-    const Limits limits{_mm512_set1_epi8(static_cast<char>(arguments.low)),
-                        _mm512_set1_epi8(static_cast<char>(arguments.high))};
     constexpr int kRowsAtOnce = kAccumulators > 2 ? 1 : 4 / kAccumulators;
     constexpr int kGroups = (Rows + kRowsAtOnce - 1) / kRowsAtOnce;
     __m512i bytes[kGroups];
@@ -131,9 +145,9 @@ TPU_INLINE void store_results(const TileArguments& arguments, __m512i (&sums)[Ro
       constexpr int k1 = kLast < 1 ? kLast : 1, k2 = kLast < 2 ? kLast : 2, k3 = kLast < 3 ? kLast : 3;
       __m512i found = packed<kAccumulators, Epilogue>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],
                                    sums[kRow + k2 / kAccumulators][k2 % kAccumulators],
-                                   sums[kRow + k3 / kAccumulators][k3 % kAccumulators], doubled_offset);
-      if (has_low) found = _mm512_max_epu8(found, limits.low);
-      if (has_high) found = _mm512_min_epu8(found, limits.high);
+                                   sums[kRow + k3 / kAccumulators][k3 % kAccumulators], constants.doubled_offset);
+      if (constants.has_low) found = _mm512_max_epu8(found, constants.limits.low);
+      if (constants.has_high) found = _mm512_min_epu8(found, constants.limits.high);
       if (arguments.lut != nullptr) found = look_up(arguments.lut, found);
       if constexpr (Residual) {
         bytes[group] = found;
