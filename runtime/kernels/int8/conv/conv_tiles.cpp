@@ -47,6 +47,15 @@ TileKernel tile_kernel(const Panel& panel, TileUnit unit, int rows, bool adds_re
   return tile_sums(panel.full, panel.half, rows);
 }
 
+// Prefetch distances of the first byte and after the last one.
+struct Distance {
+  std::ptrdiff_t first, end;
+};
+
+constexpr std::int64_t kSharingTiles = 4;             // tiles that prefetch the next weights together
+constexpr std::ptrdiff_t kSingleDistance = 16 * 1024;  // prefetch distance of a single tile
+constexpr std::size_t kFirstLevelWeights = 32 * 1024;  // weights of at most this size are not prefetched
+
 // Adjacent panels of equal shape. Their weights are used for all rows of a part before those of the next run.
 struct PanelRun {
   int first, last;  // `last` is exclusive
@@ -328,10 +337,11 @@ class ConvTiles : public ConvInt8Kernel {
           next.tiles = even_tiles(tile + 1, result);
         }
         if (residual_) fetch_others(run, rows, here.results.others, even * output_step);
-        const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
+        const Distance ahead = unit_ == TileUnit::kAmx ? amx_ahead_of(run, results, tiles, tile) : Distance{ahead_of(run, results, tiles, tile), 0};
         for (int i = run.first; i < run.last; ++i) {
           const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
-          arguments[i].ahead = ahead;
+          arguments[i].ahead = ahead.first;
+          arguments[i].ahead_end = ahead.end;
           arguments[i].rows = rows;
           kernels.of_rows[rows - 1](arguments[i]);
           arguments[i].input_offset += static_cast<std::size_t>(input_step);
@@ -371,6 +381,21 @@ class ConvTiles : public ConvInt8Kernel {
     const Panel& first = packed_.panels[static_cast<std::size_t>(run.first)];
     const Panel& last = packed_.panels[static_cast<std::size_t>(run.last - 1)];
     return static_cast<std::ptrdiff_t>(last.weights + last.weight_bytes - first.weights) + 64 * left;
+  }
+
+  // Prefetch distances of AMX: the last tiles prefetch equal shares of every chunk of the next weights. A single tile reads
+  // the weights as fast as they arrive, so that it prefetches the next bytes.
+  Distance amx_ahead_of(PanelRun run, const Results& results, const Tiles& tiles, std::int64_t tile) const {
+    const std::int64_t left = tiles.count() - 1 - tile;
+    const auto sharing = std::min<std::int64_t>(kSharingTiles, tiles.count());
+    if (!results.are_last || left >= sharing || packed_.weights.size() <= kFirstLevelWeights) return {0, 0};
+    const Panel& first = packed_.panels[static_cast<std::size_t>(run.first)];
+    const Panel& last = packed_.panels[static_cast<std::size_t>(run.last - 1)];
+    const auto bytes = static_cast<std::ptrdiff_t>(last.weights + last.weight_bytes - first.weights);
+    const auto chunk = static_cast<std::ptrdiff_t>(packed_.layout.chunk / 4 * first.step_bytes());
+    if (sharing == 1) return {kSingleDistance, kSingleDistance + chunk};
+    const auto share = [&](std::int64_t part) { return static_cast<std::ptrdiff_t>(chunk / 64 * part / sharing * 64); };
+    return {bytes + share(left), bytes + share(left + 1)};
   }
 
   TileArguments arguments_of(const Panel& panel, std::size_t region) const {

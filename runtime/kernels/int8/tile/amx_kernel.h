@@ -54,9 +54,8 @@ TPU_INLINE void multiply_segments(const TileArguments& arguments, Body&& meanwhi
         load_tile<kTile>(weights + 64 * i, kStepBytes);
         multiply_tiles<decltype(i)::value, kInputTile, kTile>();
       });
-      if (Accumulators == 4 && arguments.ahead != 0)
-        for (std::ptrdiff_t line = 0; line < weight_bytes; line += kStepBytes)
-          _mm_prefetch(weights + arguments.ahead + line, _MM_HINT_T1);
+      for (std::ptrdiff_t line = arguments.ahead; line < arguments.ahead_end; line += 64)
+        _mm_prefetch(weights + line, _MM_HINT_T1);
       weights += weight_bytes;
       meanwhile();
     }

@@ -67,6 +67,7 @@ struct TileArguments {
   // Only for AMX:
   int rows;
   std::size_t chunk_bytes;            // bytes of a segment that one instruction multiplies, at most kChunkBytes
+  std::ptrdiff_t ahead_end;           // the bytes from `ahead` to this distance are prefetched for each chunk
   int finished_per_chunk;             // groups of rows of the pending tile to finish during the products of a chunk
   struct PendingTile* pending;        // if not null, the epilogue runs during the products of the next tile
 };
