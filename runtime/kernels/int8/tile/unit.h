@@ -1,0 +1,48 @@
+// The unit that multiplies the register tiles of an instruction set.
+#pragma once
+
+#include "core/isa.h"
+#include "int8/tile/tile.h"
+
+namespace tpuconvert::avx512 {
+
+// AMX has no kernels in a build whose compiler lacks it; available_isas() does not contain it there.
+inline TileUnit tile_unit(Isa isa) {
+#if defined(TPUCONVERT_HAS_AMX)
+  if (isa == Isa::kAmx) return TileUnit::kAmx;
+#endif
+  static_cast<void>(isa);
+  return TileUnit::kVnni;
+}
+
+// Tile registers of the thread during a run. They are cleared at its end.
+class TileRegisters {
+ public:
+  explicit TileRegisters(TileUnit unit) : unit_(unit) {}
+  TileRegisters(const TileRegisters&) = delete;
+  TileRegisters& operator=(const TileRegisters&) = delete;
+  ~TileRegisters() {
+#if defined(TPUCONVERT_HAS_AMX)
+    if (rows_ != 0) release_amx();
+#endif
+  }
+
+  // Prepares the registers for tiles of `rows` rows and chunks of `chunk_bytes`; for VNNI, does nothing.
+  void configure(int rows, std::size_t chunk_bytes) {
+#if defined(TPUCONVERT_HAS_AMX)
+    if (unit_ == TileUnit::kVnni || (rows == rows_ && chunk_bytes == chunk_bytes_)) return;
+    configure_amx(rows, chunk_bytes);
+    rows_ = rows;
+    chunk_bytes_ = chunk_bytes;
+#else
+    static_cast<void>(rows), static_cast<void>(chunk_bytes);
+#endif
+  }
+
+ private:
+  TileUnit unit_;
+  int rows_ = 0;
+  std::size_t chunk_bytes_ = 0;
+};
+
+}  // namespace tpuconvert::avx512
