@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "fuzzing"
+KERNELS = FOLDER.parents[1] / "runtime" / "kernels"
 sys.path.append(str(FOLDER))
 
 from reader_targets import TARGETS, Target  # noqa: E402  the folder is no package
@@ -30,6 +31,20 @@ def test_corpora_are_small() -> None:
     assert sizes
     assert sum(sizes) <= MOST_BYTES
     assert {path.name for path in CORPUS.iterdir()} <= {*TARGETS, "program"}
+
+
+def test_target_of_plans_compiles(tmp_path: Path) -> None:
+    """The normal build leaves the target out, so that changes of the engine could break it unnoticed."""
+    if shutil.which("clang++") is None:
+        pytest.skip("no clang++")
+    header = tmp_path / "header.cpp"
+    header.write_text("#include <fuzzer/FuzzedDataProvider.h>\n")
+    check = ["clang++", "-std=c++17", "-fsyntax-only", "-I", str(KERNELS)]
+    if subprocess.run([*check, header], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("Clang has no libFuzzer")
+    source = FOLDER / "native" / "program_fuzzer.cpp"
+    checked = subprocess.run([*check, source], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 @pytest.mark.slow
