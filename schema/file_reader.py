@@ -142,7 +142,7 @@ def _open_constants(path: Path) -> OpenModel | None:
             return None
         note_arrays(status.st_size)
         metadata = os.pread(descriptor, header.metadata_size, header.metadata_offset)
-        tables = tpum.unpack(memoryview(metadata))
+        tables = tpum.unpack(metadata)
         check_buffers(tables.buffers, header.weights_size)
         file = ConstantFile(descriptor, str(path), header, tables.buffers)
     finally:

@@ -89,7 +89,7 @@ def verify(
 
 
 def read(
-    buffer: memoryview,
+    buffer: bytes | memoryview,
     schema: Schema,
     root: str,
     identifier: bytes,
@@ -99,14 +99,14 @@ def read(
     *,
     allow_unknown_union_tags: bool = False,
 ) -> Any:
-    """Verify a buffer and return its root table with everything below it. The result does not refer to the buffer.
+    """Verify a buffer and return its root table with everything below it. The result does not refer to a memory view.
 
     Strings must be UTF-8. The sum of the sizes of all tables, strings and vectors must not exceed the size of the
     buffer; a string counts once. Otherwise a hostile file could refer to one long vector from thousands of tables and
     exhaust the memory. Valid writers share only strings and vtables.
 
     Args:
-        buffer: the whole file.
+        buffer: the whole file. A memory view is copied; long vectors are views of bytes.
         schema: description of the tables.
         root: name of the root table.
         identifier: the four bytes at offset 4.

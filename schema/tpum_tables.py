@@ -257,7 +257,7 @@ ENUMS = {
 }
 
 
-def unpack(buffer: memoryview) -> Model:
+def unpack(buffer: bytes | memoryview) -> Model:
     """Verify a buffer and return the model in it.
 
     Raises:

@@ -39,7 +39,7 @@ class Memory {
   std::uint8_t* const* buffers() const { return addresses_.data(); }
   std::uint8_t* buffer(int index) const { return addresses_[index]; }
   void set_external(int index, std::uint8_t* address) { addresses_[index] = address; }
-  std::uint8_t* scratch() { return scratch_.data(); }
+  std::uint8_t* scratch() { return block_.data(); }
   std::size_t scratch_stride() const { return scratch_stride_; }
   int threads() const { return threads_; }  // number of scratch areas
 
@@ -52,8 +52,7 @@ class Memory {
 
  private:
   std::uint64_t program_;
-  AlignedBytes arena_;
-  AlignedBytes scratch_;
+  AlignedBytes block_;  // the scratch areas, then the arena
   std::size_t scratch_stride_;
   int threads_;
   std::size_t failed_step_ = 0;

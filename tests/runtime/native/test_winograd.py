@@ -1,11 +1,14 @@
 """The Winograd convolution: its results, the bound of its sums, and the choice of the kernel."""
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution import Window
 from tpuconvert.schema.errors import UsageError
@@ -306,6 +309,21 @@ def test_a_plan_uses_the_kernel_with_the_lower_cost(monkeypatch):
         assert ("winograd_int8 3x3" in kinds) == (cost.winograd < cost.direct), isa
         direct = Session(network(), backend="native", threads=1, memory_limit=600_000)
         np.testing.assert_array_equal(found, kinds_of(direct)[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how resident memory is read is Linux's")
+def test_arena_and_scratch_areas_share_a_huge_page():
+    """Each of them is larger than a quarter of a huge page: separate blocks would occupy two."""
+
+    def resident():
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return 1024 * int(status.split("RssAnon:")[1].split()[0])
+
+    plan = NativePlan(network(size=96), "BM1686", available_isas()[-1], 4)
+    before = resident()
+    memories = [plan.program.make_memory(False) for _ in range(4)]
+    each = (resident() - before) / len(memories)
+    assert each < max(plan.arena_bytes + plan.scratch_bytes, 2 << 20) + (1 << 19)
 
 
 def test_the_cost_is_a_function_of_the_shape():
