@@ -42,9 +42,9 @@ class TileRegisters {
   }
 
  private:
-  TileUnit unit_;
-  int rows_ = 0, second_rows_ = 0;
-  std::size_t chunk_bytes_ = 0;
+  [[maybe_unused]] TileUnit unit_;  // the members are not used in a build without AMX
+  [[maybe_unused]] int rows_ = 0, second_rows_ = 0;
+  [[maybe_unused]] std::size_t chunk_bytes_ = 0;
 };
 
 }  // namespace tpuconvert::avx512
