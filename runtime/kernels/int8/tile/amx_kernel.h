@@ -51,6 +51,11 @@ TPU_INLINE void multiply_pass(const TileArguments& arguments, std::int32_t* sums
   const std::uint8_t* const* inputs[2] = {arguments.inputs, arguments.second_inputs};
   const int rows[2] = {arguments.first_rows, arguments.rows - arguments.first_rows};
   const std::uint32_t* skips = arguments.skips;
+  // Two passes prefetch one half each.
+  constexpr bool kIsHalf = Count < Accumulators;
+  const std::ptrdiff_t middle = arguments.ahead + (arguments.ahead_end - arguments.ahead) / 128 * 64;
+  const std::ptrdiff_t ahead = (First == 0 ? arguments.ahead : middle) - 64 * First;
+  const std::ptrdiff_t ahead_end = (kIsHalf && First == 0 ? middle : arguments.ahead_end) - 64 * First;
   const std::size_t chunk = arguments.chunk_bytes;
   const std::ptrdiff_t weight_bytes = static_cast<std::ptrdiff_t>(chunk / 4) * kStepBytes;
   for (std::size_t segment = arguments.segments; segment != 0; --segment) {
@@ -73,9 +78,7 @@ TPU_INLINE void multiply_pass(const TileArguments& arguments, std::int32_t* sums
           multiply_tiles<kBlock * kBlockSums + kIndex, kInputTile + kBlock, kWeight>();
         });
       });
-      if constexpr (First == 0)
-        for (std::ptrdiff_t line = arguments.ahead; line < arguments.ahead_end; line += 64)
-          _mm_prefetch(weights + line, _MM_HINT_T1);
+      for (std::ptrdiff_t line = ahead; line < ahead_end; line += 64) _mm_prefetch(weights + line, _MM_HINT_T1);
     }
     weights += static_cast<std::ptrdiff_t>(*skips++) * kStepBytes;
   }
