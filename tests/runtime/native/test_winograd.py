@@ -334,6 +334,15 @@ def test_the_cost_is_a_function_of_the_shape():
         assert costs[0].weight_bytes == costs[1].weight_bytes == 36 * 64 * 64 * 2
 
 
+@pytest.mark.skipif("amx" not in available_isas(), reason="the processor has no AMX")
+@pytest.mark.parametrize(("size", "channels"), [(224, 64), (112, 128), (56, 64), (28, 256), (14, 512), (7, 512)])
+def test_amx_stays_direct_where_avx512_may_not(size, channels):
+    geometry = geometry_of(1, size, size, channels, channels, (1, 1, 1, 1))[0]
+    costs = {isa: native().winograd_cost(geometry, isa) for isa in ("avx512vnni", "amx")}
+    assert costs["amx"].direct < costs["amx"].winograd
+    assert costs["amx"].direct < costs["avx512vnni"].direct
+
+
 @pytest.mark.usefixtures("avx512")
 def test_convolutions_without_a_proved_bound_stay_direct():
     """255 * 9 * 128 * 127 exceeds 2^25."""

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "int8/conv/even_rows.h"
+#include "int8/conv/panel_runs.h"
 #include "int8/conv/tile_packing.h"
 #include "int8/conv/tile_split.h"
 #include "int8/conv/region_biases.h"
@@ -18,101 +19,18 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// bytes of weights that stay in the second-level cache beside activations
-constexpr std::size_t kCacheShare = 512 * 1024;
-constexpr std::size_t kGroupBytes = 320 * 1024;  // bytes of weights that are used for all rows before the next weights
 constexpr std::size_t kPassBytes = 16 * 1024;    // bytes of inputs that all panels use before the next inputs
-constexpr std::int64_t kAmxPassRows = 6 * kAmxRows;
+constexpr std::int64_t kAmxPassRows = 16 * kAmxRows;
 constexpr int kFewTiles = 16;                    // for longer distances, in tiles, `begin` is faster than `advance`
 
 // An image row is split into tiles of its own if they have at least this many rows: products take nearly as long with
 // fewer rows, but rows of two image rows must be copied.
 constexpr int kLeastLineRows = 12;
 
-TileKernel tile_kernel(const Panel& panel, TileUnit unit, int rows, bool adds_residual) {
-#if defined(TPUCONVERT_HAS_AMX)
-  if (unit == TileUnit::kAmx) return tile_amx(panel.epilogue, adds_residual, panel.full);
-#endif
-  static_cast<void>(unit);
-  if (adds_residual)
-    return panel.epilogue == TileEpilogue::kSubnormal ? tile_subnormal_residual(panel.full, rows)
-                                              : tile_one_factor_residual(panel.full, rows);
-  switch (panel.epilogue) {
-    case TileEpilogue::kSubnormal: return tile_subnormal(panel.full, panel.half, rows);
-    case TileEpilogue::kOneFactor: return tile_one_factor(panel.full, panel.half, rows);
-    case TileEpilogue::kTwoFactors: return tile_two_factors(panel.full, panel.half, rows);
-    case TileEpilogue::kKinked: return tile_kinked(panel.full, panel.half, rows);
-    case TileEpilogue::kSums: break;
-  }
-  return tile_sums(panel.full, panel.half, rows);
-}
-
-// Prefetch distances of the first byte and after the last one.
-struct Distance {
-  std::ptrdiff_t first, end;
-};
-
-constexpr std::int64_t kSharingTiles = 4;             // tiles that prefetch the next weights together
-constexpr std::ptrdiff_t kSingleDistance = 16 * 1024;  // prefetch distance of a single tile
-constexpr std::size_t kFirstLevelWeights = 32 * 1024;  // weights of at most this size are not prefetched
-
-// Adjacent panels of equal shape. Their weights are used for all rows of a part before those of the next run.
-struct PanelRun {
-  int first, last;  // `last` is exclusive
-};
-
-// Tiles of AMX have too many rows for narrow regions at the edges.
-Windows windows_of(const ConvInt8Spec& spec, const PackedConv& packed, TileUnit unit) {
-  if (unit == TileUnit::kAmx) return {spec, packed.layout, nullptr};
-  const Panel& panel = packed.panels.front();
-  const TileCosts costs{largest_rows(panel.full, panel.half), panel.accumulators(),
-                        static_cast<int>(packed.layout.bytes / 4) * packed.layout.copies};
-  return {spec, packed.layout, &costs};
-}
-
-std::vector<PanelRun> runs_of(const std::vector<Panel>& panels, std::size_t weight_bytes) {
-  const std::size_t limit = weight_bytes > kCacheShare ? kGroupBytes : weight_bytes;
-  std::vector<PanelRun> runs;
-  std::size_t bytes = 0;
-  for (int i = 0; i < static_cast<int>(panels.size()); ++i) {
-    const Panel& panel = panels[static_cast<std::size_t>(i)];
-    const Panel* before = i == 0 ? nullptr : &panels[static_cast<std::size_t>(i - 1)];
-    if (before == nullptr || before->full != panel.full || before->half != panel.half ||
-        bytes + panel.weight_bytes > limit) {
-      runs.push_back({i, i});
-      bytes = 0;
-    }
-    bytes += panel.weight_bytes;
-    runs.back().last = i + 1;
-  }
-  return runs;
-}
-
-// A range of the results of one region, counted over all images.
-struct Results {
-  std::size_t region;
-  std::int64_t first, last;  // `last` is exclusive
-  bool are_last;             // no later results use the same weights
-};
-
 // Scratch memory and tile registers of the thread that computes a part.
-class Worker {
- public:
-  Worker(std::uint8_t* scratch, TileUnit unit, std::size_t pending_at)
-      : scratch(scratch), registers(unit), pending(unit == TileUnit::kAmx ? reinterpret_cast<PendingTile*>(scratch + pending_at) : nullptr) {
-    if (pending == nullptr) return;
-    pending->finish = nullptr;
-    pending->half = 0;
-  }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-  ~Worker() {
-    if (pending != nullptr) finish_amx(*pending);
-  }
-
-  std::uint8_t* const scratch;
+struct Worker {
+  std::uint8_t* scratch;
   TileRegisters registers;
-  PendingTile* const pending;  // null if the epilogues are not delayed
 };
 
 class ConvTiles : public ConvInt8Kernel {
@@ -125,8 +43,9 @@ class ConvTiles : public ConvInt8Kernel {
         windows_(windows_of(spec, packed_, unit)),
         runs_(runs_of(packed_.panels, packed_.weights.size())),
         kind_(kind_of(spec.geometry)) {
-    are_results_adjacent_ = epilogue_.bytes() == 1 && !windows_.regions().front().runs_on() && g_.out_row == g_.out_width * g_.out_pixel &&
-                         (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
+    are_results_adjacent_ = epilogue_.bytes() == 1 && !windows_.regions().front().runs_on() &&
+                            g_.out_row == g_.out_width * g_.out_pixel &&
+                            (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
     PackedRecord* record = PackedRecord::current();
     if (spec.weights.are_packed) {
@@ -155,7 +74,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
     const WithSubnormals mode;
-    Worker worker(scratch, unit_, pending_at());
+    Worker worker{scratch, TileRegisters(unit_)};
     if (parts > 1 && splits_panels(parts)) {
       const std::int64_t count = static_cast<std::int64_t>(packed_.panels.size());
       const int first = static_cast<int>(count * part / parts), last = static_cast<int>(count * (part + 1) / parts);
@@ -169,7 +88,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   void run_image_rows(const ConvAddresses& at, int first, int last, std::uint8_t* scratch) const override {
     const WithSubnormals mode;
-    Worker worker(scratch, unit_, pending_at());
+    Worker worker{scratch, TileRegisters(unit_)};
     const std::int64_t end = std::int64_t{last} * g_.out_width;
     const PanelRun panels{0, static_cast<int>(packed_.panels.size())};
     for (std::int64_t from = std::int64_t{first} * g_.out_width; from < end; from += rows_per_pass_)
@@ -178,8 +97,8 @@ class ConvTiles : public ConvInt8Kernel {
 
   bool adds_residual() const override { return residual_.has_value(); }
 
-  // Contains the addresses of two tiles, sums, arguments, copied rows of two tiles, the pending
-  // tile, a result that is not stored, and a band, in this order.
+  // Contains the addresses of two tiles, sums, arguments, copied rows of two tiles, a result that
+  // is not stored, and a band, in this order.
   std::size_t scratch_bytes() const override { return band_at() + (windows_.band() ? windows_.band()->bytes() : 0); }
   std::size_t packed_bytes() const override {
     return packed_.weights.size() + parameters_.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
@@ -187,15 +106,15 @@ class ConvTiles : public ConvInt8Kernel {
   const char* kind() const override { return kind_.c_str(); }
 
  private:
-  static constexpr std::size_t kSumBytes = 4 * kAmxRows * 64;  // accumulators of the largest tile
+  // accumulators of the largest tile
+  static constexpr std::size_t kSumBytes = 2 * kAmxRows * kAmxAccumulators * 64;
 
   std::int32_t* sums_at(std::uint8_t* scratch) const {
     return reinterpret_cast<std::int32_t*>(scratch + 2 * windows_.address_bytes());
   }
   std::size_t arguments_at() const { return 2 * windows_.address_bytes() + kSumBytes; }
   std::size_t copies_at() const { return arguments_at() + argument_bytes(); }
-  std::size_t pending_at() const { return copies_at() + 2 * copy_bytes_; }
-  std::size_t unused_at() const { return pending_at() + (unit_ == TileUnit::kAmx ? sizeof(PendingTile) : 0); }
+  std::size_t unused_at() const { return copies_at() + 2 * copy_bytes_; }
   std::size_t band_at() const { return unused_at() + unused_bytes_; }
   std::size_t argument_bytes() const { return (packed_.panels.size() * sizeof(TileArguments) + 63) / 64 * 64; }
 
@@ -271,15 +190,16 @@ class ConvTiles : public ConvInt8Kernel {
     for (int i = run.first; i < run.last; ++i) {
       arguments[i] = arguments_[results.region * packed_.panels.size() + static_cast<std::size_t>(i)];
       arguments[i].sums = sums_at(worker.scratch);
-      arguments[i].pending = kernels_[static_cast<std::size_t>(i)].are_complete ? worker.pending : nullptr;
       are_complete &= kernels_[static_cast<std::size_t>(i)].are_complete;
     }
-    run_tiles(at, run, results, tiles, are_complete, worker);
+    if (unit_ == TileUnit::kAmx)
+      run_amx_tiles(at, run, results, tiles, worker);
+    else
+      run_tiles(at, run, results, tiles, are_complete, worker.scratch);
   }
 
   void run_tiles(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles, bool are_complete,
-                 Worker& worker) const {
-    std::uint8_t* const scratch = worker.scratch;
+                 std::uint8_t* scratch) const {
     const RegionWindows& windows = windows_.regions()[results.region];
     const TileArguments* constants = arguments_.data() + results.region * packed_.panels.size();
     TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
@@ -290,38 +210,27 @@ class ConvTiles : public ConvInt8Kernel {
       const std::uint8_t** inputs;
       Segments segments;
       int tiles;
-      std::uint8_t* copies;
-      TileAddresses results;
     } places[2];
-    places[0].copies = scratch + copies_at();
-    places[1].copies = places[0].copies + copy_bytes_;
-    const auto place = [&](auto& to, int rows) {
-      to.segments = windows.place(to.walk, rows, to.inputs);
-      place_results(to.walk, windows.stored_width(), scratch + unused_at(), &to.results);
-      if (copy_bytes_ != 0)
-        make_rows_even(to.inputs, to.segments.count, rows, to.segments.bytes + packed_.panels.back().input_offset, to.copies);
-    };
     places[0].inputs = reinterpret_cast<const std::uint8_t**>(scratch);
     places[1].inputs = reinterpret_cast<const std::uint8_t**>(scratch + windows_.address_bytes());
     // Number of results per line, within which strides are constant; 0 if every tile needs its own addresses.
-    const std::int64_t line = are_complete && !windows.runs_on() ? windows.even_results() : 0;
+    const std::int64_t line = are_complete ? windows.even_results() : 0;
     const auto even_tiles = [&](std::int64_t tile, std::int64_t result) {
       if (line == 0) return 1;
       const std::int64_t fitting = (line - result % line) / tiles.rows_of(tile);
       return static_cast<int>(std::clamp<std::int64_t>(fitting, 1, tiles.same_from(tile)));
     };
     windows.begin(at, results.first, &places[0].walk);
-    place(places[0], tiles.rows_of(0));
+    places[0].segments = windows.place(places[0].walk, tiles.rows_of(0), places[0].inputs);
     places[0].tiles = even_tiles(0, results.first);
     std::int64_t result = results.first;
     for (std::int64_t tile = 0, current = 0; tile < tiles.count(); current = 1 - current) {
       auto& here = places[current];
       const int rows = tiles.rows_of(tile);
-      worker.registers.configure(rows, packed_.layout.chunk);
       const std::ptrdiff_t input_step = rows * windows.input_step(), output_step = rows * windows.output_step();
       result += std::int64_t{rows} * here.tiles;
       for (int i = run.first; i < run.last; ++i) {
-        set_places(here.inputs, here.segments, here.results, &arguments[i]);
+        set_places(here.inputs, here.segments, here.walk.output, here.walk.other, &arguments[i]);
         arguments[i].input_offset = constants[i].input_offset;
         arguments[i].output_offset = constants[i].output_offset;
       }
@@ -333,45 +242,86 @@ class ConvTiles : public ConvInt8Kernel {
             windows.begin(at, result, &next.walk);
           else
             windows.advance(here.walk, rows * here.tiles, &next.walk);
-          place(next, tiles.rows_of(tile + 1));
+          next.segments = windows.place(next.walk, tiles.rows_of(tile + 1), next.inputs);
           next.tiles = even_tiles(tile + 1, result);
         }
-        if (residual_) fetch_others(run, rows, here.results.others, even * output_step);
-        const Distance ahead = unit_ == TileUnit::kAmx ? amx_ahead_of(run, results, tiles, tile) : Distance{ahead_of(run, results, tiles, tile), 0};
+        if (residual_) fetch_others(run, rows, here.walk.other, even * output_step);
+        const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
         for (int i = run.first; i < run.last; ++i) {
           const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
-          arguments[i].ahead = ahead.first;
-          arguments[i].ahead_end = ahead.end;
-          arguments[i].rows = rows;
+          arguments[i].ahead = ahead;
           kernels.of_rows[rows - 1](arguments[i]);
           arguments[i].input_offset += static_cast<std::size_t>(input_step);
           arguments[i].output_offset += static_cast<std::size_t>(output_step);
-          if (!kernels.are_complete) complete_tile(i, rows, sums_at(scratch), here.results);
+          if (!kernels.are_complete) complete_tile(i, rows, sums_at(scratch), here.walk.output, here.walk.other);
         }
       }
     }
   }
 
-  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, const TileAddresses& results,
-                         TileArguments* arguments) {
+  // Tiles of one or two blocks of rows, each of which is a tile of `tiles`.
+  void run_amx_tiles(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles, Worker& worker) const {
+    const RegionWindows& windows = windows_.regions()[results.region];
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(worker.scratch + arguments_at());
+    const std::uint8_t** inputs[2];
+    std::uint8_t* copies[2];
+    for (std::size_t block = 0; block < 2; ++block) {
+      inputs[block] = reinterpret_cast<const std::uint8_t**>(worker.scratch + block * windows_.address_bytes());
+      copies[block] = worker.scratch + copies_at() + block * copy_bytes_;
+    }
+    TileAddresses addresses;
+    Walk walk;
+    windows.begin(at, results.first, &walk);
+    for (std::int64_t tile = 0; tile < tiles.count(); tile += 2) {
+      const int blocks = tile + 1 < tiles.count() ? 2 : 1;
+      int rows[2] = {0, 0};
+      Segments segments{};
+      for (int block = 0; block < blocks; ++block) {
+        rows[block] = tiles.rows_of(tile + block);
+        segments = windows.place(walk, rows[block], inputs[block]);
+        if (copy_bytes_ != 0)
+          make_rows_even(inputs[block], segments.count, rows[block],
+                         segments.bytes + packed_.panels.back().input_offset, copies[block]);
+        place_results(walk, windows.stored_width(), worker.scratch + unused_at(), block == 0 ? 0 : rows[0], &addresses);
+        windows.advance(walk, rows[block], &walk);
+      }
+      worker.registers.configure(rows[0], rows[1], packed_.layout.chunk);
+      if (residual_) fetch_others(run, rows[0] + rows[1], addresses.others, 0);
+      const Distance ahead = results.are_last ? amx_ahead_of(packed_, run, (tiles.count() + 1) / 2, tile / 2) : Distance{0, 0};
+      for (int i = run.first; i < run.last; ++i) {
+        const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
+        TileArguments& to = arguments[i];
+        set_places(inputs[0], segments, addresses.outputs, addresses.others, &to);
+        to.second_inputs = inputs[1];
+        to.first_rows = rows[0];
+        to.rows = rows[0] + rows[1];
+        to.ahead = ahead.first;
+        to.ahead_end = ahead.end;
+        kernels.of_rows[blocks - 1](to);
+        if (!kernels.are_complete) complete_tile(i, to.rows, sums_at(worker.scratch), addresses.outputs, addresses.others);
+      }
+    }
+  }
+
+  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, std::uint8_t* const* outputs,
+                         const std::uint8_t* const* others, TileArguments* arguments) {
     arguments->inputs = inputs;
     arguments->segments = segments.count;
     arguments->segment_bytes = segments.bytes;
     arguments->skips = segments.skips;
-    const std::size_t chunks = segments.count * (segments.bytes / arguments->chunk_bytes);
-    arguments->finished_per_chunk = finished_per_chunk(chunks);
-    arguments->outputs = results.outputs;
-    arguments->residual.others = results.others;
+    arguments->outputs = outputs;
+    arguments->residual.others = others;
   }
 
   // Applies the epilogue or residual add that the kernel of a tile does not include.
-  void complete_tile(int index, int rows, std::int32_t* sums, const TileAddresses& results) const {
+  void complete_tile(int index, int rows, std::int32_t* sums, std::uint8_t* const* outputs,
+                     const std::uint8_t* const* others) const {
     const Panel& panel = packed_.panels[static_cast<std::size_t>(index)];
     if (panel.epilogue == TileEpilogue::kSums) {
       const std::size_t offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
-      epilogue_.apply_rows({sums, panel.accumulators() * kLanes, rows, results.outputs, offset}, panel.first, panel.columns);
+      epilogue_.apply_rows({sums, panel.accumulators() * kLanes, rows, outputs, offset}, panel.first, panel.columns);
     }
-    if (residual_) add_residual(index, panel, rows, results.outputs, results.others);
+    if (residual_) add_residual(index, panel, rows, outputs, others);
   }
 
   // Prefetch distance: each of the last four tiles prefetches a share of the next weights; 0 for other tiles.
@@ -381,21 +331,6 @@ class ConvTiles : public ConvInt8Kernel {
     const Panel& first = packed_.panels[static_cast<std::size_t>(run.first)];
     const Panel& last = packed_.panels[static_cast<std::size_t>(run.last - 1)];
     return static_cast<std::ptrdiff_t>(last.weights + last.weight_bytes - first.weights) + 64 * left;
-  }
-
-  // Prefetch distances of AMX: the last tiles prefetch equal shares of every chunk of the next weights. A single tile reads
-  // the weights as fast as they arrive, so that it prefetches the next bytes.
-  Distance amx_ahead_of(PanelRun run, const Results& results, const Tiles& tiles, std::int64_t tile) const {
-    const std::int64_t left = tiles.count() - 1 - tile;
-    const auto sharing = std::min<std::int64_t>(kSharingTiles, tiles.count());
-    if (!results.are_last || left >= sharing || packed_.weights.size() <= kFirstLevelWeights) return {0, 0};
-    const Panel& first = packed_.panels[static_cast<std::size_t>(run.first)];
-    const Panel& last = packed_.panels[static_cast<std::size_t>(run.last - 1)];
-    const auto bytes = static_cast<std::ptrdiff_t>(last.weights + last.weight_bytes - first.weights);
-    const auto chunk = static_cast<std::ptrdiff_t>(packed_.layout.chunk / 4 * first.step_bytes());
-    if (sharing == 1) return {kSingleDistance, kSingleDistance + chunk};
-    const auto share = [&](std::int64_t part) { return static_cast<std::ptrdiff_t>(chunk / 64 * part / sharing * 64); };
-    return {bytes + share(left), bytes + share(left + 1)};
   }
 
   TileArguments arguments_of(const Panel& panel, std::size_t region) const {
@@ -421,7 +356,8 @@ class ConvTiles : public ConvInt8Kernel {
       PanelKernels kernels{};
       const bool adds = residual_ && is_residual_in_tile(panel);
       kernels.are_complete = panel.epilogue != TileEpilogue::kSums && (adds || !residual_);
-      for (int rows = 1; rows <= largest_rows(unit_, panel.full, panel.half); ++rows)
+      const int most = unit_ == TileUnit::kAmx ? 2 : largest_rows(panel.full, panel.half);
+      for (int rows = 1; rows <= most; ++rows)
         kernels.of_rows[rows - 1] = tile_kernel(panel, unit_, rows, adds);
       kernels_.push_back(kernels);
     }
@@ -490,7 +426,7 @@ class ConvTiles : public ConvInt8Kernel {
 
   struct PanelKernels {
     bool are_complete;  // kernels include epilogue and residual add
-    TileKernel of_rows[kMaxRows];
+    TileKernel of_rows[kMaxRows];  // for AMX: of one and two blocks of rows
   };
 
   TileUnit unit_;

@@ -19,12 +19,13 @@ constexpr std::size_t copied_row_bytes(std::size_t bytes) { return (bytes + 63) 
 void make_rows_even(const std::uint8_t** inputs, std::size_t segments, int rows, std::size_t bytes, std::uint8_t* copies);
 
 // Results of the next tile, and residual operands.
-struct alignas(64) TileAddresses {
-  std::uint8_t* outputs[kWalkLanes];
-  const std::uint8_t* others[kWalkLanes];
+struct TileAddresses {
+  std::uint8_t* outputs[2 * kWalkLanes];
+  const std::uint8_t* others[2 * kWalkLanes];
 };
 
-// Copies the addresses of a walk. Results with x >= width are not stored: they have the address `unused`.
-void place_results(const Walk& walk, int width, std::uint8_t* unused, TileAddresses* to);
+// Copies the addresses of a walk to row `first` <= kWalkLanes. Results with x >= width are not stored: they have the
+// address `unused`.
+void place_results(const Walk& walk, int width, std::uint8_t* unused, int first, TileAddresses* to);
 
 }  // namespace tpuconvert::avx512

@@ -39,13 +39,13 @@ void make_rows_even(const std::uint8_t** inputs, std::size_t segments, int rows,
   }
 }
 
-void place_results(const Walk& walk, int width, std::uint8_t* unused, TileAddresses* to) {
+void place_results(const Walk& walk, int width, std::uint8_t* unused, int first, TileAddresses* to) {
   const __mmask16 stored = _mm512_cmplt_epi32_mask(_mm512_load_si512(walk.x), _mm512_set1_epi32(width));
   const __m512i other = _mm512_set1_epi64(reinterpret_cast<std::intptr_t>(unused));
   for (int lane = 0; lane < kWalkLanes; lane += 8) {
     const __mmask8 half = static_cast<__mmask8>(stored >> lane);
-    _mm512_store_si512(to->outputs + lane, _mm512_mask_blend_epi64(half, other, _mm512_load_si512(walk.output + lane)));
-    _mm512_store_si512(to->others + lane, _mm512_mask_blend_epi64(half, other, _mm512_load_si512(walk.other + lane)));
+    _mm512_storeu_si512(to->outputs + first + lane, _mm512_mask_blend_epi64(half, other, _mm512_load_si512(walk.output + lane)));
+    _mm512_storeu_si512(to->others + first + lane, _mm512_mask_blend_epi64(half, other, _mm512_load_si512(walk.other + lane)));
   }
 }
 

@@ -26,17 +26,10 @@ struct Shape {
   int columns() const { return 16 * full + (half ? 8 : 0); }
 };
 
-// Splits channels into panels of tile registers. Products into fewer than three registers wait for each other, so the
-// last two panels share their registers evenly.
 std::vector<Shape> amx_shapes_of(int channels) {
   std::vector<Shape> shapes;
-  int registers = (channels + kLanes - 1) / kLanes;
-  for (; registers > 6 || registers == 4; registers -= 4) shapes.push_back({4, false});
-  if (registers > 4) {
-    shapes.push_back({3, false});
-    registers -= 3;
-  }
-  if (registers > 0) shapes.push_back({registers, false});
+  for (int registers = (channels + kLanes - 1) / kLanes; registers > 0; registers -= kAmxAccumulators)
+    shapes.push_back({std::min(registers, kAmxAccumulators), false});
   return shapes;
 }
 

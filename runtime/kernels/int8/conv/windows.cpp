@@ -13,8 +13,8 @@ constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64
 
 // Input rows copied together: a part of the first-level cache for VNNI, of the second-level cache for AMX. Weights that are
 // larger than a band are read once per band, so that they have larger ones.
-constexpr std::size_t kBandBytes = 48 * 1024, kAmxBandBytes = 96 * 1024, kLargeBandBytes = 1024 * 1024;
-constexpr std::size_t kSmallWeights = 256 * 1024;
+constexpr std::size_t kBandBytes = 48 * 1024, kAmxBandBytes = 256 * 1024, kLargeBandBytes = 1024 * 1024;
+constexpr std::size_t kSmallWeights = 1024 * 1024;
 
 std::size_t band_limit(const ConvGeometry& g, const SegmentLayout& layout) {
   if (layout.unit == TileUnit::kVnni) return kBandBytes;

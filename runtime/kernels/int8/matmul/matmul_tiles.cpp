@@ -14,6 +14,7 @@ namespace tpuconvert {
 
 namespace {
 
+using avx512::kAmxAccumulators;
 using avx512::kAmxRows;
 using avx512::kChunkBytes;
 using avx512::kLanes;
@@ -22,7 +23,7 @@ using avx512::TileKernel;
 using avx512::TileUnit;
 
 constexpr int kMaxAccumulators = 4;
-constexpr int kMaxRows = kAmxRows;  // rows of the largest tile of any unit
+constexpr int kMaxRows = 2 * kAmxRows;  // rows of the largest tile of any unit
 constexpr std::size_t kBlockBytes = 256 * 1024;  // size of a packed block that is used for all rows
 
 constexpr std::uint32_t kNoSkip = 0;
@@ -38,9 +39,11 @@ struct Panel {
   int accumulators() const { return full + (half ? 1 : 0); }
 };
 
+constexpr int most_accumulators(TileUnit unit) { return unit == TileUnit::kAmx ? kAmxAccumulators : kMaxAccumulators; }
+
 TileKernel tile_kernel(TileUnit unit, int full, bool half, int rows) {
 #if defined(TPUCONVERT_HAS_AMX)
-  if (unit == TileUnit::kAmx) return avx512::tile_amx(avx512::TileEpilogue::kSums, false, full);
+  if (unit == TileUnit::kAmx) return avx512::tile_amx(avx512::TileEpilogue::kSums, false, full, rows > kAmxRows);
 #endif
   static_cast<void>(unit);
   return avx512::tile_sums(full, half, rows);
@@ -57,10 +60,11 @@ std::size_t chunk_of(std::int64_t depth, TileUnit unit) {
 Panel panel_of(std::int64_t first, std::int64_t rest, TileUnit unit) {
   Panel panel{};
   panel.first = static_cast<int>(first);
-  panel.columns = static_cast<int>(std::min<std::int64_t>(rest, kMaxAccumulators * kLanes));
+  panel.columns = static_cast<int>(std::min<std::int64_t>(rest, most_accumulators(unit) * kLanes));
   panel.half = unit == TileUnit::kVnni && rest <= kLanes / 2;
   panel.full = panel.half ? 0 : (panel.columns + kLanes - 1) / kLanes;
-  for (int rows = 1; rows <= avx512::largest_rows(unit, panel.full, panel.half); ++rows)
+  const int most = unit == TileUnit::kAmx ? kMaxRows : avx512::largest_rows(panel.full, panel.half);
+  for (int rows = 1; rows <= most; ++rows)
     panel.kernels[rows - 1] = tile_kernel(unit, panel.full, panel.half, rows);
   return panel;
 }
@@ -69,7 +73,7 @@ class MatmulTiles : public MatmulInt8Kernel {
  public:
   MatmulTiles(const MatmulInt8Spec& spec, TileUnit unit)
       : unit_(unit),
-        rows_(avx512::largest_rows(unit, kMaxAccumulators, false)),
+        rows_(unit == TileUnit::kAmx ? kMaxRows : avx512::largest_rows(kMaxAccumulators, false)),
         chunk_(chunk_of(spec.depth, unit)),
         spec_(spec),
         epilogue_(spec.epilogue, static_cast<int>(spec.columns), Isa::kAvx512Vnni),
@@ -85,13 +89,13 @@ class MatmulTiles : public MatmulInt8Kernel {
         if (i < lane) std::swap(constants[i], constants[lane]);
       }
     }
-    const std::size_t fitting = kBlockBytes / (depth_bytes_ * kMaxAccumulators * kLanes);
+    const std::size_t fitting = kBlockBytes / (depth_bytes_ * static_cast<std::size_t>(most_accumulators(unit)) * kLanes);
     block_ = std::min(panels_.size(), std::max<std::size_t>(1, fitting));
   }
 
   int blocks() const override { return static_cast<int>((panels_.size() + block_ - 1) / block_); }
   std::size_t packed_bytes() const override { return block_ * panel_bytes(); }
-  std::size_t scratch_bytes() const override { return kMaxRows * kMaxAccumulators * kLanes * sizeof(std::int32_t); }
+  std::size_t scratch_bytes() const override { return kMaxRows * kAmxAccumulators * kLanes * sizeof(std::int32_t); }
 
   void pack(const std::uint8_t* right, int block, std::uint8_t* packed) const override {
     for (std::size_t i = first_panel(block); i < first_panel(block + 1); ++i, packed += panel_bytes())
@@ -116,7 +120,11 @@ class MatmulTiles : public MatmulInt8Kernel {
       const std::int64_t start = rows_in_all * tile / tiles;
       const int rows = static_cast<int>(rows_in_all * (tile + 1) / tiles - start);
       arguments.rows = rows;
-      registers.configure(rows, chunk_);
+      // Two blocks of rows for AMX, if there are enough.
+      const int second_rows = rows > kAmxRows ? rows / 2 : 0;
+      arguments.first_rows = rows - second_rows;
+      arguments.second_inputs = inputs + arguments.first_rows;
+      registers.configure(arguments.first_rows, second_rows, chunk_);
       std::int32_t corrections[kMaxRows];
       for (int row = 0; row < rows; ++row) {
         inputs[row] = left + (start + row) * spec_.left_row;
@@ -138,7 +146,9 @@ class MatmulTiles : public MatmulInt8Kernel {
   static_assert(kParameterBytes % 64 == 0, "the packed operand stays aligned");
 
   std::size_t first_panel(int block) const { return std::min(panels_.size(), static_cast<std::size_t>(block) * block_); }
-  std::size_t panel_bytes() const { return kParameterBytes + aligned(depth_bytes_ * kMaxAccumulators * kLanes); }
+  std::size_t panel_bytes() const {
+    return kParameterBytes + aligned(depth_bytes_ * static_cast<std::size_t>(most_accumulators(unit_)) * kLanes);
+  }
 
   void pack(const Panel& panel, const std::uint8_t* right, std::uint8_t* weights, LaneParameters* parameters) const {
     PackingTask task;

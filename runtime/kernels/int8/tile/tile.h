@@ -64,12 +64,12 @@ struct TileArguments {
   int offset;                         // only for kTwoFactors and kKinked
   int low, high;
   TileResidual residual;              // only for the kernels tile_..._residual
-  // Only for AMX:
+  // Only for AMX, whose tiles have one or two blocks of up to kAmxRows rows:
   int rows;
+  int first_rows;                              // rows of the first block, which `inputs` belongs to
+  const std::uint8_t* const* second_inputs;    // [segment][row], those of the second block
   std::size_t chunk_bytes;            // bytes of a segment that one instruction multiplies, at most kChunkBytes
   std::ptrdiff_t ahead_end;           // the bytes from `ahead` to this distance are prefetched for each chunk
-  int finished_per_chunk;             // groups of rows of the pending tile to finish during the products of a chunk
-  struct PendingTile* pending;        // if not null, the epilogue runs during the products of the next tile
 };
 
 using TileKernel = void (*)(const TileArguments&);
@@ -86,6 +86,7 @@ constexpr int largest_rows(int full, bool half) {
 enum class TileUnit { kVnni, kAmx };
 
 constexpr int kAmxRows = 16;              // rows of a tile register
+constexpr int kAmxAccumulators = 4;       // of a tile of AMX
 constexpr std::size_t kChunkBytes = 64;   // bytes of a row of a tile register
 
 constexpr int largest_rows(TileUnit unit, int full, bool half) {
@@ -103,30 +104,12 @@ TileKernel tile_two_factors(int full, bool half, int rows);
 TileKernel tile_kinked(int full, bool half, int rows);
 TileKernel tile_sums(int full, bool half, int rows);
 
-// Sums of a tile whose epilogue has not run yet. One per thread; it starts with `finish` null, and finish_amx() must be
-// called before its results are read.
-struct alignas(64) PendingTile {
-  std::int32_t sums[2][kAmxRows * 4 * kLanes];  // the tile that is computed next uses the other half
-  std::uint8_t* outputs[kAmxRows];
-  const std::uint8_t* others[kAmxRows];
-  TileArguments arguments;
-  void (*finish)(PendingTile& pending);  // null if there is no tile
-  int half;
-};
-
 // Kernels for AMX, only in builds with TPUCONVERT_HAS_AMX; `accumulators` is 1 to 4. A kernel with a residual add exists
-// for the epilogues kSubnormal and kOneFactor. Rows of a segment have a constant distance: that of the first two. The
-// kernels need the tile registers in the state of configure_amx for the same rows and chunk bytes.
-TileKernel tile_amx(TileEpilogue epilogue, bool adds_residual, int accumulators);
-// Runs the epilogue of the pending tile, if there is one.
-inline void finish_amx(PendingTile& pending) {
-  if (pending.finish != nullptr) pending.finish(pending);
-}
-
-// Value of TileArguments::finished_per_chunk for a tile of `chunks` chunks.
-constexpr int finished_per_chunk(std::size_t chunks) { return static_cast<int>((kAmxRows / 2 + chunks - 1) / chunks); }
-
-void configure_amx(int rows, std::size_t chunk_bytes);
+// for the epilogues kSubnormal and kOneFactor. Rows of a segment and block have a constant distance: that of the first
+// two. Arrays of addresses of results have space for 2 * kAmxRows. The kernels need the tile registers in the state of
+// configure_amx for the same blocks and chunk bytes.
+TileKernel tile_amx(TileEpilogue epilogue, bool adds_residual, int accumulators, bool has_two_blocks);
+void configure_amx(int first_rows, int second_rows, std::size_t chunk_bytes);
 // Clears the tile registers, so that the operating system need not save them.
 void release_amx();
 

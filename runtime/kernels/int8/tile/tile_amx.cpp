@@ -14,28 +14,34 @@ static_assert(sizeof(TileConfiguration) == 64, "LDTILECFG reads 64 bytes");
 
 }  // namespace
 
-TileKernel tile_amx(TileEpilogue epilogue, bool adds_residual, int accumulators) {
+TileKernel tile_amx(TileEpilogue epilogue, bool adds_residual, int accumulators, bool has_two_blocks) {
   switch (epilogue) {
     case TileEpilogue::kSubnormal:
-      return adds_residual ? amx_tile_of<TileEpilogue::kSubnormal, true>(accumulators)
-                           : amx_tile_of<TileEpilogue::kSubnormal, false>(accumulators);
+      return adds_residual ? amx_tile_of<TileEpilogue::kSubnormal, true>(accumulators, has_two_blocks)
+                           : amx_tile_of<TileEpilogue::kSubnormal, false>(accumulators, has_two_blocks);
     case TileEpilogue::kOneFactor:
-      return adds_residual ? amx_tile_of<TileEpilogue::kOneFactor, true>(accumulators)
-                           : amx_tile_of<TileEpilogue::kOneFactor, false>(accumulators);
-    case TileEpilogue::kTwoFactors: return amx_tile_of<TileEpilogue::kTwoFactors, false>(accumulators);
-    case TileEpilogue::kKinked: return amx_tile_of<TileEpilogue::kKinked, false>(accumulators);
+      return adds_residual ? amx_tile_of<TileEpilogue::kOneFactor, true>(accumulators, has_two_blocks)
+                           : amx_tile_of<TileEpilogue::kOneFactor, false>(accumulators, has_two_blocks);
+    case TileEpilogue::kTwoFactors: return amx_tile_of<TileEpilogue::kTwoFactors, false>(accumulators, has_two_blocks);
+    case TileEpilogue::kKinked: return amx_tile_of<TileEpilogue::kKinked, false>(accumulators, has_two_blocks);
     case TileEpilogue::kSums: break;
   }
-  return amx_tile_of<TileEpilogue::kSums, false>(accumulators);
+  return amx_tile_of<TileEpilogue::kSums, false>(accumulators, has_two_blocks);
 }
 
-void configure_amx(int rows, std::size_t chunk_bytes) {
+void configure_amx(int first_rows, int second_rows, std::size_t chunk_bytes) {
   TileConfiguration configuration;
-  for (int tile = 0; tile < kWeightTile + kWeightTiles; ++tile) {
-    const bool has_weights = tile >= kWeightTile;
-    configuration.row_bytes[tile] = static_cast<std::uint16_t>(tile == kInputTile ? chunk_bytes : kChunkBytes);
-    configuration.rows[tile] = static_cast<std::uint8_t>(has_weights ? static_cast<int>(chunk_bytes / 4) : rows);
+  const auto set = [&](int tile, int rows, std::size_t row_bytes) {
+    configuration.rows[tile] = static_cast<std::uint8_t>(rows);
+    configuration.row_bytes[tile] = static_cast<std::uint16_t>(row_bytes);
+  };
+  const int blocks = second_rows == 0 ? 1 : 2;
+  for (int block = 0; block < blocks; ++block) {
+    const int rows = block == 0 ? first_rows : second_rows;
+    for (int i = 0; i < kSumTiles / blocks; ++i) set(block * (kSumTiles / blocks) + i, rows, kChunkBytes);
+    set(kInputTile + block, rows, chunk_bytes);
   }
+  for (int tile = first_weight_tile(blocks); tile < kTiles; ++tile) set(tile, static_cast<int>(chunk_bytes / 4), kChunkBytes);
   asm volatile("ldtilecfg %0" : : "m"(configuration));
 }
 

@@ -27,22 +27,24 @@ class TileRegisters {
 #endif
   }
 
-  // Prepares the registers for tiles of `rows` rows and chunks of `chunk_bytes`; for VNNI, does nothing.
-  void configure(int rows, std::size_t chunk_bytes) {
+  // Prepares the registers for blocks of these numbers of rows, and chunks of `chunk_bytes`; for VNNI, does nothing.
+  void configure(int first_rows, int second_rows, std::size_t chunk_bytes) {
 #if defined(TPUCONVERT_HAS_AMX)
-    if (unit_ == TileUnit::kVnni || (rows == rows_ && chunk_bytes == chunk_bytes_)) return;
-    configure_amx(rows, chunk_bytes);
-    rows_ = rows;
+    const bool is_ready = first_rows == rows_ && second_rows == second_rows_ && chunk_bytes == chunk_bytes_;
+    if (unit_ == TileUnit::kVnni || is_ready) return;
+    configure_amx(first_rows, second_rows, chunk_bytes);
+    rows_ = first_rows;
+    second_rows_ = second_rows;
     chunk_bytes_ = chunk_bytes;
 #else
-    static_cast<void>(rows), static_cast<void>(chunk_bytes);
+    static_cast<void>(first_rows), static_cast<void>(second_rows), static_cast<void>(chunk_bytes);
 #endif
   }
 
  private:
-  TileUnit unit_;
-  int rows_ = 0;
-  std::size_t chunk_bytes_ = 0;
+  [[maybe_unused]] TileUnit unit_;  // the members are not used in a build without AMX
+  [[maybe_unused]] int rows_ = 0, second_rows_ = 0;
+  [[maybe_unused]] std::size_t chunk_bytes_ = 0;
 };
 
 }  // namespace tpuconvert::avx512
