@@ -27,6 +27,7 @@ from tpuconvert.progress import Progress
 from tpuconvert.quantize.counted_samples import Counted, Part
 from tpuconvert.quantize.statistics_json import decode, encode
 from tpuconvert.recipe import file_digest, source_digest, write_options
+from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -182,7 +183,7 @@ class PartialFile:
             }
             text = np.frombuffer(json.dumps(header).encode("utf-8"), np.uint8)
             with replacing(self._path) as file:
-                np.savez(file, allow_pickle=False, **{_HEADER: text}, **{str(i): item for i, item in enumerate(arrays)})
+                write_npz(file, {_HEADER: text, **{str(index): item for index, item in enumerate(arrays)}})
             self._written = counted.count
         self._time = time.monotonic()
 

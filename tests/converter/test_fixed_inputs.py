@@ -69,6 +69,7 @@ def test_without_a_fixed_input_the_host_decides_the_branch(tmp_path: Path) -> No
 def test_on_the_command_line_verified_by_another_engine_and_reproduced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     monkeypatch.chdir(tmp_path)
     write_model_with_rate(tmp_path)
     words = ["--fix-input", "sr=16000"]

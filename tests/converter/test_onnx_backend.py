@@ -65,7 +65,10 @@ def test_options_reach_the_conversion() -> None:
 
 def test_caches_are_inputs_and_outputs() -> None:
     cases = {case.name: case for case in onnx_conformance.load_cases(("node",))}
-    found = onnx_conformance.run_case(cases["test_causal_conv_with_state_decode_step"], 60, {"backend": "reference"})
+    case = cases.get("test_causal_conv_with_state_decode_step")
+    if case is None:
+        pytest.skip(f"the suite of onnx {onnx.__version__} does not have the case")
+    found = onnx_conformance.run_case(case, 60, {"backend": "reference"})
     assert found.outcome in onnx_conformance.PASSED, found.detail
 
 
@@ -114,6 +117,8 @@ def test_conformance() -> None:
 def test_examples_of_the_conformance_page() -> None:
     """The example case of each reason is rejected with it: detects an outdated page without the whole suite."""
     before_native = PAGE.read_text(encoding="utf-8").partition("## Native engine")[0]
+    if f"`onnx` package {onnx.__version__}," not in before_native:
+        pytest.skip(f"the page is about another version than onnx {onnx.__version__}")
     rows = re.findall(r"^\| \d+ \| (refused|mismatch) \| (.*) \| (.*) \| `(\w+)` \|$", before_native, re.MULTILINE)
     assert len(rows) > 40
     cases = {case.name: case for case in onnx_conformance.load_cases(("node", *onnx_conformance.FILE_KINDS))}

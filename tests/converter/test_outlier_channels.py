@@ -14,6 +14,7 @@ WITHOUT = {"without": ["balancing"]}
 @pytest.fixture(scope="module", params=["vit", "bert"])
 def broken(request, tmp_path_factory) -> Path:
     """Folder with a network whose fourth normalization, before the second feed-forward part, has outlier channels."""
+    pytest.importorskip("onnxruntime", reason="the networks are built with onnxruntime")
     network, folder = OUTLIER_NETWORKS[request.param], tmp_path_factory.mktemp(request.param)
     network.write(folder / "net.onnx", outliers=Outliers(norms=(3,)))
     np.savez(folder / "calibration.npz", **network.samples(16, 1000))
