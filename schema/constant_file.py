@@ -17,7 +17,8 @@ from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.content_digest import Digest
 from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.file_header import ALIGNMENT, Header
-from tpuconvert.schema.graph import DroppedData, Value
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph_elements import DroppedData
 from tpuconvert.schema.mapped_pages import truncated
 from tpuconvert.schema.types import Array, DType
 

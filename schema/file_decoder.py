@@ -18,7 +18,8 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.file_header import ALIGNMENT
 from tpuconvert.schema.file_model import FileModel, Json, Note
 from tpuconvert.schema.file_quantization import check_quants, dtype_of, quant_params
-from tpuconvert.schema.graph import DeferredQuant, Graph, Port, Source, Value
+from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.graph_elements import DeferredQuant
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.json_text import parse_json

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -80,10 +79,12 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     finally:
         os.close(descriptor)
     try:
-        return Header.unpack(start, status.st_size)
-    except (HeaderError, struct.error):
-        read_model(path)  # finds and reports the error
-        raise
+        if start.startswith(MAGIC):
+            return Header.unpack(start, status.st_size)
+    except HeaderError:
+        pass
+    read_model(path)  # finds and reports the error
+    raise CorruptInputError("it was replaced while it was read", file=str(path), hint="read it again")
 
 
 class OpenModel(NamedTuple):

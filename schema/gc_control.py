@@ -52,6 +52,16 @@ def collect_if_due() -> None:
         found.left = len(gc.get_objects())
 
 
+def collect_dropped_graphs() -> None:
+    """Collect garbage between steps that build a graph each, whose arrays may be large; it takes about 30 ms.
+
+    Within :func:`reduced_gc_frequency` the graphs of all steps would stay in memory, 120 MiB for a search over 70
+    graphs of ResNet50. A collector that the caller disabled stays idle.
+    """
+    if gc.isenabled():
+        gc.collect()
+
+
 @contextlib.contextmanager
 def reduced_gc_frequency() -> Iterator[None]:
     """Collect garbage less often while a graph is built and rewritten.

@@ -18,7 +18,7 @@ from tpuconvert.schema.control_flow import ControlFlowOp
 from tpuconvert.schema.op import Op, OpKind, all_ops
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
-ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "neon", "dotprod", "i8mm")
+ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "dotprod", "i8mm")
 HEADER = """\
 # Kernels of the native engine
 
@@ -61,8 +61,8 @@ REASONS: dict[str, Callable[[type[Op]], bool]] = {
 KERNELS = """
 ## Instruction sets
 
-x86-64 has the instruction sets avx2, avxvnni and avx512vnni; AArch64 has neon, dotprod and i8mm. An instruction set
-without an implementation of its own runs the next one of the same architecture to the left, or the scalar one.
+x86-64 has the instruction sets avx2, avxvnni, avx512vnni and amx; AArch64 has neon, dotprod and i8mm. An instruction
+set without an implementation of its own runs the next one of the same architecture to the left, or the scalar one.
 """
 
 

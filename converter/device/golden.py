@@ -61,12 +61,20 @@ def golden_feeds(metadata: Mapping[str, Any]) -> list[dict[str, Array]]:
     Raises:
         CorruptInputError: the stored arrays are damaged.
     """
-    try:
-        return [{name: _decode(entry) for name, entry in feed.items()} for feed in metadata.get(KEY, {})["inputs"]]
-    except KeyError:
+    if KEY not in metadata:
         return []
-    except (AttributeError, TypeError, ValueError, OverflowError, zlib.error) as error:
-        raise CorruptInputError(f"the golden vectors cannot be read: {error}") from error
+    left = MOST_BYTES
+    feeds: list[dict[str, Array]] = []
+    try:
+        for feed in metadata[KEY]["inputs"]:
+            feeds.append({})
+            for name, entry in feed.items():
+                feeds[-1][name] = _decode(entry, left)
+                left -= feeds[-1][name].nbytes
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, zlib.error) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CorruptInputError(f"the golden vectors cannot be read: {reason}") from error
+    return feeds
 
 
 def golden_digests(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -110,8 +118,10 @@ def _encode(array: Array) -> dict[str, Any]:
     return {"dtype": data.dtype.name, "shape": list(data.shape), "data": packed}
 
 
-def _decode(entry: Mapping[str, Any]) -> Array:
+def _decode(entry: Mapping[str, Any], most: int) -> Array:
+    """Return a stored array of at most ``most`` bytes. A damaged file may expand to much more."""
     dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-    inflater = zlib.decompressobj()
-    data = inflater.decompress(base64.b64decode(entry["data"], validate=True), MOST_BYTES)
+    data = zlib.decompressobj().decompress(base64.b64decode(entry["data"], validate=True), most + 1)
+    if len(data) > most:
+        raise ValueError(f"the inputs have more than {MOST_BYTES} bytes")
     return np.frombuffer(data, dtype).reshape(shape).copy()

@@ -51,6 +51,7 @@ from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, l
 from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.heap_memory import large_arrays_returned
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.source_loading import is_quantized_source
 from tpuconvert.text_format import several
@@ -88,6 +89,7 @@ class CalibrationCache:
     workers: Workers | None = None
 
 
+@large_arrays_returned()
 def quantize_graph(
     optimized: OptimizedGraph,
     options: Options,

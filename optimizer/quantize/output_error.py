@@ -30,6 +30,7 @@ from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
 from tpuconvert.optimizer.quantize.ranges import samples_in
 from tpuconvert.optimizer.quantize.traits import changes_shape_or_axes
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema.gc_control import collect_dropped_graphs
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Array, Chip
@@ -160,6 +161,7 @@ class OutputError:
 
     def measure(self, graph: Graph) -> Errors:
         """Run a graph with the same inputs and outputs, such as the integer graph, on all samples."""
+        collect_dropped_graphs()
         with Session(_Program(graph, self._chip)) as session, np.errstate(all="ignore"):
             return self.compare(session.run(feed) for feed in self.feeds)
 

@@ -37,6 +37,7 @@ from tpuconvert.optimizer.quantize.weight_rounding import MOST_INPUTS, round_wit
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution_params import SpatialConvolution
 from tpuconvert.schema.fixed_point import saturate
+from tpuconvert.schema.gc_control import collect_dropped_graphs
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
@@ -89,6 +90,7 @@ def refine(
     Returns:
         The number of refined linear operators.
     """
+    collect_dropped_graphs()
     integer = legalized.graph
     made = {value.producer: product for value, product in legalized.products.items()}
     nodes = integer.sorted_nodes()

@@ -19,7 +19,7 @@ from tpuconvert.schema.graph import Node, Value, static
 LEAST_BYTES = 256 * 1024
 """Smaller operands of a depthwise conv stay in the second-level cache without fusion."""
 
-ISAS = ("scalar", "avx512vnni")
+ISAS = ("scalar", "avx512vnni", "amx")
 """Instruction sets whose kernels compute a conv by rows."""
 
 

@@ -29,7 +29,7 @@ from tpuconvert.schema.quantized_modes import QCalMode
 from tpuconvert.schema.types import I8, I32, U8, Array, Chip, DType
 
 BYTES = (I8, U8)
-BYTE_DOT_ISAS = ("avxvnni", "avx512vnni", "dotprod", "i8mm")
+BYTE_DOT_ISAS = ("avxvnni", "avx512vnni", "amx", "dotprod", "i8mm")
 """Instruction sets with dot products of bytes."""
 
 

@@ -7,9 +7,11 @@ import io
 import warnings
 from pathlib import Path
 
-import mutation_campaign as campaign
+from mutation_formats import FORMATS
+from mutations import sign
 
 import tpuconvert as tc
+from tpuconvert.schema.file_header import HEADER_SIZE
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx bytes", "onnx fields"),
@@ -36,13 +38,13 @@ class Target:
 
     def __init__(self, name: str, folder: str | Path) -> None:
         self.name = name
-        self.formats = [campaign.FORMATS[each] for each in TARGETS[name]]
+        self.formats = [FORMATS[each] for each in TARGETS[name]]
         self._path = Path(folder) / f"net{self.formats[0].suffix}"
 
     def use(self, content: bytes) -> None:
         """Read, convert and run the content of a file. A program gets a valid digest. Documented errors are results."""
-        if self.name == "tpum" and len(content) > campaign.HEADER_SIZE:
-            content = campaign._sign(content)
+        if self.name == "tpum" and len(content) > HEADER_SIZE:
+            content = sign(content)
         self._path.write_bytes(content)
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -37,6 +37,7 @@ FILES = (
     "frontends/test_sniffing.py",
     "frontends/tflite/test_custom.py",
     "converter/test_signing.py",
+    "runtime/test_dropped_constants.py",
     "robustness/test_fuzz_parsers.py",
 )
 

@@ -5,13 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tpum_models import of_version
 
 from tpuconvert.frontends.caffe import wire
 from tpuconvert.frontends.sniffing import HEAD_BYTES, identify, read_head
 from tpuconvert.frontends.tflite.flexbuffer import read_numbers
-from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_reader import read_model
+from tpuconvert.schema import constant_file, file_reader
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.file_header import HEADER_SIZE, Header
+from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.file_reader import OpenModel, open_model, read_header, read_model
+from tpuconvert.schema.file_writer import write_model
 from tpuconvert.schema.flatbuffer_schema import Schema
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.types import F32, Chip, TensorType
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,68 @@ def test_file_that_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tpuconvert.schema.file_reader.map_file", refuse)
     with pytest.raises(UsageError, match="cannot be read: too large"):
         read_model(tmp_path / "m.tpum")
+
+
+def write(path: Path) -> Path:
+    """Write a model with one constant."""
+    graph = Graph("sum")
+    x = graph.input("x", TensorType(F32, (2,)))
+    graph.output(graph.add(Add(), x, graph.constant(np.ones(2, np.float32), "w"), name="y"))
+    write_model(path, FileModel(graph, Chip.BM1686, "1"))
+    return path
+
+
+def test_header_without_the_rest(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.tpum")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"x")  # read_model would compare the digest
+    assert read_header(path) == Header.unpack(content[:HEADER_SIZE], len(content))
+    for changed, message in ((content[:40], "ends inside its header"), (b"x" + content[1:], "not a .tpum file")):
+        path.write_bytes(changed)
+        with pytest.raises(CorruptInputError, match=message):
+            read_header(path)
+    with pytest.raises(UsageError, match="it is a folder or a device"):
+        read_header(tmp_path)
+
+
+def test_header_of_a_file_that_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look at a damaged file finds another one, which has no error to report."""
+    (tmp_path / "m.tpum").write_bytes(b"TPUM")
+    monkeypatch.setattr(file_reader, "read_model", lambda path: None)
+    with pytest.raises(CorruptInputError, match="it was replaced while it was read"):
+        read_header(tmp_path / "m.tpum")
+
+
+def data_of(model: OpenModel) -> list[float]:
+    (constant,) = [value for value in model.model.graph.values if value.is_constant]
+    model.drop(constant)  # a mapped file, or one below 64 KiB: the data stay readable
+    found: list[float] = constant.array.tolist()
+    model.close()
+    return found
+
+
+@pytest.mark.parametrize("name", ["IS_SUPPORTED", "COPIED_BYTES"])
+def test_open_models_that_are_mapped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems without reads at an offset, and large files."""
+    monkeypatch.setattr(constant_file if name == "IS_SUPPORTED" else file_reader, name, 0)
+    found = open_model(write(tmp_path / "m.tpum"))
+    assert found.file is None and data_of(found) == [1, 1]
+
+
+def test_open_models_of_an_older_format(tmp_path: Path) -> None:
+    """Their metadata come first, so that the digest cannot be computed while the constants are copied."""
+    path = write(tmp_path / "m.tpum")
+    path.write_bytes(of_version(2, path.read_bytes()))
+    found = open_model(path)
+    assert found.file is None and data_of(found) == [1, 1]
+
+
+def test_open_models_of_other_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="it is a folder or a device"):
+        open_model(tmp_path)
+    (tmp_path / "m.tpum").write_bytes(b"<html>")
+    with pytest.raises(CorruptInputError, match="this is a web page"):
+        open_model(tmp_path / "m.tpum")
 
 
 def test_schema_with_a_union_of_no_tables() -> None:

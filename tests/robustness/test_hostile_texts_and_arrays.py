@@ -1,6 +1,6 @@
 """Half surrogates in texts, archives with other members than arrays, and names of images that leave their folder.
 
-The campaigns of ``mutation_campaign.py`` do not produce these: files have few escapes, and an archive has checksums.
+The mutation campaigns do not produce these: files have few escapes, and an archive has checksums.
 """
 
 import io
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mutations import sign
 
 import tpuconvert as tc
 from tpuconvert.ci.manifest import read_manifest
@@ -100,12 +101,10 @@ def test_labels(tmp_path: Path) -> None:
 
 
 def test_values_in_a_program(tmp_path: Path) -> None:
-    from mutation_campaign import _sign
-
     path = tmp_path / "m.tpum"
     tc.convert(DIGITS / "digits.onnx").save(path)
     content = path.read_bytes().replace(b'"format":"onnx"', rb'"form":"\ud800"')
-    path.write_bytes(_sign(content))
+    path.write_bytes(sign(content))
     with pytest.raises(tc.CorruptInputError, match=HALF):
         tc.load(path)
 

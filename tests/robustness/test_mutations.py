@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutation_campaign import FORMATS, MOST_BYTES, MOST_SECONDS, Outcome, full_count, lines_of, run_campaign
+from mutation_campaign import MOST_BYTES, MOST_SECONDS, Outcome, lines_of, run_campaign
+from mutation_formats import FORMATS, full_count
 
 import tpuconvert as tc
 
@@ -39,13 +40,14 @@ def test_a_silent_worker_is_killed() -> None:
 ENDLESS = """
 import json, sys
 import mutation_campaign as campaign
+from mutation_formats import FORMATS, Format
 
 def use(path):
     while path.read_bytes():
         pass
 
 campaign.MOST_SECONDS = 0.25
-campaign.FORMATS["endless"] = campaign.Format(".bin", lambda: [b"x"], lambda content, _: content, use)
+FORMATS["endless"] = Format(".bin", lambda: [b"x"], lambda content, _: content, use)
 campaign.run_cases("endless", range(3, 5), lambda record: print(json.dumps(record), flush=True))
 """
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tpuconvert.device.golden import MOST_BYTES
 from tpuconvert.reproduction import read_options
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
@@ -54,7 +55,8 @@ def test_recipe(part: str, model: tc.Model, tmp_path: Path) -> None:
 def test_golden_vectors(part: str, model: tc.Model, tmp_path: Path) -> None:
     """No value raises another error than the documented ones."""
     array = {"dtype": "float32", "shape": [1, 1, 8, 8], "data": DATA}
-    for value in [*WRONG, [1 << 70], [-1, 1 << 62], "O", "V0"]:
+    fields = {"names": ["a"], "formats": ["f4"], "itemsize": 1 << 70}  # raises OverflowError as a dtype
+    for value in [*WRONG, [1 << 70], [-1, 1 << 62], "O", "V0", "AAAA", fields]:  # AAAA: base64, but not of zlib
         feed = {"image": {**array, part: value} if part in array else array}
         golden: Any = {"inputs": [feed], "digests": {}}
         golden = value if part == "golden" else {**golden, **({part: value} if part in golden else {})}
@@ -68,10 +70,24 @@ def test_damaged_golden_vectors(model: tc.Model, tmp_path: Path) -> None:
     for golden, message in (
         ({"inputs": []}, "have no digests"),
         ({"inputs": [], "digests": [1]}, "have no digests"),
+        ({"digests": {}}, "cannot be read"),
         ({"inputs": [{"image": array}], "digests": {}}, "cannot be read"),
+        ({"inputs": [{"image": {"dtype": "float32", "shape": [1, 1, 8, 8]}}], "digests": {}}, "cannot be read"),
     ):
         with pytest.raises(tc.CorruptInputError, match=message):
             tc.device_check(written(model, tmp_path, golden=golden))
+
+
+def test_golden_vectors_that_expand_to_more_than_the_limit(model: tc.Model, tmp_path: Path) -> None:
+    """Each array is within the limit, but not all of them: 16 KiB of the file hold 16 MiB."""
+    half = base64.b64encode(zlib.compress(bytes(MOST_BYTES // 2))).decode()
+    array = {"dtype": "float32", "shape": [MOST_BYTES // 8], "data": half}
+    for count in (2, 3):
+        feeds = [{"image": array}] * count
+        path = written(model, tmp_path, golden={"inputs": feeds, "digests": {}})
+        error, message = (tc.UsageError, "shape") if count == 2 else (tc.CorruptInputError, "more than 16777216 bytes")
+        with pytest.raises(error, match=message):
+            tc.device_check(path)
 
 
 @pytest.mark.parametrize("kind", ["U1", "S1", "c8", "M8[s]", "V2", [("a", "i1")]])

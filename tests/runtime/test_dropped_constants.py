@@ -12,7 +12,8 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema import constant_file
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_format import HEADER_SIZE, FileModel, read_model, write_model
-from tpuconvert.schema.graph import DroppedData, Graph
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph_elements import DroppedData
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import F32, Array, Chip, TensorType

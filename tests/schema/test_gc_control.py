@@ -1,4 +1,4 @@
-"""Garbage collection is less frequent inside the context and unchanged after it."""
+"""Garbage collection is less frequent inside the context, unchanged after it, and done on request."""
 
 import gc
 import weakref
@@ -7,7 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tpuconvert.schema import gc_control
-from tpuconvert.schema.gc_control import OBJECTS, collect_if_due, note_arrays, reduced_gc_frequency
+from tpuconvert.schema.gc_control import (
+    OBJECTS,
+    collect_dropped_graphs,
+    collect_if_due,
+    note_arrays,
+    reduced_gc_frequency,
+)
 
 
 def test_moves_objects_to_oldest_generation() -> None:
@@ -111,3 +117,21 @@ def test_a_disabled_collector_stays_idle() -> None:
         gc.enable()
     collect_if_due()
     assert found() is None and gc_control._uncollected.nbytes == 0
+
+
+def test_dropped_graphs_are_collected_on_request() -> None:
+    with reduced_gc_frequency():
+        found = weakref.ref(Cycle())
+        collect_dropped_graphs()
+        assert found() is None
+
+
+def test_a_request_does_not_run_a_disabled_collector() -> None:
+    gc.disable()
+    try:
+        found = weakref.ref(Cycle())
+        collect_dropped_graphs()
+        assert found() is not None
+    finally:
+        gc.enable()
+    gc.collect()

@@ -38,14 +38,46 @@ __attribute__((target("avx2,avxvnni"))) static void narrow(int64_t steps) {
   EACH(START_NARROW)
   const __m256i x = _mm256_set1_epi8(1);
   for (int64_t step = 0; step < steps; ++step) {
-#define PRODUCT_NARROW(i) __asm__ volatile("{vex} vpdpbusd %1, %1, %0" : "+x"(sum##i) : "x"(x));
+#define PRODUCT_NARROW(i) __asm__ volatile("%{vex%} vpdpbusd %1, %1, %0" : "+x"(sum##i) : "x"(x));
     EACH(PRODUCT_NARROW)
   }
 }
 #endif
 
+#ifdef HAS_AMX
+#include <cpuid.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Asks Linux for the permission to use the tile registers: ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA. */
+static int has_amx(void) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3) == 3 && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+}
+
+static void tiles(int64_t steps) {
+  uint8_t configuration[64] __attribute__((aligned(64)));
+  memset(configuration, 0, sizeof configuration);
+  configuration[0] = 1;
+  for (int i = 0; i < 8; ++i) configuration[16 + 2 * i] = 64, configuration[48 + i] = 16;
+  __asm__ volatile("ldtilecfg %0" : : "m"(configuration));
+#define CLEAR(i) __asm__ volatile("tilezero %tmm" #i);
+  CLEAR(0) CLEAR(1) CLEAR(2) CLEAR(3) CLEAR(4) CLEAR(5) CLEAR(6) CLEAR(7)
+  for (int64_t step = 0; step < steps; ++step) {
+#define TILE_PRODUCT(i) __asm__ volatile("tdpbusd %tmm7, %tmm6, %tmm" #i);
+#define FOUR TILE_PRODUCT(0) TILE_PRODUCT(1) TILE_PRODUCT(2) TILE_PRODUCT(3)
+    FOUR FOUR FOUR FOUR
+  }
+  __asm__ volatile("tilerelease");
+}
+#endif
+
 /* Multiply-accumulate steps of one instruction; 0 where the processor has none. */
 int per_instruction(void) {
+#ifdef HAS_AMX
+  if (has_amx()) return 16 * 16 * 64;
+#endif
   if (__builtin_cpu_supports("avx512vnni")) return 64;
 #ifdef HAS_AVXVNNI
   if (__builtin_cpu_supports("avxvnni")) return 32;
@@ -54,6 +86,9 @@ int per_instruction(void) {
 }
 
 void probe(int64_t steps) {
+#ifdef HAS_AMX
+  if (has_amx()) { tiles(steps); return; }
+#endif
   if (__builtin_cpu_supports("avx512vnni")) { widest(steps); return; }
 #ifdef HAS_AVXVNNI
   narrow(steps);
@@ -76,7 +111,8 @@ def build_probe(target: Path) -> None:
     if compiler is None:
         raise ProbeError("no C compiler")
     call = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(target)]
-    for variant in (["-DHAS_AVXVNNI"], []):  # compilers before 2021 do not know AVX-VNNI
+    # Compilers before 2021 know neither AVX-VNNI nor AMX, which is used on Linux only.
+    for variant in (["-DHAS_AVXVNNI", "-DHAS_AMX"], ["-DHAS_AMX"], ["-DHAS_AVXVNNI"], []):
         done = subprocess.run([*call, *variant], input=SOURCE, text=True, capture_output=True, check=False)
         if done.returncode == 0:
             break

@@ -6,6 +6,11 @@
 #include <sys/sysctl.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__) && defined(__linux__) && defined(TPUCONVERT_HAS_AMX)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define TPUCONVERT_CAN_USE_AMX
 #endif
 
 namespace tpuconvert {
@@ -19,8 +24,24 @@ struct Entry {
 
 constexpr Entry kEntries[] = {
     {Isa::kScalar, "scalar"},         {Isa::kAvx2, "avx2"},       {Isa::kAvxVnni, "avxvnni"},
-    {Isa::kAvx512Vnni, "avx512vnni"}, {Isa::kNeon, "neon"},       {Isa::kDotprod, "dotprod"},
-    {Isa::kI8mm, "i8mm"}};
+    {Isa::kAvx512Vnni, "avx512vnni"}, {Isa::kAmx, "amx"},         {Isa::kNeon, "neon"},
+    {Isa::kDotprod, "dotprod"},       {Isa::kI8mm, "i8mm"}};
+
+#if defined(TPUCONVERT_CAN_USE_AMX)
+// True if the CPU has AMX-TILE and AMX-INT8, the operating system saves the tile registers, and it permits this process
+// to use them. Linux refuses while a thread has a signal stack that is too small to save them.
+bool enable_amx() {
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;                   // CPUID leaf 7, EDX
+  constexpr unsigned kOsXsave = 1u << 27;                                  // CPUID leaf 1, ECX
+  constexpr unsigned kTileState = 3u << 17;                                // XCR0: XTILECFG and XTILEDATA
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;              // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kOsXsave) == 0) return false;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (~edx & (kTile | kInt8)) != 0) return false;
+  asm volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+  return (~eax & kTileState) == 0 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
 
 #if defined(__aarch64__)
 struct ArmFeatures {
@@ -74,6 +95,10 @@ std::vector<Isa> available_isas() {
 #endif
   if (has_avxvnni || has_avx512) found.push_back(Isa::kAvxVnni);
   if (has_avx512) found.push_back(Isa::kAvx512Vnni);
+#if defined(TPUCONVERT_CAN_USE_AMX)
+  static const bool has_amx = has_avx512 && enable_amx();
+  if (has_amx) found.push_back(Isa::kAmx);
+#endif
 #elif defined(__aarch64__)
   const ArmFeatures features = arm_features();
   found.push_back(Isa::kNeon);  // every AArch64 processor has it

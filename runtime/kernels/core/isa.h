@@ -8,14 +8,20 @@ namespace tpuconvert {
 
 // Instruction sets. Those of one processor architecture are in ascending order: each one includes those before it.
 // kScalar is portable code, compiled for the baseline of the architecture.
-enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kNeon, kDotprod, kI8mm };
+// kAmx is AVX512-VNNI with the tile registers of AMX-INT8.
+enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni, kAmx, kNeon, kDotprod, kI8mm };
+
+// True if kernels for AVX512-VNNI run, so that AVX-512 may be used.
+constexpr bool has_avx512(Isa isa) { return isa == Isa::kAvx512Vnni || isa == Isa::kAmx; }
 
 const char* name_of(Isa isa);
 
 // Throws std::invalid_argument for an unknown name.
 Isa isa_named(const std::string& name);
 
-// Instruction sets that the CPU and operating system support, in ascending order; never empty.
+// Instruction sets that the CPU, the operating system and the compiler of this build support, in ascending order; never
+// empty. The first call asks the operating system for the permission to use the tile registers of AMX, which all
+// threads of the process share.
 std::vector<Isa> available_isas();
 
 // True if subnormal arithmetic is as fast as normal arithmetic.

@@ -9,7 +9,7 @@
 // declared.
 #if defined(__x86_64__)
 #define TPU_SELECT(isa, scalar, avx2, avx512, neon) \
-  ((isa) == Isa::kAvx512Vnni ? (avx512) : (isa) != Isa::kScalar ? (avx2) : (scalar))
+  (has_avx512(isa) ? (avx512) : (isa) != Isa::kScalar ? (avx2) : (scalar))
 #elif defined(__aarch64__)
 #define TPU_SELECT(isa, scalar, avx2, avx512, neon) ((isa) != Isa::kScalar ? (neon) : (scalar))
 #else
@@ -41,6 +41,9 @@ inline const Variants kAllIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kA
 inline const Variants kWords{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
 inline const Variants kUnsignedDots{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
                                     {Isa::kScalar, Isa::kNeon, Isa::kI8mm}};
-inline const Variants kBlockIsas{{Isa::kScalar, Isa::kAvx512Vnni}, {Isa::kScalar}};
+inline const Variants kBlockIsas{{Isa::kScalar, Isa::kAvx512Vnni, Isa::kAmx}, {Isa::kScalar}};
+// Kernels with register tiles: those of kAllIsas, and AMX. A build without AMX never selects it.
+inline const Variants kTileIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAmx},
+                                {Isa::kScalar, Isa::kNeon, Isa::kDotprod, Isa::kI8mm}};
 
 }  // namespace tpuconvert

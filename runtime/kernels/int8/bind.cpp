@@ -203,7 +203,7 @@ void bind_conv(nb::module_& module) {
       .field("bias", &Spec::bias)
       .field("input_zero", &Spec::input_zero)
       .field("residual", &Spec::residual);
-  bind_kernel<Spec>(module, "conv_int8", kAllIsas, make_conv);
+  bind_kernel<Spec>(module, "conv_int8", kTileIsas, make_conv);
   bind_kernel<Spec>(module, "conv_int8_winograd", kWords, make_winograd);
   nb::class_<WinogradCost>(module, "WinogradCost")
       .def_ro("direct", &WinogradCost::direct)
@@ -251,7 +251,7 @@ void bind_matmul(nb::module_& module) {
       .field("left_zero", &Spec::left_zero)
       .field("right_zero", &Spec::right_zero)
       .field("bias", &Spec::bias);
-  bind_kernel<Spec>(module, "batch_matmul_int8", kAllIsas, make_matmul_int8);
+  bind_kernel<Spec>(module, "batch_matmul_int8", kTileIsas, make_matmul_int8);
 
   SpecClass<ByteQuantization>(module, "ByteQuantization")
       .required("scale", &ByteQuantization::scale)
@@ -262,7 +262,7 @@ void bind_matmul(nb::module_& module) {
       .required("scores", &AttentionInt8Spec::scores)
       .required("probabilities", &AttentionInt8Spec::probabilities)
       .required("values", &AttentionInt8Spec::values);
-  bind_kernel<AttentionInt8Spec>(module, "attention_int8", kAllIsas, make_attention_int8);
+  bind_kernel<AttentionInt8Spec>(module, "attention_int8", kTileIsas, make_attention_int8);
 }
 
 void bind_norm(nb::module_& module) {

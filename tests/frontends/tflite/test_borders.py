@@ -204,6 +204,11 @@ def _patch(data: bytes, local: int, central: int, value: int) -> bytes:
     return bytes(found)
 
 
+COUNTING = bytes(range(9, 60))
+DAMAGED_LZMA = b"\x09\x04\x05\0" + b"\x5d\0\0\x80\0" + b"\xff" * 40
+"""Version and size of the properties, valid properties, and a stream that does not begin with 0."""
+
+
 @pytest.mark.parametrize(
     ("local", "central", "value", "message"),
     [
@@ -216,8 +221,11 @@ def _patch(data: bytes, local: int, central: int, value: int) -> bytes:
     ],
     ids=["encrypted", "later version", "unknown compression", "lzma", "bzip2", "deflate"],
 )
-def test_label_files_that_cannot_be_read(tmp_path: Path, local: int, central: int, value: int, message: str) -> None:
-    path = write_described(tmp_path, description(mean=[1], std=[1]), bytes(range(9, 60)))
+@pytest.mark.parametrize("content", [COUNTING, DAMAGED_LZMA], ids=["counting", "damaged lzma"])
+def test_label_files_that_cannot_be_read(
+    tmp_path: Path, local: int, central: int, value: int, message: str, content: bytes
+) -> None:
+    path = write_described(tmp_path, description(mean=[1], std=[1]), content)
     path.write_bytes(_patch(path.read_bytes(), local, central, value))
     notes = load(path).notes
     assert any(re.search(message, note) for note in notes), notes

@@ -128,7 +128,8 @@ void load_and_run(FuzzedDataProvider& data) {
   const int threads = data.ConsumeIntegralInRange(0, 2);
   const Program program(std::move(steps), buffers, arena, threads);
   if (program.arena_bytes() + program.scratch_bytes() > kMostMemory) return;
-  const std::unique_ptr<Memory> memory = program.make_memory();
+  const bool is_of_batch = data.ConsumeBool();
+  const std::unique_ptr<Memory> memory = program.make_memory(is_of_batch ? 1 : program.threads());
   for (std::size_t index = 0; index < externals.size(); ++index)
     memory->set_external(static_cast<int>(externals[index]), borders[index].get());
   program.run(*memory, 0, program.steps());

@@ -1,16 +1,19 @@
 """Choice of calibration methods by the error at the outputs."""
 
+import gc
+
 import numpy as np
 import pytest
 from optimizer.quantize.networks import RELU, Net
 
-from tpuconvert.optimizer.quantize import calibrate, quantize
+from tpuconvert.optimizer.quantize import calibrate, method_search, quantize
 from tpuconvert.optimizer.quantize.calibration import AutoTensors, choose_methods
 from tpuconvert.optimizer.quantize.float_simulation import simulate
 from tpuconvert.optimizer.quantize.method_search import SearchStart, is_better, search_methods
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.gc_control import reduced_gc_frequency
+from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -93,6 +96,22 @@ def test_removes_its_annotations_and_is_reproducible():
     second, _ = search(graph, feeds)
     assert first is not None and second is not None
     assert first.ranges == second.ranges
+
+
+def test_keeps_no_graphs_of_earlier_candidates(monkeypatch):
+    alive = []  # number of nodes; they are reference cycles
+
+    def simulate_and_count(graph, **options):
+        result = simulate(graph, **options)
+        alive.append(sum(isinstance(item, Node) for item in gc.get_objects()))
+        return result
+
+    monkeypatch.setattr(method_search, "simulate", simulate_and_count)
+    gc.collect()
+    with reduced_gc_frequency():  # as during a conversion
+        choice, _ = search(peak_detector(), heavy_tailed(64))
+    assert choice is not None and choice.candidates >= 5
+    assert alive[-1] == alive[2]  # the start, the candidate before and this one
 
 
 def test_searches_only_if_the_calibration_takes_much_longer():

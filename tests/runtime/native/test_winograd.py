@@ -21,9 +21,14 @@ from tpuconvert.schema.types import I8, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
-only_avx512 = pytest.mark.skipif(
-    extension() is not None and available_isas()[-1] != "avx512vnni", reason="the rule depends on the instruction set"
-)
+
+@pytest.fixture
+def avx512(monkeypatch):
+    """Select AVX512-VNNI: the choice of the kernel depends on the instruction set."""
+    if "avx512vnni" not in available_isas():
+        pytest.skip("the processor has no AVX512-VNNI")
+    monkeypatch.setenv("TPUCONVERT_ISA", "avx512vnni")
+
 
 SLACK = 64
 LARGEST_EXTREME = 114
@@ -329,7 +334,16 @@ def test_the_cost_is_a_function_of_the_shape():
         assert costs[0].weight_bytes == costs[1].weight_bytes == 36 * 64 * 64 * 2
 
 
-@only_avx512
+@pytest.mark.skipif("amx" not in available_isas(), reason="the processor has no AMX")
+@pytest.mark.parametrize(("size", "channels"), [(224, 64), (112, 128), (56, 64), (28, 256), (14, 512), (7, 512)])
+def test_amx_stays_direct_where_avx512_may_not(size, channels):
+    geometry = geometry_of(1, size, size, channels, channels, (1, 1, 1, 1))[0]
+    costs = {isa: native().winograd_cost(geometry, isa) for isa in ("avx512vnni", "amx")}
+    assert costs["amx"].direct < costs["amx"].winograd
+    assert costs["amx"].direct < costs["avx512vnni"].direct
+
+
+@pytest.mark.usefixtures("avx512")
 def test_convolutions_without_a_proved_bound_stay_direct():
     """255 * 9 * 128 * 127 exceeds 2^25."""
     for value, kind in ((20, "winograd_int8 3x3"), (127, "conv_int8 3x3")):
@@ -337,7 +351,7 @@ def test_convolutions_without_a_proved_bound_stay_direct():
         assert kind in kinds_of(Session(graph, backend="native", threads=1), channels=128)[0]
 
 
-@only_avx512
+@pytest.mark.usefixtures("avx512")
 def test_memory_limit():
     """Equal layers: the first ones are replaced as far as the limit permits."""
 

@@ -10,6 +10,7 @@
 #include "int8/conv/conv_tiles.h"
 #include "int8/conv/geometry_checks.h"
 #include "int8/depthwise/depthwise.h"
+#include "int8/tile/unit.h"
 
 namespace tpuconvert {
 
@@ -198,10 +199,12 @@ class ConvInt8Step : public Step {
 }  // namespace
 
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_kernel(const ConvInt8Spec& spec, Isa isa) {
-  require(!spec.weights.are_packed || (isa == Isa::kAvx512Vnni && !spec.geometry.is_depthwise()),
+  require(!spec.weights.are_packed || (has_avx512(isa) && !spec.geometry.is_depthwise()),
           "the kernel of this instruction set takes no packed weights");
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512Vnni) return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec) : avx512::make_conv_tiles(spec);
+  if (has_avx512(isa))
+    return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec)
+                                        : avx512::make_conv_tiles(spec, avx512::tile_unit(isa));
 #endif
 #if defined(__x86_64__) || defined(__aarch64__)
   if (isa != Isa::kScalar) return make_conv_int8_panels(spec, isa);

@@ -7,98 +7,45 @@
 #include <string>
 #include <vector>
 
+#include "int8/conv/even_rows.h"
+#include "int8/conv/panel_runs.h"
 #include "int8/conv/tile_packing.h"
+#include "int8/conv/tile_split.h"
 #include "int8/conv/region_biases.h"
 #include "int8/epilogue/subnormal_requant.h"
 #include "int8/conv/windows.h"
+#include "int8/tile/unit.h"
 
 namespace tpuconvert::avx512 {
 namespace {
 
-// bytes of weights that stay in the second-level cache beside activations
-constexpr std::size_t kCacheShare = 512 * 1024;
-constexpr std::size_t kGroupBytes = 320 * 1024;  // bytes of weights that are used for all rows before the next weights
 constexpr std::size_t kPassBytes = 16 * 1024;    // bytes of inputs that all panels use before the next inputs
+constexpr std::int64_t kAmxPassRows = 16 * kAmxRows;
 constexpr int kFewTiles = 16;                    // for longer distances, in tiles, `begin` is faster than `advance`
 
-TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
-  if (adds_residual)
-    return panel.epilogue == TileEpilogue::kSubnormal ? tile_subnormal_residual(panel.full, rows)
-                                              : tile_one_factor_residual(panel.full, rows);
-  switch (panel.epilogue) {
-    case TileEpilogue::kSubnormal: return tile_subnormal(panel.full, panel.half, rows);
-    case TileEpilogue::kOneFactor: return tile_one_factor(panel.full, panel.half, rows);
-    case TileEpilogue::kTwoFactors: return tile_two_factors(panel.full, panel.half, rows);
-    case TileEpilogue::kKinked: return tile_kinked(panel.full, panel.half, rows);
-    case TileEpilogue::kSums: break;
-  }
-  return tile_sums(panel.full, panel.half, rows);
-}
+// An image row is split into tiles of its own if they have at least this many rows: products take nearly as long with
+// fewer rows, but rows of two image rows must be copied.
+constexpr int kLeastLineRows = 12;
 
-// Adjacent panels of equal shape. Their weights are used for all rows of a part before those of the next run.
-struct PanelRun {
-  int first, last;  // `last` is exclusive
-};
-
-TileCosts costs_of(const PackedConv& packed) {
-  const Panel& panel = packed.panels.front();
-  return {largest_rows(panel.full, panel.half), panel.accumulators(),
-          static_cast<int>(packed.layout.bytes / 4) * packed.layout.copies};
-}
-
-std::vector<PanelRun> runs_of(const std::vector<Panel>& panels, std::size_t weight_bytes) {
-  const std::size_t limit = weight_bytes > kCacheShare ? kGroupBytes : weight_bytes;
-  std::vector<PanelRun> runs;
-  std::size_t bytes = 0;
-  for (int i = 0; i < static_cast<int>(panels.size()); ++i) {
-    const Panel& panel = panels[static_cast<std::size_t>(i)];
-    const Panel* before = i == 0 ? nullptr : &panels[static_cast<std::size_t>(i - 1)];
-    if (before == nullptr || before->full != panel.full || before->half != panel.half ||
-        bytes + panel.weight_bytes > limit) {
-      runs.push_back({i, i});
-      bytes = 0;
-    }
-    bytes += panel.weight_bytes;
-    runs.back().last = i + 1;
-  }
-  return runs;
-}
-
-// A range of the results of one region, counted over all images.
-struct Results {
-  std::size_t region;
-  std::int64_t first, last;  // `last` is exclusive
-  bool are_last;             // no later results use the same weights
-};
-
-// Split of results into tiles whose heights differ by at most one.
-class Tiles {
- public:
-  Tiles(std::int64_t results, int most)
-      : count_((results + most - 1) / most), fewer_(static_cast<int>(results / count_)), higher_(results % count_) {}
-
-  std::int64_t count() const { return count_; }
-  int rows_of(std::int64_t tile) const { return fewer_ + (tile < higher_ ? 1 : 0); }
-  // Number of consecutive tiles with the same height, starting with `tile`.
-  std::int64_t same_from(std::int64_t tile) const { return (tile < higher_ ? higher_ : count_) - tile; }
-
- private:
-  std::int64_t count_;
-  int fewer_;
-  std::int64_t higher_;  // number of tiles with fewer_ + 1 rows
+// Scratch memory and tile registers of the thread that computes a part.
+struct Worker {
+  std::uint8_t* scratch;
+  TileRegisters registers;
 };
 
 class ConvTiles : public ConvInt8Kernel {
  public:
-  explicit ConvTiles(const ConvInt8Spec& spec)
-      : g_(spec.geometry),
+  ConvTiles(const ConvInt8Spec& spec, TileUnit unit)
+      : unit_(unit),
+        g_(spec.geometry),
         epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
-        packed_(pack(spec, epilogue_)),
-        windows_(spec, packed_.layout, costs_of(packed_)),
+        packed_(pack(spec, epilogue_, unit)),
+        windows_(windows_of(spec, packed_, unit)),
         runs_(runs_of(packed_.panels, packed_.weights.size())),
         kind_(kind_of(spec.geometry)) {
-    are_results_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
-                         (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
+    are_results_adjacent_ = epilogue_.bytes() == 1 && !windows_.regions().front().runs_on() &&
+                            g_.out_row == g_.out_width * g_.out_pixel &&
+                            (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
     PackedRecord* record = PackedRecord::current();
     if (spec.weights.are_packed) {
@@ -108,9 +55,11 @@ class ConvTiles : public ConvInt8Kernel {
       if (record != nullptr && !record->is_read()) save(spec, packed_, parameters_, record);
     }
     prepare_panels();
+    if (unit == TileUnit::kAmx) prepare_amx();
     // Number of results whose inputs stay in the first-level cache until all panels have used them.
     const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);
-    rows_per_pass_ = std::max<std::int64_t>(84, static_cast<std::int64_t>(kPassBytes / bytes) / 84 * 84);
+    const std::int64_t step = line_ != 0 ? line_ : unit == TileUnit::kAmx ? kAmxPassRows : 84;
+    rows_per_pass_ = std::max<std::int64_t>(step, static_cast<std::int64_t>(kPassBytes / bytes) / step * step);
   }
 
   int parts(int threads) const override {
@@ -118,18 +67,20 @@ class ConvTiles : public ConvInt8Kernel {
     const int panels = static_cast<int>(packed_.panels.size());
     if (splits_panels(threads)) return std::min(threads, panels);
     const std::int64_t results = rows() * g_.out_width;
-    const std::int64_t units = windows_.band() ? rows() : (results + kMaxRows - 1) / kMaxRows;
+    const int tile = unit_ == TileUnit::kAmx ? kAmxRows : 12;
+    const std::int64_t units = windows_.band() || line_ != 0 ? rows() : (results + tile - 1) / tile;
     return static_cast<int>(std::min<std::int64_t>(threads, units));
   }
 
   void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
     const WithSubnormals mode;
+    Worker worker{scratch, TileRegisters(unit_)};
     if (parts > 1 && splits_panels(parts)) {
       const std::int64_t count = static_cast<std::int64_t>(packed_.panels.size());
       const int first = static_cast<int>(count * part / parts), last = static_cast<int>(count * (part + 1) / parts);
-      run_part(at, first, last, 0, 1, scratch);
+      run_part(at, first, last, 0, 1, worker);
     } else {
-      run_part(at, 0, static_cast<int>(packed_.panels.size()), part, parts, scratch);
+      run_part(at, 0, static_cast<int>(packed_.panels.size()), part, parts, worker);
     }
   }
 
@@ -137,30 +88,34 @@ class ConvTiles : public ConvInt8Kernel {
 
   void run_image_rows(const ConvAddresses& at, int first, int last, std::uint8_t* scratch) const override {
     const WithSubnormals mode;
+    Worker worker{scratch, TileRegisters(unit_)};
     const std::int64_t end = std::int64_t{last} * g_.out_width;
     const PanelRun panels{0, static_cast<int>(packed_.panels.size())};
     for (std::int64_t from = std::int64_t{first} * g_.out_width; from < end; from += rows_per_pass_)
-      run_panels(at, panels, {0, from, std::min(end, from + rows_per_pass_), false}, scratch);
+      run_panels(at, panels, {0, from, std::min(end, from + rows_per_pass_), false}, worker);
   }
 
   bool adds_residual() const override { return residual_.has_value(); }
 
-  // Contains the addresses of two tiles, sums, arguments and a band, in this order.
-  std::size_t scratch_bytes() const override {
-    return arguments_at() + argument_bytes() + (windows_.band() ? windows_.band()->bytes() : 0);
-  }
+  // Contains the addresses of two tiles, sums, arguments, copied rows of two tiles, a result that
+  // is not stored, and a band, in this order.
+  std::size_t scratch_bytes() const override { return band_at() + (windows_.band() ? windows_.band()->bytes() : 0); }
   std::size_t packed_bytes() const override {
     return packed_.weights.size() + parameters_.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
   }
   const char* kind() const override { return kind_.c_str(); }
 
  private:
-  static constexpr std::size_t kSumBytes = 28 * 64;  // accumulators of the largest tile
+  // accumulators of the largest tile
+  static constexpr std::size_t kSumBytes = 2 * kAmxRows * kAmxAccumulators * 64;
 
   std::int32_t* sums_at(std::uint8_t* scratch) const {
     return reinterpret_cast<std::int32_t*>(scratch + 2 * windows_.address_bytes());
   }
   std::size_t arguments_at() const { return 2 * windows_.address_bytes() + kSumBytes; }
+  std::size_t copies_at() const { return arguments_at() + argument_bytes(); }
+  std::size_t unused_at() const { return copies_at() + 2 * copy_bytes_; }
+  std::size_t band_at() const { return unused_at() + unused_bytes_; }
   std::size_t argument_bytes() const { return (packed_.panels.size() * sizeof(TileArguments) + 63) / 64 * 64; }
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
@@ -174,29 +129,32 @@ class ConvTiles : public ConvInt8Kernel {
   }
 
   // Computes panels first..last-1 for one part of the rows.
-  void run_part(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
+  void run_part(const ConvAddresses& at, int first, int last, int part, int parts, Worker& worker) const {
     if (!windows_.band()) {
-      run_regions(at, first, last, part, parts, scratch);
+      run_regions(at, first, last, part, parts, worker);
       return;
     }
-    std::uint8_t* band = scratch + arguments_at() + argument_bytes();
+    std::uint8_t* band = worker.scratch + band_at();
     const std::int64_t end = rows() * (part + 1) / parts;
     for (std::int64_t row = rows() * part / parts; row < end;) {
       const std::int64_t image = row / g_.out_height;
       const int y = static_cast<int>(row % g_.out_height);
       const int count = static_cast<int>(std::min<std::int64_t>({windows_.band()->results(), g_.out_height - y, end - row}));
       const std::uint8_t* input = windows_.band()->copy(at.input + image * g_.in_image, y, count, band);
-      const Results results{0, row * g_.out_width, (row + count) * g_.out_width, row + count == end};
-      run_panels({input, at.output, at.other}, {first, last}, results, scratch);
+      const RegionWindows& windows = windows_.regions().front();
+      const std::int64_t width = windows.region().width, unused = width - windows.stored_width();
+      const Results results{0, row * width, (row + count) * width - unused, row + count == end};
+      run_panels({input, at.output, at.other}, {first, last}, results, worker);
       row += count;
     }
   }
 
-  void run_regions(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
+  void run_regions(const ConvAddresses& at, int first, int last, int part, int parts, Worker& worker) const {
+    const std::int64_t unit = line_ != 0 ? line_ : 1;
     const auto for_regions = [&](auto&& run) {
       for (std::size_t region = 0; region < windows_.regions().size(); ++region) {
-        const std::int64_t results = windows_.regions()[region].results();
-        run(Results{region, results * part / parts, results * (part + 1) / parts,
+        const std::int64_t units = windows_.regions()[region].results() / unit;
+        run(Results{region, units * part / parts * unit, units * (part + 1) / parts * unit,
                     region + 1 == windows_.regions().size()});
       }
     };
@@ -204,37 +162,40 @@ class ConvTiles : public ConvInt8Kernel {
       // Use the weights of a run in all regions before reading those of the next run.
       for (const PanelRun& run : runs_)
         for_regions([&](const Results& results) {
-          run_positions(at, {std::max(run.first, first), std::min(run.last, last)}, results, scratch);
+          run_positions(at, {std::max(run.first, first), std::min(run.last, last)}, results, worker);
         });
       return;
     }
     for_regions([&](const Results& results) {
       for (std::int64_t from = results.first; from < results.last; from += rows_per_pass_) {
         const std::int64_t to = std::min(results.last, from + rows_per_pass_);
-        run_panels(at, {first, last}, {results.region, from, to, results.are_last && to == results.last}, scratch);
+        run_panels(at, {first, last}, {results.region, from, to, results.are_last && to == results.last}, worker);
       }
     });
   }
 
-  void run_panels(const ConvAddresses& at, PanelRun panels, const Results& results, std::uint8_t* scratch) const {
+  void run_panels(const ConvAddresses& at, PanelRun panels, const Results& results, Worker& worker) const {
     for (const PanelRun& run : runs_)
-      run_positions(at, {std::max(run.first, panels.first), std::min(run.last, panels.last)}, results, scratch);
+      run_positions(at, {std::max(run.first, panels.first), std::min(run.last, panels.last)}, results, worker);
   }
 
   // With a band, `at.input` is the start of the window of the first result.
-  void run_positions(const ConvAddresses& at, PanelRun run, const Results& results, std::uint8_t* scratch) const {
+  void run_positions(const ConvAddresses& at, PanelRun run, const Results& results, Worker& worker) const {
     const std::int64_t count = results.last - results.first;
     if (run.first >= run.last || count <= 0) return;
     const Panel& shape = packed_.panels[static_cast<std::size_t>(run.first)];
-    const Tiles tiles(count, largest_rows(shape.full, shape.half));
-    TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
+    const Tiles tiles(count, largest_rows(unit_, shape.full, shape.half), line_);
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(worker.scratch + arguments_at());
     bool are_complete = true;
     for (int i = run.first; i < run.last; ++i) {
       arguments[i] = arguments_[results.region * packed_.panels.size() + static_cast<std::size_t>(i)];
-      arguments[i].sums = sums_at(scratch);
+      arguments[i].sums = sums_at(worker.scratch);
       are_complete &= kernels_[static_cast<std::size_t>(i)].are_complete;
     }
-    run_tiles(at, run, results, tiles, are_complete, scratch);
+    if (unit_ == TileUnit::kAmx)
+      run_amx_tiles(at, run, results, tiles, worker);
+    else
+      run_tiles(at, run, results, tiles, are_complete, worker.scratch);
   }
 
   void run_tiles(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles, bool are_complete,
@@ -269,7 +230,7 @@ class ConvTiles : public ConvInt8Kernel {
       const std::ptrdiff_t input_step = rows * windows.input_step(), output_step = rows * windows.output_step();
       result += std::int64_t{rows} * here.tiles;
       for (int i = run.first; i < run.last; ++i) {
-        set_places(here.inputs, here.segments, here.walk, &arguments[i]);
+        set_places(here.inputs, here.segments, here.walk.output, here.walk.other, &arguments[i]);
         arguments[i].input_offset = constants[i].input_offset;
         arguments[i].output_offset = constants[i].output_offset;
       }
@@ -292,30 +253,75 @@ class ConvTiles : public ConvInt8Kernel {
           kernels.of_rows[rows - 1](arguments[i]);
           arguments[i].input_offset += static_cast<std::size_t>(input_step);
           arguments[i].output_offset += static_cast<std::size_t>(output_step);
-          if (!kernels.are_complete) complete_tile(i, rows, sums_at(scratch), here.walk);
+          if (!kernels.are_complete) complete_tile(i, rows, sums_at(scratch), here.walk.output, here.walk.other);
         }
       }
     }
   }
 
-  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, const Walk& walk,
-                         TileArguments* arguments) {
+  // Tiles of one or two blocks of rows, each of which is a tile of `tiles`.
+  void run_amx_tiles(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles, Worker& worker) const {
+    const RegionWindows& windows = windows_.regions()[results.region];
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(worker.scratch + arguments_at());
+    const std::uint8_t** inputs[2];
+    std::uint8_t* copies[2];
+    for (std::size_t block = 0; block < 2; ++block) {
+      inputs[block] = reinterpret_cast<const std::uint8_t**>(worker.scratch + block * windows_.address_bytes());
+      copies[block] = worker.scratch + copies_at() + block * copy_bytes_;
+    }
+    TileAddresses addresses;
+    Walk walk;
+    windows.begin(at, results.first, &walk);
+    for (std::int64_t tile = 0; tile < tiles.count(); tile += 2) {
+      const int blocks = tile + 1 < tiles.count() ? 2 : 1;
+      int rows[2] = {0, 0};
+      Segments segments{};
+      for (int block = 0; block < blocks; ++block) {
+        rows[block] = tiles.rows_of(tile + block);
+        segments = windows.place(walk, rows[block], inputs[block]);
+        if (copy_bytes_ != 0)
+          make_rows_even(inputs[block], segments.count, rows[block],
+                         segments.bytes + packed_.panels.back().input_offset, copies[block]);
+        place_results(walk, windows.stored_width(), worker.scratch + unused_at(), block == 0 ? 0 : rows[0], &addresses);
+        windows.advance(walk, rows[block], &walk);
+      }
+      worker.registers.configure(rows[0], rows[1], packed_.layout.chunk);
+      if (residual_) fetch_others(run, rows[0] + rows[1], addresses.others, 0);
+      const Distance ahead = results.are_last ? amx_ahead_of(packed_, run, (tiles.count() + 1) / 2, tile / 2) : Distance{0, 0};
+      for (int i = run.first; i < run.last; ++i) {
+        const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
+        TileArguments& to = arguments[i];
+        set_places(inputs[0], segments, addresses.outputs, addresses.others, &to);
+        to.second_inputs = inputs[1];
+        to.first_rows = rows[0];
+        to.rows = rows[0] + rows[1];
+        to.ahead = ahead.first;
+        to.ahead_end = ahead.end;
+        kernels.of_rows[blocks - 1](to);
+        if (!kernels.are_complete) complete_tile(i, to.rows, sums_at(worker.scratch), addresses.outputs, addresses.others);
+      }
+    }
+  }
+
+  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, std::uint8_t* const* outputs,
+                         const std::uint8_t* const* others, TileArguments* arguments) {
     arguments->inputs = inputs;
     arguments->segments = segments.count;
     arguments->segment_bytes = segments.bytes;
     arguments->skips = segments.skips;
-    arguments->outputs = walk.output;
-    arguments->residual.others = walk.other;
+    arguments->outputs = outputs;
+    arguments->residual.others = others;
   }
 
   // Applies the epilogue or residual add that the kernel of a tile does not include.
-  void complete_tile(int index, int rows, std::int32_t* sums, const Walk& walk) const {
+  void complete_tile(int index, int rows, std::int32_t* sums, std::uint8_t* const* outputs,
+                     const std::uint8_t* const* others) const {
     const Panel& panel = packed_.panels[static_cast<std::size_t>(index)];
     if (panel.epilogue == TileEpilogue::kSums) {
       const std::size_t offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
-      epilogue_.apply_rows({sums, panel.accumulators() * kLanes, rows, walk.output, offset}, panel.first, panel.columns);
+      epilogue_.apply_rows({sums, panel.accumulators() * kLanes, rows, outputs, offset}, panel.first, panel.columns);
     }
-    if (residual_) add_residual(index, panel, rows, walk.output, walk.other);
+    if (residual_) add_residual(index, panel, rows, outputs, others);
   }
 
   // Prefetch distance: each of the last four tiles prefetches a share of the next weights; 0 for other tiles.
@@ -341,6 +347,7 @@ class ConvTiles : public ConvInt8Kernel {
     arguments.lut = epilogue_.spec().lut.empty() ? nullptr : epilogue_.spec().lut.data();
     arguments.low = static_cast<int>(epilogue_.spec().low);
     arguments.high = static_cast<int>(epilogue_.spec().high);
+    arguments.chunk_bytes = packed_.layout.chunk;
     return arguments;
   }
 
@@ -349,8 +356,9 @@ class ConvTiles : public ConvInt8Kernel {
       PanelKernels kernels{};
       const bool adds = residual_ && is_residual_in_tile(panel);
       kernels.are_complete = panel.epilogue != TileEpilogue::kSums && (adds || !residual_);
-      for (int rows = 1; rows <= largest_rows(panel.full, panel.half); ++rows)
-        kernels.of_rows[rows - 1] = tile_kernel(panel, rows, adds);
+      const int most = unit_ == TileUnit::kAmx ? 2 : largest_rows(panel.full, panel.half);
+      for (int rows = 1; rows <= most; ++rows)
+        kernels.of_rows[rows - 1] = tile_kernel(panel, unit_, rows, adds);
       kernels_.push_back(kernels);
     }
     for (std::size_t region = 0; region < windows_.regions().size(); ++region) {
@@ -363,6 +371,20 @@ class ConvTiles : public ConvInt8Kernel {
                                       residual_->shift(), residual_->low(), residual_->high(), is_one_run_};
       }
     }
+  }
+
+  // Decides if image rows are split into tiles separately, and the space for copied rows.
+  void prepare_amx() {
+    const RegionWindows& windows = windows_.regions().front();
+    if (windows.runs_on()) {
+      unused_bytes_ = static_cast<std::size_t>((g_.out_channels * epilogue_.bytes() + 63) / 64 * 64) + kSlack;
+      return;
+    }
+    if (windows.even_results() == windows.results()) return;
+    const int width = windows.region().width;
+    if (width / Tiles::pieces(width, kAmxRows) >= kLeastLineRows) line_ = width;
+    const std::size_t row = copied_row_bytes(packed_.layout.bytes + packed_.panels.back().input_offset);
+    copy_bytes_ = static_cast<std::size_t>(packed_.layout.count * packed_.layout.copies) * kAmxRows * row;
   }
 
   void prepare_residual(const ConvInt8Spec& spec) {
@@ -404,9 +426,10 @@ class ConvTiles : public ConvInt8Kernel {
 
   struct PanelKernels {
     bool are_complete;  // kernels include epilogue and residual add
-    TileKernel of_rows[kMaxRows];
+    TileKernel of_rows[kMaxRows];  // for AMX: of one and two blocks of rows
   };
 
+  TileUnit unit_;
   ConvGeometry g_;
   Epilogue epilogue_;
   PackedConv packed_;
@@ -416,6 +439,9 @@ class ConvTiles : public ConvInt8Kernel {
   AlignedBytes parameters_;               // [region][panel][accumulator]
   std::vector<TileArguments> arguments_;  // [region][panel], without the arguments that depend on the tile
   std::int64_t rows_per_pass_ = 0;     // results that all panels compute before the next results
+  std::int64_t line_ = 0;              // results of an image row if no tile extends over two of them, or 0
+  std::size_t unused_bytes_ = 0;       // space for a result that is not stored
+  std::size_t copy_bytes_ = 0;         // copied rows of a tile, see make_rows_even
   bool are_results_adjacent_ = false;  // consecutive results are out_pixel bytes apart
   std::string kind_;
   ResidualSpec residual_spec_;
@@ -426,7 +452,9 @@ class ConvTiles : public ConvInt8Kernel {
 
 }  // namespace
 
-std::unique_ptr<ConvInt8Kernel> make_conv_tiles(const ConvInt8Spec& spec) { return std::make_unique<ConvTiles>(spec); }
+std::unique_ptr<ConvInt8Kernel> make_conv_tiles(const ConvInt8Spec& spec, TileUnit unit) {
+  return std::make_unique<ConvTiles>(spec, unit);
+}
 
 }  // namespace tpuconvert::avx512
 

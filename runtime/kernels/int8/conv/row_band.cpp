@@ -8,13 +8,11 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr std::size_t kBandBytes = 48 * 1024;  // maximum size of the input rows copied together
-
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-Band::Band(const ConvInt8Spec& spec, const SegmentLayout& layout)
+Band::Band(const ConvInt8Spec& spec, const SegmentLayout& layout, std::size_t limit)
     : g_(spec.geometry),
       zero_(spec.input_zero),
       has_lines_(layout.windows == WindowLayout::kColumns),
@@ -28,7 +26,7 @@ Band::Band(const ConvInt8Spec& spec, const SegmentLayout& layout)
     column_pitch_ = g_.in_channels;
     row_pitch_ = static_cast<std::ptrdiff_t>(row_bytes_) * g_.stride_h;
   }
-  while (results_ < g_.out_height && bytes_of(results_ + 1) <= kBandBytes) ++results_;
+  while (results_ < g_.out_height && bytes_of(results_ + 1) <= limit) ++results_;
   bytes_ = aligned(bytes_of(results_));
 }
 

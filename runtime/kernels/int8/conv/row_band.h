@@ -13,11 +13,13 @@ namespace tpuconvert::avx512 {
 
 class Band {
  public:
-  // Requires layout.is_copied().
-  Band(const ConvInt8Spec& spec, const SegmentLayout& layout);
+  // Requires layout.is_copied(). A band has at most `limit` bytes, or one row of results.
+  Band(const ConvInt8Spec& spec, const SegmentLayout& layout, std::size_t limit);
 
   int results() const { return results_; }  // rows of results that fit one band
   std::size_t bytes() const { return bytes_; }
+
+  int columns() const { return columns_; }  // padded input columns
 
   // Bytes from the window of a result to that of the result below, and from one input column to the next.
   std::ptrdiff_t row_pitch() const { return row_pitch_; }

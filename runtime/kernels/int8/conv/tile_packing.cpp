@@ -26,8 +26,16 @@ struct Shape {
   int columns() const { return 16 * full + (half ? 8 : 0); }
 };
 
+std::vector<Shape> amx_shapes_of(int channels) {
+  std::vector<Shape> shapes;
+  for (int registers = (channels + kLanes - 1) / kLanes; registers > 0; registers -= kAmxAccumulators)
+    shapes.push_back({std::min(registers, kAmxAccumulators), false});
+  return shapes;
+}
+
 // Splits channels into panels: wide panels first, with few unused lanes in the last one.
-std::vector<Shape> shapes_of(int channels) {
+std::vector<Shape> shapes_of(int channels, TileUnit unit) {
+  if (unit == TileUnit::kAmx) return amx_shapes_of(channels);
   std::vector<Shape> shapes;
   for (; channels >= 64; channels -= 64) shapes.push_back({4, false});
   if (channels > 56) {
@@ -62,10 +70,12 @@ int groups_per_panel(const ConvGeometry& g) {
 
 // True if WindowLayout::kColumns is faster than kRows: it wastes fewer bytes of the segments, but columns must be
 // interleaved for every row of results.
-bool are_columns_worthwhile(const ConvGeometry& g) {
+bool are_columns_worthwhile(const ConvGeometry& g, TileUnit unit) {
   const std::int64_t column = std::int64_t{g.kernel_h} * g.in_channels;
   if (column > kColumnBytes) return false;
-  const auto steps = [](std::int64_t bytes) { return (bytes + 3) / 4; };
+  // Both units take one cycle per result and accumulator for a step.
+  const std::int64_t step = unit == TileUnit::kAmx ? kChunkBytes : 4;
+  const auto steps = [step](std::int64_t bytes) { return (bytes + step - 1) / step; };
   const std::int64_t saved_steps = g.kernel_h * steps(std::int64_t{g.kernel_w} * g.in_channels) - steps(g.kernel_w * column);
   const std::int64_t accumulators = (g.out_channels + kLanes - 1) / kLanes;
   const std::int64_t columns = std::int64_t{g.out_width - 1} * g.stride_w + g.kernel_w;
@@ -74,24 +84,35 @@ bool are_columns_worthwhile(const ConvGeometry& g) {
   return saved_steps * accumulators * g.out_width > vectors * (g.kernel_h + kStoreCycles);
 }
 
-SegmentLayout layout_of(const ConvGeometry& g, int copies) {
+// Bytes of a chunk: a segment has as few chunks as possible, all of the same size.
+std::size_t chunk_of(std::size_t segment, TileUnit unit) {
+  if (unit == TileUnit::kVnni) return 4;
+  const std::size_t chunks = (segment + kChunkBytes - 1) / kChunkBytes;
+  return rounded_up((segment + chunks - 1) / chunks, 4);
+}
+
+SegmentLayout layout_of(const ConvGeometry& g, int copies, TileUnit unit) {
   SegmentLayout layout;
+  layout.unit = unit;
   layout.merged_groups = groups_per_panel(g);
   layout.channels = layout.merged_groups * g.group_in();
   layout.copies = copies;
-  const std::size_t row_bytes = rounded_up(static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels), 4);
-  if (g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && g.in_channels % 4 != 0)
-    layout.windows = are_columns_worthwhile(g) ? WindowLayout::kColumns : WindowLayout::kRows;
+  // AMX loads rows with a constant distance, which overlapping windows have in a padded copy.
+  const bool has_even_copy = unit == TileUnit::kAmx && (g.stride_w == 1 || g.pad_left > 0 || g.pad_top > 0);
+  if (g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && (g.in_channels % 4 != 0 || has_even_copy))
+    layout.windows = are_columns_worthwhile(g, unit) ? WindowLayout::kColumns : WindowLayout::kRows;
   if (layout.windows == WindowLayout::kColumns) {
-    layout.bytes = rounded_up(static_cast<std::size_t>(g.taps()) * static_cast<std::size_t>(g.in_channels), 4);
+    layout.bytes = static_cast<std::size_t>(g.taps()) * static_cast<std::size_t>(g.in_channels);
     layout.count = 1;
   } else if (layout.windows == WindowLayout::kRows) {
-    layout.bytes = row_bytes;
+    layout.bytes = static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels);
     layout.count = g.kernel_h;
   } else {
-    layout.bytes = rounded_up(static_cast<std::size_t>(layout.channels), 4);
+    layout.bytes = static_cast<std::size_t>(layout.channels);
     layout.count = g.taps();
   }
+  layout.chunk = chunk_of(layout.bytes, unit);
+  layout.bytes = rounded_up(layout.bytes, layout.chunk);
   return layout;
 }
 
@@ -108,7 +129,7 @@ class WeightPacker {
                                          : std::all_of(w.zero.begin(), w.zero.end(),
                                                        [harmless](std::int32_t zero) { return zero == harmless; });
     WeightPanelTask task = task_of({});
-    is_direct_ = is_plain && !layout.is_copied() && layout.merged_groups == 1 && covers_weights(task);
+    is_direct_ = is_plain && has_taps() && layout.merged_groups == 1 && covers_weights(task);
     if (!is_direct_) rows_.emplace(spec, layout);
   }
 
@@ -129,6 +150,14 @@ class WeightPacker {
   }
 
  private:
+  // True if weights are in the order [tap][input].
+  bool has_taps() const {
+    const ConvGeometry& g = spec_.geometry;
+    const auto row = static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels);
+    return !layout_.is_copied() ||
+           (layout_.windows == WindowLayout::kRows && layout_.bytes == row && g.in_channels % 4 == 0);
+  }
+
   WeightPanelTask task_of(const Panel& panel) const {
     const ConvGeometry& g = spec_.geometry;
     const WeightView& w = spec_.weights;
@@ -143,7 +172,7 @@ class WeightPacker {
     task.kernel_h = g.kernel_h;
     task.kernel_w = g.kernel_w;
     task.zero = w.is_signed ? 0 : 128;
-    task.segment_bytes = layout_.bytes;
+    task.segment_bytes = layout_.is_copied() ? static_cast<std::size_t>(g.in_channels) : layout_.bytes;
     task.full = panel.full;
     task.half = panel.half;
     return task;
@@ -192,15 +221,15 @@ void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker
 }
 
 // Divides the channels into panels and allocates the weights.
-PackedConv allocate(const ConvGeometry& g, int copies) {
+PackedConv allocate(const ConvGeometry& g, int copies, TileUnit unit) {
   PackedConv packed;
-  packed.layout = layout_of(g, copies);
+  packed.layout = layout_of(g, copies, unit);
   const SegmentLayout& layout = packed.layout;
   const std::size_t steps = layout.depth() / 4 * static_cast<std::size_t>(layout.copies);
 
   std::size_t weight_bytes = 0, parameters = 0;
   const int block_out = layout.merged_groups * g.group_out();
-  const std::vector<Shape> shapes = shapes_of(block_out);
+  const std::vector<Shape> shapes = shapes_of(block_out, unit);
   for (int block = 0; block < g.groups / layout.merged_groups; ++block) {
     int first = block * block_out;
     const int end = first + block_out;
@@ -220,17 +249,19 @@ PackedConv allocate(const ConvGeometry& g, int copies) {
       packed.panels.push_back(panel);
     }
   }
-  packed.weights = AlignedBytes::unwritten_part(weight_bytes);
+  // The packing writes no steps after the last input.
+  const bool is_padded = layout.bytes >= static_cast<std::size_t>(layout.channels) + 4;
+  packed.weights = is_padded ? AlignedBytes::part(weight_bytes) : AlignedBytes::unwritten_part(weight_bytes);
   return packed;
 }
 
 constexpr std::int32_t kMostCopies = 3;
 
-PackedConv take(const ConvInt8Spec& spec, const Epilogue& epilogue, PackedRecord* record) {
+PackedConv take(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit unit, PackedRecord* record) {
   std::int32_t copies = 0;
   record->take(&copies, sizeof(copies));
   if (copies < 1 || copies > kMostCopies) throw std::invalid_argument("conv_int8: packed weights with impossible summands");
-  PackedConv packed = allocate(spec.geometry, copies);
+  PackedConv packed = allocate(spec.geometry, copies, unit);
   std::vector<std::int32_t> epilogues(packed.panels.size());
   record->take(epilogues.data(), epilogues.size() * sizeof(std::int32_t));
   const auto sums = static_cast<std::int32_t>(TileEpilogue::kSums);
@@ -247,12 +278,12 @@ PackedConv take(const ConvInt8Spec& spec, const Epilogue& epilogue, PackedRecord
 
 }  // namespace
 
-PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
+PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit unit) {
   PackedRecord* record = PackedRecord::current();
   if (spec.weights.are_packed && (record == nullptr || !record->is_read()))
     throw std::invalid_argument("conv_int8: there are no packed weights");
-  if (spec.weights.are_packed) return take(spec, epilogue, record);
-  PackedConv packed = allocate(spec.geometry, weight_copies(spec));
+  if (spec.weights.are_packed) return take(spec, epilogue, unit, record);
+  PackedConv packed = allocate(spec.geometry, weight_copies(spec), unit);
   packed.parameters = AlignedBytes::part(packed.lane_groups() * sizeof(LaneParameters));
   WeightPacker packer(spec, packed.layout);
   for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);

@@ -42,9 +42,9 @@ struct PackedConv {
   std::size_t lane_groups() const { return panels.back().parameters + static_cast<std::size_t>(panels.back().accumulators()); }
 };
 
-// Packs weights and parameters, or takes weights and epilogues from the record of the thread, which does not contain the
-// parameters of this structure.
-PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue);
+// Packs weights and parameters for a unit, or takes weights and epilogues from the record of the thread, which does not
+// contain the parameters of this structure.
+PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit unit);
 
 // Returns LaneParameters [region][lane group] from the record of the thread.
 AlignedBytes take_parameters(const PackedConv& packed, std::size_t regions, PackedRecord* record);

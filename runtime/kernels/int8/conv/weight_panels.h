@@ -18,10 +18,11 @@ struct WeightPanelTask {
   int inputs;
   int kernel_h, kernel_w;
   std::uint8_t zero;                         // stored zero point: 0 for signed weights, 128 for unsigned ones
-  std::size_t segment_bytes;                 // bytes of a tap: the inputs rounded up to a multiple of 4
+  std::size_t segment_bytes;                 // bytes of a tap: a multiple of 4, at least the inputs
   int full;                                  // accumulators of 16 channels
   bool half;                                 // true if an accumulator of 8 channels follows
-  std::uint8_t* to;                          // [tap][segment_bytes / 4][accumulator][lane][4]; written completely
+  // [tap][segment_bytes / 4][accumulator][lane][4]; steps after the last input are not written.
+  std::uint8_t* to;
   std::int32_t* sums;                        // [accumulator][16 lanes], sums of the weights
   std::int32_t* magnitudes;                  // [accumulator][16 lanes], sums of the magnitudes of the weights
 };

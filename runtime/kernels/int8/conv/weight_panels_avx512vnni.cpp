@@ -29,7 +29,7 @@ TPU_INLINE void prefetch(const std::uint8_t* weights) {
 void pack_inputs(const WeightPanelTask& task, int accumulator) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
   const Columns columns(accumulator, task.full);
-  const int quads = static_cast<int>(task.segment_bytes / 4), next = lane_of(kLanes, task.full);
+  const int quads = (task.inputs + 3) / 4, next = lane_of(kLanes, task.full);
   const bool is_half = accumulator == task.full;
   __m512i sums = _mm512_setzero_si512(), magnitudes = sums;
   for (int tap = 0; tap < task.kernel_h * task.kernel_w; ++tap) {
@@ -64,7 +64,7 @@ void pack_inputs(const WeightPanelTask& task, int accumulator) {
 void pack_runs(const WeightPanelTask& task, int accumulator) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
   const Columns columns(accumulator, task.full);
-  const int quads = static_cast<int>(task.segment_bytes / 4), next = lane_of(kLanes, task.full);
+  const int quads = (task.inputs + 3) / 4, next = lane_of(kLanes, task.full);
   const int taps = task.kernel_h * task.kernel_w;
   const bool is_half = accumulator == task.full;
   const std::uint8_t* from = task.weights;

@@ -22,9 +22,11 @@ struct SegmentLayout {
   WindowLayout windows = WindowLayout::kTaps;
   int channels = 0;            // input channels of a panel, including those of merged groups
   int merged_groups = 1;
-  std::size_t bytes = 0;       // bytes of a segment, a multiple of 4; weights of padding bytes are zero
+  std::size_t bytes = 0;       // bytes of a segment, a multiple of `chunk`; weights of padding bytes are zero
+  std::size_t chunk = 4;       // bytes of a segment that one instruction multiplies, a multiple of 4
   int count = 0;
   int copies = 1;              // 8-bit summands per weight; segments are repeated for each summand
+  TileUnit unit = TileUnit::kVnni;
 
   bool is_copied() const { return windows != WindowLayout::kTaps; }
   std::size_t depth() const { return bytes * static_cast<std::size_t>(count); }

@@ -11,6 +11,26 @@ namespace {
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Input rows copied together: a part of the first-level cache for VNNI, of the second-level cache for AMX. Weights that are
+// larger than a band are read once per band, so that they have larger ones.
+constexpr std::size_t kBandBytes = 48 * 1024, kAmxBandBytes = 256 * 1024, kLargeBandBytes = 1024 * 1024;
+constexpr std::size_t kSmallWeights = 1024 * 1024;
+
+std::size_t band_limit(const ConvGeometry& g, const SegmentLayout& layout) {
+  if (layout.unit == TileUnit::kVnni) return kBandBytes;
+  return layout.depth() * static_cast<std::size_t>(g.out_channels) > kSmallWeights ? kLargeBandBytes : kAmxBandBytes;
+}
+
+// True if the windows of all results of a band have a constant distance, counting the padded columns as results, and
+// this takes no more tiles than tiles of up to 16 results of one line.
+bool is_run_on(const ConvGeometry& g, const SegmentLayout& layout, const Band& band) {
+  if (layout.unit == TileUnit::kVnni || g.stride_w != 1 || band.row_pitch() != band.columns() * band.column_pitch())
+    return false;
+  const std::int64_t rows = std::min(g.out_height, band.results());
+  const auto tiles = [](std::int64_t results) { return (results + kAmxRows - 1) / kAmxRows; };
+  return tiles(rows * band.columns()) <= rows * tiles(g.out_width);
+}
+
 }  // namespace
 
 RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Region& region, bool can_leave,
@@ -22,6 +42,7 @@ RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layo
       is_band_(layout.is_copied()),
       is_contiguous_(region.width == spec.geometry.out_width &&
                        (spec.geometry.batch == 1 || region.height == spec.geometry.out_height)),
+      stored_width_(std::min(region.width, spec.geometry.out_width)),
       copies_(layout.copies),
       segment_bytes_(layout.bytes),
       output_corner_(region.y * spec.geometry.out_row + region.x * spec.geometry.out_pixel),
@@ -88,12 +109,12 @@ std::int64_t RegionWindows::count_even_results(const ConvInt8Spec& spec) const {
   return do_rows_go_on ? results() : region_.width;
 }
 
-Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs)
+Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts* costs)
     : g_(spec.geometry), layout_(layout) {
   std::ptrdiff_t row_pitch = g_.in_row * g_.stride_h, column_pitch = g_.in_pixel;
   bool can_leave = false;
   if (layout.is_copied()) {
-    band_.emplace(spec, layout);
+    band_.emplace(spec, layout, band_limit(g_, layout));
     row_pitch = band_->row_pitch();
     column_pitch = band_->column_pitch();
   } else if (!needs_no_padding()) {
@@ -101,8 +122,9 @@ Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Ti
     padding_ = AlignedBytes(static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.kernel_w));
     std::memset(padding_.data(), spec.input_zero, padding_.size());
   }
-  const Region whole{0, 0, g_.out_height, g_.out_width, 0, 0, g_.kernel_h, g_.kernel_w};
-  const std::vector<Region> regions = can_leave ? regions_of(g_, costs) : std::vector<Region>{whole};
+  const int width = band_ && is_run_on(g_, layout, *band_) ? band_->columns() : g_.out_width;
+  const Region whole{0, 0, g_.out_height, width, 0, 0, g_.kernel_h, g_.kernel_w};
+  const std::vector<Region> regions = can_leave && costs != nullptr ? regions_of(g_, *costs) : std::vector<Region>{whole};
   for (const Region& region : regions)
     regions_.emplace_back(spec, layout, region, can_leave, row_pitch, column_pitch, padding_.data());
 }

@@ -16,7 +16,7 @@
 
 namespace tpuconvert::avx512 {
 
-constexpr int kMaxRows = 12;  // maximum number of rows of a tile
+constexpr int kMaxRows = kAmxRows;  // maximum number of rows of a tile of any unit
 
 struct Segments {
   std::size_t count;
@@ -35,6 +35,11 @@ class RegionWindows {
 
   // True if consecutive results of the region are contiguous in the tensor.
   bool is_contiguous() const { return is_contiguous_; }
+
+  // Results of a line that are stored. Lines of a band for AMX may also contain the padded columns, so that the windows of
+  // all results of the band have a constant distance.
+  int stored_width() const { return stored_width_; }
+  bool runs_on() const { return stored_width_ != region_.width; }
 
   // Number of consecutive results with constant strides, starting at every multiple of it: input_step() between
   // windows, output_step() between results and between residual operands. It is 0 if windows may leave the input.
@@ -71,6 +76,7 @@ class RegionWindows {
   Region region_;
   int batch_, kernel_h_, kernel_w_;
   bool is_band_, is_contiguous_;
+  int stored_width_;
   int copies_;
   std::size_t segment_bytes_;
   std::ptrdiff_t corner_;         // bytes from the input to the first tap of the first result
@@ -84,7 +90,8 @@ class RegionWindows {
 
 class Windows {
  public:
-  Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs);
+  // Results are divided into regions by the costs, or not at all if `costs` is null.
+  Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts* costs);
 
   // Size of the address array that `place` writes, a multiple of 64.
   std::size_t address_bytes() const;

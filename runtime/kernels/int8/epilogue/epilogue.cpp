@@ -274,7 +274,7 @@ void Epilogue::prepare_rows(Isa isa) {
     rows->most[at] = static_cast<std::int32_t>(most);
     rows->offset[at] = static_cast<std::int32_t>(own_offset);
   }
-  const bool has_one_factor = is_once && isa == Isa::kAvx512Vnni && find_factors(&rows->factor, &rows->addend);
+  const bool has_one_factor = is_once && has_avx512(isa) && find_factors(&rows->factor, &rows->addend);
   rows->parameters = {rows->reach.data(),
                       rows->lift.data(),
                       rows->multiplier.data(),
@@ -295,8 +295,8 @@ void Epilogue::prepare_rows(Isa isa) {
   const bool is_uniform = spec_.multiplier.size() == 1 && spec_.shift.size() == 1 && spec_.offset.size() <= 1;
   const RowVariant variant{is_twice, is_uniform, is_lifted, result};
 #if defined(__x86_64__)
-  rows->function = isa == Isa::kAvx512Vnni ? row_function_avx512(variant) : row_function_avx2(variant);
-  rows->rows = isa == Isa::kAvx512Vnni ? block_of_rows_avx512(variant) : block_of_rows_avx2(variant);
+  rows->function = has_avx512(isa) ? row_function_avx512(variant) : row_function_avx2(variant);
+  rows->rows = has_avx512(isa) ? block_of_rows_avx512(variant) : block_of_rows_avx2(variant);
   if (has_one_factor) rows->block = block_function_avx512(result);
 #else
   static_cast<void>(has_one_factor);

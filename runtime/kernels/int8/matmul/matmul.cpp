@@ -99,7 +99,7 @@ void check_matmul_int8(const MatmulInt8Spec& spec) {
 
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_kernel(const MatmulInt8Spec& spec, Isa isa) {
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512Vnni) return make_matmul_int8_avx512vnni(spec);
+  if (has_avx512(isa)) return make_matmul_int8_tiles(spec, isa);
 #endif
 #if defined(__x86_64__) || defined(__aarch64__)
   if (isa != Isa::kScalar) return make_matmul_int8_panels(spec, isa);

@@ -47,7 +47,8 @@ std::vector<std::int32_t> constant_parts(const MatmulInt8Spec& spec, int counted
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_scalar(const MatmulInt8Spec& spec);
 // For an instruction set with panel_kernels.h.
 std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_panels(const MatmulInt8Spec& spec, Isa isa);
-std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avx512vnni(const MatmulInt8Spec& spec);
+// For AVX512-VNNI and AMX.
+std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_tiles(const MatmulInt8Spec& spec, Isa isa);
 
 // Throws like make_matmul_int8.
 void check_matmul_int8(const MatmulInt8Spec& spec);

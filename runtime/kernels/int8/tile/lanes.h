@@ -56,29 +56,42 @@ constexpr bool includes_offset(TileEpilogue epilogue) {
   return epilogue == TileEpilogue::kSubnormal || epilogue == TileEpilogue::kOneFactor;
 }
 
+// Parameters of an epilogue in registers.
+struct LaneFactors {
+  __m512 factor, second;
+  const float* kink;
+
+  TPU_INLINE LaneFactors() = default;
+  TPU_INLINE explicit LaneFactors(const LaneParameters& parameters)
+      : factor(_mm512_load_ps(parameters.factor)), second(_mm512_load_ps(parameters.second)), kink(parameters.kink) {}
+};
+
 // The epilogue up to the conversion to integers; see TileEpilogue.
 template <TileEpilogue Epilogue>
-TPU_INLINE __m512i requantize(__m512i sum, const LaneParameters& parameters) {
+TPU_INLINE __m512i requantize(__m512i sum, const LaneFactors& factors) {
   static_assert(Epilogue != TileEpilogue::kSums, "sums are not rescaled in registers");
   if constexpr (Epilogue == TileEpilogue::kSubnormal) {
-    return _mm512_castps_si512(_mm512_fmadd_round_ps(_mm512_castsi512_ps(sum), _mm512_load_ps(parameters.factor),
-                                                     _mm512_load_ps(parameters.second), kDown));
+    return _mm512_castps_si512(_mm512_fmadd_round_ps(_mm512_castsi512_ps(sum), factors.factor, factors.second, kDown));
   }
   const __m512 x = _mm512_cvtepi32_ps(sum);
-  const __m512 factor = _mm512_load_ps(parameters.factor);
-  const __m512 second = _mm512_load_ps(parameters.second);
+  const __m512 factor = factors.factor, second = factors.second;
   if constexpr (Epilogue == TileEpilogue::kOneFactor) {
     return floor_of(_mm512_fmadd_round_ps(x, factor, second, kDown));
   } else if constexpr (Epilogue == TileEpilogue::kTwoFactors) {
     return floor_of(_mm512_fmadd_round_ps(x, factor, _mm512_mul_ps(x, second), kDown));
   } else {
     const __m512i sign = _mm512_set1_epi32(INT32_MIN);
-    const __m512i kink = _mm512_load_si512(parameters.kink);
+    const __m512i kink = _mm512_load_si512(factors.kink);
     // 0xCA selects the second operand where the first one has a set bit, otherwise the third one.
     const __m512i signed_kink = _mm512_ternarylogic_epi32(sign, _mm512_castps_si512(x), kink, 0xCA);
     return floor_of(_mm512_fmadd_round_ps(
         x, factor, _mm512_fmadd_ps(x, second, _mm512_castsi512_ps(signed_kink)), kDown));
   }
+}
+
+template <TileEpilogue Epilogue>
+TPU_INLINE __m512i requantize(__m512i sum, const LaneParameters& parameters) {
+  return requantize<Epilogue>(sum, LaneFactors(parameters));
 }
 
 // (v + 1 + 2 * offset) >> 1 on 16-bit lanes; `doubled_offset` is 2 * offset + 1. Saturation is monotone, and a

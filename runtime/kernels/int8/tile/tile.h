@@ -1,6 +1,6 @@
-// The register tile of the AVX512-VNNI convolution: a few result pixels times up to 64 output channels.
+// The register tile of the convolution for AVX512-VNNI and AMX: a few result pixels times up to 64 output channels.
 //
-// Included by files compiled for AVX512-VNNI as well as by baseline ones, so it contains plain data only.
+// Included by files compiled for these instruction sets as well as by baseline ones, so it contains plain data only.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ struct TileArguments {
   const std::uint8_t* const* inputs;  // [segment][row], address of the segment
   std::size_t input_offset;           // added to each address
   std::size_t segments;
-  std::size_t segment_bytes;          // a positive multiple of 4
+  std::size_t segment_bytes;          // a positive multiple of 4; for AMX, of chunk_bytes
   const std::uint32_t* skips;         // [segment], number of 4-byte steps of weights to skip after it
   const std::int8_t* weights;         // [segment][segment_bytes / 4][accumulator][lane][4]
   std::ptrdiff_t ahead;  // prefetch distance from the current weights in bytes; 64 of every 256 bytes are prefetched
@@ -64,6 +64,12 @@ struct TileArguments {
   int offset;                         // only for kTwoFactors and kKinked
   int low, high;
   TileResidual residual;              // only for the kernels tile_..._residual
+  // Only for AMX, whose tiles have one or two blocks of up to kAmxRows rows:
+  int rows;
+  int first_rows;                              // rows of the first block, which `inputs` belongs to
+  const std::uint8_t* const* second_inputs;    // [segment][row], those of the second block
+  std::size_t chunk_bytes;            // bytes of a segment that one instruction multiplies, at most kChunkBytes
+  std::ptrdiff_t ahead_end;           // the bytes from `ahead` to this distance are prefetched for each chunk
 };
 
 using TileKernel = void (*)(const TileArguments&);
@@ -76,6 +82,17 @@ constexpr int largest_rows(int full, bool half) {
   return accumulators == 4 ? 7 : accumulators == 3 ? 9 : 12;
 }
 
+// The instructions that multiply: dot products of vector registers, or products of the 1 KB tile registers of AMX.
+enum class TileUnit { kVnni, kAmx };
+
+constexpr int kAmxRows = 16;              // rows of a tile register
+constexpr int kAmxAccumulators = 4;       // of a tile of AMX
+constexpr std::size_t kChunkBytes = 64;   // bytes of a row of a tile register
+
+constexpr int largest_rows(TileUnit unit, int full, bool half) {
+  return unit == TileUnit::kAmx ? kAmxRows : largest_rows(full, half);
+}
+
 // Kernels of each epilogue. `full` is 1, 2, 3 or 4 without and 0 or 1 with a half accumulator; 1 <= rows <=
 // largest_rows().
 TileKernel tile_subnormal(int full, bool half, int rows);
@@ -86,5 +103,14 @@ TileKernel tile_one_factor_residual(int full, int rows);
 TileKernel tile_two_factors(int full, bool half, int rows);
 TileKernel tile_kinked(int full, bool half, int rows);
 TileKernel tile_sums(int full, bool half, int rows);
+
+// Kernels for AMX, only in builds with TPUCONVERT_HAS_AMX; `accumulators` is 1 to 4. A kernel with a residual add exists
+// for the epilogues kSubnormal and kOneFactor. Rows of a segment and block have a constant distance: that of the first
+// two. Arrays of addresses of results have space for 2 * kAmxRows. The kernels need the tile registers in the state of
+// configure_amx for the same blocks and chunk bytes.
+TileKernel tile_amx(TileEpilogue epilogue, bool adds_residual, int accumulators, bool has_two_blocks);
+void configure_amx(int first_rows, int second_rows, std::size_t chunk_bytes);
+// Clears the tile registers, so that the operating system need not save them.
+void release_amx();
 
 }  // namespace tpuconvert::avx512
