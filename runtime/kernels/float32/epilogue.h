@@ -32,5 +32,14 @@ FLOAT_INLINE void store_lanes(Float x, float* to, int n) {
   }
 }
 
+// Number of lanes of a register that are columns of a panel of kVectors registers. The first one of several is full; of
+// more than two, those after the last column have none.
+template <int kVectors>
+FLOAT_INLINE int stored_lanes(int columns, int vector) {
+  if (kVectors > 1 && vector == 0) return Float::kLanes;
+  const int left = columns - vector * Float::kLanes;
+  return left >= Float::kLanes ? Float::kLanes : kVectors > 2 && left < 0 ? 0 : left;
+}
+
 }  // namespace
 }  // namespace tpuconvert

@@ -16,6 +16,8 @@ SAMPLE = 2
 """Cases per kind outside of the full run."""
 FULL = 60
 """Cases per kind of the full run."""
+NARROW = (("float_products", 103), ("float_group_products", 104), ("float_recurrent_layers", 100))
+"""Products whose columns end before the last register of a panel: Neon has panels of four registers, others of two."""
 ISAS = ("scalar", "neon", "dotprod", "i8mm")
 
 
@@ -45,6 +47,11 @@ def sample(emulated):
 def test_every_instruction_set_gives_the_bytes_of_the_host(emulated, sample):
     summary = emulated(CPUS["i8mm"], sample)
     check(summary, ISAS, len(sample) * len(ISAS))
+
+
+def test_products_that_are_narrower_than_a_panel(emulated):
+    cases = [case for kind, seed in NARROW for case in cases_of(kind, [seed])]
+    check(emulated(CPUS["i8mm"], cases), ISAS, len(cases) * len(ISAS))
 
 
 @pytest.mark.slow

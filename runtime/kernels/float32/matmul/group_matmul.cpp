@@ -93,7 +93,8 @@ class GroupMatmulStep final : public Step {
     for (std::int64_t panel = first; panel < last; ++panel) {
       const auto vectors = static_cast<int>(width_of(panel) / lanes);
       for (int start = 0; start < vectors; start += most) {
-        kernels_.dequantize(task_, panel, start, std::min(vectors - start, most), packed);
+        const int count = std::min(vectors - start, most);
+        kernels_.dequantize(task_, panel, start, count, (count == 1 ? 1 : most) * lanes, packed);
         function(task_.matmul, x, packed, (panel * kGroupPanelVectors + start) * lanes, y, nullptr);
       }
     }

@@ -29,8 +29,9 @@ struct GroupMatmulKernels {
   int lanes;  // columns in one register
   // Computes panels first <= panel < last for all rows. Weights are dequantized once per block of a few rows.
   void (*decode)(const GroupMatmulTask& task, std::int64_t first, std::int64_t last, const float* x, float* y);
-  // Dequantizes `count` registers of columns of a panel, beginning with register `start`, to [depth][count * lanes].
-  void (*dequantize)(const GroupMatmulTask& task, std::int64_t panel, int start, int count, float* to);
+  // Dequantizes `count` registers of columns of a panel, beginning with register `start`, to `depth` rows whose distance is
+  // `pitch` floats.
+  void (*dequantize)(const GroupMatmulTask& task, std::int64_t panel, int start, int count, std::ptrdiff_t pitch, float* to);
 };
 
 extern const GroupMatmulKernels kGroupMatmulScalar;

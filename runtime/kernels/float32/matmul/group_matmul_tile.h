@@ -189,16 +189,17 @@ void decode_panels(const GroupMatmulTask& task, std::int64_t first, std::int64_t
   }
 }
 
+// Dequantizes one or two registers of columns to rows whose distance is `pitch` floats.
 template <int kBits, bool kHasZero>
-void dequantize_columns(const GroupTile& tile, int count, float* to) {
+void dequantize_columns(const GroupTile& tile, int count, std::ptrdiff_t pitch, float* to) {
   if (count == 2) {
     for_each_k<kBits, kHasZero, 2>(tile, [&](std::int64_t k, const Float(&weights)[2]) __attribute__((always_inline)) {
-      weights[0].store(to + k * 2 * Float::kLanes);
-      weights[1].store(to + k * 2 * Float::kLanes + Float::kLanes);
+      weights[0].store(to + k * pitch);
+      weights[1].store(to + k * pitch + Float::kLanes);
     });
   } else {
     for_each_k<kBits, kHasZero, 1>(tile, [&](std::int64_t k, const Float(&weights)[1]) __attribute__((always_inline)) {
-      weights[0].store(to + k * Float::kLanes);
+      weights[0].store(to + k * pitch);
     });
   }
 }
@@ -210,11 +211,12 @@ void decode(const GroupMatmulTask& task, std::int64_t first, std::int64_t last, 
   function(task, first, last, x, y);
 }
 
-void dequantize(const GroupMatmulTask& task, std::int64_t panel, int start, int count, float* to) {
+void dequantize(const GroupMatmulTask& task, std::int64_t panel, int start, int count, std::ptrdiff_t pitch, float* to) {
   const bool has_zero = task.zero != nullptr;
   const auto function = task.bits == 4 ? (has_zero ? dequantize_columns<4, true> : dequantize_columns<4, false>)
                                        : (has_zero ? dequantize_columns<8, true> : dequantize_columns<8, false>);
-  function(tile_of(task, panel, start), count, to);
+  for (int done = 0; done < count; done += 2)
+    function(tile_of(task, panel, start + done), count - done < 2 ? 1 : 2, pitch, to + done * Float::kLanes);
 }
 
 }  // namespace

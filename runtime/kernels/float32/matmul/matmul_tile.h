@@ -59,12 +59,11 @@ FLOAT_INLINE void accumulate(const Tile& tile, Sum (&sum)[kRows][kVectors]) {
 template <int kRows, int kVectors>
 FLOAT_INLINE void store_tile(const Tile& tile, Float (&sum)[kRows][kVectors]) {
   constexpr int kLanes = Float::kLanes;
-  const int last = tile.columns - (kVectors - 1) * kLanes;
   if (tile.residual != nullptr) {
     unroll<kRows>(UNROLLED(r) {
       unroll<kVectors>(UNROLLED(v) {
         const float* from = tile.residual + r.value * tile.pitch + v.value * kLanes;
-        sum[r.value][v.value] = sum[r.value][v.value] + load_lanes(from, v.value < kVectors - 1 ? kLanes : last);
+        sum[r.value][v.value] = sum[r.value][v.value] + load_lanes(from, stored_lanes<kVectors>(tile.columns, v.value));
       });
     });
   }
@@ -76,8 +75,9 @@ FLOAT_INLINE void store_tile(const Tile& tile, Float (&sum)[kRows][kVectors]) {
   }
   unroll<kRows>(UNROLLED(r) {
     float* to = tile.output + r.value * tile.pitch;
-    unroll<kVectors - 1>(UNROLLED(v) { sum[r.value][v.value].store(to + v.value * kLanes); });
-    store_lanes(sum[r.value][kVectors - 1], to + (kVectors - 1) * kLanes, last);
+    unroll<kVectors>(UNROLLED(v) {
+      store_lanes(sum[r.value][v.value], to + v.value * kLanes, stored_lanes<kVectors>(tile.columns, v.value));
+    });
   });
 }
 
