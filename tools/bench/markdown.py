@@ -21,7 +21,8 @@ rounds and, in brackets, the smallest and the largest. Networks have seeded rand
 BatchNormalization statistics; `tools/bench/README.md` describes them and their quantization for each engine.
 tpuconvert computes the exact integers of the TPU operators; the other engines may round differently.
 
-Pages: [networks](benchmarks.md), [load time and memory](benchmarks-load.md), [throughput](benchmarks-throughput.md).
+Pages: [networks](benchmarks.md), [networks without AMX](benchmarks-without-amx.md),
+[load time and memory](benchmarks-load.md), [throughput](benchmarks-throughput.md).
 """
 
 
