@@ -52,14 +52,18 @@ def collect_if_due() -> None:
         found.left = len(gc.get_objects())
 
 
-def collect_dropped_graphs() -> None:
-    """Collect garbage between steps that build a graph each, whose arrays may be large; it takes about 30 ms.
+def collect_dropped_graphs(nbytes: int) -> None:
+    """Collect garbage between steps that build a graph each, if there may be much.
 
-    Within :func:`reduced_gc_frequency` the graphs of all steps would stay in memory, 120 MiB for a search over 70
-    graphs of ResNet50. A collector that the caller disabled stays idle.
+    Within :func:`reduced_gc_frequency` the graphs of all steps would stay in memory: 120 MiB for a search over 70
+    graphs of ResNet50. For small graphs, collections at each step would take longer than the steps, if the process has
+    many other objects.
+
+    Args:
+        nbytes: size of the constants of the last graph.
     """
-    if gc.isenabled():
-        gc.collect()
+    note_arrays(nbytes)
+    collect_if_due()
 
 
 @contextlib.contextmanager

@@ -124,6 +124,11 @@ class Graph:
         """Inputs, constants and results, in the order in which they were added."""
         return list(self._values.values())
 
+    @property
+    def constant_bytes(self) -> int:
+        """Size of all constants in memory."""
+        return sum(value.data.nbytes for value in self._values.values() if value.data is not None)
+
     def find(self, name: str) -> Value | None:
         """Return the value of that name, or None."""
         return self._values.get(name)

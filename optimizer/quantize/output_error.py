@@ -161,7 +161,7 @@ class OutputError:
 
     def measure(self, graph: Graph) -> Errors:
         """Run a graph with the same inputs and outputs, such as the integer graph, on all samples."""
-        collect_dropped_graphs()
+        collect_dropped_graphs(graph.constant_bytes)
         with Session(_Program(graph, self._chip)) as session, np.errstate(all="ignore"):
             return self.compare(session.run(feed) for feed in self.feeds)
 

@@ -90,7 +90,7 @@ def refine(
     Returns:
         The number of refined linear operators.
     """
-    collect_dropped_graphs()
+    collect_dropped_graphs(reference.constant_bytes)
     integer = legalized.graph
     made = {value.producer: product for value, product in legalized.products.items()}
     nodes = integer.sorted_nodes()

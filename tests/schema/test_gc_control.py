@@ -119,19 +119,11 @@ def test_a_disabled_collector_stays_idle() -> None:
     assert found() is None and gc_control._uncollected.nbytes == 0
 
 
-def test_dropped_graphs_are_collected_on_request() -> None:
+@pytest.mark.parametrize(("nbytes", "is_collected"), [(100 << 20, True), (1 << 20, False)])
+def test_dropped_graphs_are_collected_if_they_are_large(nbytes: int, is_collected: bool) -> None:
+    gc.collect()
+    collect_if_due()
     with reduced_gc_frequency():
         found = weakref.ref(Cycle())
-        collect_dropped_graphs()
-        assert found() is None
-
-
-def test_a_request_does_not_run_a_disabled_collector() -> None:
-    gc.disable()
-    try:
-        found = weakref.ref(Cycle())
-        collect_dropped_graphs()
-        assert found() is not None
-    finally:
-        gc.enable()
-    gc.collect()
+        collect_dropped_graphs(nbytes)
+        assert (found() is None) == is_collected

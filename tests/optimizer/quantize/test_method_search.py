@@ -12,6 +12,7 @@ from tpuconvert.optimizer.quantize.float_simulation import simulate
 from tpuconvert.optimizer.quantize.method_search import SearchStart, is_better, search_methods
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema import gc_control
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -107,6 +108,7 @@ def test_keeps_no_graphs_of_earlier_candidates(monkeypatch):
         return result
 
     monkeypatch.setattr(method_search, "simulate", simulate_and_count)
+    monkeypatch.setattr(gc_control, "_MOST_BYTES", 0)  # as for a network of many megabytes
     gc.collect()
     with reduced_gc_frequency():  # as during a conversion
         choice, _ = search(peak_detector(), heavy_tailed(64))
