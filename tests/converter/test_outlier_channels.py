@@ -11,7 +11,7 @@ import tpuconvert as tc
 WITHOUT = {"without": ["balancing"]}
 
 
-@pytest.fixture(scope="module", params=["vit", "bert"])
+@pytest.fixture(scope="module", params=["bert", pytest.param("vit", marks=pytest.mark.slow)])
 def broken(request, tmp_path_factory) -> Path:
     """Folder with a network whose fourth normalization, before the second feed-forward part, has outlier channels."""
     pytest.importorskip("onnxruntime", reason="the networks are built with onnxruntime")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import sample_prose
 from sample_prose import Text
 
@@ -51,6 +52,7 @@ tpuconvert convert net.onnx
 """
 
 
+@pytest.mark.slow
 def test_draws_the_same_samples_for_the_same_seed(repository: Path) -> None:
     samples = sample_prose.draw_samples(3)
     assert {kind: len(texts) for kind, texts in samples.items()} == {

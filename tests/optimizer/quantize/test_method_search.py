@@ -99,6 +99,7 @@ def test_removes_its_annotations_and_is_reproducible():
     assert first.ranges == second.ranges
 
 
+@pytest.mark.slow
 def test_keeps_no_graphs_of_earlier_candidates(monkeypatch):
     alive = []  # number of nodes; they are reference cycles
 
