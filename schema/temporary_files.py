@@ -29,15 +29,15 @@ def temporary_file(target: str | os.PathLike[str]) -> Iterator[Any]:
     remove_abandoned(target)
     while True:
         name = _new_name(target)
-        with open(name, "xb") as file:
-            if not _lock_new(name, file.fileno()):
-                continue
-            try:
+        try:  # from the moment at which the file exists: Ctrl-C may come at any one
+            with open(name, "xb") as file:
+                if not _lock_new(name, file.fileno()):
+                    continue
                 yield file
                 return
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name)
+        finally:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(name)
 
 
 @contextlib.contextmanager
@@ -46,8 +46,8 @@ def temporary_folder(target: str | os.PathLike[str]) -> Iterator[str]:
     remove_abandoned(target)
     while True:
         name = _new_name(target)
-        os.mkdir(name, 0o700)
         try:
+            os.mkdir(name, 0o700)
             with _opened(name) as descriptor:
                 if descriptor is not None and not _lock_new(name, descriptor):
                     continue

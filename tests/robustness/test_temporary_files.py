@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tpuconvert.exporters.folder import write_folder
+from tpuconvert.schema import temporary_files
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.temporary_files import temporary_file, temporary_folder
 
@@ -147,3 +150,23 @@ def test_a_folder_that_is_removed_before_it_is_opened_is_made_again(
     monkeypatch.setattr(os, "mkdir", make_and_remove_first)
     with temporary_folder(tmp_path / "x") as folder:
         assert os.path.isdir(folder) and made[1:] == [folder]
+
+
+@pytest.mark.parametrize("make", [temporary_file, temporary_folder])
+def test_nothing_stays_after_an_interrupt_during_the_creation(
+    make: Callable[[Path], AbstractContextManager[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = os.mkdir
+
+    def create_and_interrupt(name: str, mode: int) -> None:
+        create(name, mode)
+        raise KeyboardInterrupt
+
+    def interrupt(name: str, descriptor: int) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", create_and_interrupt)
+    monkeypatch.setattr(temporary_files, "_lock_new", interrupt)
+    with pytest.raises(KeyboardInterrupt), make(tmp_path / "target"):
+        pass
+    assert list(tmp_path.iterdir()) == []
