@@ -154,7 +154,7 @@ class Lines(_Messages):
     def stop(self) -> None:
         """Stop printing lines."""
         self._stopped.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():  # Ctrl-C may come before its start
             self._thread.join()
 
     def _tick(self) -> None:

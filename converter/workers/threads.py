@@ -77,7 +77,7 @@ class Threads(Workers):
             stop.set()
             sys.setswitchinterval(interval)
             for thread in threads:
-                if thread.ident is not None:
+                if thread.is_alive():  # Ctrl-C may come before its start
                     thread.join()
 
     def _serve(

@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,6 +34,17 @@ def test_lines_come_every_so_often(capsys: Captured) -> None:
     assert re.fullmatch(r"((calibrate( \d+ of 100)?|write) \(\d+ s(, about \d+ s left)?\)\n)+", told)
     time.sleep(0.03)
     assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_before_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupt)
+    lines = Lines(0.01)
+    with pytest.raises(KeyboardInterrupt):
+        lines.stage("calibrate", 100)
+    lines.stop()  # raises nothing that would hide the interrupt
 
 
 def test_the_remaining_time_is_that_of_the_remaining_steps() -> None:
