@@ -1,4 +1,4 @@
-"""What a graph consists of: nodes and the values that connect them, and ports and source operators as descriptions."""
+"""The parts of a graph: values, the nodes that connect them, ports of inputs and outputs, and source nodes."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def change_message(message: Message, chance: random.Random) -> None:
 
 
 def sign(content: bytes) -> bytes:
-    """Correct the digest of a damaged program, so that the checks behind it see it."""
+    """Store the right digest in a damaged program. Otherwise the reader would refuse it before the other checks."""
     import xxhash
 
     digest = xxhash.xxh3_128(content[HEADER_SIZE:]).digest()
