@@ -123,11 +123,12 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     is_symbolic = window is None and node.op.is_global_pooling
     if (window is None and not is_symbolic) or params == own:
         return average_then_rescale(node, lowering)
-    if own.zero_point != (0,) or params.zero_point != (0,):
+    if any((*own.zero_point, *params.zero_point)):
         return Declined("zero points are not 0, which the symmetric mode needs")
     if window is None:
         return (global_average(node, lowering, AverageForm.SCALED_CONV),)
-    scale = float(np.float32(own.scale[0] / (params.scale[0] * window[0] * window[1])))
+    # Scales per channel of operand and result have the same ratio in all channels.
+    scale = float(np.float32(max(own.scale) / (max(params.scale) * window[0] * window[1])))
     op = Conv(scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=params.dtype)
     return (sum_windows(node, lowering, op, window, node.name),)
 

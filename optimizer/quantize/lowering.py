@@ -24,7 +24,7 @@ from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift, rescal
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import Op, Trait
-from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -389,7 +389,7 @@ class Lowering:
             divided = self.g.add(Divs(Scalar.f32(params.scale[0])), x, name=f"{name}:divided")
             return self._even_integers(divided, params, name)
         factors = tuple(float(np.float32(1.0) / np.float32(scale)) for scale in params.scale)
-        if params.axis is not None and any(params.zero_point):
+        if params.axis is not None and (any(params.zero_point) or self.chip is not Chip.BM1686):
             return self._quantize_channels(x, factors, params, name)
         if self.chip is Chip.BM1686:
             if self.rescale:
@@ -406,29 +406,36 @@ class Lowering:
         return with_quant(result, params)
 
     def _quantize_channels(self, x: Value, factors: tuple[float, ...], params: QuantParams, name: str) -> Value:
-        """Quantize a float value [N, C] with a scale and a zero point per channel."""
+        """Quantize a float value [N, C, ...] with a scale and a zero point per channel."""
         offsets = params.zero_point
         if self.chip is Chip.BM1686:
             mode = RequantFp32Mode.SCALE_ROUND_OFFSET
             vectors = {**_scales(factors), "is_offset_pc": True, "offset_vec": offsets}
             result = self.g.add(RequantFp32ToInt(**vectors, mode=mode, out_dtype=params.dtype), x, name=name)
         else:
-            constants = (
-                self.g.constant(np.asarray(vector, np.float32).reshape(1, -1), f"{name}:{label}")
-                for vector, label in ((factors, "factors"), (offsets, "offsets"))
-            )
-            scaled = self.g.add(Mul(), x, next(constants), name=f"{name}:scaled")
-            centred = self.g.add(Add(), scaled, next(constants), name=f"{name}:centred")
-            result = self.g.add(Cast(out_dtype=params.dtype), centred, name=name)
+            scaled = self.g.add(Mul(), x, self._per_channel(factors, x, f"{name}:factors"), name=f"{name}:scaled")
+            if any(offsets):
+                centred = self._per_channel(offsets, x, f"{name}:offsets")
+                scaled = self.g.add(Add(), scaled, centred, name=f"{name}:centred")
+            result = self.g.add(Cast(out_dtype=params.dtype), scaled, name=name)
         return with_quant(result, params)
+
+    def _per_channel(self, values: Sequence[float], like: Value, name: str) -> Value:
+        """Add a FLOAT32 constant [1, C, 1, ...] of the rank of a value."""
+        shape = (1, len(values), *(1 for _ in range(like.rank - 2)))
+        return self.g.constant(np.asarray(values, np.float32).reshape(shape), name)
 
     def _dequantize(self, x: Value, name: str) -> Value:
         scales, zero_points = params_of(x).scale, params_of(x).zero_point
         if self.chip is Chip.BM1686:
             return self.g.add(DequantIntToFp32(**_scales(scales), **_offsets(zero_points)), x, name=name)
-        assert len(set(zip(scales, zero_points, strict=True))) == 1, "BM1684 dequantizes with one scale per tensor"
-        zero_point = zero_points[0]
         result = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:cast")
+        if len(set(zip(scales, zero_points, strict=True))) > 1:
+            if any(zero_points):
+                centred = self._per_channel(zero_points, x, f"{name}:zero_points")
+                result = self.g.add(Sub(), result, centred, name=f"{name}:centred")
+            return self.g.add(Mul(), result, self._per_channel(scales, x, f"{name}:scales"), name=name)
+        zero_point = zero_points[0]
         if zero_point:
             result = self.g.add(Subs(Scalar.f32(zero_point)), result, name=f"{name}:centred")
         return self.g.add(Muls(Scalar.f32(scales[0])), result, name=name)

@@ -69,7 +69,7 @@ class GlobalAverageInt(DeferredOp):
         ones = g.constant(np.ones((channels, 1, height, width), np.int8), "ones")
         divisor = self.result_scale * (height * width)
         if self.form is AverageForm.SCALED_CONV:
-            scale = float(np.float32(self.operand_scales[0] / (self.result_scale * height * width)))
+            scale = float(np.float32(max(self.operand_scales) / (self.result_scale * height * width)))
             mode = QCalMode.HighPrecisionSymmetric
             return (g.add(Conv(groups=channels, scale=scale, mode=mode, out_dtype=self.out_dtype), x, ones),)
         total = g.add(ConvV2(izp_val=self.operand_zero_point, groups=channels), x, ones)

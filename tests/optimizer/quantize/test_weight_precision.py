@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from optimizer.quantize.networks import Net, signal_to_noise
+from optimizer.quantize.networks import RELU, Net, signal_to_noise
 
 from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
 from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
@@ -12,7 +12,8 @@ from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.types import Array, Chip
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.types import Array, Chip, DType, QuantParams
 
 
 def network(spread: float, seed: int = 0, outliers: int = 32) -> tuple[Net, Graph]:
@@ -138,6 +139,38 @@ def test_transposed_convolutions_get_and_give_one_scale_per_tensor():
     assert "deconv" in ops(made)
     assert found > 20
     assert all(value.quant is None or value.quant.axis is None for value in (hidden, wider))
+
+
+def test_averages_of_channels_with_scales_are_integers():
+    """They are a depthwise convolution with one multiplier: the ratio of the scales is that of every channel."""
+    net = Net((1, 32, 8, 8))
+    hidden = net.conv(net.x, 32, "first", kernel=1)
+    average = Pool(stride_h=1, stride_w=1, kernel_h=8, kernel_w=8, pooling_type=PoolType.AVE)
+    pooled = net.graph.add(average, hidden, name="pooled")
+    graph = net.done(net.conv(pooled, 8, "last", kernel=1, relu=False))
+    first, last = (node for node in graph.sorted_nodes() if isinstance(node.op, Conv))
+    divide(first, last, 60.0 ** np.linspace(0, 1, 32))
+    made, found = integer_model(net, graph, equalized=True)
+    assert hidden.quant is not None and hidden.quant.axis == 1
+    assert "pool" not in ops(made)
+    assert found > 25
+
+
+@pytest.mark.parametrize("zero_point", [0, 3])
+def test_float_nodes_have_operands_and_results_with_scales_per_channel(zero_point):
+    """BM1684 quantizes and dequantizes channels by products with their scales."""
+    net = Net((1, 4, 2, 2))
+    hidden = net.graph.add(RELU, net.x, name="hidden")
+    pooled = net.graph.add(Pool(stride_h=1, stride_w=1, kernel_h=2, kernel_w=2), hidden, name="pooled")
+    graph = net.done(pooled)
+    scales = (0.02, 0.03, 0.05, 0.07)
+    hidden.quant = pooled.quant = QuantParams(scales, (zero_point,) * 4, DType.UINT8, axis=1)
+    made = legalize(graph, Chip.BM1684, {"hidden": "asked for"}).graph
+    assert next(node for node in made.nodes if node.name == "pooled").inputs[0].dtype is DType.UINT8
+    feeds = net.samples(1)[0]
+    with Session(graph) as exact, Session(FileModel(made, Chip.BM1684, "")) as session:
+        error = np.abs(exact.run(feeds)["pooled"] - session.run(feeds)["pooled"])
+    assert (error <= np.reshape(scales, (1, 4, 1, 1)) * 0.501).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
