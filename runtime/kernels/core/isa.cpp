@@ -68,17 +68,7 @@ ArmFeatures arm_features() { return {}; }
 #endif
 #endif
 
-}  // namespace
-
-const char* name_of(Isa isa) { return kEntries[static_cast<int>(isa)].name; }
-
-Isa isa_named(const std::string& name) {
-  for (const Entry& entry : kEntries)
-    if (name == entry.name) return entry.isa;
-  throw std::invalid_argument("unknown instruction set '" + name + "'");
-}
-
-std::vector<Isa> available_isas() {
+std::vector<Isa> find_isas() {
   std::vector<Isa> found{Isa::kScalar};
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -96,8 +86,7 @@ std::vector<Isa> available_isas() {
   if (has_avxvnni || has_avx512) found.push_back(Isa::kAvxVnni);
   if (has_avx512) found.push_back(Isa::kAvx512Vnni);
 #if defined(TPUCONVERT_CAN_USE_AMX)
-  static const bool has_amx = has_avx512 && enable_amx();
-  if (has_amx) found.push_back(Isa::kAmx);
+  if (has_avx512 && enable_amx()) found.push_back(Isa::kAmx);
 #endif
 #elif defined(__aarch64__)
   const ArmFeatures features = arm_features();
@@ -106,6 +95,23 @@ std::vector<Isa> available_isas() {
   if (features.has_dotprod && features.has_i8mm) found.push_back(Isa::kI8mm);
 #endif
   return found;
+}
+
+}  // namespace
+
+const char* name_of(Isa isa) { return kEntries[static_cast<int>(isa)].name; }
+
+const std::vector<Isa>& available_isas() {
+  static const std::vector<Isa> found = find_isas();
+  return found;
+}
+
+Isa isa_named(const std::string& name) {
+  for (const Isa isa : available_isas())
+    if (name == name_of(isa)) return isa;
+  for (const Entry& entry : kEntries)
+    if (name == entry.name) throw std::invalid_argument("this machine does not support the instruction set '" + name + "'");
+  throw std::invalid_argument("unknown instruction set '" + name + "'");
 }
 
 bool has_quick_subnormals() {

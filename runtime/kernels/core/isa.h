@@ -16,13 +16,14 @@ constexpr bool has_avx512(Isa isa) { return isa == Isa::kAvx512Vnni || isa == Is
 
 const char* name_of(Isa isa);
 
-// Throws std::invalid_argument for an unknown name.
-Isa isa_named(const std::string& name);
-
 // Instruction sets that the CPU, the operating system and the compiler of this build support, in ascending order; never
 // empty. The first call asks the operating system for the permission to use the tile registers of AMX, which all
 // threads of the process share.
-std::vector<Isa> available_isas();
+const std::vector<Isa>& available_isas();
+
+// Throws std::invalid_argument for an unknown name, and for an instruction set that is not available: its kernels would
+// end the process with an illegal instruction.
+Isa isa_named(const std::string& name);
 
 // True if subnormal arithmetic is as fast as normal arithmetic.
 bool has_quick_subnormals();

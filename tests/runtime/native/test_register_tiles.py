@@ -40,15 +40,16 @@ class Case:
         image: batch, height and width of the input.
         channels: input and output channels.
         kernel: height and width of the window.
-        options: `stride`, `pad`, `dilation` and `groups`.
+        options: `stride`, `pad`, `pad_end` (bottom and right, `pad` by default), `dilation` and `groups`.
     """
 
-    def __init__(self, image, channels, kernel=1, *, stride=1, pad=0, dilation=1, groups=1):
+    def __init__(self, image, channels, kernel=1, *, stride=1, pad=0, pad_end=None, dilation=1, groups=1):
         self.rng = np.random.default_rng([*image, *channels, kernel, stride, pad, dilation, groups])
+        pad_end = pad if pad_end is None else pad_end
         self.batch, height, width = image
         self.inputs, self.outputs = channels
         self.rows, self.columns = (
-            (extent + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for extent in (height, width)
+            (extent + pad + pad_end - dilation * (kernel - 1) - 1) // stride + 1 for extent in (height, width)
         )
         extents = {"batch": self.batch, "height": height, "width": width, "in_channels": self.inputs}
         extents |= {"out_height": self.rows, "out_width": self.columns, "out_channels": self.outputs, "groups": groups}
@@ -63,7 +64,7 @@ class Case:
         shape = (self.outputs, self.inputs // groups, kernel, kernel)
         self.weights = self.rng.integers(-128, 128, shape).astype(np.int8)
         self.bias = self.rng.integers(-9000, 9000, self.outputs).astype(np.int32)
-        window = Window((kernel, kernel), (stride, stride), (dilation, dilation), (pad,) * 4, groups)
+        window = Window((kernel, kernel), (stride, stride), (dilation, dilation), (pad, pad, pad_end, pad_end), groups)
         sums = integer_convolution(self.x.transpose(0, 3, 1, 2), self.weights, window, x_zero=INPUT_ZERO)
         self.sums = (sums.astype(np.int64) + self.bias[:, None, None]).transpose(0, 2, 3, 1)
 
@@ -119,6 +120,9 @@ SHAPES = [
     pytest.param((1, 9, 6), (132, 66), {"kernel": 3, "pad": 1, "groups": 2}, id="groups with a remainder"),
     pytest.param((2, 9, 14), (32, 64), {"kernel": 3, "pad": 1, "groups": 16}, id="merged groups"),
     pytest.param((1, 5, 5), (64, 32), {"kernel": 3, "pad": 4}, id="windows in the padding"),
+    # Only the last windows of a row leave the input.
+    pytest.param((1, 6, 64), (32, 48), {"kernel": 3, "pad_end": 1, "stride": 2}, id="padding at the end"),
+    pytest.param((1, 6, 14), (28, 8), {"kernel": 3, "pad_end": 2, "groups": 2}, id="groups with padding at the end"),
 ]
 
 

@@ -198,24 +198,13 @@ class ConvInt8Step : public Step {
 
 }  // namespace
 
-#if defined(__x86_64__)
-namespace {
-
-// Groups take AVX512-VNNI: with AMX, groups of 16 channels ended with an illegal instruction.
-avx512::TileUnit unit_of(const ConvGeometry& geometry, Isa isa) {
-  return geometry.groups > 1 ? avx512::TileUnit::kVnni : avx512::tile_unit(isa);
-}
-
-}  // namespace
-#endif
-
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_kernel(const ConvInt8Spec& spec, Isa isa) {
   require(!spec.weights.are_packed || (has_avx512(isa) && !spec.geometry.is_depthwise()),
           "the kernel of this instruction set takes no packed weights");
 #if defined(__x86_64__)
   if (has_avx512(isa))
     return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec)
-                                        : avx512::make_conv_tiles(spec, unit_of(spec.geometry, isa));
+                                        : avx512::make_conv_tiles(spec, avx512::tile_unit(isa));
 #endif
 #if defined(__x86_64__) || defined(__aarch64__)
   if (isa != Isa::kScalar) return make_conv_int8_panels(spec, isa);

@@ -270,21 +270,20 @@ class ConvTiles : public ConvInt8Kernel {
       copies[block] = worker.scratch + copies_at() + block * copy_bytes_;
     }
     TileAddresses addresses;
-    Walk walk;
-    windows.begin(at, results.first, &walk);
+    Walk walks[2];
+    windows.begin(at, results.first, &walks[0]);
     for (std::int64_t tile = 0; tile < tiles.count(); tile += 2) {
       const int blocks = tile + 1 < tiles.count() ? 2 : 1;
-      int rows[2] = {0, 0};
-      Segments segments{};
+      const int rows[2] = {tiles.rows_of(tile), blocks == 2 ? tiles.rows_of(tile + 1) : 0};
+      if (blocks == 2) windows.advance(walks[0], rows[0], &walks[1]);
+      const Segments segments = place_blocks(windows, walks, rows, blocks, inputs);
       for (int block = 0; block < blocks; ++block) {
-        rows[block] = tiles.rows_of(tile + block);
-        segments = windows.place(walk, rows[block], inputs[block]);
         if (copy_bytes_ != 0)
           make_rows_even(inputs[block], segments.count, rows[block],
                          segments.bytes + packed_.panels.back().input_offset, copies[block]);
-        place_results(walk, windows.stored_width(), worker.scratch + unused_at(), block == 0 ? 0 : rows[0], &addresses);
-        windows.advance(walk, rows[block], &walk);
+        place_results(walks[block], windows.stored_width(), worker.scratch + unused_at(), block == 0 ? 0 : rows[0], &addresses);
       }
+      windows.advance(walks[blocks - 1], rows[blocks - 1], &walks[0]);
       worker.registers.configure(rows[0], rows[1], packed_.layout.chunk);
       if (residual_) fetch_others(run, rows[0] + rows[1], addresses.others, 0);
       const Distance ahead = results.are_last ? amx_ahead_of(packed_, run, (tiles.count() + 1) / 2, tile / 2) : Distance{0, 0};
@@ -301,6 +300,18 @@ class ConvTiles : public ConvInt8Kernel {
         if (!kernels.are_complete) complete_tile(i, to.rows, sums_at(worker.scratch), addresses.outputs, addresses.others);
       }
     }
+  }
+
+  // Places the windows of one or two blocks, in segments of the same size: a kernel row is one segment only if it is
+  // inside the input for the results of both.
+  static Segments place_blocks(const RegionWindows& windows, const Walk* walks, const int* rows, int blocks,
+                               const std::uint8_t** const* inputs) {
+    const Segments first = windows.place(walks[0], rows[0], inputs[0]);
+    if (blocks == 1) return first;
+    const Segments second = windows.place(walks[1], rows[1], inputs[1]);
+    if (first.count == second.count) return first;
+    const int joined = first.count < second.count ? 0 : 1;
+    return windows.place(walks[joined], rows[joined], inputs[joined], false);
   }
 
   static void set_places(const std::uint8_t* const* inputs, const Segments& segments, std::uint8_t* const* outputs,

@@ -39,7 +39,8 @@ struct alignas(64) Walk {
 };
 
 // Writes the addresses of the segments of the next `rows` results to `to`, [segment][row], which needs space for
-// kWalkLanes more addresses. Returns the number of segments: one per tap, or one per kernel row if `joined`.
+// kWalkLanes more addresses. Returns the number of segments: one per tap, or one per kernel row if `joined`. `joined` is
+// false before the call if this is not wanted.
 int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std::uint8_t** to, bool* joined);
 
 // Moves a walk by `rows` results.

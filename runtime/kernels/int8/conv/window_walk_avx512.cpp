@@ -45,7 +45,7 @@ int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std
   const __m512i last_left = _mm512_add_epi32(first_left, _mm512_set1_epi32((shape.kernel_w - 1) * shape.dilation_w));
   // The unsigned comparison also excludes negative coordinates.
   const __mmask16 inside = _mm512_cmplt_epu32_mask(first_left, width) & _mm512_cmplt_epu32_mask(last_left, width);
-  *joined = shape.joins_taps && (inside & used) == used;
+  *joined = *joined && shape.joins_taps && (inside & used) == used;
   const int columns = *joined ? 1 : shape.kernel_w;
   __m512i top = first_tap(walk.y, shape.stride_h, shape.pad_top);
   Addresses row = load(walk.input);

@@ -170,8 +170,8 @@ void RegionWindows::begin(const ConvAddresses& at, std::int64_t index, Walk* wal
   }
 }
 
-Segments RegionWindows::place(const Walk& walk, int rows, const std::uint8_t** inputs) const {
-  bool joined = false;
+Segments RegionWindows::place(const Walk& walk, int rows, const std::uint8_t** inputs, bool may_join) const {
+  bool joined = may_join;
   const int placed = place_segments(shape_, walk, rows, inputs, &joined);
   for (int copy = 1; copy < copies_; ++copy)
     std::memcpy(inputs + copy * placed * rows, inputs, static_cast<std::size_t>(placed * rows) * sizeof(*inputs));

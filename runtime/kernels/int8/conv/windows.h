@@ -63,8 +63,9 @@ class RegionWindows {
   // first result of the row.
   void begin(const ConvAddresses& at, std::int64_t index, Walk* walk) const;
 
-  // Writes the addresses of the segments of the next `rows` results to `inputs`, [segment][row].
-  Segments place(const Walk& walk, int rows, const std::uint8_t** inputs) const;
+  // Writes the addresses of the segments of the next `rows` results to `inputs`, [segment][row]. A kernel row can be one
+  // segment only if `may_join`.
+  Segments place(const Walk& walk, int rows, const std::uint8_t** inputs, bool may_join = true) const;
 
   // Moves a walk by `rows` results.
   void advance(const Walk& from, int rows, Walk* to) const { walk_on(shape_, from, rows, to); }
