@@ -6,11 +6,13 @@
 #include <sys/sysctl.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
-#elif defined(__x86_64__) && defined(__linux__) && defined(TPUCONVERT_HAS_AMX)
+#elif defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__) && defined(TPUCONVERT_HAS_AMX)
 #include <sys/syscall.h>
 #include <unistd.h>
 #define TPUCONVERT_CAN_USE_AMX
+#endif
 #endif
 
 namespace tpuconvert {
@@ -77,13 +79,7 @@ std::vector<Isa> find_isas() {
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
   if (has_avx2) found.push_back(Isa::kAvx2);
-  // CPUs with AVX-VNNI have the VEX encoding of the 256-bit dot product, those with AVX512-VNNI and VL the EVEX encoding.
-#if defined(__GNUC__) && __GNUC__ >= 11
-  const bool has_avxvnni = has_avx2 && __builtin_cpu_supports("avxvnni");
-#else
-  const bool has_avxvnni = false;
-#endif
-  if (has_avxvnni || has_avx512) found.push_back(Isa::kAvxVnni);
+  if ((has_avx2 && has_vex_dot_products()) || has_avx512) found.push_back(Isa::kAvxVnni);
   if (has_avx512) found.push_back(Isa::kAvx512Vnni);
 #if defined(TPUCONVERT_CAN_USE_AMX)
   if (has_avx512 && enable_amx()) found.push_back(Isa::kAmx);
@@ -112,6 +108,20 @@ Isa isa_named(const std::string& name) {
   for (const Entry& entry : kEntries)
     if (name == entry.name) throw std::invalid_argument("this machine does not support the instruction set '" + name + "'");
   throw std::invalid_argument("unknown instruction set '" + name + "'");
+}
+
+bool has_vex_dot_products() {
+#if defined(__x86_64__)
+  // CPUID leaf 7, subleaf 1, EAX. Clang before version 15 does not know the name for __builtin_cpu_supports.
+  constexpr unsigned kAvxVnni = 1u << 4;
+  static const bool has_vnni = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnni) != 0;
+  }();
+  return has_vnni;
+#else
+  return false;
+#endif
 }
 
 bool has_quick_subnormals() {

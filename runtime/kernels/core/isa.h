@@ -25,6 +25,10 @@ const std::vector<Isa>& available_isas();
 // end the process with an illegal instruction.
 Isa isa_named(const std::string& name);
 
+// True if the CPU has the VEX encoding of the 256-bit dot product (AVX-VNNI). CPUs with AVX512-VNNI and VL have the EVEX
+// encoding.
+bool has_vex_dot_products();
+
 // True if subnormal arithmetic is as fast as normal arithmetic.
 bool has_quick_subnormals();
 

@@ -38,12 +38,8 @@ void require(bool is_true, const char* message) { require_of(kKernel, is_true, m
 const Functions& functions_of(Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return int16::functions_avx512vnni();
-  if (isa >= Isa::kAvxVnni) {
-#if defined(__GNUC__) && __GNUC__ >= 11
-    if (__builtin_cpu_supports("avxvnni")) return int16::functions_avxvnni_vex();
-#endif
-    return int16::functions_avxvnni_evex();
-  }
+  if (isa >= Isa::kAvxVnni)
+    return has_vex_dot_products() ? int16::functions_avxvnni_vex() : int16::functions_avxvnni_evex();
   if (isa >= Isa::kAvx2) return int16::functions_avx2();
 #elif defined(__aarch64__)
   if (isa != Isa::kScalar) return int16::functions_neon();

@@ -424,11 +424,7 @@ class ConvPanels : public ConvInt8Kernel {
 #if defined(__x86_64__)
 const panels::Functions& panels::functions_of(Isa isa) {
   if (isa < Isa::kAvxVnni) return functions_avx2();
-  bool has_vex = false;
-#if defined(__GNUC__) && __GNUC__ >= 11
-  has_vex = __builtin_cpu_supports("avxvnni");
-#endif
-  return has_vex ? functions_avxvnni_vex() : functions_avxvnni_evex();
+  return has_vex_dot_products() ? functions_avxvnni_vex() : functions_avxvnni_evex();
 }
 #else
 const panels::Functions& panels::functions_of(Isa isa) {

@@ -23,9 +23,7 @@ constexpr std::int64_t kPartWeights = 1 << 16;
 const Int8GroupKernels& int8_group_kernels(Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return kInt8GroupAvx512Vnni;
-#if defined(__GNUC__) && __GNUC__ >= 11
-  if (isa >= Isa::kAvxVnni && __builtin_cpu_supports("avxvnni")) return kInt8GroupAvxVnni;
-#endif
+  if (isa >= Isa::kAvxVnni && has_vex_dot_products()) return kInt8GroupAvxVnni;
   if (isa >= Isa::kAvx2) return kInt8GroupAvx2;
 #elif defined(__aarch64__)
   if (isa == Isa::kI8mm) return kInt8GroupI8mm;

@@ -26,12 +26,7 @@ void require(bool is_true, const char* message) {
 const RecurrentInt8Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return kRecurrentInt8Avx512Vnni;
-  if (isa >= Isa::kAvxVnni) {
-#if defined(__GNUC__) && __GNUC__ >= 11
-    if (__builtin_cpu_supports("avxvnni")) return kRecurrentInt8AvxVnniVex;
-#endif
-    return kRecurrentInt8AvxVnniEvex;
-  }
+  if (isa >= Isa::kAvxVnni) return has_vex_dot_products() ? kRecurrentInt8AvxVnniVex : kRecurrentInt8AvxVnniEvex;
   if (isa >= Isa::kAvx2) return kRecurrentInt8Avx2;
 #elif defined(__aarch64__)
   // kDotprod multiplies words of the unsigned state like kNeon: its dot products have operands of the same sign.

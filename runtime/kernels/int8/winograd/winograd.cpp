@@ -212,7 +212,7 @@ class WinogradConv final : public ConvInt8Kernel {
 const Functions& functions_of(Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return functions_avx512vnni();
-  if (isa >= Isa::kAvxVnni) return __builtin_cpu_supports("avxvnni") ? functions_avxvnni_vex() : functions_avxvnni_evex();
+  if (isa >= Isa::kAvxVnni) return has_vex_dot_products() ? functions_avxvnni_vex() : functions_avxvnni_evex();
   if (isa >= Isa::kAvx2) return functions_avx2();
 #elif defined(__aarch64__)
   if (isa != Isa::kScalar) return functions_neon();
