@@ -37,6 +37,7 @@ from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import noting_inputs
 from tpuconvert.schema.mapped_pages import large_files, own_constants
+from tpuconvert.schema.memory_errors import MemoryErrors
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import Source, load_source, with_preprocessing_of
 
@@ -57,7 +58,7 @@ def _with_sources(function: Callable[P, Model]) -> Callable[P, Model]:
 
     @functools.wraps(function)
     def convert_with_sources(*arguments: P.args, **keywords: P.kwargs) -> Model:
-        with noting_inputs() as files:
+        with MemoryErrors("the conversion"), noting_inputs() as files:
             model = function(*arguments, **keywords)
         # Files of ``memory_sources`` are removed meanwhile.
         return replace(model, sources=tuple(file for file in files if os.path.exists(file)))

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from tpuconvert.schema.errors import RunError
+from tpuconvert.schema.errors import ResourceLimitError, RunError
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.types import Array
 
 Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
@@ -20,8 +21,10 @@ Observer = Callable[[Value, Array], None]
 """Callback that is called with every graph input and every result of a run, in execution order."""
 
 
-def failure(node: Node, file: str, error: Exception) -> RunError:
+def failure(node: Node, file: str, error: Exception) -> RunError | ResourceLimitError:
     """Return the error for an operator whose evaluation failed; it names the node."""
+    if isinstance(error, MemoryError):
+        return not_enough_memory("running the model", file, error, node.name)
     source = f" (from {node.sources[0]})" if node.sources else ""
     return RunError(f"{node.op.name} failed{source}: {error}", file=file, node=node.name)
 

@@ -25,8 +25,9 @@ from tpuconvert.runtime.session_state import SessionState
 from tpuconvert.runtime.state_run import run_in_place, run_with_state
 from tpuconvert.runtime.threads import available_threads
 from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
-from tpuconvert.schema.errors import RunError, UsageError
+from tpuconvert.schema.errors import ResourceLimitError, RunError, UsageError
 from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.memory_errors import MemoryErrors, not_enough_memory
 from tpuconvert.schema.shape_buckets import buckets_of, extents_of, format_bucket, format_buckets
 from tpuconvert.schema.types import Array, Chip, format_shape
 
@@ -81,6 +82,7 @@ class Session:
             together with a memory limit, the reference backend or a model that is no path.
         MissingExtraError: for the native backend if the engine was not built.
         CorruptInputError: if the file, or that of the packed weights, is damaged.
+        ResourceLimitError: if there is not enough memory.
     """
 
     def __init__(
@@ -126,12 +128,13 @@ class Session:
         self._buckets = () if prepacked is not None else buckets_of(getattr(model, "metadata", {}))
         self._bucket_extents = [extents_of(bucket, self._graph.input_ports) for bucket in self._buckets]
         self._native: Plans | SplitPlans | PackedPlans | None = None
-        if prepacked is not None:
-            self._native = prepacked[1]
-        elif backend != "reference":
-            self._native = self._native_plans(backend == "native")
-        if self._native is not None and not observed:
-            self._native.prepare()
+        with MemoryErrors("preparing the model", self._graph.file):
+            if prepacked is not None:
+                self._native = prepacked[1]
+            elif backend != "reference":
+                self._native = self._native_plans(backend == "native")
+            if self._native is not None and not observed:
+                self._native.prepare()
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
         self._direct = self._find_direct_run() if self._native is not None and not observed else None
         self._is_open = True
@@ -265,6 +268,7 @@ class Session:
         Raises:
             UsageError: for missing or unknown names, wrong shapes or types, and incomplete batches.
             RunError: if an operator cannot compute these values; names the node.
+            ResourceLimitError: if there is not enough memory.
 
         Example:
             >>> session = tc.Session(tc.convert("digits.onnx"), threads=1)
@@ -274,11 +278,14 @@ class Session:
             >>> session.run(np.zeros((32, 1, 8, 8), np.float32))["probability"].shape
             (32, 10)
         """
-        if self._direct is not None and observe is None and not arrays:
-            found = self._direct.run(named or feeds) if not named or feeds is None else None
-            if found is not None:
-                return found
-        return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
+        try:
+            if self._direct is not None and observe is None and not arrays:
+                found = self._direct.run(named or feeds) if not named or feeds is None else None
+                if found is not None:
+                    return found
+            return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
+        except MemoryError as error:
+            raise not_enough_memory("running the model", self._graph.file, error) from error
 
     # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
     @np.errstate(all="ignore")
@@ -349,8 +356,9 @@ class Session:
         self._check_open()
         if self._native is None:
             return profile_reference(lambda given, observe: self.run(given, observe=observe), feeds)
-        arrays, extents = self._bind_feeds(feeds)
-        return self._native.plan(extents).profile(arrays, self._evaluate, time.perf_counter)
+        with MemoryErrors("running the model", self._graph.file):
+            arrays, extents = self._bind_feeds(feeds)
+            return self._native.plan(extents).profile(arrays, self._evaluate, time.perf_counter)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -452,7 +460,7 @@ class Session:
                 if isinstance(node.op, ControlFlowOp):
                     return node.op.execute(self._run_subgraph, *arrays)
                 return node.op.evaluate(*arrays, chip=self.chip)
-        except RunError:  # of a node in a subgraph, which it names
+        except (RunError, ResourceLimitError):  # of a node in a subgraph, which it names
             raise
         except Exception as error:  # Operators, especially custom ones, may raise any exception: name the node.
             raise failure(node, self._graph.file, error) from error

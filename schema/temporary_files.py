@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -17,6 +18,9 @@ except ImportError:  # Windows: temporary files of killed writers stay
 _MOST_BYTES = 200
 """Bytes of a target's name in the name of its temporary file, which has 22 more; file systems allow 255."""
 
+_made: dict[str, int] = {}
+"""Names of the temporary files and folders that exist, with the process that made them."""
+
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -29,15 +33,14 @@ def temporary_file(target: str | os.PathLike[str]) -> Iterator[Any]:
     remove_abandoned(target)
     while True:
         name = _new_name(target)
-        try:  # from the moment at which the file exists: Ctrl-C may come at any one
+        try:
             with open(name, "xb") as file:
                 if not _lock_new(name, file.fileno()):
                     continue
                 yield file
                 return
         finally:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(name)
+            _remove_file(name)
 
 
 @contextlib.contextmanager
@@ -56,7 +59,26 @@ def temporary_folder(target: str | os.PathLike[str]) -> Iterator[str]:
                 yield name
                 return
         finally:
-            shutil.rmtree(name, ignore_errors=True)
+            _remove_folder(name)
+
+
+@atexit.register
+def remove_made() -> None:
+    """Remove what an interrupt left: Ctrl-C may come while a temporary file or folder is removed."""
+    for name, process in list(_made.items()):
+        if process == os.getpid():
+            (_remove_folder if os.path.isdir(name) else _remove_file)(name)
+
+
+def _remove_file(name: str) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(name)
+    _made.pop(name, None)
+
+
+def _remove_folder(name: str) -> None:
+    shutil.rmtree(name, ignore_errors=True)
+    _made.pop(name, None)
 
 
 def remove_abandoned(target: str | os.PathLike[str]) -> None:
@@ -78,8 +100,10 @@ def remove_abandoned(target: str | os.PathLike[str]) -> None:
 
 
 def _new_name(target: str | os.PathLike[str]) -> str:
-    folder, name = _split(target)
-    return os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
+    folder, name = _split(os.path.abspath(target))
+    made = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
+    _made[made] = os.getpid()
+    return made
 
 
 def _split(target: str | os.PathLike[str]) -> tuple[str, str]:

@@ -170,3 +170,31 @@ def test_nothing_stays_after_an_interrupt_during_the_creation(
     with pytest.raises(KeyboardInterrupt), make(tmp_path / "target"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+INTERRUPTED = """
+import shutil, sys, os
+from tpuconvert.schema import temporary_files
+
+def interrupted_once(name, call=getattr({module}, "{function}"), left=[1], **options):
+    if left:
+        left.clear()
+        raise KeyboardInterrupt
+    call(name, **options)
+
+{module}.{function} = interrupted_once
+with temporary_files.{make}(sys.argv[1]):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "module", "function"), [("temporary_folder", "shutil", "rmtree"), ("temporary_file", "os", "unlink")]
+)
+def test_nothing_stays_after_an_interrupt_during_the_removal(
+    make: str, module: str, function: str, tmp_path: Path
+) -> None:
+    program = INTERRUPTED.format(make=make, module=module, function=function)
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "target")], capture_output=True, text=True)
+    assert "KeyboardInterrupt" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
